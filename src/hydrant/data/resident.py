@@ -1,0 +1,107 @@
+"""Data that lives on the device: no DataLoader, no host copies, no synchronisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from hydrant.data.base import Batch, Order, StreamSpec, shard
+
+Augment = Callable[[Tensor, Tensor, int], Tensor]
+"""`(images (B, C, H, W), draws (B,), seed) -> images`: random, but a pure function of `(seed, draw)`."""
+
+
+class DeviceReader(Protocol):
+    """Makes batches on the device from the numbers of the samples."""
+
+    def train_batch(self, draws: Tensor) -> Batch: ...
+
+    def eval_batch(self, indices: Tensor) -> Batch: ...
+
+
+@dataclass(frozen=True)
+class DeviceStream:
+    """The training stream over a `DeviceReader`."""
+
+    reader: DeviceReader
+    order: Order
+    spec: StreamSpec
+
+    def micro_batches(self, num_updates: int) -> Iterator[Batch]:
+        for position in self.spec.positions(num_updates):
+            yield self.reader.train_batch(self.order.draws(position, self.spec.micro_batch_size))
+
+    def close(self) -> None:
+        """Nothing runs beside the loop."""
+
+
+def device_batches(reader: DeviceReader, num_samples: int, spec: StreamSpec, batch_size: int) -> Iterator[Batch]:
+    """One pass of this rank over a `DeviceReader`."""
+    for part in shard(num_samples, batch_size, spec.rank, spec.world_size):
+        yield reader.eval_batch(torch.arange(part.start, part.stop, device=spec.device))
+
+
+@dataclass(frozen=True)
+class ResidentSource:
+    """Samples held in two tensors, moved to the device once.
+
+    `inputs` (N, *input_shape) may be uint8: it is scaled to 0..1 and normalised when a batch is read.
+    `mean` and `std` are per channel, in units of the scaled pixel.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    augment: Augment | None = None
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.inputs)
+
+    def stream(self, spec: StreamSpec) -> DeviceStream:
+        order = Order(spec.seed, self.num_samples, spec.device)
+        return DeviceStream(_ResidentReader.load(self, spec), order, spec)
+
+    def batches(self, spec: StreamSpec, batch_size: int) -> Iterable[Batch]:
+        return device_batches(_ResidentReader.load(self, spec), self.num_samples, spec, batch_size)
+
+    def first(self, num_samples: int) -> ResidentSource:
+        return replace(self, inputs=self.inputs[:num_samples], targets=self.targets[:num_samples])
+
+
+@dataclass(frozen=True)
+class _ResidentReader:
+    inputs: Tensor
+    targets: Tensor
+    mean: Tensor
+    std: Tensor
+    augment: Augment | None
+    seed: int
+
+    @classmethod
+    def load(cls, source: ResidentSource, spec: StreamSpec) -> _ResidentReader:
+        channels_first = (-1, *(1 for _ in source.inputs.shape[2:]))
+        mean, std = (torch.tensor(v, device=spec.device).view(channels_first) for v in (source.mean, source.std))
+        inputs, targets = source.inputs.to(spec.device), source.targets.to(spec.device)
+        return cls(inputs, targets, mean, std, source.augment, spec.seed)
+
+    def train_batch(self, draws: Tensor) -> Batch:
+        indices = draws % len(self.inputs)
+        inputs = self.inputs.index_select(0, indices)
+        if self.augment is not None:
+            inputs = self.augment(inputs, draws, self.seed)
+        return Batch(self._normalise(inputs), self.targets.index_select(0, indices))
+
+    def eval_batch(self, indices: Tensor) -> Batch:
+        inputs = self._normalise(self.inputs.index_select(0, indices))
+        return Batch(inputs, self.targets.index_select(0, indices))
+
+    def _normalise(self, inputs: Tensor) -> Tensor:
+        if inputs.dtype == torch.uint8:
+            inputs = inputs.float() / 255
+        return (inputs - self.mean) / self.std

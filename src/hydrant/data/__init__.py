@@ -1,13 +1,12 @@
 """Data sets. A data option builds a `Data`; its sources are map-style and give batches for any position."""
 
 from hydrant.data.augment import ShiftFlip
-from hydrant.data.base import Batch, Data, Source, Stream, StreamSpec
+from hydrant.data.base import Data, Source, Stream, StreamSpec
 from hydrant.data.digits import digits
 from hydrant.data.resident import ResidentSource
 from hydrant.data.synthetic import synthetic
 
 __all__ = [
-    "Batch",
     "Data",
     "ResidentSource",
     "ShiftFlip",

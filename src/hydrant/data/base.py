@@ -8,19 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from hydrant import seeding
-
-
-class Batch(NamedTuple):
-    """Samples on the device of the run."""
-
-    inputs: Tensor  # (B, *input_shape), float32
-    targets: Tensor  # (B,), int64
+from hydrant.batch import Batch
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from hydrant.data.base import Batch, Order, StreamSpec, shard
+from hydrant.batch import Batch
+from hydrant.data.base import Order, StreamSpec, shard
 
 Augment = Callable[[Tensor, Tensor, int], Tensor]
 """`(images (B, C, H, W), draws (B,), seed) -> images`: random, but a pure function of `(seed, draw)`."""

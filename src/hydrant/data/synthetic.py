@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from hydrant import seeding
-from hydrant.data.base import Batch, Data, Order, StreamSpec
+from hydrant.batch import Batch
+from hydrant.data.base import Data, Order, StreamSpec
 from hydrant.data.resident import DeviceStream, device_batches
 from hydrant.errors import ConfigError
 

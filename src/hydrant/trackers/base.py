@@ -21,7 +21,11 @@ class RunIdentity:
 
 
 class Tracker(Protocol):
-    """A place where a run is followed. Built before the first update; a failing tracker never stops a run."""
+    """A place where a run is followed; when it fails, the run goes on.
+
+    Built as `tracker(identity, num_updates)`, where `num_updates` is where the run starts: 0, or the
+    checkpoint's count when it resumes.
+    """
 
     def log(self, row: Mapping[str, float]) -> None:
         """One row: `num_updates`, `epoch`, `time` (unix seconds) and any metrics. Finite or not, host floats."""
@@ -38,3 +42,19 @@ class Tracker(Protocol):
     def describe(self) -> Mapping[str, Any]:
         """What summary.json says of this tracker under its name, or nothing."""
         ...
+
+
+class NullTracker:
+    """Follows nothing: the record in the run folder is all there is."""
+
+    def __init__(self, identity: RunIdentity, num_updates: int) -> None:
+        del identity, num_updates
+
+    def log(self, row: Mapping[str, float]) -> None: ...
+
+    def image(self, key: str, path: Path) -> None: ...
+
+    def finish(self, exit_status: int, summary: Mapping[str, Any]) -> None: ...
+
+    def describe(self) -> Mapping[str, Any]:
+        return {}

@@ -1,0 +1,23 @@
+"""What flows from data through a task to the loop."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """Samples on the device of the run."""
+
+    inputs: Tensor  # (B, *input_shape), float32
+    targets: Tensor  # (B,), int64
+
+
+class Outcome(NamedTuple):
+    """What a task makes of one batch. Scalars (shape ()) are means over the `num_targets` targets of the batch."""
+
+    losses: dict[str, Tensor]  # backpropagated as their sum, which is logged as `loss`
+    measurements: dict[str, Tensor]
+    predictions: Tensor  # (B, ...), detached: for metrics that are no means
+    num_targets: int

@@ -1,0 +1,135 @@
+"""Checkpoints: folders that are whole or absent, in plain types that load with `weights_only=True`.
+
+    checkpoints/update_00001000/model.pt      state_dict of the bare model: names without prefixes
+    checkpoints/update_00001000/training.pt   optimizers, loss scaler, counters, meter, host random state
+    checkpoints/last, checkpoints/best        links to such folders
+
+A folder is written aside, flushed to disk and renamed, so a reader sees all of it or nothing. Everything else
+that varies over a run is a function of `num_updates` and needs no saving.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hydrant.errors import CheckpointError
+
+_NAME = re.compile(r"update_(\d{8,})")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a folder holds. Plain types and tensors only."""
+
+    model: dict[str, Any]
+    training: dict[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Args:
+        folder: `<run folder>/checkpoints`; made when the first one is saved.
+        keep_last: how many of the newest stay; the best one stays besides.
+    """
+
+    def __init__(self, folder: Path, *, keep_last: int) -> None:
+        self._folder = folder
+        self._keep_last = keep_last
+
+    def save(self, num_updates: int, checkpoint: Checkpoint, *, is_best: bool) -> Path:
+        """Write the checkpoint of `num_updates`, point `last` (and `best`) at it, remove those not kept."""
+        name = f"update_{num_updates:08d}"
+        target, aside = self._folder / name, self._folder / f".{name}.{os.getpid()}"
+        if not target.exists():
+            self._remove_unfinished()
+            aside.mkdir(parents=True)
+            for part in ("model", "training"):
+                with (aside / f"{part}.pt").open("wb") as file:
+                    torch.save(getattr(checkpoint, part), file)
+                    file.flush()
+                    os.fsync(file.fileno())
+            aside.rename(target)
+            _sync_folder(self._folder)
+        self._point("last", name)
+        if is_best:
+            self._point("best", name)
+        self._remove_old()
+        return target
+
+    def newest(self) -> Path | None:
+        """The whole checkpoint with the most updates; by name, for a kill may have come before `last` moved."""
+        found = self._found()
+        return found[-1] if found else None
+
+    def _found(self) -> list[Path]:
+        if not self._folder.is_dir():
+            return []
+        return sorted(p for p in self._folder.iterdir() if _NAME.fullmatch(p.name))
+
+    def _point(self, link: str, name: str) -> None:
+        aside = self._folder / f".{link}.{os.getpid()}"
+        aside.unlink(missing_ok=True)
+        aside.symlink_to(name)
+        aside.rename(self._folder / link)
+
+    def _remove_old(self) -> None:
+        best = self._folder / "best"
+        kept = {best.resolve()} if best.exists() else set()
+        for path in self._found()[: -self._keep_last]:
+            if path.resolve() not in kept:
+                shutil.rmtree(path)
+
+    def _remove_unfinished(self) -> None:
+        for path in self._folder.glob(".update_*"):
+            shutil.rmtree(path)
+
+
+def find(path: str | Path) -> Path:
+    """The checkpoint folder that a path means: itself, or the newest one of a run folder.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    path = Path(path)
+    if (path / "model.pt").is_file():
+        return path.resolve()
+    newest = Checkpoints(path / "checkpoints", keep_last=1).newest()
+    if newest is None:
+        what = "holds no checkpoint" if path.is_dir() else "does not exist"
+        raise CheckpointError(f"{path} {what}; give a run folder or one of its checkpoints/update_... folders")
+    return newest
+
+
+def load(path: Path, device: torch.device) -> Checkpoint:
+    """Read a checkpoint folder onto a device.
+
+    Raises:
+        CheckpointError: a file is missing or damaged.
+    """
+    return Checkpoint(load_part(path, "model", device), load_part(path, "training", device))
+
+
+def load_part(path: Path, part: str, device: torch.device) -> dict[str, Any]:
+    """Read `model` or `training` of a checkpoint folder."""
+    file = path / f"{part}.pt"
+    try:
+        return torch.load(file, map_location=device, weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise CheckpointError(f"{file} cannot be read ({str(error).splitlines()[0]}); remove {path} to use an older one") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,146 @@
+"""torch.compile of a task, in place, and the account of what it did. Eager is the null compilation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from hydrant.errors import ConfigError, unknown_name
+
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+@dataclass(frozen=True)
+class Incident:
+    """A graph break or a recompile: why, and at which line of the user's code."""
+
+    reason: str
+    location: str
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """What torch.compile did in this process since the compilation was applied."""
+
+    graphs: int = 0
+    seconds: float = 0.0
+    graph_breaks: list[Incident] = field(default_factory=list)
+    recompiles: list[Incident] = field(default_factory=list)
+
+    def summary(self) -> dict[str, float]:
+        """The counts, as summary.json shows them."""
+        return {
+            "graphs": self.graphs,
+            "graph_breaks": len(self.graph_breaks),
+            "recompiles": len(self.recompiles),
+            "seconds": self.seconds,
+        }
+
+    def details(self) -> dict[str, Any]:
+        """Everything, as compile_report.json shows it."""
+        return asdict(self)
+
+
+class Compilation(Protocol):
+    """Compiles a task, and tells what that took."""
+
+    def apply(self, task: nn.Module) -> None: ...
+
+    def report(self) -> CompileReport: ...
+
+
+class Eager:
+    """Nothing is compiled."""
+
+    def __init__(self, device: torch.device) -> None:
+        del device
+
+    def apply(self, task: nn.Module) -> None: ...
+
+    def report(self) -> CompileReport:
+        return CompileReport()
+
+
+class Compile:
+    """`torch.compile` of the whole task, so that the loss is in the graph. The arguments are torch.compile's.
+
+    In place (`task.compile()`), so names in checkpoints carry no prefix. Evaluation calls the task's own
+    `forward`, which stays eager: a smaller last batch costs no recompile.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        mode: str,
+        backend: str,
+        fullgraph: bool,
+        dynamic: bool | None,
+        options: Mapping[str, Any] | None,
+    ) -> None:
+        if mode not in _MODES:
+            raise unknown_name("compile.mode", "mode", mode, _MODES)
+        if mode == "reduce-overhead" and device.type != "cuda":
+            raise ConfigError("compile", "reduce_overhead records CUDA graphs and needs CUDA. Use compile=default")
+        if options and mode != "default":
+            raise ConfigError("compile.options", "torch.compile takes options or a mode, not both: use compile=default")
+        # torch refuses mode and options together, and `default` is what it takes for neither.
+        self._arguments = {
+            "mode": None if options else mode,
+            "options": dict(options) if options else None,
+            "backend": backend,
+            "fullgraph": fullgraph,
+            "dynamic": dynamic,
+        }
+        self._first_metric = 0
+        self._first_break = 0
+
+    def apply(self, task: nn.Module) -> None:
+        """Compile on the first call. Starts the account."""
+        import torch._dynamo
+        from torch._dynamo import utils
+
+        if self._arguments["backend"] not in torch._dynamo.list_backends(None):
+            raise unknown_name(
+                "compile.backend", "backend", self._arguments["backend"], torch._dynamo.list_backends()
+            )
+        # timm.optim raises this limit to a million on import, and a recompile storm would go unnoticed.
+        torch._dynamo.config.recompile_limit = 8
+        utils.set_compilation_metrics_limit(100_000)
+        self._first_metric = len(utils.get_compilation_metrics())
+        self._first_break = len(utils.graph_break_reasons)
+        task.compile(**self._arguments)
+
+    def report(self) -> CompileReport:
+        """The account so far."""
+        from torch._dynamo import utils
+
+        metrics = utils.get_compilation_metrics()[self._first_metric :]
+        breaks = utils.graph_break_reasons[self._first_break :]
+        return CompileReport(
+            graphs=sum(1 for m in metrics if m.is_forward is not False and m.graph_op_count and not m.fail_type),
+            seconds=sum(m.duration_us or 0 for m in metrics) / 1e6,
+            graph_breaks=[Incident(b.reason, _user_line(b.user_stack)) for b in breaks],
+            recompiles=[
+                Incident(m.recompile_reason, f"{m.co_filename}:{m.co_firstlineno}")
+                for m in metrics
+                if m.recompile_reason
+            ],
+        )
+
+
+def _user_line(stack: Any) -> str:
+    """file:line of the innermost frame outside installed packages."""
+    frames = [f for f in stack if "site-packages" not in f.filename] or list(stack)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "unknown"
+
+
+def forget() -> None:
+    """Drop every compiled graph of this process, if there are any."""
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()

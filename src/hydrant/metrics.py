@@ -1,0 +1,61 @@
+"""Means that accumulate on the device and are read with one synchronisation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Meter:
+    """Weighted means of named scalars since the last read.
+
+    >>> meter = Meter(torch.device("cpu"))
+    >>> meter.add({"loss": torch.tensor(1.0)}, weight=1)
+    >>> meter.add({"loss": torch.tensor(4.0)}, weight=3)
+    >>> meter.read(), meter.read()
+    ({'loss': 3.25}, {})
+    """
+
+    def __init__(self, device: torch.device, reduce: Callable[[Tensor], Tensor] = lambda sums: sums) -> None:
+        self._device = device
+        self._reduce = reduce
+        self._names: list[str] = []
+        self._sums = torch.zeros(0, dtype=torch.float64, device=device)
+        self._weight = 0
+
+    def add(self, values: Mapping[str, Tensor], weight: int) -> None:
+        """Add scalars (shape ()) that stand for `weight` samples; the names are the same until the next read."""
+        if not self._weight:
+            self._names = list(values)
+            self._sums = torch.zeros(len(values), dtype=torch.float64, device=self._device)
+        self._sums.add_(torch.stack([value.detach() for value in values.values()]), alpha=weight)
+        self._weight += weight
+
+    def read(self, also: Mapping[str, Tensor] | None = None) -> dict[str, float]:
+        """The means over all ranks, and the scalars in `also` as they are; the one synchronisation. Resets."""
+        if not self._weight:
+            return {}
+        weighted = torch.cat([self._sums, self._sums.new_full((1,), self._weight)])
+        extra = [value.detach().double().reshape(1) for value in (also or {}).values()]
+        numbers: list[float] = torch.cat([self._reduce(weighted), *extra]).tolist()
+        count = len(self._names)
+        means = {name: total / numbers[count] for name, total in zip(self._names, numbers, strict=False)}
+        self._weight = 0
+        return means | dict(zip(also or {}, numbers[count + 1 :], strict=True))
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was added since the last read, so that a resumed run logs what an unbroken one does."""
+        return {"names": list(self._names), "sums": self._sums.clone(), "weight": self._weight}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._names, self._weight = list(state["names"]), state["weight"]
+        self._sums = state["sums"].to(self._device)
+
+    def first_non_finite(self) -> str | None:
+        """The first name whose sum is NaN or infinite; synchronises."""
+        sums = self._sums.tolist() if self._weight else []
+        return next((n for n, s in zip(self._names, sums, strict=False) if not math.isfinite(s)), None)

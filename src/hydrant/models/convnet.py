@@ -1,0 +1,52 @@
+"""A small convolutional network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from hydrant.errors import ConfigError
+
+
+class ConvNet(nn.Module):
+    """`Conv 3x3 -> BatchNorm -> ReLU` per stage, halving the image between stages, then mean pooling.
+
+    Args:
+        input_shape: (C, H, W) of one image.
+        num_classes: size of the output.
+        widths: channels of the stages; the image must survive `len(widths) - 1` halvings.
+        dropout: probability of dropping a pooled feature, 0..1.
+    """
+
+    def __init__(
+        self, *, input_shape: Sequence[int], num_classes: int, widths: Sequence[int], dropout: float
+    ) -> None:
+        super().__init__()
+        if len(input_shape) != 3:
+            raise ConfigError("model", f"convnet needs images (C, H, W); data.input_shape is {list(input_shape)}")
+        if not 0 <= dropout < 1:
+            raise ConfigError("model.dropout", f"{dropout} is not in [0, 1)")
+        smallest = min(input_shape[1:])
+        if not widths or smallest >> (len(widths) - 1) == 0:
+            raise ConfigError(
+                "model.widths", f"{len(widths)} stages do not fit an image {smallest} pixels wide; need 1 or more"
+            )
+        channels = [input_shape[0], *widths]
+        self.stages = nn.Sequential(
+            *(
+                nn.Sequential(
+                    nn.MaxPool2d(2) if idx else nn.Identity(),
+                    nn.Conv2d(fan_in, fan_out, 3, padding=1, bias=False),
+                    nn.BatchNorm2d(fan_out),
+                    nn.ReLU(),
+                )
+                for idx, (fan_in, fan_out) in enumerate(zip(channels, widths, strict=False))
+            )
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(channels[-1], num_classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """`inputs` (B, C, H, W) -> logits (B, num_classes)."""
+        return self.classifier(self.dropout(self.stages(inputs).mean(dim=(2, 3))))

@@ -1,0 +1,42 @@
+"""A multilayer perceptron."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from hydrant.errors import ConfigError
+
+
+class MLP(nn.Module):
+    """Flatten, then `Linear -> ReLU -> Dropout` for each hidden layer, then a linear classifier.
+
+    Args:
+        input_shape: shape of one sample, e.g. (1, 8, 8).
+        num_classes: size of the output.
+        hidden: widths of the hidden layers; empty is logistic regression.
+        dropout: probability of dropping a hidden unit, 0..1.
+    """
+
+    def __init__(
+        self, *, input_shape: Sequence[int], num_classes: int, hidden: Sequence[int], dropout: float
+    ) -> None:
+        super().__init__()
+        if not 0 <= dropout < 1:
+            raise ConfigError("model.dropout", f"{dropout} is not in [0, 1)")
+        if any(width < 1 for width in hidden):
+            raise ConfigError("model.hidden", f"{list(hidden)} has a layer of no units")
+        widths = [math.prod(input_shape), *hidden]
+        self.hidden = nn.Sequential(
+            *(
+                nn.Sequential(nn.Linear(fan_in, fan_out), nn.ReLU(), nn.Dropout(dropout))
+                for fan_in, fan_out in zip(widths, hidden, strict=False)
+            )
+        )
+        self.classifier = nn.Linear(widths[-1], num_classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """`inputs` (B, *input_shape) -> logits (B, num_classes)."""
+        return self.classifier(self.hidden(inputs.flatten(1)))

@@ -1,0 +1,29 @@
+"""Any model of timm, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from hydrant.errors import ConfigError, unknown_name
+
+
+def timm_model(
+    *, name: str, input_shape: Sequence[int], num_classes: int, pretrained: bool, kwargs: Mapping[str, Any]
+) -> nn.Module:
+    """`timm.create_model(name, in_chans=C, num_classes=num_classes, **kwargs)`.
+
+    `kwargs` are the model's own arguments (`img_size`, `drop_path_rate`, `depth` ...); `pretrained` loads weights.
+    """
+    import timm
+
+    if name.split(".")[0] not in timm.list_models():
+        raise unknown_name("model.name", "timm model", name, timm.list_models())
+    try:
+        return timm.create_model(
+            name, pretrained=pretrained, in_chans=input_shape[0], num_classes=num_classes, **kwargs
+        )
+    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+        raise ConfigError("model.kwargs", f"timm's {name} refuses them: {error}") from error

@@ -1,0 +1,27 @@
+"""Any optimizer of timm, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from hydrant.errors import ConfigError, unknown_name
+
+
+def timm_optimizer(
+    params: list[dict[str, Any]], *, name: str, lr: float, weight_decay: float, kwargs: Mapping[str, Any]
+) -> torch.optim.Optimizer:
+    """`timm.optim.create_optimizer_v2(params, opt=name, ...)`; `kwargs` are the optimizer's own arguments.
+
+    `name` may carry timm's prefix `lookahead_`. Some names (`bnb...`, `fused...`) need packages of their own.
+    """
+    import timm.optim
+
+    if name.removeprefix("lookahead_") not in timm.optim.list_optimizers():
+        raise unknown_name("optimizer.name", "timm optimizer", name, timm.optim.list_optimizers())
+    try:
+        return timm.optim.create_optimizer_v2(params, opt=name, lr=lr, weight_decay=weight_decay, **kwargs)
+    except (TypeError, ValueError, AssertionError, RuntimeError, ImportError) as error:
+        raise ConfigError("optimizer", f"timm's {name} cannot be built: {error or type(error).__name__}") from error

@@ -1,0 +1,86 @@
+"""The record in the run folder: metrics.jsonl and summary.json. Always written; it is the truth."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+class Record:
+    """`metrics.jsonl`, a line per log point, and `summary.json`, replaced as a whole at every change.
+
+    A number that is NaN or infinite is written as `null`: JSON has no name for it.
+    """
+
+    def __init__(self, folder: Path, num_updates: int) -> None:
+        """Continue the record at `num_updates`: rows past it are cut, for they are written again."""
+        self._folder = folder
+        self._cut(num_updates)
+        self._metrics = (folder / "metrics.jsonl").open("a", encoding="utf-8")
+        self._summary = read_summary(folder) if num_updates else {}
+
+    def log(self, row: Mapping[str, float]) -> None:
+        """Append a row; it is in the file when this returns."""
+        self._metrics.write(json.dumps(_finite(row)) + "\n")
+        self._metrics.flush()
+
+    def update_summary(self, **fields: Any) -> None:
+        """Set fields of the summary and write it."""
+        self._summary.update(fields)
+        write_json(self._folder / "summary.json", self._summary)
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        return self._summary
+
+    def close(self) -> None:
+        self._metrics.close()
+
+    def _cut(self, num_updates: int) -> None:
+        path = self._folder / "metrics.jsonl"
+        kept = [row for row in read_metrics(self._folder) if num_updates and row["num_updates"] <= num_updates]
+        lines = "".join(json.dumps(row) + "\n" for row in kept)
+        if not path.exists() or path.read_text(encoding="utf-8") != lines:
+            _replace(path, lines)
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The whole rows of a run's metrics.jsonl; a line torn by a kill is left out."""
+    path = folder / "metrics.jsonl"
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1]  # what follows the last newline is torn
+    return [json.loads(line) for line in lines]
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """A run's summary.json, empty where there is none."""
+    path = folder / "summary.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a JSON file as a whole."""
+    _replace(path, json.dumps(_finite(value), indent=2) + "\n")
+
+
+def _replace(path: Path, text: str) -> None:
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(text, encoding="utf-8")
+    aside.replace(path)
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping():
+            return {key: _finite(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_finite(item) for item in value]
+        case _:
+            return value

@@ -22,20 +22,13 @@ class World:
         """Read what torchrun set; a process that no launcher started is the only rank."""
         local_rank = int(os.environ.get("LOCAL_RANK", "0"))
         device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
-        return cls(int(os.environ.get("RANK", "0")), local_rank, launched_world_size(), device)
+        return cls(int(os.environ.get("RANK", "0")), local_rank, int(os.environ.get("WORLD_SIZE", "1")), device)
+
+    def activate(self) -> None:
+        """Make the device the current one."""
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
 
     @property
     def is_rank_zero(self) -> bool:
         return self.rank == 0
-
-    def synchronize(self) -> None:
-        """Wait until the device has done what it was given."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
-
-def launched_world_size() -> int:
-    """How many ranks the launcher started; touches no device."""
-    return int(os.environ.get("WORLD_SIZE", "1"))

@@ -1,8 +1,9 @@
-"""Means that accumulate on the device and are read with one synchronisation."""
+"""Means that accumulate on the device and are read with one synchronisation, and the pace of a run."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -59,3 +60,27 @@ class Meter:
         """The first name whose sum is NaN or infinite; synchronises."""
         sums = self._sums.tolist() if self._weight else []
         return next((n for n, s in zip(self._names, sums, strict=False) if not math.isfinite(s)), None)
+
+
+class Pace:
+    """Updates per second of training alone: evaluation and saving are not counted."""
+
+    def __init__(self, num_updates: int) -> None:
+        self.logged_at = num_updates
+        self._since = time.perf_counter()
+        self._outside = 0.0
+
+    def outside(self, work: Callable[[], Any]) -> Any:
+        """Do something that is not training."""
+        started = time.perf_counter()
+        try:
+            return work()
+        finally:
+            self._outside += time.perf_counter() - started
+
+    def read(self, num_updates: int) -> float:
+        """Updates per second since the last read. Resets."""
+        now = time.perf_counter()
+        rate = (num_updates - self.logged_at) / max(now - self._since - self._outside, 1e-9)
+        self.logged_at, self._since, self._outside = num_updates, now, 0.0
+        return rate

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import pad
 
 from hydrant import seeding
 from hydrant.errors import ConfigError
@@ -14,7 +14,7 @@ from hydrant.errors import ConfigError
 
 @dataclass(frozen=True)
 class ShiftFlip:
-    """Shift by up to `max_shift` pixels each way, filling with zeros, and mirror every second image if `flip`.
+    """Shift by up to `max_shift` pixels each way, filling with zeros, and mirror half the images if `flip`.
 
     The same as padding by `max_shift` and cropping at random, then `RandomHorizontalFlip`: the ordinary
     augmentation of CIFAR (He et al., 2016, section 4.2, with `max_shift=4`).
@@ -28,12 +28,12 @@ class ShiftFlip:
             raise ConfigError("data.augment.max_shift", f"{self.max_shift} is negative; 0 means no shift")
 
     def __call__(self, images: Tensor, draws: Tensor, seed: int) -> Tensor:
-        """`images` (B, C, H, W) of any dtype, `draws` (B,) int64 -> the augmented images, same shape and dtype."""
+        """`images` (B, C, H, W), `draws` (B,) int64 -> the augmented images, same shape and dtype."""
         if self.max_shift:
             height, width = images.shape[-2:]
             span = 2 * self.max_shift + 1
             rows, columns = ((seeding.uniform(seed, draws, lane) * span).long() for lane in (0, 1))
-            padded = F.pad(images, [self.max_shift] * 4)
+            padded = pad(images, [self.max_shift] * 4)
             windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # (B, C, span, span, H, W), a view
             images = windows[torch.arange(len(images), device=images.device), :, rows, columns]
         if self.flip:

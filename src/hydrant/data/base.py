@@ -1,4 +1,4 @@
-"""What the loop asks of a data set: the micro-batches of update `n`, for any `n`, and one pass for evaluation.
+"""What the loop asks of a data set: the micro-batches of any update, and one pass for evaluation.
 
 A *draw* is one appearance of a sample in training: `draw = epoch * num_samples + index`. The order of the
 draws is a pure function of the seed, and so is everything random that happens to a draw.
@@ -6,7 +6,7 @@ draws is a pure function of the seed, and so is everything random that happens t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Batch
+from hydrant.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class Stream(Protocol):
 class Source(Protocol):
     """A map-style set of samples."""
 
-    num_samples: int
+    @property
+    def num_samples(self) -> int: ...
 
     def stream(self, spec: StreamSpec) -> Stream:
         """The endless shuffled training stream of one rank."""
@@ -83,6 +85,19 @@ class Data:
     class_names: tuple[str, ...] = ()
 
 
+def check_stated(data: Data, input_shape: Sequence[int], num_classes: int) -> Data:
+    """`data`, once its shapes are those the config states (from where models interpolate them)."""
+    if tuple(input_shape) != data.input_shape:
+        needed = f"the samples are of shape {list(data.input_shape)}"
+        raise ConfigError("data.input_shape", f"{list(input_shape)} is stated, but {needed}; state that")
+    if num_classes != data.num_classes:
+        raise ConfigError(
+            "data.num_classes",
+            f"{num_classes} is stated, but there are {data.num_classes} classes; state that",
+        )
+    return data
+
+
 @dataclass
 class Order:
     """The endless stream of draws: epoch after epoch, each in its own seeded permutation."""
@@ -106,7 +121,8 @@ class Order:
         if epoch not in self._epochs:
             self._epochs = {e: d for e, d in self._epochs.items() if e >= epoch - 1}
             indices = seeding.permutation(self.seed, epoch, self.num_samples)
-            self._epochs[epoch] = (indices + epoch * self.num_samples).to(self.device)
+            # From pageable memory the copy is staged before it returns, so it need not wait for the device.
+            self._epochs[epoch] = (indices + epoch * self.num_samples).to(self.device, non_blocking=True)
         return self._epochs[epoch]
 
 

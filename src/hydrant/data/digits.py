@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from hydrant.data.base import Data
+from hydrant.data.base import Data, check_stated
 from hydrant.data.resident import Augment, ResidentSource
 from hydrant.errors import ConfigError
+
+PRELOAD = ("sklearn.datasets", "sklearn.model_selection")
 
 
 def digits(
     *,
-    input_shape: tuple[int, ...] = (1, 8, 8),
+    input_shape: Sequence[int] = (1, 8, 8),
     num_classes: int = 10,
     val_ratio: float = 0.2,
     split_seed: int = 0,
@@ -30,9 +35,13 @@ def digits(
     from sklearn.model_selection import train_test_split
 
     images, labels = load_digits(return_X_y=True)
-    train, val = train_test_split(
-        np.arange(len(labels)), test_size=val_ratio, random_state=split_seed, stratify=labels
-    )
+    try:
+        split: Any = train_test_split(
+            np.arange(len(labels)), test_size=val_ratio, random_state=split_seed, stratify=labels
+        )
+    except ValueError as error:  # too little on one side to hold each class
+        raise ConfigError("data.val_ratio", f"{val_ratio} leaves a class without samples: {error}") from error
+    train, val = split
     inputs = torch.from_numpy(images).float().view(-1, 1, 8, 8) / 16
     targets = torch.from_numpy(labels).long()
 
@@ -40,4 +49,5 @@ def digits(
         chosen: Tensor = torch.from_numpy(np.sort(indices))
         return ResidentSource(inputs[chosen], targets[chosen], mean=(0.3053,), std=(0.3760,), augment=augment)
 
-    return Data(part(train, augment), part(val, None), (1, 8, 8), 10)
+    data = Data(part(train, augment), part(val, None), (1, 8, 8), 10, tuple("0123456789"))
+    return check_stated(data, input_shape, num_classes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -40,7 +40,9 @@ class DeviceStream:
         """Nothing runs beside the loop."""
 
 
-def device_batches(reader: DeviceReader, num_samples: int, spec: StreamSpec, batch_size: int) -> Iterator[Batch]:
+def device_batches(
+    reader: DeviceReader, num_samples: int, spec: StreamSpec, batch_size: int
+) -> Iterator[Batch]:
     """One pass of this rank over a `DeviceReader`."""
     for part in shard(num_samples, batch_size, spec.rank, spec.world_size):
         yield reader.eval_batch(torch.arange(part.start, part.stop, device=spec.device))
@@ -59,6 +61,9 @@ class ResidentSource:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     augment: Augment | None = None
+    _on_device: dict[torch.device, tuple[Tensor, ...]] = field(
+        default_factory=dict[torch.device, tuple[Tensor, ...]], init=False, repr=False, compare=False
+    )
 
     @property
     def num_samples(self) -> int:
@@ -74,6 +79,14 @@ class ResidentSource:
     def first(self, num_samples: int) -> ResidentSource:
         return replace(self, inputs=self.inputs[:num_samples], targets=self.targets[:num_samples])
 
+    def on(self, device: torch.device) -> tuple[Tensor, ...]:
+        """`inputs`, `targets`, `mean` and `std` on the device; they stay there for the next pass."""
+        if device not in self._on_device:
+            channels_first = (-1, *(1 for _ in self.inputs.shape[2:]))
+            mean, std = (torch.tensor(v).view(channels_first) for v in (self.mean, self.std))
+            self._on_device[device] = tuple(t.to(device) for t in (self.inputs, self.targets, mean, std))
+        return self._on_device[device]
+
 
 @dataclass(frozen=True)
 class _ResidentReader:
@@ -86,9 +99,7 @@ class _ResidentReader:
 
     @classmethod
     def load(cls, source: ResidentSource, spec: StreamSpec) -> _ResidentReader:
-        channels_first = (-1, *(1 for _ in source.inputs.shape[2:]))
-        mean, std = (torch.tensor(v, device=spec.device).view(channels_first) for v in (source.mean, source.std))
-        inputs, targets = source.inputs.to(spec.device), source.targets.to(spec.device)
+        inputs, targets, mean, std = source.on(spec.device)
         return cls(inputs, targets, mean, std, source.augment, spec.seed)
 
     def train_batch(self, draws: Tensor) -> Batch:

@@ -25,11 +25,12 @@ def synthetic(
     num_samples: int = 1_000_000,
     num_val_samples: int = 1000,
 ) -> Data:
-    """Standard normal images with random labels: nothing to learn, for benchmarks and for tests of the rest."""
+    """Standard normal images with random labels: nothing to learn, for benchmarks and tests."""
     shape = tuple(input_shape)
     if not shape or min(shape) < 1:
         raise ConfigError("data.input_shape", f"{list(shape)} has a side below 1")
-    for key, value in (("num_classes", num_classes), ("num_samples", num_samples), ("num_val_samples", num_val_samples)):
+    counts = {"num_classes": num_classes, "num_samples": num_samples, "num_val_samples": num_val_samples}
+    for key, value in counts.items():
         if value < 1:
             raise ConfigError(f"data.{key}", f"{value} is below 1")
     train = SyntheticSource(num_samples, shape, num_classes, offset=0)

@@ -9,6 +9,8 @@ from torch import nn
 
 from hydrant.errors import ConfigError, unknown_name
 
+PRELOAD = ("timm",)
+
 
 def timm_model(
     *, name: str, input_shape: Sequence[int], num_classes: int, pretrained: bool, kwargs: Mapping[str, Any]

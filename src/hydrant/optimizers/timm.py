@@ -9,6 +9,8 @@ import torch
 
 from hydrant.errors import ConfigError, unknown_name
 
+PRELOAD = ("timm.optim",)
+
 
 def timm_optimizer(
     params: list[dict[str, Any]], *, name: str, lr: float, weight_decay: float, kwargs: Mapping[str, Any]

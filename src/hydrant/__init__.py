@@ -1,0 +1,1 @@
+"""Hydrant: controlled comparisons of optimizers, schedules, precision and compile settings on plain PyTorch."""

@@ -1,0 +1,239 @@
+"""Config -> objects, in one visible order. The only caller of Hydra's `instantiate`.
+
+`prepare` does everything that needs no device, so that a config that cannot run is refused before anything is
+started; `build` goes on from there. The order: seed -> task -> device and dtype -> compile in place -> wrap ->
+param groups -> optimizers -> schedules -> data -> trackers -> resume.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from hydra.errors import HydraException
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from torch import nn
+from torch.optim import Optimizer
+
+from hydrant import seeding
+from hydrant.clock import Clock
+from hydrant.compilation import Compilation
+from hydrant.data import Data, Source, StreamSpec
+from hydrant.distributed import World
+from hydrant.errors import ConfigError, HydrantError
+from hydrant.loop import Journal, Run
+from hydrant.optimization import Optimization
+from hydrant.parallel import Parallel
+from hydrant.precision import Precision
+from hydrant.profiling import count_flops
+from hydrant.schedules import Schedule
+from hydrant.tasks import Task
+
+# What third parties raise for arguments they do not like.
+_REFUSALS = (TypeError, ValueError, RuntimeError, AssertionError, LookupError, NotImplementedError, OSError)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run before it touches a device."""
+
+    config: Mapping[str, Any]
+    world: World
+    data: Data
+    train: Source
+    val: Source
+    clock: Clock
+    spec: StreamSpec
+    task: Any  # a Task, which is an nn.Module; on the host
+    flops_per_sample: int  # forward
+    schedules: Mapping[str, Schedule]
+    precision: Precision
+    compilation: Compilation
+    parallel: Parallel
+    optimization: Optimization  # on the host: for its groups, schedules and refusals
+
+    def schedule_values(self) -> dict[str, list[float]]:
+        """Every scheduled field's value before each update of the run, by `optimizer.group.field`."""
+        updates = range(self.clock.total_updates)
+        return {key: [f.value(n) for n in updates] for key, f in self.optimization.fields.items()}
+
+
+def prepare(config: Mapping[str, Any]) -> Prepared:
+    """Build all that needs no device from a checked config.
+
+    Raises:
+        ConfigError: the config cannot run, with the key to change.
+    """
+    world = World.from_launcher()
+    with _refusals("precision"):
+        precision: Precision = _make(config, "precision")(world.device)
+    with _refusals("compile"):
+        compilation: Compilation = _make(config, "compile")(world.device)
+    parallel = _parallel(config, world)
+    data: Data = _make(config, "data")
+    train = _limited(data.train, config["limit_train_samples"])
+    val = _limited(data.val, config["limit_val_samples"])
+    spec = _geometry(config, world, train.num_samples)
+    clock = Clock.start(
+        config["duration"], num_samples=train.num_samples, global_batch_size=spec.global_batch_size
+    )
+    for key in ("log_every", "eval_every", "save_every"):
+        clock.cadence(config[key], key)
+    schedules = {"lr": _schedule(config["scheduler"], clock, "scheduler")} | {
+        field: _schedule(node, clock, f"schedules.{field}") for field, node in config["schedules"].items()
+    }
+    task = _task(config)
+    flops = _dry_forward(task, data, val)
+    optimization = _optimization(config, task, schedules, precision)
+    return Prepared(
+        config, world, data, train, val, clock, spec, task, flops, schedules, precision, compilation,
+        parallel, optimization,
+    )  # fmt: skip
+
+
+def build(
+    prepared: Prepared,
+    journal: Journal,
+    save: Callable[[Run, bool], None],
+    stop_signal: Callable[[], int | None],
+) -> Run:
+    """The run, on its device."""
+    p, config = prepared, prepared.config
+    seeding.use_deterministic_kernels(config["deterministic"])
+    p.precision.activate()
+    p.world.activate()
+    task = p.task.to(p.world.device)
+    p.compilation.apply(task)
+    trained = p.parallel.wrap(task)
+    return Run(
+        seed=config["seed"],
+        world=p.world,
+        clock=p.clock,
+        task=task,
+        trained=trained,
+        optimization=_optimization(config, task, p.schedules, p.precision),
+        precision=p.precision,
+        parallel=p.parallel,
+        spec=p.spec,
+        stream=p.train.stream(p.spec),
+        val_batches=functools.partial(p.val.batches, p.spec, config["eval_batch_size"]),
+        log_every=p.clock.cadence(config["log_every"], "log_every"),
+        eval_every=p.clock.cadence(config["eval_every"], "eval_every"),
+        save_every=p.clock.cadence(config["save_every"], "save_every"),
+        best_metric=config["best"]["metric"],
+        best_mode=config["best"]["mode"],
+        max_skipped=config["max_skipped"],
+        journal=journal,
+        save=save,
+        stop_signal=stop_signal,
+    )
+
+
+def tracker_factory(config: Mapping[str, Any]) -> Callable[..., Any]:
+    """The tracker, to be called with `(identity, num_updates)`."""
+    return _make(config, "tracker")
+
+
+def _task(config: Mapping[str, Any]) -> Task:
+    seeding.seed_process(config["seed"], seeding.MODEL)
+    with _refusals("model"):
+        model: nn.Module = _make(config, "model")
+    with _refusals("task"):
+        return _make(config, "task")(model)
+
+
+def _optimization(
+    config: Mapping[str, Any], task: Any, schedules: Mapping[str, Schedule], precision: Precision
+) -> Optimization:
+    parameters = [p for p in task.parameters() if p.requires_grad]
+    with _refusals("optimizer"):
+        optimizer: Optimizer = _make(config, "optimizer")([{"params": parameters, "name": "all"}])
+    return Optimization({"main": optimizer}, {"main": schedules}, precision, config["max_grad_norm"])
+
+
+def _parallel(config: Mapping[str, Any], world: World) -> Parallel:
+    parallel: Parallel = _make(config, "parallel")
+    if world.world_size != parallel.num_processes:
+        raise ConfigError(
+            "parallel",
+            f"the launcher started {world.world_size} ranks, but this option runs on {parallel.num_processes}",
+        )
+    return parallel
+
+
+def _geometry(config: Mapping[str, Any], world: World, num_samples: int) -> StreamSpec:
+    batch_size, micro, ranks = config["global_batch_size"], config["micro_batch_size"], world.world_size
+    if batch_size > num_samples:
+        raise ConfigError(
+            "global_batch_size", f"{batch_size} is more than the {num_samples} training samples there are"
+        )
+    if batch_size % ranks:
+        raise ConfigError("global_batch_size", f"{batch_size} is not divisible by {ranks} ranks")
+    micro = batch_size // ranks if micro is None else micro
+    if batch_size % (micro * ranks):
+        raise ConfigError(
+            "micro_batch_size",
+            f"{micro} samples on each of {ranks} ranks do not divide global_batch_size={batch_size}",
+        )
+    return StreamSpec(config["seed"], batch_size, micro, world.rank, ranks, world.device)
+
+
+def _limited(source: Source, num_samples: int | None) -> Source:
+    return source if num_samples is None else source.first(min(num_samples, source.num_samples))
+
+
+def _schedule(node: Mapping[str, Any], clock: Clock, key: str) -> Schedule:
+    with _refusals(key):
+        try:
+            return _instantiate(node)(clock)
+        except ConfigError as error:
+            raise ConfigError(f"{key}.{error.key}", str(error).removeprefix(f"{error.key}: ")) from error
+
+
+def _dry_forward(task: Any, data: Data, val: Source) -> int:
+    """One sample through the model on the host: refuses a model that does not fit the data; counts FLOPs."""
+    host = StreamSpec(0, 1, 1, 0, 1, torch.device("cpu"))
+    batch = next(iter(val.first(1).batches(host, 1)))
+    try:
+        return count_flops(task, batch)
+    except _REFUSALS as error:
+        raise ConfigError(
+            "model", f"does not take the data's samples of shape {list(data.input_shape)}: {_first_line(error)}"
+        ) from error
+
+
+def _make(config: Mapping[str, Any], group: str) -> Any:
+    with _refusals(group):
+        return _instantiate(config[group])
+
+
+def _instantiate(node: Mapping[str, Any]) -> Any:
+    return instantiate(OmegaConf.create(dict(node)), _convert_="all")
+
+
+@contextmanager
+def _refusals(key: str) -> Iterator[None]:
+    """Turn what a part raises about its arguments into a ConfigError that names the config key."""
+    try:
+        yield
+    except HydrantError:
+        raise
+    except HydraException as error:
+        root: BaseException = error
+        while root.__cause__ is not None:
+            root = root.__cause__
+        if isinstance(root, HydrantError):
+            raise root from error
+        raise ConfigError(key, _first_line(root)) from error
+    except _REFUSALS as error:
+        raise ConfigError(key, _first_line(error)) from error
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

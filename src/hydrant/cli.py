@@ -1,0 +1,81 @@
+"""The command line: `hydrant <command> ...`, and one line for what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydrant.errors import HydrantError, unknown_name
+
+# Resolved when called: a command imports only what it needs.
+COMMANDS = {
+    "train": ("hydrant.train:main", "train a model, or a sweep of them with --multirun"),
+    "preview": ("hydrant.preview:main", "show schedules, parameter groups and size of a config without training"),
+    "evaluate": ("hydrant.evaluate:main", "evaluate a run or a checkpoint"),
+    "export": ("hydrant.export:main", "write a run's model as safetensors, torch_export or onnx"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit status."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # the user's own targets lie there
+    if "-sc" in arguments or "--shell-completion" in arguments:
+        return _complete(arguments)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(overview())
+        return 0
+    command, *rest = arguments
+    try:
+        if command not in COMMANDS:
+            raise unknown_name("", "command", command, COMMANDS)
+        if "-h" in rest or "--help" in rest:
+            print(help_of(command))
+            return 0
+        return pkgutil.resolve_name(COMMANDS[command][0])(rest)
+    except HydrantError as error:
+        return _report(error)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        from hydrant.config.messages import HYDRA_ERRORS, explain
+
+        if not isinstance(error, HYDRA_ERRORS):
+            raise
+        return _report(explain(error))
+
+
+def _report(error: HydrantError) -> int:
+    sys.stdout.flush()
+    print(f"error: {error}", file=sys.stderr)
+    return error.exit_status
+
+
+def _complete(arguments: list[str]) -> int:
+    """Hydra's completion knows overrides only: take the command's word out of the line it completes."""
+    line = os.environ.get("COMP_LINE", "")
+    words = line.split(" ")
+    for position, word in enumerate(words):
+        if word in COMMANDS:
+            del words[position]
+            os.environ["COMP_LINE"] = " ".join(words)
+            break
+    flags = [a for a in arguments if a not in COMMANDS]
+    return pkgutil.resolve_name(COMMANDS["train"][0])(flags)
+
+
+def overview() -> str:
+    """What `hydrant --help` prints."""
+    commands = "\n".join(f"  {name:<10} {what}" for name, (_, what) in COMMANDS.items())
+    return f"hydrant <command> [overrides]\n\n{commands}\n\nhydrant <command> --help tells more."
+
+
+def help_of(command: str) -> str:
+    """What `hydrant <command> --help` prints: one screen, read from the conf folders."""
+    from hydrant.help import TEXTS, groups
+
+    return f"{TEXTS[command].strip()}\n\n{groups()}"

@@ -1,0 +1,16 @@
+"""The configuration: its schema, how it is composed, checked and compared. Importing it brings in neither torch nor wandb (`hydrant.config.resume` does)."""
+
+from hydrant.config.check import check
+from hydrant.config.compose import ENTRY, compose, conf_dir, register
+from hydrant.config.plain import choices_of, differences, flatten
+
+__all__ = [
+    "ENTRY",
+    "check",
+    "choices_of",
+    "compose",
+    "conf_dir",
+    "differences",
+    "flatten",
+    "register",
+]

@@ -1,0 +1,88 @@
+"""Where configs lie, and how one is composed without starting a run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf
+
+from hydrant.config.schema import TrainConfig
+from hydrant.errors import ConfigError
+
+ENTRY = "train"
+"""The primary config: conf/train.yaml."""
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+
+
+def conf_dir() -> Path:
+    """Hydrant's own conf folder: inside the installed package, or at the root of the checkout."""
+    package = Path(__file__).parents[1]
+    installed = package / "conf"
+    return installed if installed.is_dir() else package.parents[1] / "conf"
+
+
+def user_conf_dir() -> Path | None:
+    """The user's conf folder, `./conf`, whose options come before ours; `None` if there is none."""
+    folder = Path(os.environ.get("HYDRANT_CONF", "conf")).resolve()
+    return folder if folder.is_dir() and folder != conf_dir().resolve() else None
+
+
+def register() -> None:
+    """Tell Hydra the schema and OmegaConf the resolvers; again is harmless."""
+    ConfigStore.instance().store(name="schema", node=TrainConfig)
+    OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
+    OmegaConf.register_new_resolver("job_slug", job_slug, replace=True)
+    OmegaConf.register_new_resolver("class_folders", class_folders, replace=True)
+
+
+def compose(overrides: Sequence[str]) -> DictConfig:
+    """The config that `train` would run with, Hydra's own node (`hydra`) included."""
+    register()
+    with initialize_config_dir(version_base="1.3", config_dir=str(conf_dir()), job_name=ENTRY):
+        return hydra_compose(ENTRY, overrides=list(overrides), return_hydra_config=True)
+
+
+def run_folder(root: str, name: str | None) -> str:
+    """`outputs/lr_study` for a named run, else `outputs/<date>/<time>`."""
+    if name is None:
+        return f"{root}/{_started()}"
+    if not _NAME.fullmatch(str(name)):
+        raise ConfigError("name", f"{name!r} is no folder name; use letters, digits, '.', '_' and '-'")
+    return f"{root}/{name}"
+
+
+@lru_cache
+def _started() -> str:
+    return time.strftime("%Y-%m-%d/%H-%M-%S")
+
+
+def job_slug(overrides: Sequence[str]) -> str:
+    """A folder name for a job of a sweep: its overrides, whatever their order.
+
+    >>> job_slug(["optimizer=adamw", "name=study", "optimizer.lr=1e-3"])
+    'optimizer-adamw_optimizer.lr-1e-3'
+    """
+    own = sorted(o for o in overrides if o.partition("=")[0] != "name")
+    text = "_".join(o.lstrip("+~") for o in own)
+    slug = re.sub(r"[^\w.=-]", "-", text).replace("=", "-") or "defaults"
+    if slug == text.replace("=", "-") and len(slug) <= 120:
+        return slug
+    return f"{slug[:110]}-{hashlib.sha1(text.encode()).hexdigest()[:8]}"
+
+
+def class_folders(path: str) -> int:
+    """How many classes an image folder holds: its subfolders."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise ConfigError("data.root", f"{folder} is no folder; it should hold one folder of images per class")
+    return sum(1 for entry in folder.iterdir() if entry.is_dir())

@@ -1,0 +1,39 @@
+"""Configs as plain values: flat keys, and what differs between two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# Keys that do not change what a run computes.
+_FREE = ("name", "resume", "init_from", "keep_last", "allow_targets")
+
+
+def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys of everything that is no mapping.
+
+    >>> flatten({"optimizer": {"lr": 0.1, "betas": [0.9, 0.99]}, "seed": 0})
+    {'optimizer.lr': 0.1, 'optimizer.betas': [0.9, 0.99], 'seed': 0}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flat |= {f"{key}.{inner}": item for inner, item in flatten(value).items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The keys in which two runs differ in what they compute, with both values; `None` where one has no such key."""
+    a, b = flatten(one), flatten(other)
+    return {
+        key: (a.get(key), b.get(key))
+        for key in sorted(a | b)
+        if a.get(key) != b.get(key) and key not in _FREE and not key.startswith("tracker.")
+    }
+
+
+def choices_of(choices: Mapping[str, Any]) -> dict[str, Any]:
+    """Hydra's choices of our own groups: `{"optimizer": "adamw", ...}`."""
+    return {group: choice for group, choice in sorted(choices.items()) if not group.startswith("hydra/")}

@@ -1,0 +1,95 @@
+"""The files of a torchvision data set: read from disk, downloaded where missing, named where damaged."""
+
+from __future__ import annotations
+
+import fcntl
+import http.client
+import pickle
+import warnings
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hydrant.errors import ConfigError, DataError, HydrantError
+
+# Whatever torchvision raises for files that are missing, damaged or not to be had.
+_FAULTS = (
+    RuntimeError,
+    OSError,
+    ValueError,
+    TypeError,
+    AssertionError,
+    EOFError,
+    LookupError,
+    pickle.UnpicklingError,
+    http.client.HTTPException,
+)
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A torchvision data set class and its files under `root`, each with a function that raises on damage."""
+
+    name: str
+    root: Path
+    dataset: Any
+    checks: Mapping[Path, Callable[[Any], object]]
+
+    @property
+    def folder(self) -> Path:
+        return next(iter(self.checks)).parent
+
+    def read(self, download: bool) -> tuple[Any, Any]:
+        """The training and the validation part. Downloads only what cannot be read from disk."""
+        try:
+            return self._open()
+        except _FAULTS as error:
+            if not download:
+                raise self._explain(error, download) from error
+        try:
+            with _alone_in(self.root):
+                self.dataset(self.root, download=True)
+            return self._open()
+        except _FAULTS as error:
+            raise self._explain(error, download) from error
+
+    def _open(self) -> tuple[Any, Any]:
+        with warnings.catch_warnings():
+            # The published CIFAR files were pickled in 2009; today's NumPy deprecates how they spell a dtype.
+            warnings.simplefilter("ignore", np.exceptions.VisibleDeprecationWarning)
+            return self.dataset(self.root, train=True), self.dataset(self.root, train=False)
+
+    def _explain(self, error: Exception, download: bool) -> HydrantError:
+        reason = " ".join(str(error).split())
+        missing = ", ".join(path.name for path in self.checks if not path.is_file())
+        looked = f"{self.name} is not in {self.folder.absolute()} (missing: {missing})"
+        remedy = f"set data.root to the folder that holds {self.folder.relative_to(self.root)}"
+        if missing and download:
+            failed = f"its download failed: {reason}"
+            return ConfigError("data.download", f"{looked} and {failed}. Copy the files there, or {remedy}")
+        if missing:
+            return ConfigError("data.root", f"{looked}; {remedy}, or data.download=true")
+        damaged = ", ".join(str(path) for path, check in self.checks.items() if _is_damaged(path, check))
+        what = damaged or f"{self.name} in {self.folder}"
+        return DataError(f"{what} cannot be read ({reason}); delete it and run again with data.download=true")
+
+
+def _is_damaged(path: Path, check: Callable[[Any], object]) -> bool:
+    try:
+        check(path)
+    except _FAULTS:
+        return True
+    return False
+
+
+@contextmanager
+def _alone_in(root: Path) -> Generator[None]:
+    """One process at a time: the ranks of a run and the jobs of a sweep share their data folder."""
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / ".download.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

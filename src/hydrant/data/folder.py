@@ -1,0 +1,165 @@
+"""Images in folders, one per class: the layout of ImageNet, decoded and augmented by workers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hydrant.data.base import Data, check_stated
+from hydrant.data.loader import LoaderSource, Transform
+from hydrant.errors import ConfigError, DataError, unknown_name
+
+_INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageAugment:
+    """Random crop, flip, colour and erasing, by `timm.data.create_transform` and in its words.
+
+    `scale` and `ratio` are the area (of the whole image, 0..1) and the aspect ratio of the crop that is
+    resized to the input; `hflip` the probability to mirror; `color_jitter` the strength for brightness,
+    contrast and saturation (one number or three, with hue four; null: none). `auto_augment` is a policy such
+    as `rand-m9-mstd0.5`, which takes the place of the colour jitter; `re_prob` the probability to erase a
+    rectangle, filled by `re_mode`: `const` (the mean colour), `rand` (one random colour) or `pixel` (noise).
+    """
+
+    scale: Sequence[float]
+    ratio: Sequence[float]
+    hflip: float
+    color_jitter: float | Sequence[float] | None
+    auto_augment: str | None
+    re_prob: float
+    re_mode: str
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in (("scale", tuple(self.scale)), ("ratio", tuple(self.ratio))):
+            if not 0 < low <= high:
+                raise ConfigError(f"data.augment.{name}", f"[{low}, {high}] is no range of positive numbers")
+        for name, value in (("hflip", self.hflip), ("re_prob", self.re_prob)):
+            if not 0 <= value <= 1:
+                raise ConfigError(f"data.augment.{name}", f"{value} is no probability in 0..1")
+        if self.re_mode not in ("const", "rand", "pixel"):
+            raise unknown_name("data.augment.re_mode", "fill", self.re_mode, ("const", "rand", "pixel"))
+
+    def transform(self, **common: Any) -> Transform:
+        """The training transform; `common` is what evaluation shares: size, interpolation, mean and std."""
+        jitter = self.color_jitter
+        try:
+            return _timm_transform(
+                **common,
+                is_training=True,
+                scale=tuple(self.scale),
+                ratio=tuple(self.ratio),
+                hflip=self.hflip,
+                color_jitter=tuple(jitter) if isinstance(jitter, Sequence) else jitter,
+                auto_augment=self.auto_augment,
+                re_prob=self.re_prob,
+                re_mode=self.re_mode,
+                # Erasing works on normalised floats; without it, bytes travel and the device normalises.
+                normalize=self.re_prob > 0,
+            )
+        except (AssertionError, KeyError, ValueError) as error:
+            given = f"auto_augment={self.auto_augment!r}, color_jitter={jitter!r}"
+            raise ConfigError(
+                "data.augment", f"timm refuses {given} ({error}); rand-m9-mstd0.5 and 0.4 are ordinary values"
+            ) from error
+
+
+def image_folder(
+    *,
+    root: str,
+    input_shape: Sequence[int],
+    num_classes: int,
+    train_dir: str,
+    val_dir: str,
+    num_workers: int,
+    interpolation: str,
+    crop_pct: float,
+    mean: Sequence[float],
+    std: Sequence[float],
+    augment: ImageAugment,
+) -> Data:
+    """Images under `root/train_dir/<class>/` and `root/val_dir/<class>/`, read as RGB.
+
+    Evaluation resizes so that the input is `crop_pct` of the shorter edge and takes the centre.
+    """
+    channels, *size = input_shape
+    if channels != 3 or len(size) != 2:
+        raise ConfigError(
+            "data.input_shape", f"{list(input_shape)} is given, images are RGB: [3, height, width]"
+        )
+    if not 0 < crop_pct <= 1:
+        raise ConfigError("data.crop_pct", f"{crop_pct} is not in 0..1, the share of the edge that is kept")
+    if interpolation not in _INTERPOLATIONS:
+        raise unknown_name("data.interpolation", "interpolation", interpolation, _INTERPOLATIONS)
+    train, classes = _scan(Path(root), train_dir, "data.train_dir")
+    val, val_classes = _scan(Path(root), val_dir, "data.val_dir")
+    if classes != val_classes:
+        raise ConfigError("data.val_dir", _difference(Path(root, val_dir), classes, val_classes))
+
+    normal: dict[str, Any] = {"mean": tuple(mean), "std": tuple(std)}
+    common: dict[str, Any] = {"input_size": (3, *size), "interpolation": interpolation, **normal}
+    train_transform = augment.transform(**common)
+    eval_transform = _timm_transform(**common, is_training=False, crop_pct=crop_pct, normalize=False)
+
+    def source(images: _Images) -> LoaderSource:
+        return LoaderSource(images, train_transform, eval_transform, num_workers=num_workers, **normal)
+
+    data = Data(source(train), source(val), (3, *size), len(classes), classes)
+    return check_stated(data, input_shape, num_classes)
+
+
+@dataclass(frozen=True)
+class _Images:
+    """The image files of a split. In arrays: of a list, every worker would touch and so copy each element."""
+
+    folder: Path
+    paths: np.ndarray  # (N,) bytes, relative to the folder
+    targets: np.ndarray  # (N,) int64
+    read: Callable[[Path], Any]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int, /) -> tuple[Any, int]:
+        path = self.folder / os.fsdecode(self.paths[index])
+        try:
+            return self.read(path), int(self.targets[index])
+        except Exception as error:  # a decoder raises whatever the damaged bytes lead it to
+            raise DataError(f"{path} cannot be read as an image: {error}; repair or remove it") from error
+
+
+def _scan(root: Path, split_dir: str, key: str) -> tuple[_Images, tuple[str, ...]]:
+    from torchvision.datasets.folder import ImageFolder, pil_loader
+
+    folder = root / split_dir
+    if not root.is_dir():
+        raise ConfigError("data.root", f"no folder {root.absolute()}; set it to where {split_dir}/ lies")
+    if not folder.is_dir():
+        raise ConfigError(key, f"no folder {folder}; it must hold one folder of images for each class")
+    try:
+        found = ImageFolder(folder)
+    except FileNotFoundError as error:  # no class folder at all, or empty ones: the message names them
+        raise ConfigError(key, f"{folder}: {error}") from error
+    paths = [os.fsencode(os.path.relpath(path, folder)) for path, _ in found.samples]
+    images = _Images(folder, np.array(paths), np.array(found.targets), pil_loader)
+    return images, tuple(found.classes)
+
+
+def _timm_transform(**options: Any) -> Transform:
+    from timm.data.transforms_factory import create_transform
+
+    transform: Any = create_transform(**options)
+    return transform
+
+
+def _difference(val: Path, classes: Sequence[str], val_classes: Sequence[str]) -> str:
+    missing, unknown = sorted({*classes} - {*val_classes}), sorted({*val_classes} - {*classes})
+    lists = [("lacks", missing), ("adds", unknown)]
+    parts = [f"{verb} {', '.join(names[:10])}" for verb, names in lists if names]
+    return f"{val} must hold the class folders of the training images, but {' and '.join(parts)}"

@@ -1,0 +1,241 @@
+"""Samples read by worker processes: the same ones for any number of workers, ranks and micro-batches."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Subset, default_collate
+
+from hydrant import seeding
+from hydrant.batch import Batch
+from hydrant.data.base import Order, StreamSpec, shard
+from hydrant.errors import ConfigError, DataError
+
+Transform = Callable[[Any], Tensor]
+"""A raw sample -> its input, shape (*input_shape,). May draw from the global streams of the host."""
+
+_HostBatch = list[Tensor] | DataError  # [inputs (B, *input_shape), targets (B,) int64], or why there is none
+
+
+class SampleSet(Protocol):
+    """A map-style data set of raw samples. Raises DataError, or OSError, where one cannot be read."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> tuple[Any, int]: ...
+
+
+@dataclass(frozen=True)
+class LoaderSource:
+    """Samples read by `num_workers` processes, each of which prepares whole micro-batches ahead of the loop.
+
+    A transform may return bytes (uint8), which make a quarter of the traffic: they are scaled to 0..1 and
+    normalised by `mean` and `std` (per channel, in units of the scaled pixel) on the device. What it returns
+    in float32 is taken as it is. With `num_workers=0` the loop itself reads.
+    """
+
+    samples: SampleSet
+    train_transform: Transform
+    eval_transform: Transform
+    mean: Sequence[float]
+    std: Sequence[float]
+    num_workers: int
+
+    def __post_init__(self) -> None:
+        if self.num_workers < 0:
+            raise ConfigError(
+                "data.num_workers", f"{self.num_workers} is negative; 0 means that the loop reads"
+            )
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.samples)
+
+    def stream(self, spec: StreamSpec) -> LoaderStream:
+        return LoaderStream(self, spec)
+
+    def batches(self, spec: StreamSpec, batch_size: int) -> Iterator[Batch]:
+        """Workers are started for the pass and end with it."""
+        plan = list(shard(self.num_samples, batch_size, spec.rank, spec.world_size))
+        reader = _Reader(self.samples, self.eval_transform, spec.seed)
+        receive = _Receiver.of(self, spec.device)
+        for host_batch in _loader(reader, plan, min(self.num_workers, len(plan)), spec.device):
+            yield receive(host_batch)
+
+    def first(self, num_samples: int) -> LoaderSource:
+        chosen: Any = Subset[Any](_as_dataset(self.samples), range(min(num_samples, self.num_samples)))
+        return replace(self, samples=chosen)
+
+
+class LoaderStream:
+    """The training stream of one rank over a `LoaderSource`.
+
+    Read update after update, the workers run ahead without a pause. A jump starts them again at the new
+    place; nothing in between is read. The batches of the current update are kept on the host, so that an
+    update that the loss scaler skipped is read once.
+    """
+
+    def __init__(self, source: LoaderSource, spec: StreamSpec) -> None:
+        self._spec = spec
+        self._receive = _Receiver.of(source, spec.device)
+        self._plan = _Plan(Order(spec.seed, source.num_samples, torch.device("cpu")), spec)
+        self._reader = _Reader(source.samples, source.train_transform, spec.seed)
+        self._num_workers = source.num_workers
+        self.close()
+
+    def micro_batches(self, num_updates: int) -> Iterator[Batch]:
+        for micro_step in range(self._spec.num_micro_steps):
+            yield self._receive(self._host_batch(num_updates, micro_step))
+
+    def close(self) -> None:
+        """Stop the workers, which end when nothing refers to their loader. A later read starts new ones."""
+        self._ahead: Iterator[_HostBatch] = iter(())
+        self._loader = _loader(self._reader, self._plan, self._num_workers, self._spec.device)
+        self._current = -1
+        self._kept: list[_HostBatch] = []
+
+    def _host_batch(self, num_updates: int, micro_step: int) -> _HostBatch:
+        if num_updates != self._current:
+            is_complete = len(self._kept) == self._spec.num_micro_steps
+            if not (is_complete and num_updates == self._current + 1):
+                self._plan.start = num_updates
+                self._ahead = iter(self._loader)
+            self._current, self._kept = num_updates, []
+        while len(self._kept) <= micro_step:
+            self._kept.append(next(self._ahead))
+        return self._kept[micro_step]
+
+
+@dataclass
+class _Plan:
+    """The draws of each micro-batch of a rank, from update `start` on, without end."""
+
+    order: Order
+    spec: StreamSpec
+    start: int = 0
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for num_updates in itertools.count(self.start):
+            for position in self.spec.positions(num_updates):
+                yield self.order.draws(position, self.spec.micro_batch_size).tolist()
+
+
+@dataclass(frozen=True)
+class _Reader(Dataset[_HostBatch]):
+    """Reads the micro-batch of some draws; what is random about a sample is a function of `(seed, draw)`."""
+
+    samples: SampleSet
+    transform: Transform
+    seed: int
+    num_samples: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_samples", len(self.samples))
+
+    def __getitem__(self, draws: Sequence[int]) -> _HostBatch:
+        # An exception would come out of a worker as a page of traceback; a value comes out as it is.
+        with _streams_restored():
+            try:
+                return default_collate([self._sample(draw) for draw in draws])
+            except DataError as error:
+                return error
+
+    def _sample(self, draw: int) -> tuple[Tensor, int]:
+        index = draw % self.num_samples
+        _seed_streams(seeding.mix(self.seed, seeding.SAMPLE, draw))
+        try:
+            raw, target = self.samples[index]
+        except OSError as error:
+            raise DataError(f"sample {index} of the data set cannot be read: {error}") from error
+        return self.transform(raw), target
+
+
+@dataclass(frozen=True)
+class _Receiver:
+    """Brings a host batch to the device."""
+
+    mean: Tensor  # (C, 1, 1)
+    std: Tensor  # (C, 1, 1)
+
+    @classmethod
+    def of(cls, source: LoaderSource, device: torch.device) -> _Receiver:
+        mean, std = (torch.tensor(tuple(v), device=device).view(-1, 1, 1) for v in (source.mean, source.std))
+        return cls(mean, std)
+
+    def __call__(self, host_batch: _HostBatch) -> Batch:
+        if isinstance(host_batch, DataError):
+            raise host_batch
+        inputs, targets = (tensor.to(self.mean.device, non_blocking=True) for tensor in host_batch)
+        if inputs.dtype == torch.uint8:
+            inputs = inputs.float().div_(255).sub_(self.mean).div_(self.std)
+        return Batch(inputs, targets)
+
+
+def _loader(
+    reader: _Reader, plan: Iterable[Sequence[int]], num_workers: int, device: torch.device
+) -> DataLoader[_HostBatch]:
+    return DataLoader(
+        reader,
+        sampler=plan,
+        batch_size=None,  # the plan names the samples of a batch and the reader collates them
+        collate_fn=_as_is,
+        num_workers=num_workers,
+        persistent_workers=num_workers > 0,
+        pin_memory=device.type == "cuda",
+        worker_init_fn=_outlive_signals,
+        generator=torch.Generator(),  # torch draws a seed for its workers, by default from the global stream
+    )
+
+
+def _as_is(host_batch: _HostBatch) -> _HostBatch:
+    return host_batch
+
+
+def _as_dataset(samples: Any) -> Dataset[Any]:
+    return samples
+
+
+def _outlive_signals(_: int) -> None:
+    """Ctrl-C and SIGTERM reach workers too, while the loop still needs batches to end its update and save."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":  # where a process can ask who sent a signal
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_end_when_the_loop_says_so, daemon=True).start()
+
+
+def _end_when_the_loop_says_so() -> None:
+    """The loop's process ends a worker that does not stop by SIGTERM: obey that one, from nobody else."""
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+        pass
+    os._exit(0)
+
+
+def _seed_streams(value: int) -> None:
+    """Seed the global streams of the host. (`torch.manual_seed` would seed the device's too.)"""
+    random.seed(value)
+    np.random.seed(value & 0xFFFFFFFF)
+    torch.default_generator.manual_seed(value)
+
+
+@contextmanager
+def _streams_restored() -> Generator[None]:
+    """Leave the global host streams as they were: without workers they are those of the training process."""
+    python, numpy, torch_state = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.default_generator.set_state(torch_state)

@@ -1,0 +1,38 @@
+"""`evaluate`: a run's model on its validation set."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from hydrant.errors import ConfigError
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the metrics of a saved run; the exit status."""
+    parser = argparse.ArgumentParser(prog="hydrant evaluate", add_help=False)
+    parser.add_argument("--json", action="store_true")
+    options, rest = parser.parse_known_args(arguments)
+    if not rest or "=" in rest[0] or rest[0].startswith("-"):
+        raise ConfigError("", "evaluate what? Give a run folder or a checkpoint: hydrant evaluate outputs/lr_study")
+    from hydrant.loop import evaluate  # brings in torch
+    from hydrant.saved import open_run
+
+    saved = open_run(rest[0], rest[1:])
+    p = saved.prepared
+    p.precision.activate()
+    p.world.activate()
+    values = evaluate(
+        p.task.to(p.world.device),
+        p.val.batches(p.spec, p.config["eval_batch_size"]),
+        p.precision,
+        p.parallel,
+    )
+    if options.json:
+        print(json.dumps({"checkpoint": str(saved.checkpoint), "num_updates": saved.num_updates, **values}))
+        return 0
+    print(f"{saved.checkpoint} (update {saved.num_updates}), {p.val.num_samples:,} samples")
+    for name, value in values.items():
+        print(f"  {name:<20} {value:.6g}")
+    return 0

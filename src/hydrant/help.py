@@ -1,0 +1,57 @@
+"""The help screens. The options are read from the conf folders, so a user's own appear too."""
+
+from __future__ import annotations
+
+from hydrant.config.compose import conf_dir, user_conf_dir
+
+TEXTS = {
+    "train": """
+Train a model; with --multirun, one for every combination of the values given.
+
+  python train.py optimizer=adamw scheduler=cosine      choose options of the groups below
+  python train.py optimizer.lr=3e-3 duration=20ep       change any key; conf/train.yaml explains each
+  python train.py name=lr_study                         folder outputs/lr_study; the same again resumes it
+  python train.py --multirun optimizer=adamw,sgd seed=0,1
+  python train.py debug=smoke                           a few updates of everything
+  python train.py --cfg job                             print the config and stop
+
+Exit status: 0 finished, 1 the run failed, 2 the config is wrong, 130 Ctrl-C (saved, resumable), 143 SIGTERM.""",
+    "preview": """
+Show what a config would do, without training: updates and epochs, parameter groups, parameters and FLOPs,
+and every schedule. Takes the overrides of train, and
+
+  --json        print {"total_updates": N, "schedules": {"main.0.lr": [N floats]}} and nothing else
+  --png FILE    draw the schedules into a picture
+
+  hydrant preview scheduler=wsd scheduler.warmup=5% --png wsd.png""",
+    "evaluate": """
+Evaluate a run's newest checkpoint, or a given one, on its validation set.
+
+  hydrant evaluate outputs/lr_study                               the newest checkpoint
+  hydrant evaluate outputs/lr_study/checkpoints/best              the best one
+  hydrant evaluate outputs/lr_study eval_batch_size=64 --json     overrides as in train""",
+    "export": """
+Write a run's model for use elsewhere, and check that it gives the same outputs.
+
+  hydrant export outputs/lr_study --format safetensors            weights; load with safetensors.torch.load_file
+  hydrant export outputs/lr_study --format torch_export           load with torch.export.load(...).module()
+  hydrant export outputs/lr_study --format onnx                   needs pip install 'hydrant[onnx]'
+
+  --output FILE   default: <run>/export/model.<safetensors, pt2, onnx>""",
+}
+
+
+def groups() -> str:
+    """Every config group with its options, a line each where it fits."""
+    lines = ["Groups:"]
+    for group, options in _options().items():
+        lines.append(f"  {group:<11} {', '.join(sorted(options))}")
+    return "\n".join(lines)
+
+
+def _options() -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for folder in (conf_dir(), user_conf_dir()):
+        for path in sorted(folder.glob("*/*.yaml")) if folder else []:
+            found.setdefault(path.parent.name, set()).add(path.stem)
+    return found

@@ -1,0 +1,231 @@
+"""The training loop. Ready-made objects only: no config, no setup."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from hydrant import seeding
+from hydrant.batch import Batch, Outcome
+from hydrant.clock import Cadence, Clock
+from hydrant.data import Stream, StreamSpec
+from hydrant.distributed import World
+from hydrant.errors import Interrupted, NonFiniteError
+from hydrant.metrics import Meter, Pace
+from hydrant.optimization import Optimization, Update, metric_name
+from hydrant.parallel import Parallel
+from hydrant.precision import Precision
+
+
+@dataclass
+class RunState:
+    """What varies over a run and is no function of `num_updates`; saved in every checkpoint."""
+
+    num_updates: int = 0  # completed updates
+    num_skipped: int = 0  # updates that the loss scaler tried and skipped
+    best: dict[str, Any] | None = None  # metric, value, num_updates
+
+
+class Journal(Protocol):
+    """Where the loop reports: the record, the trackers, the progress bar."""
+
+    def advance(self, num_updates: int) -> None: ...
+
+    def log(self, row: Mapping[str, float]) -> None: ...
+
+
+@dataclass
+class Run:
+    """Everything a run needs, built and ready."""
+
+    seed: int
+    world: World
+    clock: Clock
+    task: nn.Module  # the bare task; evaluation and checkpoints use it
+    trained: nn.Module  # the task as it is trained: compiled, spread over ranks
+    optimization: Optimization
+    precision: Precision
+    parallel: Parallel
+    spec: StreamSpec
+    stream: Stream
+    val_batches: Callable[[], Iterable[Batch]]
+    log_every: Cadence
+    eval_every: Cadence
+    save_every: Cadence
+    best_metric: str
+    best_mode: str  # "max" or "min"
+    max_skipped: int  # in a row
+    journal: Journal
+    save: Callable[[Run, bool], None]  # (run, is_best)
+    stop_signal: Callable[[], int | None]  # the signal that asked the run to stop
+    state: RunState = field(default_factory=RunState)
+    meter: Meter = field(init=False)
+    pace: Pace = field(init=False)
+    loss_weight: Tensor = field(init=False)  # of one micro-batch, shape ()
+
+    def __post_init__(self) -> None:
+        self.meter = Meter(self.world.device, self.parallel.sum)
+        self.pace = Pace(self.state.num_updates)
+        self.loss_weight = torch.tensor(1.0 / self.spec.num_micro_steps, device=self.world.device)
+
+
+def train(run: Run) -> None:
+    """Advance a run to its horizon.
+
+    `state.num_updates` counts completed updates. Whatever is recorded or saved under it describes the
+    parameters after that many updates: 0 is the initialisation, `total_updates` the result.
+
+    Raises:
+        NonFiniteError: a metric became NaN or infinite; nothing is saved over the last good checkpoint.
+        Interrupted: a signal asked to stop; the state is saved.
+    """
+    state, total = run.state, run.clock.total_updates
+    if state.num_updates == 0 and run.eval_every.every is not None:
+        run.journal.log(stamp(run) | evaluate_run(run))  # every curve starts at the untrained model
+
+    run.pace = Pace(state.num_updates)
+    while state.num_updates < total:
+        is_last = state.num_updates + 1 == total
+        log_due, eval_due, save_due = (
+            every.every is not None and (is_last or every.due(state.num_updates + 1))
+            for every in (run.log_every, run.eval_every, run.save_every)
+        )
+        update = make_update(run, measure=log_due)
+        row: dict[str, float] = {}
+        if log_due:
+            row |= read_training(run, update.grad_norm)  # the one host sync
+        if eval_due:
+            row |= run.pace.outside(lambda: evaluate_run(run))
+        is_best = improves(run, row)
+        if row:
+            run.journal.log(stamp(run) | row)
+        run.journal.advance(state.num_updates)
+
+        stop = run.stop_signal()
+        if save_due or (is_best and run.save_every.every is not None) or stop is not None:
+            check_finite(run)
+            run.pace.outside(lambda is_best=is_best: run.save(run, is_best))
+        if stop is not None and not is_last:
+            raise Interrupted(stop, state.num_updates)
+
+
+def make_update(run: Run, *, measure: bool) -> Update:
+    """One update, tried again on the same samples as long as the loss scaler skips it."""
+    num_updates, num_tries = run.state.num_updates, 0
+    while not (
+        update := run.optimization.update(num_updates, lambda: accumulate_gradients(run), measure=measure)
+    ).stepped:
+        run.state.num_skipped += 1
+        num_tries += 1
+        if num_tries > run.max_skipped:
+            raise NonFiniteError("a scaled gradient", num_updates, num_updates + 1)
+    run.state.num_updates += 1
+    for outcome in update.outcomes:  # device tensors: no host sync in the hot path
+        run.meter.add(scalars(outcome), outcome.num_targets)
+    return update
+
+
+def accumulate_gradients(run: Run) -> list[Outcome]:
+    """Add the gradients of the micro-batches of the coming update; the same at every call."""
+    num_updates, num_micro_steps = run.state.num_updates, run.spec.num_micro_steps
+    outcomes = []
+    for micro_step, batch in enumerate(run.stream.micro_batches(num_updates)):
+        micro_batch_idx = micro_step * run.world.world_size + run.world.rank
+        seeding.seed_micro_step(run.seed, num_updates, micro_batch_idx, run.world.device)
+        with run.parallel.gradient_sync(run.trained, micro_step == num_micro_steps - 1):
+            with run.precision.autocast():
+                outcome: Outcome = run.trained(batch)
+                loss = total_loss(outcome)
+            run.precision.backward(loss, run.loss_weight)  # backward adds: so the mean is taken
+        outcomes.append(outcome)
+    return outcomes
+
+
+@torch.no_grad()
+def evaluate(task: nn.Module, batches: Iterable[Batch], precision: Precision, parallel: Parallel) -> dict[str, float]:
+    """The means over every sample of `batches`, each counted once, and the task's own metrics: `val/...`."""
+    device = next(task.parameters()).device
+    meter, was_training = Meter(device, parallel.sum), task.training
+    metrics: dict[str, Any] = dict(task.metrics.items())  # type: ignore[union-attr]  # a Task has them
+    task.eval()
+    for batch in batches:
+        with precision.autocast():
+            outcome: Outcome = task.forward(batch)
+        meter.add(scalars(outcome), outcome.num_targets)
+        for metric in metrics.values():
+            metric.update(outcome.predictions, batch.targets)
+    values = meter.read()
+    for name, metric in metrics.items():
+        values[name] = float(metric.compute())
+        metric.reset()
+    task.train(was_training)
+    return {f"val/{name}": value for name, value in values.items()}
+
+
+def evaluate_run(run: Run) -> dict[str, float]:
+    """Evaluate a run's task as it is now."""
+    return evaluate(run.task, run.val_batches(), run.precision, run.parallel)
+
+
+def read_training(run: Run, grad_norm: Tensor | None) -> dict[str, float]:
+    """The means since the last log point, the schedules' values and the pace.
+
+    Raises:
+        NonFiniteError: a mean or the gradient norm is NaN or infinite.
+    """
+    first, last = run.pace.logged_at, run.state.num_updates
+    measured = {} if grad_norm is None else {"optim/grad_norm": grad_norm}
+    row = {k if "/" in k else f"train/{k}": v for k, v in run.meter.read(measured).items()}
+    for name, value in row.items():
+        if not math.isfinite(value):
+            raise NonFiniteError(name, first, last)
+    values = run.optimization.values(last - 1)  # what this update ran with
+    row |= {f"optim/{metric_name(key)}": value for key, value in values.items()}
+    if run.precision.scales_loss:
+        row |= {"optim/loss_scale": run.precision.scaler.get_scale(), "optim/num_skipped": run.state.num_skipped}
+    updates_per_second = run.pace.read(last)
+    row["perf/updates_per_second"] = updates_per_second
+    row["perf/samples_per_second"] = updates_per_second * run.spec.global_batch_size
+    return row
+
+
+def check_finite(run: Run) -> None:
+    """Refuse to save what was computed from NaN or infinity; synchronises, as saving does anyway."""
+    name = run.meter.first_non_finite()
+    if name is not None:
+        raise NonFiniteError(f"train/{name}", run.pace.logged_at, run.state.num_updates)
+
+
+def improves(run: Run, row: Mapping[str, float]) -> bool:
+    """Whether the row holds the best value so far of the metric that decides; remembers it."""
+    value, best = row.get(run.best_metric), run.state.best
+    if value is None or math.isnan(value):
+        return False
+    if best is not None and (value <= best["value"] if run.best_mode == "max" else value >= best["value"]):
+        return False
+    run.state.best = {"metric": run.best_metric, "value": value, "num_updates": run.state.num_updates}
+    return True
+
+
+def stamp(run: Run) -> dict[str, float]:
+    """When a row was written."""
+    num_updates = run.state.num_updates
+    return {"num_updates": num_updates, "epoch": run.clock.epoch(num_updates), "time": time.time()}
+
+
+def total_loss(outcome: Outcome) -> Tensor:
+    """The sum of the losses, shape ()."""
+    first, *others = outcome.losses.values()
+    return sum(others, start=first)
+
+
+def scalars(outcome: Outcome) -> dict[str, Tensor]:
+    """What is logged of an outcome: the total loss, the single ones if there are several, the measurements."""
+    parts = outcome.losses if len(outcome.losses) > 1 else {}
+    return {"loss": total_loss(outcome)} | parts | outcome.measurements

@@ -1,0 +1,292 @@
+"""One run, from its resolved config to its exit status: the folder, the record, resuming, stopping."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from hydrant import checkpoint, seeding
+from hydrant.build import Prepared, build, prepare, tracker_factory
+from hydrant.checkpoint import Checkpoint, Checkpoints
+from hydrant.config.plain import flatten
+from hydrant.config.resume import Start, starting_point
+from hydrant.environment import describe_environment
+from hydrant.errors import ConfigError, HydrantError, Interrupted
+from hydrant.job import Job, Result, remove_if_empty
+from hydrant.loop import Run, RunState, train
+from hydrant.plotting import draw_schedules
+from hydrant.profiling import count_parameters, peak_flops, peak_memory_gib
+from hydrant.signals import StopRequest
+from hydrant.trackers.base import RunIdentity, Tracker
+from hydrant.trackers.progress import Progress
+from hydrant.trackers.record import Record, read_metrics, read_summary, write_json
+
+log = logging.getLogger("hydrant")
+
+
+def execute(job: Job) -> Result:
+    """Run a job in this process. Never raises: what goes wrong is in the result, the log and the summary."""
+    try:
+        start = starting_point(job.config, job.folder)
+        if start.is_finished:
+            return _already_finished(job.folder)
+        prepared = prepare(job.config)
+        with _logging_to(job.folder), StopRequest() as stop:
+            return _Session(job, prepared, start).run(stop)
+    except ConfigError as error:
+        remove_if_empty(job.folder)
+        return Result(error.exit_status, None, str(error))
+
+
+class _Session:
+    """A run while it has its folder: what it writes there, and when."""
+
+    def __init__(self, job: Job, prepared: Prepared, start: Start) -> None:
+        device = prepared.world.device
+        self._job, self._prepared, self._start = job, prepared, start
+        self._loaded = None if start.checkpoint is None else checkpoint.load(start.checkpoint, device)
+        counters = {} if self._loaded is None else self._loaded.training["state"]
+        self._state = RunState(**counters)
+        job.folder.mkdir(parents=True, exist_ok=True)
+        identity = identify(job)
+        self._tracker: Tracker = tracker_factory(job.config)(identity, self._state.num_updates)
+        _write_config(job)
+        self._record = Record(job.folder, self._state.num_updates)
+        self._checkpoints = Checkpoints(job.folder / "checkpoints", keep_last=job.config["keep_last"])
+        self._progress = Progress.start(prepared.clock.total_updates, self._state.num_updates)
+
+    def run(self, stop: StopRequest) -> Result:
+        error: BaseException | None = None
+        try:
+            self._train(stop)
+        except Interrupted as interrupted:
+            error = interrupted
+            log.info("%s", interrupted)
+        except KeyboardInterrupt:
+            error = Interrupted(2, self._state.num_updates)
+            log.info("interrupted again: stopped without saving")
+        except Exception as failure:
+            error = failure
+            log.debug("the run failed", exc_info=failure)
+        return self._finish(error)
+
+    def _train(self, stop: StopRequest) -> None:
+        prepared, state = self._prepared, self._state
+        total, trainable = count_parameters(prepared.task)
+        log.info("run folder %s", _relative(self._job.folder))
+        log.info(
+            "%d updates of %d samples (%.4g epochs) on %s; %s parameters%s",
+            prepared.clock.total_updates,
+            prepared.spec.global_batch_size,
+            prepared.clock.epoch(prepared.clock.total_updates),
+            prepared.world.device,
+            f"{total:,}",
+            "" if total == trainable else f", {trainable:,} trained",
+        )
+        run = build(prepared, self, self._save, stop)
+        run.state = state
+        self._restore(run)
+        self._record.update_summary(
+            status="running",
+            num_updates=state.num_updates,
+            total_updates=prepared.clock.total_updates,
+            environment=describe_environment(prepared.world.device),
+            wandb=self._tracker.describe(),
+            error=None,
+        )
+        try:
+            train(run)
+        finally:
+            run.stream.close()
+
+    def advance(self, num_updates: int) -> None:
+        self._progress.advance()
+
+    def log(self, row: Mapping[str, float]) -> None:
+        """One row to the record, the tracker, the bar and, where it holds an evaluation, the log."""
+        row = dict(row) | self._compile_figures() | self._utilisation(row)
+        self._record.log(row)
+        self._tracker.log(row)
+        self._progress.log(row)
+        values = {k: v for k, v in row.items() if k.startswith("val/")}
+        if values:
+            shown = ", ".join(f"{k} {v:.4f}" for k, v in values.items())
+            log.info("update %d of %d: %s", row["num_updates"], self._prepared.clock.total_updates, shown)
+
+    def _save(self, run: Run, is_best: bool) -> None:
+        training = {
+            "optimization": run.optimization.state_dict(),
+            "precision": run.precision.state_dict(),
+            "state": dataclasses.asdict(run.state),
+            "meter": run.meter.state_dict(),
+            "host": seeding.host_state(),
+        }
+        content = Checkpoint(run.task.model.state_dict(), training)  # type: ignore[union-attr]
+        self._checkpoints.save(run.state.num_updates, content, is_best=is_best)
+        self._record.update_summary(num_updates=run.state.num_updates, best=run.state.best)
+
+    def _restore(self, run: Run) -> None:
+        loaded, start = self._loaded, self._start
+        if start.weights is not None:
+            log.info("weights from %s", start.weights)
+            run.task.model.load_state_dict(checkpoint.load_part(start.weights, "model", run.world.device))
+        if loaded is None:
+            return
+        log.info("continuing from %s at update %d", _relative(start.checkpoint), run.state.num_updates)
+        run.task.model.load_state_dict(loaded.model)
+        run.optimization.load_state_dict(loaded.training["optimization"])
+        run.precision.load_state_dict(loaded.training["precision"])
+        run.meter.load_state_dict(loaded.training["meter"])
+        seeding.set_host_state(loaded.training["host"])
+
+    def _finish(self, error: BaseException | None) -> Result:
+        """Write what belongs to the end of a run, however it ended."""
+        folder, state = self._job.folder, self._state
+        self._progress.close()
+        status, exit_status, message = _verdict(error)
+        report = self._prepared.compilation.report()
+        write_json(folder / "compile_report.json", report.details())
+        picture = folder / "schedule.png"
+        draw_schedules(self._prepared.schedule_values(), picture)
+        self._tracker.image("schedule", picture)
+        rows = read_metrics(folder)
+        self._record.update_summary(
+            status=status,
+            num_updates=state.num_updates,
+            total_updates=self._prepared.clock.total_updates,
+            metrics=_last_values(rows),
+            best=state.best,
+            compile=report.summary(),
+            perf=_performance(rows, self._prepared),
+            error=None if error is None or status == "preempted" else _describe(error),
+        )
+        self._tracker.finish(exit_status, self._record.summary)
+        self._record.update_summary(wandb=self._tracker.describe())
+        self._record.close()
+        if error is None:
+            log.info("finished: %s", _outcome(state, rows))
+        return Result(exit_status, None if state.best is None else state.best["value"], message)
+
+    def _compile_figures(self) -> dict[str, float]:
+        report = self._prepared.compilation.report()
+        return {f"compile/{k}": v for k, v in report.summary().items()} if report.graphs else {}
+
+    def _utilisation(self, row: Mapping[str, float]) -> dict[str, float]:
+        peak = peak_flops(self._prepared.world.device)
+        rate = row.get("perf/samples_per_second")
+        if peak is None or rate is None:
+            return {}
+        per_device = rate / self._prepared.world.world_size
+        return {"perf/mfu": 3 * self._prepared.flops_per_sample * per_device / peak}
+
+
+def identify(job: Job) -> RunIdentity:
+    """How trackers name and group a run: from the choices of the config groups."""
+    choices = {group: choice for group, choice in job.choices.items() if choice is not None}
+    subject = choices.get("experiment") or f"{choices['data']}-{choices['model']}"
+    dated = job.config["name"] is None and not job.is_in_sweep
+    return RunIdentity(
+        folder=job.folder.resolve(),
+        name=f"{job.folder.parent.name}_{job.folder.name}" if dated else job.folder.name,
+        group=f"{subject}/{choices['optimizer']}/{choices['scheduler']}",
+        job_type=choices["task"],
+        tags=tuple(sorted(set(choices.values()))),
+        config=choices | flatten(job.config),
+    )
+
+
+def _already_finished(folder: Path) -> Result:
+    summary = read_summary(folder)
+    print(f"already finished: {_relative(folder)}, {summary['num_updates']} updates; nothing to do")
+    return Result(0, (summary.get("best") or {}).get("value"), "")
+
+
+def _write_config(job: Job) -> None:
+    hydra_folder = job.folder / ".hydra"
+    hydra_folder.mkdir(exist_ok=True)
+    for name, text in job.records.items():
+        (hydra_folder / name).write_text(text, encoding="utf-8")
+    OmegaConf.save(OmegaConf.create(dict(job.config)), job.folder / "config.yaml")
+
+
+@contextlib.contextmanager
+def _logging_to(folder: Path) -> Iterator[None]:
+    """Messages go to the terminal; they and tracebacks go to train.log, which exists from the first message on."""
+    file = logging.FileHandler(folder / "train.log", delay=True, encoding="utf-8")
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    console = logging.StreamHandler(sys.stdout)
+    console.setLevel(logging.INFO)
+    console.setFormatter(logging.Formatter("%(message)s"))
+    log.setLevel(logging.DEBUG)
+    log.propagate = False
+    for handler in (file, console):
+        log.addHandler(handler)
+    try:
+        yield
+    finally:
+        for handler in (file, console):
+            log.removeHandler(handler)
+            handler.close() if handler is file else handler.flush()
+
+
+def _verdict(error: BaseException | None) -> tuple[str, int, str]:
+    """(status, exit status, the last line on stderr)."""
+    match error:
+        case None:
+            return "finished", 0, ""
+        case Interrupted():
+            return "preempted", error.exit_status, str(error)
+        case HydrantError():
+            return "failed", error.exit_status, str(error)
+        case _:
+            description = _describe(error)
+            return "failed", 1, f"{description['type']}: {description['message']}"
+
+
+def _describe(error: BaseException) -> dict[str, str]:
+    text = str(error).strip()
+    return {"type": type(error).__name__, "message": text.splitlines()[0] if text else ""}
+
+
+def _last_values(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for row in rows:
+        merged |= row
+    return {key: value for key, value in merged.items() if "/" in key}
+
+
+def _performance(rows: list[dict[str, Any]], prepared: Prepared) -> dict[str, float | None]:
+    """Medians over the log points, of which the first holds compilation and other warm-up."""
+
+    def median(key: str) -> float | None:
+        values = [row[key] for row in rows if row.get(key) is not None]
+        values = sorted(values[1:] or values)
+        return values[len(values) // 2] if values else None
+
+    return {
+        "updates_per_second": median("perf/updates_per_second"),
+        "samples_per_second": median("perf/samples_per_second"),
+        "peak_memory_gib": peak_memory_gib(prepared.world.device),
+        "mfu": median("perf/mfu"),
+    }
+
+
+def _outcome(state: RunState, rows: list[dict[str, Any]]) -> str:
+    text = f"{state.num_updates} updates"
+    if state.best is not None:
+        metric, value = state.best["metric"], state.best["value"]
+        last = _last_values(rows).get(metric)
+        text += f", {metric} {last:.4f}, best {value:.4f} at update {state.best['num_updates']}"
+    return text
+
+
+def _relative(path: Path | None) -> str:
+    assert path is not None
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -1,0 +1,70 @@
+"""Reading run folders: what was run, how it ended; and the table of a sweep."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hydrant.trackers.record import read_summary
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """What a run folder tells."""
+
+    path: Path
+    choices: dict[str, str]  # its own overrides, e.g. {"optimizer": "adamw", "optimizer.lr": "0.1"}
+    summary: dict[str, Any]
+
+    @property
+    def status(self) -> str:
+        return str(self.summary.get("status", "never started"))
+
+    @property
+    def error(self) -> str:
+        return (self.summary.get("error") or {}).get("message", "")
+
+
+def read_run(path: Path) -> RunFolder:
+    """Read a run folder; one that never got as far as its summary has the status `never started`."""
+    file = path / ".hydra" / "overrides.yaml"
+    overrides: list[str] = (yaml.safe_load(file.read_text(encoding="utf-8")) or []) if file.exists() else []
+    choices = dict(override.lstrip("+~").partition("=")[::2] for override in overrides)
+    return RunFolder(path, choices, read_summary(path))
+
+
+def runs_of_sweep(folder: Path) -> list[RunFolder]:
+    """The runs of a sweep, by folder name."""
+    if not folder.is_dir():
+        return []
+    return [read_run(p) for p in sorted(folder.iterdir()) if p.is_dir() and (p / ".hydra").is_dir()]
+
+
+def write_sweep_csv(folder: Path, runs: Sequence[RunFolder]) -> None:
+    """`sweep.csv`: a row a job, its overrides, status and results; replaced as a whole."""
+    choices = _columns(run.choices for run in runs)
+    metrics = _columns(run.summary.get("metrics") or {} for run in runs)
+    aside = folder / ".sweep.csv"
+    with aside.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(
+            ["run", *choices, "status", "num_updates", "best", "best_num_updates", *metrics, "error"]
+        )
+        for run in runs:
+            best, values = run.summary.get("best") or {}, run.summary.get("metrics") or {}
+            table.writerow(
+                [run.path.name, *(run.choices.get(c, "") for c in choices), run.status]
+                + [run.summary.get("num_updates", ""), best.get("value", ""), best.get("num_updates", "")]
+                + [values.get(m, "") for m in metrics]
+                + [run.error]
+            )
+    aside.replace(folder / "sweep.csv")
+
+
+def _columns(rows: Iterable[dict[str, Any]]) -> list[str]:
+    return sorted({key for row in rows for key in row})

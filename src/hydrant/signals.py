@@ -1,0 +1,35 @@
+"""Requests to stop that arrive as signals."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+
+class StopRequest:
+    """Notes SIGINT and SIGTERM while it lasts; a second SIGINT interrupts at once, as Python does."""
+
+    def __init__(self) -> None:
+        self._signum: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __call__(self) -> int | None:
+        """The signal that asked to stop, if one has."""
+        return self._signum
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        del frame
+        if self._signum is not None and signum == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._signum = signum

@@ -1,0 +1,112 @@
+"""The W&B SDK on a leash: can its server be used, time limits where it has none, a process of its own."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import ssl
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Generator
+from typing import Any
+
+
+class NoAnswerError(Exception):
+    """Work that did not end in its time."""
+
+
+def bounded(work: Callable[[], object], timeout: float) -> Exception | None:
+    """Do `work`, but wait `timeout` seconds at most; return what it raised, NoAnswerError, or None if done.
+
+    In a thread, because the waits inside (name resolution, wandb-core) cannot be interrupted otherwise.
+    """
+    problems: list[Exception] = []
+
+    def guarded() -> None:
+        try:
+            work()
+        except Exception as error:
+            problems.append(error)
+
+    thread = threading.Thread(target=guarded, daemon=True, name="hydrant-wandb")
+    thread.start()
+    thread.join(timeout)
+    if thread.is_alive():
+        return NoAnswerError(f"no answer within {timeout:g} s")
+    return problems[0] if problems else None
+
+
+def reason(error: Exception) -> str:
+    """An error as one line; the SDK's messages may have several, or none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def obstacle(timeout: float) -> str | None:
+    """Why W&B cannot be used online, or None; asking the server takes at most `timeout` seconds.
+
+    The SDK is not asked: if the server does not answer, its start blocks 90 s, its exit sometimes for ever.
+    """
+    try:
+        import wandb
+        from wandb.sdk.lib import wbauth  # its own search: environment, netrc, settings; no network
+
+        base_url = wandb.setup().settings.base_url
+        auth = wbauth.authenticate_session(
+            host=base_url, source="hydrant", prompt=False, update_session=False
+        )
+    except Exception as error:  # a key of the wrong form, settings that contradict each other
+        return reason(error)
+    if auth is None:
+        return "no API key (neither WANDB_API_KEY nor an entry of `wandb login`)"
+    key = auth.api_key if isinstance(auth, wbauth.AuthApiKey) else None  # None: the SDK exchanges a token
+    answers: list[str | None] = []
+    problem = bounded(lambda: answers.append(_ask_viewer(base_url, key, timeout)), timeout)
+    if problem is not None:
+        return f"{base_url} cannot be reached ({reason(problem)})"
+    return answers[0]
+
+
+def _ask_viewer(base_url: str, key: str | None, timeout: float) -> str | None:
+    """Ask the server who we are; why that does not allow a run, or None."""
+    request = urllib.request.Request(
+        f"{base_url.rstrip('/')}/graphql",
+        json.dumps({"query": "query Viewer { viewer { id } }"}).encode(),
+        {"Content-Type": "application/json"},
+    )
+    if key is not None:
+        credentials = base64.b64encode(f"api:{key}".encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {credentials}")
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            data: dict[str, Any] | None = json.load(response)["data"]
+    except urllib.error.HTTPError as error:
+        error.close()
+        return f"{base_url} answered HTTP {error.code}"
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, ssl.SSLCertVerificationError):
+            return None  # the SDK has its own root certificates, and its start a time limit
+        raise
+    known = data is not None and data.get("viewer") is not None
+    return None if known or key is None else f"{base_url} does not accept the API key"
+
+
+@contextlib.contextmanager
+def own_service() -> Generator[None]:
+    """Neither use a parent process's wandb-core, which may be dead, nor pass ours on to child processes."""
+    os.environ.pop("WANDB_SERVICE", None)
+    try:
+        yield
+    finally:
+        os.environ.pop("WANDB_SERVICE", None)
+
+
+def teardown() -> None:
+    """End wandb-core, so that the next run starts another. If it had died, the SDK would end us too."""
+    import wandb
+
+    with contextlib.suppress(Exception, SystemExit):
+        wandb.teardown()

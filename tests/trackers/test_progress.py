@@ -1,0 +1,168 @@
+"""The bar is cheap, calm, silent without a terminal, and leaves whole lines."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import pty
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hydrant.trackers.progress import NoProgress, Progress
+
+
+class Terminal(io.StringIO):
+    """A stdout that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def draws(self) -> int:
+        return self.getvalue().count("updates/s")
+
+    def screen(self) -> list[str]:
+        return rendered(self.getvalue())
+
+
+def rendered(output: str) -> list[str]:
+    """The lines a terminal would show, without trailing spaces."""
+    lines, column = [""], 0
+    for character in output.replace("\r\n", "\n"):
+        if character == "\n":
+            lines.append("")
+            column = 0
+        elif character == "\r":
+            column = 0
+        else:
+            lines[-1] = lines[-1][:column].ljust(column) + character + lines[-1][column + 1 :]
+            column += 1
+    return [line.rstrip() for line in lines]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    stdout = Terminal()
+    monkeypatch.setattr(sys, "stdout", stdout)
+    return stdout
+
+
+@pytest.fixture
+def console(terminal: Terminal) -> Iterator[logging.StreamHandler[io.StringIO]]:
+    """A log handler on the terminal, as the root logger has under Hydra."""
+    handler = logging.StreamHandler(terminal)
+    logging.getLogger().addHandler(handler)
+    yield handler
+    logging.getLogger().removeHandler(handler)
+
+
+def test_it_draws_at_most_ten_times_a_second(terminal: Terminal) -> None:
+    began = time.monotonic()
+    with Progress.start(10**9, 0) as progress:
+        while time.monotonic() - began < 0.55:
+            progress.advance()
+            progress.log({"num_updates": 1, "train/loss": 0.5})
+    assert 3 <= terminal.draws() <= 2 + 10 * (time.monotonic() - began)  # and one at each end
+
+
+def test_it_shows_the_count_the_rate_and_the_row(terminal: Terminal) -> None:
+    with Progress.start(200, 100) as progress:
+        for _ in range(50):
+            progress.advance()
+        progress.log({"num_updates": 150, "train/loss": 0.123456, "optim/lr": 1e-3})
+        progress.log({"num_updates": 150, "val/accuracy": 0.9, "val/loss": 0.3})
+    line, end = terminal.screen()
+    assert line.startswith(" 75%|")
+    assert "| 150/200 [" in line
+    assert " left, " in line
+    assert "updates/s, loss 0.1235, lr 0.001, val/accuracy 0.9]" in line
+    assert end == ""
+
+
+def test_it_is_silent_where_stdout_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stdout)
+    with Progress.start(10, 0) as progress:
+        progress.advance()
+        progress.log({"num_updates": 1, "train/loss": 0.5})
+    progress.close()
+    assert isinstance(progress, NoProgress)
+    assert stdout.getvalue() == ""
+
+
+def test_log_lines_stand_whole_above_the_bar(
+    terminal: Terminal, console: logging.StreamHandler[io.StringIO]
+) -> None:
+    with Progress.start(100, 0) as progress:
+        for _ in range(3):
+            progress.advance()
+            logging.getLogger("hydrant").warning("loss is high")
+        assert terminal.screen()[:3] == ["loss is high"] * 3
+        assert terminal.screen()[3].startswith("  0%|")
+    assert terminal.screen()[3].startswith("  3%|")
+    assert console.stream is terminal
+
+
+def test_closing_twice_is_closing_once(terminal: Terminal) -> None:
+    progress = Progress.start(10, 0)
+    progress.close()
+    once = terminal.getvalue()
+    progress.close()
+    assert terminal.getvalue() == once
+
+
+def test_an_update_costs_next_to_nothing(terminal: Terminal) -> None:
+    with Progress.start(10**9, 0) as progress:
+        advance, best = progress.advance, float("inf")
+        for _ in range(5):
+            began = time.perf_counter()
+            for _ in range(20_000):
+                advance()
+            best = min(best, (time.perf_counter() - began) / 20_000)
+    assert best < 2e-6  # 0.3 us on an idle machine
+
+
+def test_an_interrupt_leaves_whole_lines() -> None:
+    program = """
+        import time
+        from hydrant.trackers.progress import Progress
+        try:
+            with Progress.start(1000, 0) as progress:
+                while True:
+                    progress.advance()
+                    time.sleep(0.01)
+        except KeyboardInterrupt:
+            print("stopped")
+    """
+    master, slave = pty.openpty()
+    source = str(Path(sys.modules[Progress.__module__].__file__ or "").parents[2])
+    child = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program)],
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, "PYTHONPATH": source},
+    )
+    os.close(slave)
+    output = os.read(master, 1024)  # it has begun
+    time.sleep(0.3)
+    child.send_signal(signal.SIGINT)
+    assert child.wait(timeout=20) == 0
+    while True:
+        try:
+            chunk = os.read(master, 1024)
+        except OSError:  # Linux says so when the other side is closed
+            break
+        if not chunk:
+            break
+        output += chunk
+    os.close(master)
+    *_, bar, message, end = rendered(output.decode())
+    assert "/1000 [" in bar
+    assert (message, end) == ("stopped", "")

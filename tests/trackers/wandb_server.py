@@ -1,0 +1,308 @@
+"""A loopback server that stands in for the cloud of Weights & Biases: tests drive the real SDK end to end.
+
+It answers what wandb-core 0.31 asks for an ordinary run: the account, the run's record and resume status, the
+stream of history rows, file uploads, the end. It keeps what it received in `runs`. What the real service does
+with it afterwards (merging, charts, artifacts, the query API) is not modelled.
+
+>>> with WandbServer() as server:
+...     server.url.startswith("http://127.0.0.1:")
+True
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+ENTITY = "tester"
+STATUSES = ("401", "403", "404", "429", "500")
+CHAOS = ("ok", *STATUSES, "hang", "reset")
+ENDPOINTS = ("graphql", "file_stream", "upload")
+FILE_STREAM = re.compile(r"/files/[^/]+/(?P<project>[^/]+)/(?P<run_id>[^/]+)/file_stream")
+STREAMED_LISTS = {"wandb-history.jsonl": "history", "wandb-events.jsonl": "events"}
+UPSERTED = {
+    "displayName": "name",
+    "groupName": "group",
+    "jobType": "job_type",
+    "notes": "notes",
+    "tags": "tags",
+    "host": "host",
+}
+
+
+@dataclass
+class ReceivedRun:
+    """One run as the client described it. `config` holds plain values; `history` one dict a row."""
+
+    project: str
+    run_id: str
+    name: str | None = None
+    group: str | None = None
+    job_type: str | None = None
+    notes: str | None = None
+    host: str | None = None
+    tags: list[str] = field(default_factory=list)
+    raw_config: str = "{}"
+    summary: dict[str, Any] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
+    state: str = "running"
+    exit_code: int | None = None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration without W&B's own entries, each `{"value": …}` unwrapped."""
+        entries: dict[str, Any] = json.loads(self.raw_config)
+        return {key: entry["value"] for key, entry in entries.items() if not key.startswith("_")}
+
+    @property
+    def bucket(self) -> dict[str, Any]:
+        """The run as the service's run record, with the line counts a resuming client continues from."""
+        tails = {
+            "historyTail": json.dumps([json.dumps(row) for row in self.history[-1:]]),
+            "eventsTail": json.dumps([json.dumps(row) for row in self.events[-1:]]),
+        }
+        return {
+            "id": _encode("Run", self.project, self.run_id),
+            "name": self.run_id,
+            "displayName": self.name,
+            "description": None,
+            "config": self.raw_config,
+            "summaryMetrics": json.dumps(self.summary),
+            "sweepName": None,
+            "historyLineCount": len(self.history),
+            "eventsLineCount": len(self.events),
+            "logLineCount": 0,
+            "tags": self.tags,
+            "notes": self.notes,
+            "wandbConfig": json.dumps({"t": 1}),
+            "project": _project(self.project),
+            **tails,
+        }
+
+
+class WandbServer:
+    """The server on a free port of 127.0.0.1, in a thread; a context manager.
+
+    `url` is what WANDB_BASE_URL should be; `runs` is everything received, by (project, run id); `operations`
+    the names of the requests, in order.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        self.runs: dict[tuple[str, str], ReceivedRun] = {}
+        self.operations: list[str] = []
+        self.lock = threading.RLock()
+        self._chaos = dict.fromkeys(ENDPOINTS, "ok")
+        self._calm = threading.Event()
+        self._http = _HttpServer(("127.0.0.1", port), _Handler)
+        self._http.stand_in = self
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_port}"
+
+    def chaos(self, mode: str, *endpoints: str) -> None:
+        """Answer with `mode` (an HTTP status, `hang`, `reset`, `ok`) at the endpoints named, or at all."""
+        assert mode in CHAOS, f"{mode!r} is not one of {CHAOS}"
+        self._calm.set()  # what hung until now is let go
+        self._calm = threading.Event()
+        self._chaos.update(dict.fromkeys(endpoints or ENDPOINTS, mode))
+
+    def only_run(self) -> ReceivedRun:
+        """The one run received."""
+        (run,) = self.runs.values()
+        return run
+
+    def __enter__(self) -> WandbServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._calm.set()
+        self._http.shutdown()
+        self._http.server_close()
+
+    def disturb(self, endpoint: str) -> str:
+        """The chaos mode of an endpoint, after waiting for its end if it is `hang`."""
+        mode = self._chaos[endpoint]
+        if mode == "hang":
+            self._calm.wait()
+            return "reset"
+        return mode
+
+    def run(self, project: str, run_id: str) -> ReceivedRun:
+        return self.runs.setdefault((project, run_id), ReceivedRun(project, run_id))
+
+    def answer(self, operation: str, query: str, variables: dict[str, Any]) -> dict[str, Any] | None:
+        """The `data` of a GraphQL response, or None for an operation that is not modelled."""
+        self.operations.append(operation)
+        if operation == "Viewer" or "viewer" in query:
+            return {"viewer": _VIEWER, "serverInfo": {"cliVersionInfo": {"max_cli_version": "9.9.9"}}}
+        answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "ServerFeaturesQuery": lambda _: {"serverInfo": {"features": []}},
+            "OrganizationCoreWeaveOrganizationID": lambda _: {"entity": {"organization": None}},
+            "RunStoppedStatus": lambda _: {"project": {"run": {"stopped": False}}},
+            "UpsertBucket": self._upsert,
+            "RunResumeStatus": self._resume_status,
+            "CreateRunFiles": self._create_files,
+        }
+        return answers[operation](variables) if operation in answers else None
+
+    def _upsert(self, variables: dict[str, Any]) -> dict[str, Any]:
+        project, run_id = variables.get("project"), variables.get("name")
+        if run_id is None:  # an update names the run by the id it was given
+            _, project, run_id = base64.b64decode(variables["id"]).decode().split(":")
+        inserted = (project, run_id) not in self.runs
+        run = self.run(project, run_id)
+        for source, target in UPSERTED.items():
+            if variables.get(source) is not None:
+                setattr(run, target, variables[source])
+        run.raw_config = variables.get("config") or run.raw_config
+        run.summary.update(json.loads(variables.get("summaryMetrics") or "{}"))
+        run.state = variables.get("state") or "running"
+        return {"upsertBucket": {"bucket": run.bucket, "inserted": inserted}}
+
+    def _resume_status(self, variables: dict[str, Any]) -> dict[str, Any]:
+        run = self.runs.get((variables["project"], variables["name"]))
+        return {"model": {**_project(variables["project"]), "bucket": run.bucket if run else None}}
+
+    def _create_files(self, variables: dict[str, Any]) -> dict[str, Any]:
+        project, run_id = variables["project"], variables["run"]
+        uploads = [
+            {"name": name, "uploadUrl": f"{self.url}/upload/{project}/{run_id}/{name}"}
+            for name in variables["files"]
+        ]
+        return {
+            "createRunFiles": {
+                "runID": _encode("Run", project, run_id),
+                "uploadHeaders": [],
+                "files": uploads,
+            }
+        }
+
+    def stream(self, project: str, run_id: str, body: dict[str, Any]) -> None:
+        """Take rows. Their offset is a line number of the file, so a chunk sent twice is kept once."""
+        self.operations.append("file_stream")
+        run = self.run(project, run_id)
+        for file_name, chunk in (body.get("files") or {}).items():
+            lines = chunk.get("content", [])
+            if file_name == "wandb-summary.json":
+                run.summary = json.loads(lines[-1])
+            elif file_name in STREAMED_LISTS:
+                rows: list[dict[str, Any]] = getattr(run, STREAMED_LISTS[file_name])
+                rows[chunk.get("offset", 0) :] = [json.loads(line) for line in lines]
+        if body.get("complete"):
+            run.exit_code = body.get("exitcode", 0)
+            run.state = "finished" if run.exit_code == 0 else "failed"
+
+
+class _HttpServer(ThreadingHTTPServer):
+    daemon_threads = True
+    stand_in: WandbServer
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # a client that went away is part of the tests
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _HttpServer
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: the requests are in `operations`."""
+
+    def do_POST(self) -> None:
+        body, stand_in = self._body(), self.server.stand_in
+        if self.path.startswith("/graphql"):
+            if self._disturbed("graphql"):
+                return
+            request = json.loads(body)
+            query = request["query"]
+            named = re.search(r"(?:query|mutation)\s+(\w+)", query)
+            operation = request.get("operationName") or (named[1] if named else "")
+            with stand_in.lock:
+                data = stand_in.answer(operation, query, request.get("variables") or {})
+            self._send(
+                {"data": data} if data is not None else {"errors": [{"message": f"unknown {operation}"}]}
+            )
+        elif match := FILE_STREAM.match(self.path):
+            if not self._disturbed("file_stream"):
+                with stand_in.lock:
+                    stand_in.stream(match["project"], match["run_id"], json.loads(body))
+                self._send({"exitcode": None, "limits": {}})
+        else:
+            stand_in.operations.append(f"POST {self.path}")
+            self._send({}, 404)
+
+    def do_PUT(self) -> None:
+        body = self._body()
+        if self._disturbed("upload"):
+            return
+        _, _, project, run_id, name = self.path.split("?")[0].split("/", 4)
+        with self.server.stand_in.lock:
+            self.server.stand_in.run(project, run_id).files[name] = body
+        self._send({})
+
+    def _body(self) -> bytes:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        return gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
+
+    def _send(self, content: dict[str, Any], status: int = 200) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _disturbed(self, endpoint: str) -> bool:
+        """Whether chaos answered instead."""
+        mode = self.server.stand_in.disturb(endpoint)
+        if mode == "ok":
+            return False
+        if mode in STATUSES:
+            self._send({"error": "chaos"}, int(mode))
+            return True
+        linger_zero = struct.pack("ii", 1, 0)  # closing then sends RST instead of FIN
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger_zero)
+        self.connection.close()
+        self.close_connection = True
+        return True
+
+
+def _encode(*parts: str) -> str:
+    return base64.b64encode(":".join(parts).encode()).decode()
+
+
+def _project(name: str) -> dict[str, Any]:
+    return {
+        "id": _encode("Project", name),
+        "name": name,
+        "entity": {"id": _encode("Entity", ENTITY), "name": ENTITY},
+    }
+
+
+_VIEWER = {
+    "id": _encode("User", ENTITY),
+    "entity": ENTITY,
+    "username": ENTITY,
+    "name": ENTITY,
+    "email": "tester@localhost",
+    "admin": False,
+    "flags": "{}",
+    "teams": {"edges": []},
+    "defaultEntity": {"name": ENTITY},
+}

@@ -45,12 +45,12 @@ def image_root(tmp_path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Published:
-    """What MNIST and CIFAR have in common. The files are those of training, of validation and of the names."""
+    """What MNIST and CIFAR have in common."""
 
     name: str  # of the function in hydrant.data
     dataset: Any  # the class of torchvision
     folder: str  # of the files, below root
-    files: tuple[str, ...]
+    files: tuple[str, ...]  # of training, of validation, and of CIFAR the names of the classes
     shape: tuple[int, ...]
     num_classes: int
 
@@ -80,7 +80,7 @@ def write_mnist(mnist: Published, folder: Path) -> None:
 
 
 class _Dtype2009:
-    """Pickles as NumPy pickled `uint8` in 2009: with `align=0`, which NumPy 2.4 deprecates."""
+    """Pickles as NumPy pickled `uint8` in 2009: with `align=0`, of which 2.4.0 to 2.4.4 warns."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return np.dtype, ("u1", 0, 1), (3, "|", None, None, None, -1, -1, 0)

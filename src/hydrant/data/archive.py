@@ -59,7 +59,7 @@ class Archive:
 
     def _open(self) -> tuple[Any, Any]:
         with warnings.catch_warnings():
-            # The published CIFAR files were pickled in 2009; today's NumPy deprecates how they spell a dtype.
+            # CIFAR was pickled in 2009; NumPy 2.4.0 to 2.4.4 deprecates how a dtype was spelt then.
             warnings.simplefilter("ignore", np.exceptions.VisibleDeprecationWarning)
             return self.dataset(self.root, train=True), self.dataset(self.root, train=False)
 

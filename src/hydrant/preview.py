@@ -20,9 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     unknown = [o for o in overrides if o.startswith("--")]
     if unknown:
         raise ConfigError("", f"preview has no option {unknown[0]}; it has --json and --png FILE")
-    config = compose(overrides)
-    del config["hydra"]
-    show(check(config), as_json=options.json, png=options.png)
+    show(check(compose(overrides)), as_json=options.json, png=options.png)
     return 0
 
 

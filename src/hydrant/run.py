@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from omegaconf import OmegaConf
 
@@ -68,10 +68,10 @@ class _Session:
             self._train(stop)
         except Interrupted as interrupted:
             error = interrupted
-            log.info("%s", interrupted)
+            log.debug("%s", interrupted)
         except KeyboardInterrupt:
             error = Interrupted(2, self._state.num_updates)
-            log.info("interrupted again: stopped without saving")
+            log.debug("interrupted again: stopped without saving")
         except Exception as failure:
             error = failure
             log.debug("the run failed", exc_info=failure)
@@ -216,12 +216,20 @@ def _write_config(job: Job) -> None:
     OmegaConf.save(OmegaConf.create(dict(job.config)), job.folder / "config.yaml")
 
 
+class _Console(logging.StreamHandler[TextIO]):
+    """The terminal. A reader that went away (`| head`) does not concern the run."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
+        if not isinstance(sys.exception(), BrokenPipeError):
+            super().handleError(record)
+
+
 @contextlib.contextmanager
 def _logging_to(folder: Path) -> Iterator[None]:
     """Messages go to the terminal; they and tracebacks go to train.log, which exists from the first message on."""
     file = logging.FileHandler(folder / "train.log", delay=True, encoding="utf-8")
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    console = logging.StreamHandler(sys.stdout)
+    console = _Console(sys.stdout)
     console.setLevel(logging.INFO)
     console.setFormatter(logging.Formatter("%(message)s"))
     log.setLevel(logging.DEBUG)

@@ -27,7 +27,8 @@ def main(arguments: Sequence[str]) -> int:
     """Train with these overrides; the exit status."""
     register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach `hydrant.cli` whole, which words them
-    sys.argv[1:] = arguments
+    # Hydra's parser wants its flags before the overrides.
+    sys.argv[1:] = sorted(arguments, key=lambda word: word not in ("-m", "--multirun"))
     started = time.time()
     results: list[Result] = []
 

@@ -46,10 +46,10 @@ def register() -> None:
 
 
 def compose(overrides: Sequence[str]) -> DictConfig:
-    """The config that `train` would run with, Hydra's own node (`hydra`) included."""
+    """The config that `train` would run with."""
     register()
     with initialize_config_dir(version_base="1.3", config_dir=str(conf_dir()), job_name=ENTRY):
-        return hydra_compose(ENTRY, overrides=list(overrides), return_hydra_config=True)
+        return hydra_compose(ENTRY, overrides=list(overrides))
 
 
 def run_folder(root: str, name: str | None) -> str:
@@ -74,7 +74,7 @@ def job_slug(overrides: Sequence[str]) -> str:
     """
     own = sorted(o for o in overrides if o.partition("=")[0] != "name")
     text = "_".join(o.lstrip("+~") for o in own)
-    slug = re.sub(r"[^\w.=-]", "-", text).replace("=", "-") or "defaults"
+    slug = re.sub(r"[^\w.=+-]", "-", text).replace("=", "-") or "defaults"
     if slug == text.replace("=", "-") and len(slug) <= 120:
         return slug
     return f"{slug[:110]}-{hashlib.sha1(text.encode()).hexdigest()[:8]}"

@@ -13,7 +13,7 @@ from hydrant.errors import HydrantError, unknown_name
 # Resolved when called: a command imports only what it needs.
 COMMANDS = {
     "train": ("hydrant.train:main", "train a model, or a sweep of them with --multirun"),
-    "preview": ("hydrant.preview:main", "show schedules, parameter groups and size of a config without training"),
+    "preview": ("hydrant.preview:main", "show the schedules, groups and size of a config without training"),
     "evaluate": ("hydrant.evaluate:main", "evaluate a run or a checkpoint"),
     "export": ("hydrant.export:main", "write a run's model as safetensors, torch_export or onnx"),
 }
@@ -56,15 +56,15 @@ def _report(error: HydrantError) -> int:
 
 
 def _complete(arguments: list[str]) -> int:
-    """Hydra's completion knows overrides only: take the command's word out of the line it completes."""
-    line = os.environ.get("COMP_LINE", "")
-    words = line.split(" ")
-    for position, word in enumerate(words):
-        if word in COMMANDS:
-            del words[position]
-            os.environ["COMP_LINE"] = " ".join(words)
-            break
-    flags = [a for a in arguments if a not in COMMANDS]
+    """Answer the shell's Tab. Hydra completes overrides only, so the command's word is ours."""
+    words = os.environ.get("COMP_LINE", "").split(" ")
+    started_as_hydrant = arguments[0] not in COMMANDS  # train.py gives the command itself
+    if started_as_hydrant and len(words) == 2:
+        print(" ".join(command for command in COMMANDS if command.startswith(words[1])))
+        return 0
+    if words[1:2] and words[1] in COMMANDS:
+        os.environ["COMP_LINE"] = " ".join([words[0], *words[2:]])
+    flags = arguments if started_as_hydrant else arguments[1:]
     return pkgutil.resolve_name(COMMANDS["train"][0])(flags)
 
 

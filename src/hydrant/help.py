@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from hydrant.config.compose import conf_dir, user_conf_dir
+import textwrap
+
+from hydrant.config.compose import group_options
+
+WIDTH = 110
 
 TEXTS = {
     "train": """
@@ -14,8 +18,9 @@ Train a model; with --multirun, one for every combination of the values given.
   python train.py --multirun optimizer=adamw,sgd seed=0,1
   python train.py debug=smoke                           a few updates of everything
   python train.py --cfg job                             print the config and stop
+  eval "$(python train.py -sc install=bash)"            complete groups, options and keys with Tab
 
-Exit status: 0 finished, 1 the run failed, 2 the config is wrong, 130 Ctrl-C (saved, resumable), 143 SIGTERM.""",
+Exit status: 0 finished, 1 the run failed, 2 the config is wrong, 130 Ctrl-C and 143 SIGTERM (resumable).""",
     "preview": """
 Show what a config would do, without training: updates and epochs, parameter groups, parameters and FLOPs,
 and every schedule. Takes the overrides of train, and
@@ -33,25 +38,26 @@ Evaluate a run's newest checkpoint, or a given one, on its validation set.
     "export": """
 Write a run's model for use elsewhere, and check that it gives the same outputs.
 
-  hydrant export outputs/lr_study --format safetensors            weights; load with safetensors.torch.load_file
-  hydrant export outputs/lr_study --format torch_export           load with torch.export.load(...).module()
-  hydrant export outputs/lr_study --format onnx                   needs pip install 'hydrant[onnx]'
+  hydrant export outputs/lr_study --format safetensors       weights; load with safetensors.torch.load_file
+  hydrant export outputs/lr_study --format torch_export      load with torch.export.load(...).module()
+  hydrant export outputs/lr_study --format onnx              needs pip install 'hydrant[onnx]'
 
   --output FILE   default: <run>/export/model.<safetensors, pt2, onnx>""",
 }
 
 
 def groups() -> str:
-    """Every config group with its options, a line each where it fits."""
-    lines = ["Groups:"]
-    for group, options in _options().items():
-        lines.append(f"  {group:<11} {', '.join(sorted(options))}")
-    return "\n".join(lines)
-
-
-def _options() -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for folder in (conf_dir(), user_conf_dir()):
-        for path in sorted(folder.glob("*/*.yaml")) if folder else []:
-            found.setdefault(path.parent.name, set()).add(path.stem)
-    return found
+    """Every config group with its options."""
+    options = group_options()
+    width = max(map(len, options))
+    entries = [
+        textwrap.fill(
+            ", ".join(names),
+            width=WIDTH,
+            initial_indent=f"  {group:<{width}}  ",
+            subsequent_indent=" " * (width + 4),
+            break_on_hyphens=False,
+        )
+        for group, names in options.items()
+    ]
+    return "\n".join(["Groups and their options:", *entries])

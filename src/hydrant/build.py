@@ -21,11 +21,13 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hydrant import seeding
+from hydrant.batch import Outcome
 from hydrant.clock import Clock
 from hydrant.compilation import Compilation
+from hydrant.config.messages import blamed
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.distributed import World
-from hydrant.errors import ConfigError, HydrantError
+from hydrant.errors import ConfigError, HydrantError, suggestion
 from hydrant.loop import Journal, Run
 from hydrant.optimization import Optimization
 from hydrant.parallel import Parallel
@@ -70,9 +72,9 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
         ConfigError: the config cannot run, with the key to change.
     """
     world = World.from_launcher()
-    with _refusals("precision"):
+    with _refusals("precision", config):
         precision: Precision = _make(config, "precision")(world.device)
-    with _refusals("compile"):
+    with _refusals("compile", config):
         compilation: Compilation = _make(config, "compile")(world.device)
     parallel = _parallel(config, world)
     data: Data = _make(config, "data")
@@ -85,10 +87,11 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     for key in ("log_every", "eval_every", "save_every"):
         clock.cadence(config[key], key)
     schedules = {"lr": _schedule(config["scheduler"], clock, "scheduler")} | {
-        field: _schedule(node, clock, f"schedules.{field}") for field, node in config["schedules"].items()
+        field: _schedule(node, clock, f"schedules.{field}") for field, node in _fields(config["schedules"])
     }
     task = _task(config)
-    flops = _dry_forward(task, data, val)
+    flops, outcome = _dry_forward(task, data, val)
+    _check_best(config["best"], task, outcome)
     optimization = _optimization(config, task, schedules, precision)
     return Prepared(
         config, world, data, train, val, clock, spec, task, flops, schedules, precision, compilation,
@@ -141,9 +144,9 @@ def tracker_factory(config: Mapping[str, Any]) -> Callable[..., Any]:
 
 def _task(config: Mapping[str, Any]) -> Task:
     seeding.seed_process(config["seed"], seeding.MODEL)
-    with _refusals("model"):
+    with _refusals("model", config):
         model: nn.Module = _make(config, "model")
-    with _refusals("task"):
+    with _refusals("task", config):
         return _make(config, "task")(model)
 
 
@@ -151,7 +154,7 @@ def _optimization(
     config: Mapping[str, Any], task: Any, schedules: Mapping[str, Schedule], precision: Precision
 ) -> Optimization:
     parameters = [p for p in task.parameters() if p.requires_grad]
-    with _refusals("optimizer"):
+    with _refusals("optimizer", config):
         optimizer: Optimizer = _make(config, "optimizer")([{"params": parameters, "name": "all"}])
     return Optimization({"main": optimizer}, {"main": schedules}, precision, config["max_grad_norm"])
 
@@ -160,8 +163,8 @@ def _parallel(config: Mapping[str, Any], world: World) -> Parallel:
     parallel: Parallel = _make(config, "parallel")
     if world.world_size != parallel.num_processes:
         raise ConfigError(
-            "parallel",
-            f"the launcher started {world.world_size} ranks, but this option runs on {parallel.num_processes}",
+            "parallel.num_processes",
+            f"the launcher started {world.world_size} rank(s), but this is {parallel.num_processes}; set it to that",
         )
     return parallel
 
@@ -169,33 +172,54 @@ def _parallel(config: Mapping[str, Any], world: World) -> Parallel:
 def _geometry(config: Mapping[str, Any], world: World, num_samples: int) -> StreamSpec:
     batch_size, micro, ranks = config["global_batch_size"], config["micro_batch_size"], world.world_size
     if batch_size > num_samples:
+        limit = "" if config["limit_train_samples"] is None else " (limit_train_samples)"
         raise ConfigError(
-            "global_batch_size", f"{batch_size} is more than the {num_samples} training samples there are"
+            "global_batch_size",
+            f"{batch_size} is more than the {num_samples} training samples there are{limit}; "
+            f"give {num_samples} or fewer",
         )
     if batch_size % ranks:
-        raise ConfigError("global_batch_size", f"{batch_size} is not divisible by {ranks} ranks")
+        near = _multiples(batch_size, ranks)
+        raise ConfigError("global_batch_size", f"{batch_size} is not divisible by {ranks} ranks; {near} is")
     micro = batch_size // ranks if micro is None else micro
     if batch_size % (micro * ranks):
+        share = batch_size // ranks
+        fitting = ", ".join(str(n) for n in range(1, share + 1) if share % n == 0)
         raise ConfigError(
             "micro_batch_size",
-            f"{micro} samples on each of {ranks} ranks do not divide global_batch_size={batch_size}",
+            f"{micro} samples on each of {ranks} rank(s) do not divide global_batch_size={batch_size}; "
+            f"these do: {fitting}",
         )
     return StreamSpec(config["seed"], batch_size, micro, world.rank, ranks, world.device)
+
+
+def _multiples(number: int, divisor: int) -> str:
+    below = number - number % divisor
+    return f"{below} or {below + divisor}" if below else str(divisor)
 
 
 def _limited(source: Source, num_samples: int | None) -> Source:
     return source if num_samples is None else source.first(min(num_samples, source.num_samples))
 
 
+def _fields(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(`weight_decay` or `betas.0`, its scheduler): a dotted field is nested in the config."""
+    for name, node in schedules.items():
+        if "_target_" in node:
+            yield f"{prefix}{name}", node
+        else:
+            yield from _fields(node, f"{prefix}{name}.")
+
+
 def _schedule(node: Mapping[str, Any], clock: Clock, key: str) -> Schedule:
-    with _refusals(key):
+    with _refusals(key, node):
         try:
             return _instantiate(node)(clock)
         except ConfigError as error:
-            raise ConfigError(f"{key}.{error.key}", str(error).removeprefix(f"{error.key}: ")) from error
+            raise ConfigError(f"{key}.{error.key}", error.reason) from error
 
 
-def _dry_forward(task: Any, data: Data, val: Source) -> int:
+def _dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
     """One sample through the model on the host: refuses a model that does not fit the data; counts FLOPs."""
     host = StreamSpec(0, 1, 1, 0, 1, torch.device("cpu"))
     batch = next(iter(val.first(1).batches(host, 1)))
@@ -203,12 +227,25 @@ def _dry_forward(task: Any, data: Data, val: Source) -> int:
         return count_flops(task, batch)
     except _REFUSALS as error:
         raise ConfigError(
-            "model", f"does not take the data's samples of shape {list(data.input_shape)}: {_first_line(error)}"
+            "model",
+            f"does not take the samples of data, of shape {list(data.input_shape)}: {_first_line(error)}. "
+            "Choose another model, or set its own keys to that shape",
         ) from error
 
 
+def _check_best(best: Mapping[str, str], task: Any, outcome: Outcome) -> None:
+    """Refuse a deciding metric that no evaluation will give, and the highest loss as the best."""
+    losses = {"loss"} | (set(outcome.losses) if len(outcome.losses) > 1 else set())
+    names = {f"val/{name}" for name in (*losses, *outcome.measurements, *task.metrics)}
+    metric = best["metric"]
+    if metric not in names:
+        raise ConfigError("best.metric", f"no evaluation gives {metric!r}{suggestion(metric, names)}")
+    if metric.removeprefix("val/") in losses and best["mode"] == "max":
+        raise ConfigError("best.mode", f"{metric} is best where it is lowest; give best.mode=min")
+
+
 def _make(config: Mapping[str, Any], group: str) -> Any:
-    with _refusals(group):
+    with _refusals(group, config):
         return _instantiate(config[group])
 
 
@@ -217,23 +254,23 @@ def _instantiate(node: Mapping[str, Any]) -> Any:
 
 
 @contextmanager
-def _refusals(key: str) -> Iterator[None]:
+def _refusals(key: str, config: Mapping[str, Any]) -> Iterator[None]:
     """Turn what a part raises about its arguments into a ConfigError that names the config key."""
     try:
         yield
     except HydrantError:
         raise
-    except HydraException as error:
-        root: BaseException = error
-        while root.__cause__ is not None:
-            root = root.__cause__
-        if isinstance(root, HydrantError):
-            raise root from error
-        raise ConfigError(key, _first_line(root)) from error
-    except _REFUSALS as error:
-        raise ConfigError(key, _first_line(error)) from error
+    except (HydraException, *_REFUSALS) as error:
+        chain = [error]
+        while (cause := chain[-1].__cause__) is not None and not isinstance(chain[-1], HydrantError):
+            chain.append(cause)
+        if isinstance(chain[-1], HydrantError):
+            raise chain[-1] from error
+        node = config.get(key, config)
+        text = _first_line(chain[-1])
+        raise ConfigError(blamed(key, node, text), f"{node['_target_']} refuses it: {text}") from error
 
 
 def _first_line(error: BaseException) -> str:
     text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    return text.splitlines()[0].rstrip(".") if text else type(error).__name__

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from hydrant.errors import CheckpointError
 
@@ -73,7 +74,8 @@ class Checkpoints:
     def _found(self) -> list[Path]:
         if not self._folder.is_dir():
             return []
-        return sorted(p for p in self._folder.iterdir() if _NAME.fullmatch(p.name))
+        found = [(int(match[1]), p) for p in self._folder.iterdir() if (match := _NAME.fullmatch(p.name))]
+        return [path for _, path in sorted(found)]
 
     def _point(self, link: str, name: str) -> None:
         aside = self._folder / f".{link}.{os.getpid()}"
@@ -125,6 +127,15 @@ def load_part(path: Path, part: str, device: torch.device) -> dict[str, Any]:
         return torch.load(file, map_location=device, weights_only=True)
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise CheckpointError(f"{file} cannot be read ({str(error).splitlines()[0]}); remove {path} to use an older one") from error
+
+
+def misfit(path: Path, model: nn.Module) -> str:
+    """How the weights of a checkpoint folder differ from a model's in name or shape; "" where they fit."""
+    saved = {name: tuple(value.shape) for name, value in load_part(path, "model", torch.device("meta")).items()}
+    wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    names = [name for name in (*wanted, *(saved.keys() - wanted)) if saved.get(name) != wanted.get(name)]
+    parts = [f"{name} is {saved.get(name, 'absent')} there, {wanted.get(name, 'absent')} here" for name in names]
+    return ", ".join(parts[:3]) + (f" and {len(parts) - 3} more" if len(parts) > 3 else "")
 
 
 def _sync_folder(folder: Path) -> None:

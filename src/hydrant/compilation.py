@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
@@ -88,7 +87,11 @@ class Compile:
         if mode == "reduce-overhead" and device.type != "cuda":
             raise ConfigError("compile", "reduce_overhead records CUDA graphs and needs CUDA. Use compile=default")
         if options and mode != "default":
-            raise ConfigError("compile.options", "torch.compile takes options or a mode, not both: use compile=default")
+            raise ConfigError("compile.options", f"torch.compile takes options or mode={mode}, not both. Use compile=default")
+        import torch._dynamo
+
+        if backend not in torch._dynamo.list_backends(None):
+            raise unknown_name("compile.backend", "backend", backend, torch._dynamo.list_backends())
         # torch refuses mode and options together, and `default` is what it takes for neither.
         self._arguments = {
             "mode": None if options else mode,
@@ -105,10 +108,6 @@ class Compile:
         import torch._dynamo
         from torch._dynamo import utils
 
-        if self._arguments["backend"] not in torch._dynamo.list_backends(None):
-            raise unknown_name(
-                "compile.backend", "backend", self._arguments["backend"], torch._dynamo.list_backends()
-            )
         # timm.optim raises this limit to a million on import, and a recompile storm would go unnoticed.
         torch._dynamo.config.recompile_limit = 8
         utils.set_compilation_metrics_limit(100_000)
@@ -138,9 +137,3 @@ def _user_line(stack: Any) -> str:
     """file:line of the innermost frame outside installed packages."""
     frames = [f for f in stack if "site-packages" not in f.filename] or list(stack)
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "unknown"
-
-
-def forget() -> None:
-    """Drop every compiled graph of this process, if there are any."""
-    if "torch._dynamo" in sys.modules:
-        torch._dynamo.reset()

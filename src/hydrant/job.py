@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,13 @@ class Result:
     message: str  # the last line on stderr; "" where all is well
 
 
-def remove_if_empty(folder: Path) -> None:
-    """Take back the folder that Hydra made for a run that was refused; only if nothing is in it."""
-    with suppress(OSError):
-        os.removedirs(folder)
+def missing_folders(folder: Path) -> list[Path]:
+    """The folder and those above it that are not there, the inner first."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def remove_if_empty(folders: Iterable[Path]) -> None:
+    """Take back folders that were made for a run that was refused, the inner first; only while they are empty."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()

@@ -19,7 +19,7 @@ from hydrant.config.plain import flatten
 from hydrant.config.resume import Start, starting_point
 from hydrant.environment import describe_environment
 from hydrant.errors import ConfigError, HydrantError, Interrupted
-from hydrant.job import Job, Result, remove_if_empty
+from hydrant.job import Job, Result
 from hydrant.loop import Run, RunState, train
 from hydrant.plotting import draw_schedules
 from hydrant.profiling import count_parameters, peak_flops, peak_memory_gib
@@ -38,11 +38,18 @@ def execute(job: Job) -> Result:
         if start.is_finished:
             return _already_finished(job.folder)
         prepared = prepare(job.config)
+        start.check_fits(prepared.task.model)
         with _logging_to(job.folder), StopRequest() as stop:
-            return _Session(job, prepared, start).run(stop)
-    except ConfigError as error:
-        remove_if_empty(job.folder)
+            return _open(job, prepared, start).run(stop)
+    except HydrantError as error:
         return Result(error.exit_status, None, str(error))
+
+
+def _open(job: Job, prepared: Prepared, start: Start) -> _Session:
+    try:
+        return _Session(job, prepared, start)
+    except OSError as error:
+        raise ConfigError("hydra.run.dir", f"{job.folder} cannot be written: {error}") from error
 
 
 class _Session:

@@ -1,0 +1,108 @@
+"""`kill -9` at a random update, and the same command again."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from conftest import assert_same_state, command, rows, run_command, summary, weights
+
+RUN = ("tracker=local", "duration=400", "log_every=7", "eval_every=50", "save_every=10", "model.hidden=[32]",
+       "model.dropout=0.3", "data.augment.max_shift=1", "scheduler.warmup=10%", "micro_batch_size=32")  # fmt: skip
+
+
+def wait_for_update(folder: Path, num_updates: int, process: subprocess.Popen[bytes]) -> None:
+    """Until a row at or past `num_updates` is written."""
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline and process.poll() is None:
+        if (folder / "metrics.jsonl").exists():
+            lines = (folder / "metrics.jsonl").read_text().splitlines()
+            if len(lines) > 1 and rows_at_least(lines[-1], num_updates):
+                return
+        time.sleep(0.002)
+
+
+def rows_at_least(line: str, num_updates: int) -> bool:
+    return line.startswith('{"num_updates": ') and int(line[16:].split(",")[0]) >= num_updates
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "lamb"])
+def test_ends_as_if_never_killed(optimizer: str, train: Callable[..., Path], workdir: Path) -> None:
+    whole = train(*RUN, f"optimizer={optimizer}", name="whole")
+    folder, kill_at = workdir / "outputs" / "killed", random.Random(os.urandom(8)).randrange(20, 350)
+    process = subprocess.Popen(command(*RUN, "name=killed", f"optimizer={optimizer}"), cwd=workdir)
+    wait_for_update(folder, kill_at, process)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, f"finished before it could be killed at {kill_at}"
+    assert summary(folder)["status"] == "running"
+    reached = max(int(p.name[7:]) for p in (folder / "checkpoints").glob("update_*"))
+    print(f"killed after {kill_at}, continues at {reached}")
+
+    again = run_command(*RUN, "name=killed", f"optimizer={optimizer}", cwd=workdir)
+    assert again.returncode == 0, again.stderr
+    assert f"at update {reached}" in again.stdout
+    assert rows(folder) == rows(whole)
+    assert_same_state(weights(folder), weights(whole))
+    saved = [torch.load(f / "checkpoints" / "last" / "training.pt", weights_only=True) for f in (folder, whole)]
+    assert_same_state(*saved)
+    assert summary(folder)["best"] == summary(whole)["best"]
+
+
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_a_resumable_run(signum: signal.Signals, status: int, workdir: Path) -> None:
+    folder = workdir / "outputs" / "stopped"
+    process = subprocess.Popen(
+        command(*RUN, "name=stopped", "duration=20000"), cwd=workdir, stderr=subprocess.PIPE, text=True
+    )
+    wait_for_update(folder, 30, process)  # type: ignore[arg-type]
+    process.send_signal(signum)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert errors.strip().splitlines()[-1].startswith(f"stopped by {signum.name} after update ")
+    assert summary(folder)["status"] == "preempted"
+    assert (folder / "checkpoints" / f"update_{summary(folder)['num_updates']:08d}").is_dir()
+
+
+def test_ctrl_c_stops_a_sweep_after_saving_its_job(workdir: Path) -> None:
+    process = subprocess.Popen(
+        command("-m", *RUN, "name=stopped", "duration=20000", "seed=0,1"), cwd=workdir, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    first = workdir / "multirun" / "stopped"
+    deadline = time.monotonic() + 240
+    while not list(first.glob("*seed-0*/metrics.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    [job] = first.glob("*seed-0*")
+    wait_for_update(job, 14, process)  # type: ignore[arg-type]
+    os.killpg(process.pid, signal.SIGINT)  # as the terminal does
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert summary(job)["status"] == "preempted"
+    assert not list(first.glob("*seed-1*"))
+    assert "preempted" in output
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_job_ends_with_its_sweep(workdir: Path) -> None:
+    """A sweep that is killed leaves no job running behind its back."""
+    process = subprocess.Popen(command("-m", *RUN, "name=killed", "duration=20000", "seed=0,1"), cwd=workdir)
+    first = workdir / "multirun" / "killed"
+    deadline = time.monotonic() + 240
+    while not list(first.glob("*seed-0*/metrics.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    [job] = first.glob("*seed-0*")
+    wait_for_update(job, 14, process)
+    process.kill()
+    process.wait()
+    while summary(job)["status"] == "running" and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert summary(job)["status"] == "preempted"

@@ -1,0 +1,288 @@
+"""The loop: how many updates, what is logged when, accumulation, synchronisation, resuming."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from hydrant import loop
+from hydrant.trackers.progress import Progress
+
+Train = Callable[..., Path]
+DIGITS = ("tracker=local", "data=digits", "model.hidden=[16]", "global_batch_size=32", "eval_every=4", "save_every=4")
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> bool:
+    """Equal but for the time and the pace."""
+
+    def shared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{k: v for k, v in row.items() if k != "time" and not k.startswith("perf/")} for row in rows]
+
+    return shared(one) == shared(other)
+
+
+def checkpoint(folder: Path, part: str, name: str = "last") -> dict[str, Any]:
+    return torch.load(folder / "checkpoints" / name / f"{part}.pt", weights_only=True)
+
+
+def equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(one[k], other[k]) for k in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return one == other
+
+
+def test_rows_at_zero_at_every_cadence_and_at_the_end(train: Train) -> None:
+    folder = train(*DIGITS, "duration=11", "log_every=3", "eval_every=4", "save_every=5")
+    rows = read(folder)
+    logged = [row["num_updates"] for row in rows if "train/loss" in row]
+    evaluated = [row["num_updates"] for row in rows if "val/loss" in row]
+    saved = sorted(p.name for p in (folder / "checkpoints").iterdir())
+    assert logged == [3, 6, 9, 11]
+    assert evaluated == [0, 4, 8, 11]
+    assert saved[-1] == "update_00000011"
+    assert [row["num_updates"] for row in rows] == sorted({row["num_updates"] for row in rows})
+    assert rows[-1]["epoch"] == 11 * 32 / 1437
+
+
+def test_null_cadences_never_happen(train: Train) -> None:
+    folder = train(*DIGITS, "duration=3", "log_every=null", "eval_every=null", "save_every=null")
+    assert read(folder) == []
+    assert not (folder / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_four_micro_batches_are_one_batch(train: Train, optimizer: str) -> None:
+    same_run = (*DIGITS, f"optimizer={optimizer}", "model.dropout=0", "duration=6", "log_every=1")
+    whole = train(*same_run, name="whole")
+    parts = train(*same_run, "micro_batch_size=8", name="parts")
+    for one, other in zip(read(whole), read(parts), strict=True):
+        assert one["num_updates"] == other["num_updates"]
+        assert one.get("optim/lr") == other.get("optim/lr")
+        for key in ("train/loss", "train/accuracy", "val/loss"):
+            assert one.get(key, 0) == pytest.approx(other.get(key, 0), abs=1e-6)
+    for a, b in zip(checkpoint(whole, "model").values(), checkpoint(parts, "model").values(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
+
+
+class CountSyncs(TorchDispatchMode):
+    """Counts what makes the host wait for the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.ops.aten._local_scalar_dense.default or function is torch.ops.aten._to_copy.default and (
+            (kwargs or {}).get("device") not in (None, args[0].device)
+        ):
+            self.count += 1
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "lion"])  # Adam's kind reads its own step counters, which lie on the host
+def test_no_synchronisation_between_log_points(
+    train: Train, monkeypatch: pytest.MonkeyPatch, optimizer: str
+) -> None:
+    counts: list[int] = []
+
+    def counting(run: loop.Run, *, measure: bool) -> Any:
+        with CountSyncs() as syncs:
+            update = make_update(run, measure=measure)
+        if run.state.num_updates > 1:  # the first makes the optimizer's state
+            counts.append(syncs.count)
+        return update
+
+    make_update = loop.make_update
+    monkeypatch.setattr(loop, "make_update", counting)
+    train(*DIGITS, f"optimizer={optimizer}", "duration=8", "log_every=8", "max_grad_norm=1.0")
+    assert counts == [0] * 7
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_no_synchronisation_between_log_points_on_cuda(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    def strict(run: loop.Run, *, measure: bool) -> Any:
+        torch.cuda.set_sync_debug_mode("error" if run.state.num_updates > 1 else "default")
+        try:
+            return make_update(run, measure=measure)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    make_update = loop.make_update
+    monkeypatch.setattr(loop, "make_update", strict)
+    train(*DIGITS, "duration=8", "log_every=8", "max_grad_norm=1.0")
+
+
+def test_clipping_bounds_the_update(train: Train) -> None:
+    free = train(*DIGITS, "optimizer=sgd", "duration=4", "log_every=1", name="free")
+    clipped = train(*DIGITS, "optimizer=sgd", "duration=4", "log_every=1", "max_grad_norm=1e-3", name="clipped")
+    assert read(free)[1]["optim/grad_norm"] == read(clipped)[1]["optim/grad_norm"]  # the norm before clipping
+    start = checkpoint(train(*DIGITS, "optimizer=sgd", "duration=1", "save_every=1", "optimizer.lr=0", name="start"), "model")
+    moved = sum(float((a - b).square().sum()) for a, b in zip(checkpoint(clipped, "model").values(), start.values(), strict=True))
+    assert 0 < moved**0.5 <= 4 * 0.1 * 1e-3 * 1.9 + 1e-6  # 4 updates of lr 0.1, momentum 0.9
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "lamb", "muon", "torch_muon", "lbfgs", "asgd"])
+@pytest.mark.parametrize("stop_at", [3, 7])
+def test_an_interrupted_run_continues_as_if_it_had_not_been(
+    train: Train, monkeypatch: pytest.MonkeyPatch, optimizer: str, stop_at: int
+) -> None:
+    same_run = (*DIGITS, f"optimizer={optimizer}", "duration=10", "log_every=4", "micro_batch_size=16",
+                "data.augment.max_shift=1", "model.dropout=0.3", "scheduler.warmup=20%", "keep_last=9")  # fmt: skip
+    whole = train(*same_run, name="whole")
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, stop_at)
+        broken = train(*same_run, name="broken", status=130)
+    status = json.loads((broken / "summary.json").read_text())
+    assert (status["status"], status["num_updates"]) == ("preempted", stop_at)
+    train(*same_run, name="broken")
+    assert same(read(whole), read(broken))
+    for part in ("model", "training"):
+        assert equal(checkpoint(whole, part), checkpoint(broken, part))
+
+
+def interrupt_at(patch: pytest.MonkeyPatch, num_updates: int) -> None:
+    """Ctrl-C while update `num_updates` is made."""
+    make_update = loop.make_update
+
+    def interrupted(run: loop.Run, *, measure: bool) -> Any:
+        if run.state.num_updates + 1 == num_updates:
+            os.kill(os.getpid(), signal.SIGINT)
+        return make_update(run, measure=measure)
+
+    patch.setattr(loop, "make_update", interrupted)
+
+
+def test_fp16_state_and_skipped_updates_resume(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    same_run = (*DIGITS, "precision=fp16", "precision.init_scale=1e9", "duration=8", "log_every=1")
+    whole = train(*same_run, name="whole")
+    assert read(whole)[-1]["optim/num_skipped"] > 0  # so large a scale overflows first
+    assert read(whole)[-1]["num_updates"] == 8
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 5)
+        train(*same_run, name="broken", status=130)
+    broken = train(*same_run, name="broken")
+    assert same(read(whole), read(broken))
+    assert equal(checkpoint(whole, "training"), checkpoint(broken, "training"))
+
+
+def test_a_gradient_that_always_overflows_fails_the_run(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    train(*DIGITS, "precision=fp16", "precision.init_scale=1e30", "max_skipped=2", "duration=2", status=1)
+    assert "a scaled gradient became NaN or infinite" in capsys.readouterr().err
+
+
+def test_nan_names_the_interval_and_keeps_the_last_good_checkpoint(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train(*DIGITS, "optimizer=sgd", "optimizer.lr=1e30", "duration=40", "log_every=8", "eval_every=null",
+                   "save_every=8", status=1)  # fmt: skip
+    assert "train/loss became NaN or infinite between updates 0 and 8" in capsys.readouterr().err
+    assert not (folder / "checkpoints").exists()
+    written = json.loads((folder / "summary.json").read_text())
+    assert written["status"] == "failed"
+    assert written["error"]["type"] == "NonFiniteError"
+    assert "Traceback" in (folder / "train.log").read_text()
+
+
+def test_the_best_checkpoint_is_the_best_evaluation(train: Train) -> None:
+    folder = train(*DIGITS, "duration=24", "keep_last=1", "optimizer.lr=0.05", "scheduler=constant")
+    evaluations = {row["num_updates"]: row["val/accuracy"] for row in read(folder) if "val/accuracy" in row}
+    best = json.loads((folder / "summary.json").read_text())["best"]
+    assert best["value"] == max(evaluations.values())
+    assert evaluations[best["num_updates"]] == best["value"]
+    assert (folder / "checkpoints" / "best").resolve().name == f"update_{best['num_updates']:08d}"
+    assert (folder / "checkpoints" / "last").resolve().name == "update_00000024"
+    assert len([p for p in (folder / "checkpoints").iterdir() if not p.is_symlink()]) <= 2
+
+
+def test_best_by_a_loss_is_the_least(train: Train) -> None:
+    folder = train(*DIGITS, "duration=12", "best.metric=val/loss", "best.mode=min")
+    losses = [row["val/loss"] for row in read(folder) if "val/loss" in row]
+    assert json.loads((folder / "summary.json").read_text())["best"]["value"] == min(losses)
+
+
+def test_a_finished_run_is_left_alone(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = train(*DIGITS, "duration=4")
+    before = {p: p.stat().st_mtime_ns for p in folder.rglob("*")}
+    train(*DIGITS, "duration=4")
+    assert "already finished" in capsys.readouterr().out
+    assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == before
+
+
+def test_resume_from_another_run_and_weights_only(train: Train) -> None:
+    first = train(*DIGITS, "duration=8", "keep_last=9", name="first")
+    again = train(*DIGITS, "duration=8", f"resume={first}/checkpoints/update_00000004", name="again")
+    assert [row["num_updates"] for row in read(again)][0] > 4
+    assert equal(checkpoint(first, "model"), checkpoint(again, "model"))
+    tuned = train(*DIGITS, "duration=4", "optimizer.lr=0", f"init_from={first}", name="tuned")
+    assert equal(checkpoint(tuned, "model"), checkpoint(first, "model"))
+    assert read(tuned)[0]["num_updates"] == 0
+
+
+def test_two_runs_are_equal_and_another_seed_is_not(train: Train) -> None:
+    one, other = (train(*DIGITS, "duration=4", name=name) for name in ("one", "other"))
+    third = train(*DIGITS, "duration=4", "seed=1", name="third")
+    assert same(read(one), read(other))
+    assert equal(checkpoint(one, "training"), checkpoint(other, "training"))
+    assert not equal(checkpoint(one, "model"), checkpoint(third, "model"))
+
+
+def test_the_number_of_updates_is_the_horizon(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    advanced: list[int] = []
+
+    class Counting(Progress):
+        def __init__(self) -> None: ...
+
+        def advance(self) -> None:
+            advanced.append(1)
+
+        def log(self, row: Any) -> None: ...
+
+        def close(self) -> None: ...
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Progress, "start", staticmethod(lambda *_: Counting()))
+        train(*DIGITS, "duration=1ep")
+    assert len(advanced) == 45  # ceil(1437 / 32)
+
+
+def test_overfitting_one_batch(train: Train) -> None:
+    folder = train("tracker=local", "debug=overfit")
+    assert read(folder)[-1]["train/loss"] < 0.01
+
+
+def test_smoke(train: Train) -> None:
+    folder = train("debug=smoke")
+    assert [row["num_updates"] for row in read(folder)] == [0, 1, 2, 3, 4]
+
+
+def test_torchmetrics_in_evaluation(train: Train) -> None:
+    metric = "+task.metrics.top={_target_: torchmetrics.classification.MulticlassAccuracy, num_classes: 10, average: micro}"
+    folder = train(*DIGITS, "duration=4", metric)
+    last = read(folder)[-1]
+    assert last["val/top"] == pytest.approx(last["val/accuracy"])
+
+
+def test_other_fields_are_scheduled_too(train: Train) -> None:
+    folder = train(*DIGITS, "duration=4", "log_every=1", "+scheduler@schedules.weight_decay=linear",
+                   "+scheduler@schedules.betas.0=linear")  # fmt: skip
+    logged = [row["optim/weight_decay"] for row in read(folder) if "optim/weight_decay" in row]
+    assert logged == pytest.approx([0.01, 0.0075, 0.005, 0.0025])
+    betas = [row["optim/betas.0"] for row in read(folder) if "optim/betas.0" in row]
+    assert betas == pytest.approx([0.9, 0.675, 0.45, 0.225])

@@ -1,0 +1,88 @@
+"""Sweeps: a folder and a result a job, no job touching another, failures told and counted."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import assert_same_state, rows, run_command, weights
+
+SHORT = ("tracker=local", "duration=8", "log_every=2", "eval_every=4", "save_every=4", "model.hidden=[16]",
+         "data.augment.max_shift=1")  # fmt: skip
+
+
+def table(folder: Path) -> list[dict[str, str]]:
+    with (folder / "sweep.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def training(folder: Path) -> Any:
+    return torch.load(folder / "checkpoints" / "last" / "training.pt", weights_only=True)
+
+
+def test_each_job_equals_the_same_run_alone(tmp_path: Path) -> None:
+    swept = run_command("--multirun", *SHORT, "name=study", "optimizer=adamw,lamb", "precision=fp16,fp32", cwd=tmp_path)
+    assert swept.returncode == 0, swept.stderr
+    jobs = sorted(p for p in (tmp_path / "multirun" / "study").iterdir() if p.is_dir())
+    assert len(jobs) == 4
+    for optimizer, precision in (("lamb", "fp32"), ("adamw", "fp16")):  # the last job, and one from the middle
+        alone = run_command(*SHORT, "name=alone", f"optimizer={optimizer}", f"precision={precision}", cwd=tmp_path)
+        assert alone.returncode == 0, alone.stderr
+        [job] = [p for p in jobs if f"optimizer-{optimizer}_precision-{precision}" in p.name]
+        assert rows(job) == rows(tmp_path / "outputs" / "alone")
+        assert_same_state(weights(job), weights(tmp_path / "outputs" / "alone"))
+        assert_same_state(training(job), training(tmp_path / "outputs" / "alone"))
+        for file in (tmp_path / "outputs" / "alone").rglob("*"):
+            if file.is_file():
+                file.unlink()
+        _remove(tmp_path / "outputs" / "alone")
+    assert [(row["optimizer"], row["precision"], row["status"]) for row in table(tmp_path / "multirun" / "study")] == [
+        (optimizer, precision, "finished") for optimizer in ("adamw", "lamb") for precision in ("fp16", "fp32")
+    ]
+    again = run_command("-m", *SHORT, "name=study", "optimizer=adamw,lamb", "precision=fp16,fp32", cwd=tmp_path)
+    assert again.stdout.count("already finished") == 4
+
+
+def _remove(folder: Path) -> None:
+    import shutil
+
+    shutil.rmtree(folder)
+
+
+def test_a_failing_job_stops_no_other(tmp_path: Path) -> None:
+    swept = run_command("-m", *SHORT, "name=faulty", "optimizer=sgd", "optimizer.lr=1e30,0.1", "seed=0,1", cwd=tmp_path)
+    assert swept.returncode == 1
+    jobs = table(tmp_path / "multirun" / "faulty")
+    assert sorted(job["status"] for job in jobs) == ["failed", "failed", "finished", "finished"]
+    failed = [job for job in jobs if job["status"] == "failed"]
+    assert all(float(job["optimizer.lr"]) == 1e30 and "NaN or infinite" in job["error"] for job in failed)
+    assert "job 0: error: train/loss became NaN or infinite" in swept.stderr
+    said, finished = swept.stderr.index("job 0: error"), swept.stdout.index("multirun/faulty: 4 runs")
+    assert said >= 0
+    assert swept.stdout[finished:].count("failed") == 2
+    assert "Traceback" not in swept.stderr
+
+
+def test_a_sweep_with_an_impossible_job_is_refused_whole(tmp_path: Path) -> None:
+    swept = run_command("-m", *SHORT, "optimizer=adamw,adamm", cwd=tmp_path)
+    assert swept.returncode == 2
+    assert "did you mean" in swept.stderr.splitlines()[-1]
+    impossible = run_command("-m", *SHORT, "precision=fp32", "optimizer.lr=0.1,high", cwd=tmp_path)
+    assert impossible.returncode == 2
+    assert "optimizer.lr" in impossible.stderr.splitlines()[-1]
+    assert not (tmp_path / "multirun").exists()
+
+
+def test_one_wandb_run_a_job(tmp_path: Path) -> None:
+    swept = run_command("-m", "duration=2", "optimizer=adamw,sgd", "scheduler=cosine,wsd", cwd=tmp_path, WANDB_MODE="offline")
+    assert swept.returncode == 0, swept.stderr
+    jobs = [p.parent for p in (tmp_path / "multirun").rglob("summary.json")]
+    runs = [json.loads((job / "summary.json").read_text())["wandb"] for job in jobs]
+    assert len({run["id"] for run in runs}) == len(jobs) == 4
+    for job, run in zip(jobs, runs, strict=True):
+        assert [p.parent.name for p in job.rglob("run-*.wandb")] == [Path(run["path"]).name]

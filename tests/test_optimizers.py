@@ -1,0 +1,117 @@
+"""Every optimizer option: as its YAML builds it, it converges, and its state is saved whole."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from torch import nn
+
+from hydrant.config import compose, conf_dir
+from hydrant.optimizers import MuonWithAdamW
+
+OPTIONS = sorted(p.stem for p in (conf_dir() / "optimizer").glob("*.yaml"))
+SPARSE = ("sparse_adam",)
+# Steps small by design, or made for other scales: what a parabola needs of them.
+FASTER = {"adadelta": 30.0, "asgd": 10.0, "adagrad": 30.0, "lion": 30.0, "rprop": 1.0, "radam": 30.0, "torch_muon": 30.0}
+
+
+def build(option: str, parameters: list[nn.Parameter], lr_factor: float = 1.0) -> torch.optim.Optimizer:
+    node = compose([f"optimizer={option}"]).optimizer
+    settings: Any = OmegaConf.to_container(node, resolve=True)
+    settings["lr"] *= lr_factor
+    return instantiate(OmegaConf.create(settings), _convert_="all")([{"params": parameters, "name": "all"}])
+
+
+class Parabola(nn.Module):
+    """`|w - 1|^2` over a matrix and a bias, or over the rows of a sparse embedding."""
+
+    def __init__(self, sparse: bool) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(4, 3, sparse=sparse)
+        nn.init.constant_(self.embedding.weight, 0.5)
+        self.bias = None if sparse else nn.Parameter(torch.full((3,), 0.5))
+
+    def forward(self) -> torch.Tensor:
+        loss = (self.embedding(torch.arange(4)) - 1).square().mean()
+        return loss if self.bias is None else loss + (self.bias - 1).square().mean()
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_converges_on_a_parabola(option: str) -> None:
+    model = Parabola(sparse=option in SPARSE)
+    optimizer = build(option, list(model.parameters()), FASTER.get(option, 10.0 if option != "lbfgs" else 1.0))
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model()
+        loss.backward()
+        return loss
+
+    start, rates = float(model().detach()), [group["lr"] for group in optimizer.param_groups]
+    for update in range(300):
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * (1 - update / 300)
+        optimizer.step(closure)  # type: ignore[arg-type]
+    assert float(model().detach()) < 0.1 * start
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_state_restores_the_trajectory(option: str) -> None:
+    model = Parabola(sparse=option in SPARSE)
+    optimizer = build(option, list(model.parameters()))
+
+    def step(module: nn.Module, rule: torch.optim.Optimizer) -> None:
+        def closure() -> torch.Tensor:
+            rule.zero_grad()
+            loss = module()
+            loss.backward()
+            return loss
+
+        rule.step(closure)  # type: ignore[arg-type]
+
+    for _ in range(3):
+        step(model, optimizer)
+    twin = copy.deepcopy(model)
+    other = build(option, list(twin.parameters()))
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for _ in range(3):
+        step(model, optimizer)
+        step(twin, other)
+    for one, two in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_every_torch_optimizer_is_an_option() -> None:
+    shipped = {
+        name for name, value in vars(torch.optim).items()
+        if isinstance(value, type) and issubclass(value, torch.optim.Optimizer) and value is not torch.optim.Optimizer
+    }  # fmt: skip
+    targets = {compose([f"optimizer={option}"]).optimizer._target_ for option in OPTIONS}
+    assert {f"torch.optim.{name}" for name in shipped - {"Muon"}} <= targets
+    assert "hydrant.optimizers.MuonWithAdamW" in targets  # torch.optim.Muon takes matrices only
+
+
+def test_muon_gives_each_part_its_own_rule() -> None:
+    torch.manual_seed(0)
+    model, reference = (nn.Linear(4, 3) for _ in range(2))
+    reference.load_state_dict(model.state_dict())
+    settings = {"lr": 0.01, "weight_decay": 0.1}
+    ours = MuonWithAdamW(model.parameters(), **settings, momentum=0.9, nesterov=True, ns_steps=5,
+                         adjust_lr_fn="match_rms_adamw", betas=(0.9, 0.99), eps=1e-8)  # fmt: skip
+    muon = torch.optim.Muon([reference.weight], **settings, momentum=0.9, adjust_lr_fn="match_rms_adamw")
+    adamw = torch.optim.AdamW([reference.bias], **settings, betas=(0.9, 0.99))
+    inputs = torch.randn(8, 4)
+    for _ in range(5):
+        for module, rules in ((model, [ours]), (reference, [muon, adamw])):
+            for parameter in module.parameters():
+                parameter.grad = None
+            module(inputs).square().mean().backward()
+            for rule in rules:
+                rule.step()
+    assert torch.equal(model.weight, reference.weight)
+    assert torch.equal(model.bias, reference.bias)

@@ -1,0 +1,99 @@
+"""The wheel works anywhere, and a user's own conf folder and modules take part in it."""
+
+from __future__ import annotations
+
+import os
+import site
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+UV = [sys.executable, "-m", "uv"]
+OWN_OPTIMIZER = """
+import torch
+
+class Backwards(torch.optim.SGD):
+    def __init__(self, params, *, lr: float) -> None:
+        super().__init__(params, lr=lr, maximize=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sdist, and the wheel made from it."""
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run([*UV, "build", "--quiet", "--out-dir", str(folder), str(ROOT)], check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hydrant(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The console script of an environment with the wheel, beside this environment's other packages."""
+    home = tmp_path_factory.mktemp("installed")
+    subprocess.run([*UV, "venv", "--quiet", "--python", sys.executable, str(home)], check=True)
+    wheel = next(built.glob("*.whl"))
+    python = home / "bin" / "python"
+    subprocess.run(
+        [*UV, "pip", "install", "--quiet", "--no-deps", "--python", str(python), str(wheel)], check=True
+    )
+    packages = next((home / "lib").glob("python*/site-packages"))
+    (packages / "others.pth").write_text("\n".join(site.getsitepackages()))  # their .pth files are not read
+    return home / "bin" / "hydrant"
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_wheel_and_sdist_hold_every_config(built: Path) -> None:
+    wheel = set(zipfile.ZipFile(next(built.glob("*.whl"))).namelist())
+    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
+        sdist = {name.partition("/")[2] for name in archive.getnames()}
+    configs = {path.relative_to(ROOT).as_posix() for path in (ROOT / "conf").rglob("*.yaml")}
+    assert {f"hydrant/{name}" for name in configs} <= wheel
+    assert configs <= sdist
+    assert {"hydra_plugins/hydrant_searchpath/__init__.py", "hydrant/py.typed"} <= wheel
+    assert "hydra_plugins/__init__.py" not in wheel  # Hydra's namespace: others put plugins there too
+
+
+def test_installed_command_runs_in_an_empty_folder(hydrant: Path, tmp_path: Path) -> None:
+    assert "train" in run(hydrant, "--help", cwd=tmp_path)
+    assert "cosine" in run(hydrant, "train", "--help", cwd=tmp_path)
+    assert "torch.optim.AdamW" in run(hydrant, "train", "--cfg", "job", cwd=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    run(hydrant, "train", "name=tiny", "duration=2", "tracker=local", cwd=tmp_path)
+    assert (tmp_path / "outputs" / "tiny" / "checkpoints" / "last" / "model.pt").is_file()
+    code = "import hydrant; print(hydrant.__file__)"
+    assert str(hydrant.parents[1]) in run(hydrant.with_name("python"), "-c", code, cwd=tmp_path)
+
+
+def test_own_conf_folder_adds_and_overrides_options(hydrant: Path, tmp_path: Path) -> None:
+    own = tmp_path / "conf" / "optimizer"
+    own.mkdir(parents=True)
+    (own / "backwards.yaml").write_text("_target_: own_optimizer.Backwards\n_partial_: true\nlr: 0.1\n")
+    (own / "adamw.yaml").write_text("_target_: torch.optim.AdamW\n_partial_: true\nlr: 0.125\n")
+    (tmp_path / "own_optimizer.py").write_text(OWN_OPTIMIZER)
+
+    assert "backwards" in run(hydrant, "train", "--help", cwd=tmp_path)
+    assert "lr: 0.125" in run(hydrant, "train", "optimizer=adamw", "--cfg", "job", cwd=tmp_path)
+
+    own_target = ("optimizer=backwards", "allow_targets=[own_optimizer]", "duration=2", "tracker=local")
+    run(hydrant, "train", "name=own", *own_target, cwd=tmp_path)
+    run(hydrant, "train", "--multirun", "name=own", "seed=0,1", *own_target, cwd=tmp_path)
+    assert len((tmp_path / "multirun" / "own" / "sweep.csv").read_text().splitlines()) == 3
+
+
+def test_tab_completes_own_options(hydrant: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "conf" / "optimizer"
+    own.mkdir(parents=True)
+    (own / "backwards.yaml").write_text("_target_: own_optimizer.Backwards\n_partial_: true\nlr: 0.1\n")
+    monkeypatch.setenv("COMP_LINE", "hydrant train optimizer=b")
+    assert run(hydrant, "-sc", "query=bash", cwd=tmp_path).split() == ["optimizer=backwards"]

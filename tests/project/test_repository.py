@@ -1,0 +1,109 @@
+"""What holds for the repository as a whole: pins, scripts, hooks and links."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SCRIPTS = [ROOT / ".ci" / "run", *sorted((ROOT / "scripts").iterdir())]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "multirun" / "README.md",
+    *(ROOT / "docs").glob("*.md"),
+]
+
+
+def pins() -> dict[str, list[Requirement]]:
+    found: dict[str, list[Requirement]] = {}
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        requirement = Requirement(line)
+        found.setdefault(requirement.name, []).append(requirement)
+    return found
+
+
+def direct_requirements() -> list[Requirement]:
+    project = PROJECT["project"]
+    listed = [
+        *project["dependencies"],
+        *project["optional-dependencies"]["onnx"],
+        *PROJECT["dependency-groups"]["dev"],
+    ]
+    return [Requirement(line) for line in listed]
+
+
+def test_constraints_pin_everything_to_one_version_without_hosts() -> None:
+    for name, requirements in pins().items():
+        for requirement in requirements:
+            assert requirement.url is None, name
+            assert [specifier.operator for specifier in requirement.specifier] == ["=="], name
+
+
+@pytest.mark.parametrize("requirement", direct_requirements(), ids=str)
+def test_constraints_satisfy_pyproject(requirement: Requirement) -> None:
+    assert requirement.name in pins()
+    for pin in pins()[requirement.name]:
+        (exact,) = pin.specifier
+        assert exact.version in requirement.specifier
+
+
+def test_dev_group_holds_the_onnx_extra() -> None:
+    assert set(PROJECT["project"]["optional-dependencies"]["onnx"]) <= set(
+        PROJECT["dependency-groups"]["dev"]
+    )
+
+
+def test_no_host_is_written_into_what_installs() -> None:
+    for path in (ROOT / "pyproject.toml", ROOT / "constraints.txt", ROOT / "Dockerfile", *SCRIPTS):
+        assert "://" not in path.read_text(), path
+    assert "/uv.lock" in (ROOT / ".gitignore").read_text().splitlines()  # it would hold the registry's host
+
+
+@pytest.mark.parametrize(
+    "script", [path for path in SCRIPTS if path.suffix != ".py"], ids=lambda path: path.name
+)
+def test_scripts_are_executable_bash_that_stops_at_errors(script: Path) -> None:
+    assert script.stat().st_mode & 0o111
+    text = script.read_text()
+    assert text.startswith("#!/usr/bin/env bash\n")
+    assert "set -euo pipefail" in text
+    subprocess.run(["bash", "-n", str(script)], check=True)
+
+
+def test_few_hooks_and_all_local() -> None:
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    hooks = [hook for repo in config["repos"] for hook in repo["hooks"]]
+    assert len(hooks) <= 6
+    assert {repo["repo"] for repo in config["repos"]} == {"local"}
+    checks = (ROOT / "scripts" / "check").read_text()
+    for hook in hooks:
+        tool = hook["entry"].removeprefix("uv run ").split()[0]
+        assert tool in checks
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        assert "://" in target or (page.parent / target).exists(), target
+
+
+def test_the_tree_in_the_readme_is_the_tree() -> None:
+    block = re.search(r"```text\n(train\.py.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert block is not None
+    for line in block[1].splitlines():
+        for name in re.split(r" {2,}", line)[0].split():
+            assert (ROOT / name).exists(), name
+
+
+def test_slow_tests_are_left_out_unless_asked_for() -> None:
+    options = PROJECT["tool"]["pytest"]["ini_options"]["addopts"]
+    assert options[options.index("-m") + 1] == "not slow"

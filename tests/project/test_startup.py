@@ -1,0 +1,121 @@
+"""What answers a keystroke does not wait for torch, and a run imports nothing that it does not use."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hydrant.config import conf_dir
+
+ROOT = Path(__file__).parents[2]
+TRAIN = str(ROOT / "train.py")
+HYDRANT = str(Path(sys.executable).with_name("hydrant"))
+SLOW = {
+    "torch",
+    "torchvision",
+    "timm",
+    "torchmetrics",
+    "wandb",
+    "sklearn",
+    "scipy",
+    "matplotlib",
+    "tensorboard",
+}
+"""Packages that take from a tenth of a second to ten seconds to import."""
+
+QUESTIONS = {
+    "hydrant --help": ([HYDRANT, "--help"], None),
+    "hydrant train --help": ([HYDRANT, "train", "--help"], None),
+    "hydrant preview --help": ([HYDRANT, "preview", "--help"], None),
+    "python train.py --help": ([TRAIN, "--help"], None),
+    "python train.py --cfg job": ([TRAIN, "--cfg", "job"], None),
+    "python train.py opti<Tab>": ([TRAIN, "-sc", "query=bash"], "python train.py opti"),
+    "hydrant tr<Tab>": ([HYDRANT, "-sc", "query=bash"], "hydrant tr"),
+    "hydrant train optimizer=a<Tab>": ([HYDRANT, "-sc", "query=bash"], "hydrant train optimizer=a"),
+}
+
+
+def ask(arguments: list[str], line: str | None = None, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | ({} if line is None else {"COMP_LINE": line, "COMP_POINT": str(len(line))})
+    command = [sys.executable, "-X", "importtime", *arguments]
+    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, check=True)
+
+
+def imported(importtime: str) -> set[str]:
+    """The packages in the report of `-X importtime`."""
+    return {
+        line.rpartition("|")[2].strip().partition(".")[0] for line in importtime.splitlines() if "|" in line
+    }
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_answers_without_torch(question: str) -> None:
+    answer = ask(*QUESTIONS[question])
+    assert answer.stdout.strip()
+    assert "hydrant" in imported(answer.stderr)
+    assert imported(answer.stderr) & SLOW == set()
+
+
+@pytest.mark.parametrize("command", ["train", "preview", "evaluate", "export"])
+def test_help_is_one_screen_and_lists_every_option(command: str) -> None:
+    text = ask([HYDRANT, command, "--help"]).stdout
+    assert len(text.splitlines()) <= 45
+    assert max(map(len, text.splitlines())) <= 110
+    words = set(re.findall(r"[\w/]+", text[text.index("Groups") :]))
+    for path in conf_dir().glob("*/**/*.yaml"):
+        assert {path.parent.relative_to(conf_dir()).as_posix(), path.stem} <= words
+
+
+def test_help_and_overview_name_every_command() -> None:
+    from hydrant.cli import COMMANDS, overview
+    from hydrant.help import TEXTS
+
+    assert COMMANDS.keys() == TEXTS.keys()
+    assert all(f"  {command} " in overview() for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("hydrant tr", {"train"}),
+        ("hydrant train scheduler=co", {"scheduler=constant", "scheduler=cosine"}),
+        ("hydrant preview optimizer.lr", {"optimizer.lr="}),
+        ("python train.py optimizer=adamw tracker=w", {"tracker=wandb"}),
+    ],
+)
+def test_tab_completes(question: str, answer: set[str]) -> None:
+    program = TRAIN if question.startswith("python") else HYDRANT
+    assert set(ask([program, "-sc", "query=bash"], question).stdout.split()) == answer
+
+
+@pytest.mark.parametrize("program", ["hydrant", "python"])
+def test_bash_gets_the_completions(program: str) -> None:
+    """As in an interactive shell: the installed function is called with the words of the line."""
+    words = (
+        ["hydrant", "train", "optimizer=adamw"]
+        if program == "hydrant"
+        else ["python", "train.py", "optimizer=adamw"]
+    )
+    install = "hydrant -sc install=bash" if program == "hydrant" else "python train.py -sc install=bash"
+    script = f"""
+        eval "$({install})"
+        COMP_LINE="{" ".join(words)}" COMP_WORDS=({" ".join(words)}) COMP_CWORD=2 COMP_POINT=200
+        hydra_bash_completion
+        echo "${{COMPREPLY[@]}}"
+    """
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    shell = subprocess.run(
+        ["bash", "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "optimizer=adamw" in shell.stdout.split()
+
+
+def test_the_default_run_imports_only_what_it_uses(tmp_path: Path) -> None:
+    modules = imported(ask([TRAIN, "duration=2", "tracker=local"], cwd=tmp_path).stderr)
+    assert "torch" in modules
+    assert modules & {"timm", "torchvision", "torchmetrics", "wandb", "tensorboard"} == set()

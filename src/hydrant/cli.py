@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hydrant.errors import HydrantError, unknown_name
+from hydrant.errors import ConfigError, HydrantError, unknown_name
 
 # Resolved when called: a command imports only what it needs.
 COMMANDS = {
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command, *rest = arguments
     try:
         if command not in COMMANDS:
-            raise unknown_name("", "command", command, COMMANDS)
+            raise _no_command(command)
         if "-h" in rest or "--help" in rest:
             print(help_of(command))
             return 0
@@ -49,9 +49,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report(explain(error))
 
 
+def _no_command(word: str) -> ConfigError:
+    if "=" in word or word.startswith("-"):
+        return ConfigError("", f"{word!r} comes after a command: hydrant train {word}")
+    return unknown_name("", "command", word, COMMANDS)
+
+
 def _report(error: HydrantError) -> int:
     sys.stdout.flush()
-    print(f"error: {error}", file=sys.stderr)
+    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)  # one line, whatever a part said
     return error.exit_status
 
 

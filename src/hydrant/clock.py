@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, shown
 
 _DURATION = re.compile(r"(?P<amount>\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+)\s*(?P<unit>ep|sa|%)?")
 
@@ -33,9 +33,10 @@ class Duration:
         """
         match = None if isinstance(value, bool) else _DURATION.fullmatch(str(value).strip())
         if match is None:
-            raise ConfigError(
-                key, f"{value!r} is no duration; write 500 (updates), 10ep (epochs), 64000sa (samples) or 5%"
-            )
+            forms = ["500 (updates)", "10ep (epochs)", "64000sa (samples)"]
+            forms += [] if key == "duration" else ["5% (of the run)"]
+            forms += ["null (never)"] if key.endswith("_every") else []
+            raise ConfigError(key, f"{shown(value)} is no duration; write {', '.join(forms[:-1])} or {forms[-1]}")
         duration = cls(Fraction(match["amount"]), match["unit"] or "")
         if duration.unit == "" and duration.amount.denominator != 1:
             raise ConfigError(key, f"{value!r} is not a whole number of updates; did you mean {value}ep?")
@@ -63,7 +64,7 @@ class Clock:
             raise ConfigError("duration", f"{duration!r} is a share of itself; write 500, 10ep or 64000sa")
         total = _to_updates(parsed, num_samples, global_batch_size, total_updates=0)
         if total < 1:
-            raise ConfigError("duration", f"{duration!r} is no update at all; the shortest run is 1")
+            raise ConfigError("duration", f"{duration!r} is no update at all; the shortest run is duration=1")
         return cls(num_samples, global_batch_size, total)
 
     def updates(self, duration: object, key: str) -> int:

@@ -85,13 +85,20 @@ class Compile:
         if mode not in _MODES:
             raise unknown_name("compile.mode", "mode", mode, _MODES)
         if mode == "reduce-overhead" and device.type != "cuda":
-            raise ConfigError("compile", "reduce_overhead records CUDA graphs and needs CUDA. Use compile=default")
+            raise ConfigError("compile", "reduce_overhead records CUDA graphs and needs CUDA; use compile=default")
         if options and mode != "default":
-            raise ConfigError("compile.options", f"torch.compile takes options or mode={mode}, not both. Use compile=default")
+            raise ConfigError(
+                "compile.options", f"torch.compile takes options or mode={mode}, not both; use compile=default"
+            )
         import torch._dynamo
 
         if backend not in torch._dynamo.list_backends(None):
             raise unknown_name("compile.backend", "backend", backend, torch._dynamo.list_backends())
+        if options and backend == "inductor":
+            from torch._inductor import list_options
+
+            for option in options.keys() - set(list_options()):
+                raise unknown_name(f"compile.options.{option}", "option of inductor", option, list_options())
         # torch refuses mode and options together, and `default` is what it takes for neither.
         self._arguments = {
             "mode": None if options else mode,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import difflib
 import signal
 from collections.abc import Iterable
+from typing import Any
 
 
 class HydrantError(Exception):
@@ -31,6 +32,10 @@ class ConfigError(HydrantError):
     def __init__(self, key: str, message: str) -> None:
         super().__init__(f"{key}: {message}" if key else message)
         self.key = key
+        self.reason = message
+
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, str]]:
+        return type(self), (self.key, self.reason)  # it travels between processes
 
 
 class DataError(HydrantError):
@@ -71,12 +76,32 @@ class Interrupted(HydrantError):
 
 
 def nearest(name: str, options: Iterable[str], limit: int = 3) -> list[str]:
-    """The options most like `name`, best first.
+    """The options most like `name`, best first; neither case nor `-` or `_` count.
 
-    >>> nearest("adamm", ["adamw", "adam", "sgd"])
-    ['adam', 'adamw']
+    >>> nearest("AdamW", ["adamw", "adam", "sgd"])
+    ['adamw', 'adam']
     """
-    return difflib.get_close_matches(name, list(options), n=limit, cutoff=0.6)
+    plain = {_plain(option): option for option in options}
+    close = difflib.get_close_matches(_plain(name), list(plain), n=limit, cutoff=0.6)
+    return [plain[option] for option in close]
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "_")
+
+
+def suggestion(name: str, options: Iterable[str], noun: str = "Options") -> str:
+    """What to append to an error about an unknown name: the nearest, and all if they are few.
+
+    >>> suggestion("rellu", ["relu", "gelu"])
+    "; did you mean 'relu'? Options: gelu, relu"
+    """
+    options = sorted(set(options))
+    close = nearest(name, options)
+    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
+    if not options:
+        return hint.removesuffix(".")
+    return f"{hint} {noun}: {', '.join(options)}" if len(options) <= 40 else f"{hint} There are {len(options)}"
 
 
 def unknown_name(key: str, kind: str, name: str, options: Iterable[str]) -> ConfigError:
@@ -85,8 +110,23 @@ def unknown_name(key: str, kind: str, name: str, options: Iterable[str]) -> Conf
     >>> print(unknown_name("model.name", "activation", "rellu", ["relu", "gelu"]))
     model.name: unknown activation 'rellu'; did you mean 'relu'? Options: gelu, relu
     """
-    options = sorted(set(options))
-    close = nearest(name, options)
-    hint = "; did you mean " + ", ".join(repr(c) for c in close) + "?" if close else ";"
-    listing = f" Options: {', '.join(options)}" if len(options) <= 40 else f" ({len(options)} options)"
-    return ConfigError(key, f"unknown {kind} {name!r}{hint}{listing}")
+    return ConfigError(key, f"unknown {kind} {name!r}{suggestion(name, options)}")
+
+
+def shown(value: Any) -> str:
+    """A value as it is written in a config.
+
+    >>> shown(None), shown([True, "a", 0.5]), shown({"lr": 0.1})
+    ('null', "[true, 'a', 0.5]", '{lr: 0.1}')
+    """
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case list() | tuple():
+            return f"[{', '.join(map(shown, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{name}: {shown(item)}' for name, item in value.items())}}}"
+        case _:
+            return repr(value)

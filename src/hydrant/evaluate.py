@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 
+from hydrant.config.arguments import Flags
 from hydrant.errors import ConfigError
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the metrics of a saved run; the exit status."""
-    parser = argparse.ArgumentParser(prog="hydrant evaluate", add_help=False)
+    parser = Flags("evaluate")
     parser.add_argument("--json", action="store_true")
-    options, rest = parser.parse_known_args(arguments)
-    if not rest or "=" in rest[0] or rest[0].startswith("-"):
+    options, rest = parser.split(arguments)
+    if not rest or "=" in rest[0]:
         raise ConfigError("", "evaluate what? Give a run folder or a checkpoint: hydrant evaluate outputs/lr_study")
     from hydrant.loop import evaluate  # brings in torch
     from hydrant.saved import open_run

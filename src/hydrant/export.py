@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hydrant.errors import ConfigError, ExportError, unknown_name
+from hydrant.config.arguments import Flags, check_output
+from hydrant.errors import ConfigError, ExportError, HydrantError, unknown_name
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -17,16 +17,18 @@ _SUFFIXES = {"safetensors": "safetensors", "torch_export": "pt2", "onnx": "onnx"
 
 def main(arguments: Sequence[str]) -> int:
     """Write and check a model file; the exit status."""
-    parser = argparse.ArgumentParser(prog="hydrant export", add_help=False)
+    parser = Flags("export")
     parser.add_argument("--format", default="safetensors")
     parser.add_argument("--output", type=Path)
-    options, rest = parser.parse_known_args(arguments)
-    if not rest or "=" in rest[0] or rest[0].startswith("-"):
+    options, rest = parser.split(arguments)
+    if not rest or "=" in rest[0]:
         raise ConfigError("", "export what? Give a run folder: hydrant export outputs/lr_study --format onnx")
     if options.format not in _SUFFIXES:
         raise unknown_name("--format", "format", options.format, _SUFFIXES)
     if options.format == "onnx":
         _require_onnx()
+    if options.output is not None:
+        check_output("--output", options.output)
     from hydrant.saved import open_run  # brings in torch
 
     saved = open_run(rest[0], rest[1:])
@@ -34,7 +36,13 @@ def main(arguments: Sequence[str]) -> int:
     inputs = _samples(saved)
     path = options.output or saved.folder / "export" / f"model.{_SUFFIXES[options.format]}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    worst = _WRITERS[options.format](model, inputs, path)
+    try:
+        worst = _WRITERS[options.format](model, inputs, path)
+    except HydrantError:
+        raise
+    except Exception as error:  # exporters raise whatever a model's code leads them to
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ExportError(f"{options.format} cannot hold this model ({reason}); try another --format") from error
     print(f"{path}: {options.format} of {saved.checkpoint}, outputs equal to {worst:.1e}")
     return 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from hydrant.config.compose import group_options
+from hydrant.config.options import group_options
 
 WIDTH = 110
 

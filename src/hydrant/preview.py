@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from hydrant.config import check, compose
-from hydrant.errors import ConfigError
+from hydrant.config.arguments import Flags, check_output
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the plan of a config; the exit status."""
-    parser = argparse.ArgumentParser(prog="hydrant preview", add_help=False)
+    parser = Flags("preview")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--png", type=Path)
-    options, overrides = parser.parse_known_args(arguments)
-    unknown = [o for o in overrides if o.startswith("--")]
-    if unknown:
-        raise ConfigError("", f"preview has no option {unknown[0]}; it has --json and --png FILE")
+    options, overrides = parser.split(arguments)
+    if options.png is not None:
+        check_output("--png", options.png)
     show(check(compose(overrides)), as_json=options.json, png=options.png)
     return 0
 
@@ -34,6 +32,7 @@ def show(config: dict[str, object], *, as_json: bool, png: Path | None) -> None:
     schedules = prepared.schedule_values()
     total = prepared.clock.total_updates
     if png is not None:
+        png.parent.mkdir(parents=True, exist_ok=True)
         draw_schedules(schedules, png)
     if as_json:
         print(json.dumps({"total_updates": total, "schedules": schedules}))

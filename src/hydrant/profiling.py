@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from hydrant.batch import Batch
+from hydrant.batch import Batch, Outcome
 
 # Dense bf16/fp16 tensor-core peaks in FLOP/s, from NVIDIA's data sheets (without sparsity).
 _PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "A10G": 70e12, "V100": 125e12}
@@ -18,8 +18,8 @@ def count_parameters(module: nn.Module) -> tuple[int, int]:
     return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
 
 
-def count_flops(task: nn.Module, batch: Batch) -> int:
-    """FLOPs of one sample's forward pass in evaluation mode; a multiply-add is two.
+def count_flops(task: nn.Module, batch: Batch) -> tuple[int, Outcome]:
+    """FLOPs of one sample's forward pass in evaluation mode, and what it gave; a multiply-add is two.
 
     Matrix products, convolutions and attention, as torch's `FlopCounterMode` counts them; training is about
     three times this (Kaplan et al., 2020, section 2.1).
@@ -27,9 +27,9 @@ def count_flops(task: nn.Module, batch: Batch) -> int:
     was_training = task.training
     task.eval()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        task.forward(batch)
+        outcome: Outcome = task.forward(batch)
     task.train(was_training)
-    return counter.get_total_flops() // len(batch.targets)
+    return counter.get_total_flops() // len(batch.targets), outcome
 
 
 def peak_flops(device: torch.device) -> float | None:

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from hydrant import checkpoint
 from hydrant.build import Prepared, prepare
 from hydrant.config import check, compose
+from hydrant.config.resume import saved_config
 from hydrant.errors import CheckpointError, ConfigError
 
 
@@ -36,9 +37,11 @@ def open_run(path: str, overrides: Sequence[str]) -> SavedRun:
     except CheckpointError as error:
         raise ConfigError("", str(error)) from error
     folder = found.parents[1]
-    saved = OmegaConf.load(folder / "config.yaml")
-    assert isinstance(saved, DictConfig)
+    saved = OmegaConf.create(saved_config(folder, ""))
     prepared = prepare(_overridden(saved, overrides))
+    difference = checkpoint.misfit(found, prepared.task.model)
+    if difference:
+        raise ConfigError("model", f"the weights in {found} are another model's: {difference}; choose that model")
     weights = checkpoint.load_part(found, "model", prepared.world.device)
     prepared.task.model.load_state_dict(weights)
     prepared.task.eval()

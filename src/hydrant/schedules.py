@@ -47,13 +47,14 @@ class Schedule:
         cls, clock: Clock, *, warmup: object, warmup_init_ratio: float, cooldown: object, curve: Curve
     ) -> Schedule:
         """The schedule of a run; `warmup` and `cooldown` are durations as written."""
+        _refuse_negative(warmup_init_ratio=warmup_init_ratio)
         warm, cool = clock.updates(warmup, "warmup"), clock.updates(cooldown, "cooldown")
         if warm + cool > clock.total_updates:
             key, other = ("warmup", "cooldown") if warm >= cool else ("cooldown", "warmup")
             raise ConfigError(
                 key,
                 f"{max(warm, cool)} updates of {key} and {min(warm, cool)} of {other} do not fit into "
-                f"a run of {clock.total_updates} updates; shorten it or lengthen duration",
+                f"a run of {clock.total_updates} updates; shorten {key}, or lengthen duration",
             )
         return cls(clock.total_updates, warm, warmup_init_ratio, cool, curve)
 
@@ -75,6 +76,8 @@ def linear(
     [1.0, 0.75, 0.5, 0.25, 0.0]
     """
 
+    _refuse_negative(end_ratio=end_ratio)
+
     def curve(update: int, length: int) -> float:
         return 1.0 + (end_ratio - 1.0) * _progress(update, length)
 
@@ -95,6 +98,8 @@ def cosine(
     [1.0, 0.853553, 0.5, 0.146447, 0.0]
     """
 
+    _refuse_negative(min_ratio=min_ratio)
+
     def curve(update: int, length: int) -> float:
         return min_ratio + (1.0 - min_ratio) * (1.0 + math.cos(math.pi * _progress(update, length))) / 2.0
 
@@ -109,7 +114,8 @@ def step(
     """`gamma ** floor(k / step_size)`, k updates into the curve: torch's `StepLR`. `step_size` is a duration."""
     size = clock.updates(step_size, "step_size")
     if size < 1:
-        raise ConfigError("step_size", f"{step_size!r} is less than one update")
+        raise ConfigError("step_size", f"{step_size!r} is less than one update; give 1 or more")
+    _refuse_negative(gamma=gamma)
     return Schedule.over(
         clock,
         warmup=warmup,
@@ -144,6 +150,7 @@ def wsd(
     """
     if decay_shape not in DECAY_SHAPES:
         raise unknown_name("decay_shape", "shape", decay_shape, DECAY_SHAPES)
+    _refuse_negative(min_ratio=min_ratio)
     num_decay, shape = clock.updates(decay, "decay"), DECAY_SHAPES[decay_shape]
 
     def curve(update: int, length: int) -> float:
@@ -157,9 +164,15 @@ def wsd(
         raise ConfigError(
             "decay",
             f"{num_decay} updates of decay do not fit between warmup ({schedule.warmup}) and cooldown "
-            f"({schedule.cooldown}) in a run of {clock.total_updates} updates",
+            f"({schedule.cooldown}) in a run of {clock.total_updates} updates; shorten decay, or lengthen duration",
         )
     return schedule
+
+
+def _refuse_negative(**ratios: float) -> None:
+    for key, ratio in ratios.items():
+        if ratio < 0:
+            raise ConfigError(key, f"needs a number from 0 on, not {ratio}")
 
 
 def _progress(update: int, length: int) -> float:

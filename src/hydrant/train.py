@@ -178,7 +178,7 @@ def _report(result: Result) -> int:
     if result.message:
         sys.stdout.flush()
         label = "" if result.exit_status > 128 else "error: "
-        print(f"{label}{result.message}", file=sys.stderr, flush=True)
+        print(f"{label}{' '.join(result.message.split())}", file=sys.stderr, flush=True)
     return result.exit_status
 
 

@@ -4,13 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf, open_dict
+from omegaconf import OmegaConf
 
 from hydrant.config import check
+from hydrant.config.arguments import check_overrides
+from hydrant.config.messages import HYDRA_ERRORS, explain
 from hydrant.errors import ConfigError
+from hydrant.train import refusals
 
 
 @dataclass
@@ -23,6 +27,10 @@ class GridConfig:
 ConfigStore.instance().store(group="hydra/sweeper", name="grid", node=GridConfig, provider="hydrant")
 
 
+_Fault = tuple[str, str, Sequence[str]]
+"""(key, reason, the overrides of the job)."""
+
+
 class GridSweeper(BasicSweeper):
     """Hydra's own grid, which stops before it starts if any of its jobs cannot run."""
 
@@ -32,23 +40,32 @@ class GridSweeper(BasicSweeper):
         parser = OverridesParser.create(config_loader=context.config_loader)
         overrides = parser.parse_overrides([*self._parse_config(), *arguments])
         jobs = self.split_arguments(overrides, None)[0]
-        faults = [fault for job in jobs if (fault := self._fault(job))]
+        configs, faults = self._check(jobs)
+        if not faults and isinstance(self.launcher, BasicLauncher):  # others may run on another machine
+            found = zip(jobs, refusals(configs), strict=True)
+            faults = [(key, reason, job) for job, (key, reason) in found if reason]
         if faults:
-            key, first = faults[0]
-            others = f" ({len(faults)} of {len(jobs)} jobs cannot run)" if len(faults) > 1 else ""
-            raise ConfigError(key, first + others)
+            key, reason, job = faults[0]
+            raise ConfigError(key, f"{reason} [job: {' '.join(job)}; {len(faults)} of {len(jobs)} cannot run]")
         return super().sweep(arguments)
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
         """Done for all batches in `sweep`."""
 
-    def _fault(self, job: Sequence[str]) -> tuple[str, str] | None:
+    def _check(self, jobs: Sequence[Sequence[str]]) -> tuple[list[dict[str, Any]], list[_Fault]]:
+        """The configs of the jobs; and what is wrong with those that cannot be had."""
         assert self.hydra_context is not None and self.config is not None
-        config = self.hydra_context.config_loader.load_sweep_config(self.config, list(job))
-        plain = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
-        with open_dict(plain):
+        configs, faults = list[dict[str, Any]](), list[_Fault]()
+        for job in jobs:
             try:
-                check(plain)
+                check_overrides(job)
+                config = self.hydra_context.config_loader.load_sweep_config(self.config, list(job))
+                plain = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
+                configs.append(check(plain))
             except ConfigError as error:
-                return error.key, f"{str(error).removeprefix(f'{error.key}: ')} [job: {' '.join(job)}]"
-        return None
+                faults.append((error.key, error.reason, job))
+            except HYDRA_ERRORS as error:
+                told = explain(error)
+                key, reason = (told.key, told.reason) if isinstance(told, ConfigError) else ("", str(told))
+                faults.append((key, reason, job))
+        return configs, faults

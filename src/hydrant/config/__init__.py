@@ -1,7 +1,8 @@
 """The configuration: its schema, how it is composed, checked and compared. Importing it brings in neither torch nor wandb (`hydrant.config.resume` does)."""
 
 from hydrant.config.check import check
-from hydrant.config.compose import ENTRY, compose, conf_dir, register
+from hydrant.config.compose import ENTRY, compose, register
+from hydrant.config.options import conf_dir
 from hydrant.config.plain import choices_of, differences, flatten
 
 __all__ = [

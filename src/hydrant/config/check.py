@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from hydrant.clock import Duration
-from hydrant.config.messages import explain
-from hydrant.config.schema import TrainConfig
+from hydrant.config.hints import accepts, check_value
+from hydrant.config.messages import explain_interpolation, unknown_key
+from hydrant.config.schema import DURATIONS, GROUPS, NOT_NEGATIVE, POSITIVE, TrainConfig
 from hydrant.config.targets import check_targets
-from hydrant.errors import ConfigError, nearest
-
-_POSITIVE = ("global_batch_size", "micro_batch_size", "eval_batch_size", "keep_last", "max_grad_norm",
-             "limit_train_samples", "limit_val_samples")  # fmt: skip
+from hydrant.errors import ConfigError, shown
 
 
 def check(config: DictConfig) -> dict[str, Any]:
@@ -24,44 +25,86 @@ def check(config: DictConfig) -> dict[str, Any]:
         ConfigError: an unknown key, a wrong type or value, an unresolved or missing value, a target that is not
             allowed or that does not take an argument given to it.
     """
-    resolved = _resolved(config)
-    for key in _POSITIVE:
-        if resolved[key] is not None and resolved[key] <= 0:
-            raise ConfigError(key, f"{resolved[key]} is not above 0")
-    for key in ("log_every", "eval_every", "save_every", "duration"):
-        if resolved[key] is not None or key == "duration":
-            Duration.parse(resolved[key], key)
-    if resolved["best"]["mode"] not in ("max", "min"):
-        raise ConfigError("best.mode", f"{resolved['best']['mode']!r} is neither max nor min")
-    if "lr" in resolved["schedules"]:
-        raise ConfigError("schedules.lr", "lr is scheduled by scheduler; remove it here")
-    for group in ("data", "model", "task", "optimizer", "scheduler", "precision", "compile", "parallel", "tracker"):
-        if not isinstance(resolved[group], dict) or "_target_" not in resolved[group]:
-            raise ConfigError(group, f"{resolved[group]!r} chooses no option; write {group}=<option>, see --help")
+    plain = _plain(config)
+    resolved = _typed("", TrainConfig, plain)
+    for key, value in _leaves(resolved, ""):
+        if isinstance(value, float) and math.isnan(value):
+            raise ConfigError(key, "needs a number, not nan")
+    _check_values(resolved)
     check_targets(resolved)
     return resolved
 
 
-def _resolved(config: DictConfig) -> dict[str, Any]:
-    try:
-        OmegaConf.resolve(config)
-        missing = sorted(OmegaConf.missing_keys(config))
-        if missing:
-            raise ConfigError(missing[0], f"needs a value; give {missing[0]}=<value>")
-        plain = OmegaConf.to_container(config)
-        assert isinstance(plain, dict)
-        unknown = [str(key) for key in plain if key not in TrainConfig.__dataclass_fields__]
-        if unknown:
-            raise unknown_key(unknown[0])
-        typed = OmegaConf.merge(OmegaConf.structured(TrainConfig), plain)
-        container = OmegaConf.to_container(typed)
-    except OmegaConfBaseException as error:
-        raise explain(error) from error
-    assert isinstance(container, dict)
-    return {str(key): value for key, value in container.items()}
+def _plain(config: DictConfig) -> dict[str, Any]:
+    raw = OmegaConf.to_container(config, resolve=False)
+    for key, value in _leaves(raw, ""):
+        if value == "???":
+            raise ConfigError(key, f"needs a value; give {key}=<value>")
+    with explain_interpolation(config):
+        plain = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
 
 
-def unknown_key(key: str) -> ConfigError:
-    """The error for a key that the schema does not have."""
-    close = nearest(key, TrainConfig.__dataclass_fields__)
-    return ConfigError(key, "no such key" + (f"; did you mean {' or '.join(close)}?" if close else "; see conf/train.yaml"))
+def _typed(prefix: str, schema: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` as the schema wants them. A number for a text is its text; nothing else is converted."""
+    hints = typing.get_type_hints(schema)
+    for name in values:
+        if name not in hints:
+            raise unknown_key(f"{prefix}{name}", hints)
+    typed: dict[str, Any] = {}
+    for name, hint in hints.items():
+        key = f"{prefix}{name}"
+        if name not in values:
+            raise ConfigError(key, f"needs a value; give {key}=<value>")
+        value = values[name]
+        if is_dataclass(hint):
+            check_value(key, dict[str, Any], value)
+            typed[name] = _typed(f"{key}.", hint, value)
+            continue
+        if accepts(hint, "") and hint is not Any and type(value) in (int, float):
+            value = str(value)  # name=1 reads as a number
+        check_value(key, hint, value)
+        typed[name] = value
+    return typed
+
+
+def _check_values(resolved: Mapping[str, Any]) -> None:
+    for key in POSITIVE:
+        if resolved[key] is not None and resolved[key] <= 0:
+            raise ConfigError(key, f"needs a number above 0, not {resolved[key]}")
+    for key in NOT_NEGATIVE:
+        if resolved[key] < 0:
+            raise ConfigError(key, f"needs a number from 0 on, not {resolved[key]}")
+    for key in DURATIONS:
+        if resolved[key] is not None or key == "duration":
+            Duration.parse(resolved[key], key)
+    for group in GROUPS:
+        _check_part(group, resolved[group], f"{group}=<option>, see --help")
+    if "lr" in resolved["schedules"]:
+        raise ConfigError("schedules.lr", "lr is scheduled by scheduler; remove it here")
+    for field, node in resolved["schedules"].items():
+        key = f"schedules.{field}"
+        parts = {key: node} if not isinstance(node, dict) or "_target_" in node else {
+            f"{key}.{position}": inner for position, inner in node.items()
+        }  # fmt: skip
+        for name, part in parts.items():  # betas.0 is nested
+            _check_part(name, part, f"+scheduler@{name}=linear")
+
+
+def _check_part(key: str, node: Any, remedy: str) -> None:
+    if not isinstance(node, dict) or "_target_" not in node:
+        raise ConfigError(key, f"{shown(node)} is no option with a _target_; choose one: {remedy}")
+
+
+def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """(key, value) of everything that holds nothing else."""
+    if isinstance(value, dict):
+        inner = value.items()
+    elif isinstance(value, list):
+        inner = enumerate(value)
+    else:
+        yield key, value
+        return
+    for name, item in inner:
+        yield from _leaves(item, f"{key}.{name}" if key else str(name))

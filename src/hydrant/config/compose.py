@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import time
 from collections.abc import Sequence
@@ -12,10 +11,10 @@ from pathlib import Path
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
-from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
-from hydrant.config.schema import TrainConfig
+from hydrant.config.arguments import check_overrides
+from hydrant.config.options import conf_dir
 from hydrant.errors import ConfigError
 
 ENTRY = "train"
@@ -24,22 +23,8 @@ ENTRY = "train"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
-def conf_dir() -> Path:
-    """Hydrant's own conf folder: inside the installed package, or at the root of the checkout."""
-    package = Path(__file__).parents[1]
-    installed = package / "conf"
-    return installed if installed.is_dir() else package.parents[1] / "conf"
-
-
-def user_conf_dir() -> Path | None:
-    """The user's conf folder, `./conf`, whose options come before ours; `None` if there is none."""
-    folder = Path(os.environ.get("HYDRANT_CONF", "conf")).resolve()
-    return folder if folder.is_dir() and folder != conf_dir().resolve() else None
-
-
 def register() -> None:
-    """Tell Hydra the schema and OmegaConf the resolvers; again is harmless."""
-    ConfigStore.instance().store(name="schema", node=TrainConfig)
+    """Tell OmegaConf the resolvers; again is harmless."""
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
     OmegaConf.register_new_resolver("job_slug", job_slug, replace=True)
     OmegaConf.register_new_resolver("class_folders", class_folders, replace=True)
@@ -48,6 +33,7 @@ def register() -> None:
 def compose(overrides: Sequence[str]) -> DictConfig:
     """The config that `train` would run with."""
     register()
+    check_overrides(overrides)
     with initialize_config_dir(version_base="1.3", config_dir=str(conf_dir()), job_name=ENTRY):
         return hydra_compose(ENTRY, overrides=list(overrides))
 

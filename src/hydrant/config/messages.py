@@ -3,53 +3,136 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import Container, DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from yaml import MarkedYAMLError
 
-from hydrant.errors import ConfigError, nearest
+from hydrant.errors import ConfigError, HydrantError, nearest, suggestion
+
+_AMBIGUOUS = re.compile(r"Ambiguous value for argument '([^=]*)=(.*)'")
+_IN_FILE = re.compile(r"In '([^']*)':")
 
 
-def explain(error: BaseException) -> ConfigError:
-    """The ConfigError for an error that Hydra or OmegaConf raised while composing or resolving."""
-    if isinstance(error, MissingConfigException):
-        return _missing_option(error)
-    cause = _first(error, OmegaConfBaseException)
-    first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+def explain(error: BaseException) -> HydrantError:
+    """The error in our words for one that was raised while a config was composed or resolved."""
+    chain = list(_chain(error))
+    for link in chain:
+        if isinstance(link, HydrantError):
+            return link
+        if isinstance(link, MissingConfigException):
+            return _missing_option(link)
+        if isinstance(link, MarkedYAMLError):
+            return _yaml(link)
+        if isinstance(link, ConfigAttributeError | ConfigKeyError) and "not in struct" in str(link):
+            return _not_in_struct(link)
+    text = " ".join(str(error).split()) or type(error).__name__
+    if ambiguous := _AMBIGUOUS.match(text):
+        key, values = ambiguous.groups()
+        several = f"{values} are several values; add --multirun to train with each"
+        return ConfigError(key, f"{several}, or write a list: {key}=[{values}]")
+    cause = next((link for link in reversed(chain) if isinstance(link, OmegaConfBaseException)), None)
     if cause is not None:
-        key = str(getattr(cause, "full_key", "") or "")
-        text = str(cause).strip().splitlines()[0]
-        if "not in 'TrainConfig'" in text:
-            from hydrant.config.check import unknown_key
+        return ConfigError(str(cause.full_key or ""), str(cause).strip().splitlines()[0])
+    return ConfigError("", text)
 
-            return unknown_key(key)
-        hint = ""
-        if first_line.startswith("Could not override"):
-            key = first_line.split("'")[1]
-            hint = f"; to add a key write +{key}=<value>"
-        wrong = re.match(r"Value '(.*)' of type '\w+' could not be converted to (\w+)", text)
-        if wrong:
-            text = f"{wrong[1]!r} is no {wrong[2].lower()}"
-        return ConfigError(key, text + hint)
-    return ConfigError("", first_line)
+
+def unknown_key(key: str, siblings: Iterable[str]) -> ConfigError:
+    """The error for a key that a node of the config does not have."""
+    parent, _, name = key.rpartition(".")
+    return ConfigError(key, f"no such key{suggestion(name, siblings, f'Keys of {parent}' if parent else 'Keys')}")
+
+
+@contextmanager
+def explain_interpolation(config: DictConfig) -> Iterator[None]:
+    """Turn what resolving a config raises into an error that names the key.
+
+    Raises:
+        ConfigError: a `${...}` cannot be resolved.
+    """
+    try:
+        yield
+    except OmegaConfBaseException as error:
+        raise _interpolation(config, "") or explain(error) from error
+
+
+def blamed(key: str, node: Mapping[str, Any], message: str) -> str:
+    """The key of the argument that a part complains of: the one it names, or the only one of the given value.
+
+    >>> blamed("optimizer", {"lr": -1, "eps": 1e-8}, "Invalid learning rate: -1")
+    'optimizer.lr'
+    """
+    words = set(re.findall(r"\w+", message))
+    named = [name for name in node if name in words and not name.startswith("_")]
+    given = message.rpartition(":")[2].strip().rstrip(".")
+    valued = [name for name, value in node.items() if given in _written(value) and not name.startswith("_")]
+    found = named if len(named) == 1 else valued
+    return f"{key}.{found[0]}" if len(found) == 1 else key
+
+
+def _written(value: Any) -> list[str]:
+    return [str(value), *(map(str, value) if isinstance(value, list) else ())]
+
+
+def _interpolation(node: Container, prefix: str) -> HydrantError | None:
+    names: Iterable[Any] = node.keys() if isinstance(node, DictConfig) else range(len(node))
+    for name in names:
+        key = f"{prefix}{name}"
+        try:
+            value = node[name]
+        except OmegaConfBaseException as error:
+            own = next((link for link in _chain(error) if isinstance(link, HydrantError)), None)
+            raw = OmegaConf.to_container(node, resolve=False)
+            return own or ConfigError(key, f"{raw[name]} cannot be resolved: {_reason(error)}")  # type: ignore[index]
+        inner = _interpolation(value, f"{key}.") if isinstance(value, Container) else None
+        if inner is not None:
+            return inner
+    return None
+
+
+def _reason(error: BaseException) -> str:
+    *_, root = _chain(error)
+    text = str(root.args[0] if isinstance(root, KeyError) and root.args else root).strip().splitlines()[0]
+    return text.removeprefix("KeyError raised while resolving interpolation: ")
+
+
+def _not_in_struct(error: Any) -> ConfigError:
+    key = str(error.full_key)
+    parent, _, name = key.rpartition(".")
+    if parent == "schedules":
+        return ConfigError(key, f"no such schedule; choose one: +scheduler@{key}=linear")
+    siblings: Mapping[str, Any] = error.parent_node if isinstance(error.parent_node, DictConfig) else {}
+    refusal = unknown_key(key, [str(s) for s in siblings if not str(s).startswith("_") and s != "hydra"])
+    if "_target_" in siblings and not nearest(name, map(str, siblings)):
+        return ConfigError(key, f"{str(refusal).removeprefix(f'{key}: ')}. To add it, write +{key}=<value>")
+    return refusal
 
 
 def _missing_option(error: MissingConfigException) -> ConfigError:
     path = str(error.missing_cfg_file or "").removesuffix(".yaml")
     group, _, option = path.rpartition("/")
-    options = sorted(error.options or [])
     if not group:
-        return ConfigError("", str(error).strip().splitlines()[0])
-    close = nearest(option, options)
-    hint = f"; did you mean {' or '.join(close)}?" if close else ";"
-    return ConfigError(group, f"no option {option!r}{hint} Options: {', '.join(options)}")
+        return ConfigError("", " ".join(str(error).split("Config search path")[0].split()))
+    inside = _IN_FILE.match(str(error))
+    where = f" (asked for by {inside[1]}.yaml)" if inside and inside[1] not in ("train", "") else ""
+    return ConfigError(group, f"no option {option!r}{where}{suggestion(option, error.options or [])}")
 
 
-def _first(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
-    while error is not None and not isinstance(error, kind):
-        error = error.__cause__
-    return error
+def _yaml(error: MarkedYAMLError) -> ConfigError:
+    mark = error.problem_mark or error.context_mark
+    where = f"{mark.name}, line {mark.line + 1}: " if mark else ""
+    return ConfigError("", f"{where}{error.problem or error.context}")
 
 
-HYDRA_ERRORS = (HydraException, OmegaConfBaseException)
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+HYDRA_ERRORS = (HydraException, OmegaConfBaseException, MarkedYAMLError)
 """What composing and resolving may raise."""

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
+from torch import nn
+from yaml import YAMLError
 
-from hydrant.checkpoint import Checkpoints, find
+from hydrant.checkpoint import Checkpoints, find, misfit
 from hydrant.config.plain import differences
-from hydrant.errors import CheckpointError, ConfigError
+from hydrant.errors import CheckpointError, ConfigError, shown
 from hydrant.trackers.record import read_summary
 
 
@@ -23,6 +25,13 @@ class Start:
     weights: Path | None = None
     is_finished: bool = False
 
+    def check_fits(self, model: nn.Module) -> None:
+        """Raises ConfigError if the weights to start from are another model's."""
+        path, key = (self.weights, "init_from") if self.checkpoint is None else (self.checkpoint, "resume")
+        difference = "" if path is None else misfit(path, model)
+        if difference:
+            raise ConfigError(key, f"the weights in {path} are another model's: {difference}; choose that model")
+
 
 def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
     """Decide by `resume`, `init_from` and what the run folder holds.
@@ -33,7 +42,7 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
     resume, init_from = config["resume"], config["init_from"]
     own = Checkpoints(folder / "checkpoints", keep_last=1).newest()
     if resume is None and own is not None:
-        raise ConfigError("resume", f"{folder} holds a run; resume=auto continues it, or choose another name")
+        raise ConfigError("resume", f"{folder} holds a run; resume=auto continues it, name=<folder> starts another")
     if own is not None or (folder / "config.yaml").exists():
         _refuse_other(config, folder)
     if own is not None and read_summary(folder).get("status") == "finished":
@@ -59,12 +68,28 @@ def _found(path: str, key: str) -> Path:
 
 
 def _refuse_other(config: Mapping[str, Any], folder: Path) -> None:
-    saved = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
-    assert isinstance(saved, dict)
-    changed = differences({str(k): v for k, v in saved.items()}, config)
+    changed = differences(saved_config(folder, "resume"), config)
     if changed:
-        listing = ", ".join(f"{key} ({old!r} there, {new!r} here)" for key, (old, new) in changed.items())
+        pairs = [f"{key} ({shown(old)} there, {shown(new)} here)" for key, (old, new) in changed.items()]
         raise ConfigError(
             "resume",
-            f"{folder} holds a run of another config: {listing}. Give the same config, or choose another name",
+            f"{folder} holds a run of another config: {', '.join(pairs)}. "
+            "Give the same config, or another name=<folder>",
         )
+
+
+def saved_config(folder: Path, key: str) -> dict[str, Any]:
+    """The resolved config of a run folder, which `key` named.
+
+    Raises:
+        ConfigError: there is none that can be read.
+    """
+    file = folder / "config.yaml"
+    try:
+        saved = OmegaConf.to_container(OmegaConf.load(file))
+    except (OSError, YAMLError) as error:
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        raise ConfigError(key, f"{file} cannot be read ({reason}); a run's folder holds its config") from error
+    if not isinstance(saved, dict):
+        raise ConfigError(key, f"{file} is no config of a run; a run's folder holds its config")
+    return {str(key): value for key, value in saved.items()}

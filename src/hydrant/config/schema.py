@@ -2,53 +2,59 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
-from omegaconf import MISSING
+from dataclasses import dataclass
+from typing import Any, Literal
 
 
-@dataclass
+@dataclass(frozen=True)
 class Best:
     """Which metric of an evaluation decides the best checkpoint."""
 
-    metric: str = MISSING
-    mode: str = MISSING  # max or min
+    metric: str
+    mode: Literal["max", "min"]
 
 
-@dataclass
+@dataclass(frozen=True)
 class TrainConfig:
     """Every key of `conf/train.yaml`, where each is explained; the defaults live there alone.
 
+    Only read, by `check`: OmegaConf would turn a 2 into `true` and a 7 into `'7'` where it is told the types.
     Durations (`Any`) are written 500 (updates), 10ep, 64000sa or, within the run, 5%.
     """
 
-    name: str | None = MISSING
-    seed: int = MISSING
-    duration: Any = MISSING
-    global_batch_size: int = MISSING
-    micro_batch_size: int | None = MISSING
-    eval_batch_size: int = MISSING
-    log_every: Any = MISSING
-    eval_every: Any = MISSING
-    save_every: Any = MISSING
-    keep_last: int = MISSING
-    best: Best = field(default_factory=Best)
-    max_grad_norm: float | None = MISSING
-    max_skipped: int = MISSING
-    limit_train_samples: int | None = MISSING
-    limit_val_samples: int | None = MISSING
-    deterministic: bool = MISSING
-    resume: str | None = MISSING
-    init_from: str | None = MISSING
-    allow_targets: list[str] = MISSING
-    data: Any = MISSING
-    model: Any = MISSING
-    task: Any = MISSING
-    optimizer: Any = MISSING
-    scheduler: Any = MISSING
-    schedules: dict[str, Any] = MISSING
-    precision: Any = MISSING
-    compile: Any = MISSING
-    parallel: Any = MISSING
-    tracker: Any = MISSING
+    name: str | None
+    seed: int
+    duration: Any
+    global_batch_size: int
+    micro_batch_size: int | None
+    eval_batch_size: int
+    log_every: Any
+    eval_every: Any
+    save_every: Any
+    keep_last: int
+    best: Best
+    max_grad_norm: float | None
+    max_skipped: int
+    limit_train_samples: int | None
+    limit_val_samples: int | None
+    deterministic: bool
+    resume: str | None
+    init_from: str | None
+    allow_targets: list[str]
+    data: Any
+    model: Any
+    task: Any
+    optimizer: Any
+    scheduler: Any
+    schedules: dict[str, Any]
+    precision: Any
+    compile: Any
+    parallel: Any
+    tracker: Any
+
+
+DURATIONS = ("duration", "log_every", "eval_every", "save_every")
+GROUPS = ("data", "model", "task", "optimizer", "scheduler", "precision", "compile", "parallel", "tracker")
+POSITIVE = ("global_batch_size", "micro_batch_size", "eval_batch_size", "keep_last", "max_grad_norm",
+            "limit_train_samples", "limit_val_samples")  # fmt: skip
+NOT_NEGATIVE = ("max_skipped",)

@@ -9,7 +9,8 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hydrant.errors import ConfigError, nearest
+from hydrant.config.hints import check_value
+from hydrant.errors import ConfigError, nearest, shown, suggestion
 
 ALLOWED = ("hydrant", "torch", "torchvision", "timm", "torchmetrics", "torchao")
 
@@ -20,18 +21,36 @@ def check_targets(config: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: naming the key.
     """
-    allowed = (*ALLOWED, *config["allow_targets"])
+    trusted: Sequence[str] = config["allow_targets"]
     nodes = list(_nodes(config, ""))
+    for key, node in nodes:  # all, before anything is imported
+        if not _lies_under(node["_target_"], (*ALLOWED, *trusted)):
+            raise _not_allowed(key, node["_target_"], trusted)
     for key, node in nodes:
-        target = node["_target_"]
-        if not isinstance(target, str) or not any(target == p or target.startswith(f"{p}.") for p in allowed):
-            raise ConfigError(
-                f"{key}._target_",
-                f"{target!r} is not allowed: targets lie under {', '.join(allowed)}. "
-                "If you trust it, add its package to allow_targets",
-            )
-    for key, node in nodes:
-        _check_arguments(key, node, locate(node["_target_"], f"{key}._target_"))
+        path = node["_target_"]
+        trail = _trail(path, f"{key}._target_")
+        if not _lies_under(path, trusted) and not _is_ours(trail):
+            raise _not_allowed(key, path, trusted)
+        _check_arguments(key, node, trail[-1])
+
+
+def _lies_under(path: object, packages: Sequence[str]) -> bool:
+    return isinstance(path, str) and any(path == p or path.startswith(f"{p}.") for p in packages)
+
+
+def _is_ours(trail: Sequence[Any]) -> bool:
+    """Whether a target is of an allowed package and not only imported there: `torch.os.system` is not."""
+    modules = [found.__name__ for found in trail if isinstance(found, types.ModuleType)]
+    home = getattr(trail[-1], "__module__", None)
+    return all(_lies_under(name, ALLOWED) for name in (*modules, home) if name is not None)
+
+
+def _not_allowed(key: str, target: object, trusted: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        f"{key}._target_",
+        f"{shown(target)} is not allowed: what is called lies in {', '.join((*ALLOWED, *trusted))}. "
+        "If you trust it, add its package to allow_targets",
+    )
 
 
 def targets_of(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -44,29 +63,43 @@ def locate(path: str, key: str) -> Any:
     """The object that a dotted path names.
 
     Raises:
-        ConfigError: there is none; suggests the nearest name where the path goes wrong.
+        ConfigError: there is none, it cannot be imported or not be called; suggests the nearest name.
     """
-    parts = path.split(".")
-    found: Any = None
-    for depth, part in enumerate(parts):
-        name = ".".join(parts[: depth + 1])
-        try:
-            found = getattr(found, part) if depth else importlib.import_module(part)
-            continue
-        except (AttributeError, ModuleNotFoundError):
-            if depth == 0:
-                raise ConfigError(key, f"no module {part!r}: is it installed, or in this folder?") from None
-        try:
-            found = importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name != name:
-                raise ConfigError(key, f"{path} needs {error.name!r}, which is not installed") from error
-            close = nearest(part, dir(found))
-            hint = f"; did you mean {' or '.join(close)}?" if close else ""
-            raise ConfigError(key, f"{'.'.join(parts[:depth])} has no {part!r}{hint}") from None
-    if not callable(found):
-        raise ConfigError(key, f"{path} is not callable")
-    return found
+    return _trail(path, key)[-1]
+
+
+def _trail(path: str, key: str) -> list[Any]:
+    """The objects along a dotted path: modules, then perhaps classes, then the one it names."""
+    head, *rest = path.split(".")
+    trail = [_import(head, path, key)]
+    if trail[0] is None:
+        raise ConfigError(key, f"no module {head!r}; is it installed, or does it lie in this folder?")
+    for depth, part in enumerate(rest, start=1):
+        name, owner = ".".join((head, *rest[: depth - 1])), trail[-1]
+        inner = getattr(owner, part, None)
+        if inner is None and isinstance(owner, types.ModuleType):
+            inner = _import(f"{name}.{part}", path, key)
+        if inner is None:
+            close = nearest(part, dir(owner))
+            hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "; is it spelt right?"
+            raise ConfigError(key, f"{name} has no {part!r}{hint}")
+        trail.append(inner)
+    if not callable(trail[-1]):
+        raise ConfigError(key, f"{path} is a {type(trail[-1]).__name__}; needed is a class or a function")
+    return trail
+
+
+def _import(name: str, path: str, key: str) -> Any:
+    """The module `name`; None where there is none."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            return None
+        raise ConfigError(key, f"{path} needs {error.name!r}, which is not installed") from error
+    except Exception as error:  # a user's module may raise anything when it is imported
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ConfigError(key, f"{name} cannot be imported: {reason}") from error
 
 
 def _nodes(value: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -91,11 +124,10 @@ def _check_arguments(key: str, node: Mapping[str, Any], target: Any) -> None:
         if name.startswith("_") and name.endswith("_"):
             continue
         if name not in parameters and not takes_any:
-            close = nearest(name, parameters)
-            hint = f"; did you mean {' or '.join(close)}?" if close else f"; it has {', '.join(parameters)}"
+            hint = suggestion(name, parameters, "Arguments")
             raise ConfigError(f"{key}.{name}", f"{node['_target_']} has no argument {name!r}{hint}")
-        if name in hints and not accepts(hints[name], value):
-            raise ConfigError(f"{key}.{name}", f"{value!r} is no {_name_of(hints[name])}")
+        if name in hints:
+            check_value(f"{key}.{name}", hints[name], value)
     if not node.get("_partial_", False):
         _check_complete(key, node, parameters)
 
@@ -105,7 +137,7 @@ def _check_complete(key: str, node: Mapping[str, Any], parameters: Mapping[str, 
     for name, parameter in parameters.items():
         needed = parameter.default is inspect.Parameter.empty and parameter.kind not in optional
         if needed and name not in node and "_args_" not in node:
-            raise ConfigError(f"{key}.{name}", f"{node['_target_']} needs it; give +{key}.{name}=<value>")
+            raise ConfigError(f"{key}.{name}", f"{node['_target_']} needs a value; give +{key}.{name}=<value>")
 
 
 def _hints(target: Any) -> dict[str, Any]:
@@ -113,41 +145,3 @@ def _hints(target: Any) -> dict[str, Any]:
         return typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
     except (NameError, TypeError, AttributeError):  # names that exist for type checkers only
         return {}
-
-
-def accepts(hint: Any, value: Any) -> bool:
-    """Whether a config value can stand for an annotated argument; what cannot be told is accepted.
-
-    >>> accepts(float | None, 1), accepts(tuple[float, float], [0.9, 0.99]), accepts(float, "high")
-    (True, True, False)
-    """
-    if isinstance(value, Mapping) and "_target_" in value:
-        return True  # an object by then
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return any(accepts(argument, value) for argument in arguments)
-    if origin is typing.Literal:
-        return value in arguments
-    if origin in (tuple, list, Sequence) and isinstance(value, list):
-        fixed = origin is tuple and Ellipsis not in arguments and bool(arguments)
-        if fixed:
-            return len(value) == len(arguments) and all(map(accepts, arguments, value))
-        return not arguments or all(accepts(arguments[0], item) for item in value)
-    if origin in (tuple, list, Sequence):
-        return False
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if hint in (bool, str, type(None)):
-        return isinstance(value, hint)
-    return not (inspect.isclass(hint) and hint.__module__.startswith("torch")) or not isinstance(value, str)
-
-
-def _name_of(hint: Any) -> str:
-    arguments = [a for a in typing.get_args(hint) if getattr(a, "__module__", "") != "torch"]
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return " or ".join(_name_of(a) for a in arguments)
-    if hint is type(None):
-        return "null"
-    return hint.__name__ if inspect.isclass(hint) and not arguments else str(hint).replace("typing.", "")

@@ -24,14 +24,19 @@ class ConvNet(nn.Module):
     ) -> None:
         super().__init__()
         if len(input_shape) != 3:
-            raise ConfigError("model", f"convnet needs images (C, H, W); data.input_shape is {list(input_shape)}")
-        if not 0 <= dropout < 1:
-            raise ConfigError("model.dropout", f"{dropout} is not in [0, 1)")
-        smallest = min(input_shape[1:])
-        if not widths or smallest >> (len(widths) - 1) == 0:
             raise ConfigError(
-                "model.widths", f"{len(widths)} stages do not fit an image {smallest} pixels wide; need 1 or more"
+                "model", f"convnet needs images (C, H, W), not data.input_shape={list(input_shape)}; use model=mlp"
             )
+        if not 0 <= dropout < 1:
+            raise ConfigError("model.dropout", f"needs a number from 0 to below 1, not {dropout}")
+        smallest = min(input_shape[1:])
+        deepest = smallest.bit_length()  # each stage but the first halves the image
+        if not 1 <= len(widths) <= deepest:
+            raise ConfigError(
+                "model.widths", f"{len(widths)} stages; an image of {smallest} pixels takes 1 to {deepest}"
+            )
+        if min(widths) < 1:
+            raise ConfigError("model.widths", f"{list(widths)} has a stage of no channels; give 1 or more")
         channels = [input_shape[0], *widths]
         self.stages = nn.Sequential(
             *(

@@ -25,9 +25,9 @@ class MLP(nn.Module):
     ) -> None:
         super().__init__()
         if not 0 <= dropout < 1:
-            raise ConfigError("model.dropout", f"{dropout} is not in [0, 1)")
+            raise ConfigError("model.dropout", f"needs a number from 0 to below 1, not {dropout}")
         if any(width < 1 for width in hidden):
-            raise ConfigError("model.hidden", f"{list(hidden)} has a layer of no units")
+            raise ConfigError("model.hidden", f"{list(hidden)} has a layer of no units; give 1 or more")
         widths = [math.prod(input_shape), *hidden]
         self.hidden = nn.Sequential(
             *(

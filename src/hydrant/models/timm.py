@@ -27,5 +27,10 @@ def timm_model(
         return timm.create_model(
             name, pretrained=pretrained, in_chans=input_shape[0], num_classes=num_classes, **kwargs
         )
+    except OSError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError("model.pretrained", f"timm cannot load {name}'s weights: {reason}") from error
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
-        raise ConfigError("model.kwargs", f"timm's {name} refuses them: {error}") from error
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        key = "model.kwargs" if kwargs or not pretrained else "model.pretrained"
+        raise ConfigError(key, f"timm's {name} refuses it: {reason}") from error

@@ -26,4 +26,6 @@ def timm_optimizer(
     try:
         return timm.optim.create_optimizer_v2(params, opt=name, lr=lr, weight_decay=weight_decay, **kwargs)
     except (TypeError, ValueError, AssertionError, RuntimeError, ImportError) as error:
-        raise ConfigError("optimizer", f"timm's {name} cannot be built: {error or type(error).__name__}") from error
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        remedy = "choose another optimizer.name, or other optimizer.kwargs"
+        raise ConfigError("optimizer.name", f"timm's {name} cannot be built ({reason}); {remedy}") from error

@@ -23,7 +23,7 @@ class Classification(nn.Module):
     def __init__(self, model: nn.Module, *, label_smoothing: float, metrics: Mapping[str, nn.Module]) -> None:
         super().__init__()
         if not 0 <= label_smoothing <= 1:
-            raise ConfigError("task.label_smoothing", f"{label_smoothing} is not between 0 and 1")
+            raise ConfigError("task.label_smoothing", f"needs a number from 0 to 1, not {label_smoothing}")
         self.model = model
         self.metrics = nn.ModuleDict(metrics)
         self._label_smoothing = label_smoothing

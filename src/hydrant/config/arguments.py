@@ -1,0 +1,130 @@
+"""The words of the command line, refused here where Hydra's or argparse's own words would not help."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+
+from hydrant.config.options import group_options
+from hydrant.errors import ConfigError, shown, suggestion
+
+
+class Flags(argparse.ArgumentParser):
+    """The flags of a command; what it does not know are overrides and other words without a dash."""
+
+    def __init__(self, command: str) -> None:
+        super().__init__(prog=f"hydrant {command}", add_help=False, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """argparse would print its usage and exit."""
+        raise ConfigError("", f"{self.prog}: {message.removeprefix('argument ')}")
+
+    def split(self, arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        """The flags, and all other words in their order.
+
+        Raises:
+            ConfigError: a flag that there is not, or one without its value.
+        """
+        flags, words = self.parse_known_args(list(arguments))
+        for word in words:
+            if word.startswith("-"):
+                raise unknown_flag(self.prog, word, self._option_string_actions)
+        return flags, words
+
+
+def unknown_flag(command: str, flag: str, known: Any) -> ConfigError:
+    """The error for a flag that a command does not have."""
+    name = flag.partition("=")[0]
+    words = [option for option in known if option.startswith("--")]
+    return ConfigError("", f"{command} has no flag {name}{suggestion(name, words, 'Flags')}")
+
+
+def check_output(flag: str, path: Path) -> None:
+    """Refuse a file that could not be written, before work is spent on what goes into it.
+
+    Raises:
+        ConfigError: names the flag.
+    """
+    nearest_folder = next(folder for folder in path.absolute().parents if folder.exists())
+    if path.is_dir():
+        raise ConfigError(flag, f"{path} is a folder; give a file")
+    if not nearest_folder.is_dir() or not os.access(nearest_folder, os.W_OK):
+        raise ConfigError(flag, f"{path} cannot be written: {nearest_folder} is no folder to write to")
+
+
+def flags_first(arguments: Sequence[str]) -> list[str]:
+    """The arguments of `train` as Hydra's parser wants them: its flags first, wherever they were written.
+
+    >>> flags_first(["seed=1", "--multirun", "optimizer=sgd,adam"])
+    ['--multirun', 'seed=1', 'optimizer=sgd,adam']
+
+    Raises:
+        ConfigError: an unknown flag, or an override that cannot be read.
+    """
+    parser = get_args_parser()
+
+    def refuse(message: str) -> NoReturn:
+        raise ConfigError("", f"hydrant train: {message.removeprefix('argument ')}")
+
+    parser.error = refuse  # type: ignore[method-assign]
+    known, unknown = parser.parse_known_intermixed_args(list(arguments))
+    if unknown:
+        raise unknown_flag("hydrant train", unknown[0], parser._option_string_actions)
+    overrides: list[str] = known.overrides or []
+    check_overrides(overrides)
+    remaining, flags = Counter(overrides), list[str]()
+    for word in arguments:
+        if remaining[word]:
+            remaining[word] -= 1
+        else:
+            flags.append(word)
+    return [*flags, *overrides]
+
+
+def check_overrides(overrides: Sequence[str]) -> None:
+    """Refuse overrides that cannot be read, and options that can be none.
+
+    Raises:
+        ConfigError: names the key, where there is one.
+    """
+    parser = OverridesParser.create()
+    options = group_options()
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals and not text.startswith("~"):
+            raise ConfigError("", f"{text!r} gives no value; write {_guess(text, options)}=<value>")
+        if not key.strip("+~ "):
+            raise ConfigError("", f"{text!r} gives no key; write <key>={value}")
+        try:
+            override = parser.parse_override(text)
+        except HydraException as error:
+            reason = str(error).splitlines()[0]
+            remedy = f"brackets and quotes must close; quote what is plain text: \"{key}='...'\""
+            raise ConfigError(key.lstrip("+~"), f"{value!r} cannot be read ({reason}); {remedy}") from error
+        if override.key_or_group in options and not override.is_delete():
+            _check_options(override, options[override.key_or_group])
+
+
+def _guess(text: str, options: dict[str, list[str]]) -> str:
+    """What `adamw`, given alone, was meant to be: `optimizer=adamw`."""
+    group = next((group for group, names in options.items() if text in names), None)
+    return f"{group}={text} or {text}" if group else text if text.isidentifier() else "<key>"
+
+
+def _check_options(override: Override, options: Sequence[str]) -> None:
+    given: Any = override.value()
+    for option in given.list if override.is_choice_sweep() else [given]:
+        if isinstance(option, str | dict) or not isinstance(option, int | float | list | None):
+            continue
+        raise ConfigError(
+            str(override.key_or_group), f"no option {shown(option)}{suggestion(str(option), options)}"
+        )

@@ -1,0 +1,107 @@
+"""Whether a value of a config can stand where Python code has a type hint, and what is needed if not."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hydrant.errors import ConfigError, shown, unknown_name
+
+_NUMBERS: dict[Any, tuple[str, str]] = {
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    bool: ("true or false", "true or false"),
+    str: ("text", "texts"),
+    type(None): ("null", "null"),
+}
+"""What a plain type is called, one of it and several."""
+
+_UNIONS = (typing.Union, types.UnionType)
+
+
+def check_value(key: str, hint: Any, value: Any) -> None:
+    """Refuse a value that a hint does not accept.
+
+    Raises:
+        ConfigError: says what is needed.
+    """
+    if accepts(hint, value):
+        return
+    choices = [choice for choice in _choices(hint) if isinstance(choice, str)]
+    if choices and isinstance(value, str):
+        raise unknown_name(key, "value", value, choices)
+    remedy = ""
+    if accepts(hint, "") and isinstance(value, int | float):
+        text = str(value).lower() if isinstance(value, bool) else value
+        remedy = f"""; for text write "{key}='{text}'\""""
+    raise ConfigError(key, f"needs {describe(hint)}, not {shown(value)}{remedy}")
+
+
+def accepts(hint: Any, value: Any) -> bool:
+    """Whether a config value can stand for an annotated argument; what cannot be told is accepted.
+
+    >>> accepts(float | None, 1), accepts(tuple[float, float], [0.9, 0.99]), accepts(float, "high")
+    (True, True, False)
+    """
+    if isinstance(value, Mapping) and "_target_" in value:
+        return True  # an object by then
+    origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if origin in _UNIONS:
+        return any(accepts(argument, value) for argument in arguments)
+    if origin is typing.Literal:
+        return any(value == choice and type(value) is type(choice) for choice in arguments)
+    if origin in (tuple, list, Sequence):
+        return isinstance(value, list) and _accepts_items(origin, arguments, value)
+    if origin in (dict, Mapping):
+        items = value.values() if isinstance(value, Mapping) else ()
+        return isinstance(value, Mapping) and all(accepts(arguments[1], i) for i in items if arguments)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if hint in (bool, str, type(None)):
+        return isinstance(value, hint)
+    return not (inspect.isclass(hint) and hint.__module__.startswith("torch"))  # made by a _target_ only
+
+
+def _accepts_items(origin: Any, arguments: tuple[Any, ...], items: list[Any]) -> bool:
+    if origin is tuple and arguments and Ellipsis not in arguments:
+        return len(items) == len(arguments) and all(map(accepts, arguments, items))
+    return not arguments or all(accepts(arguments[0], item) for item in items)
+
+
+def describe(hint: Any, *, several: bool = False) -> str:
+    """What a hint asks for, in words.
+
+    >>> describe(float | None), describe(tuple[float, float]), describe(list[int])
+    ('a number or null', 'a list of 2 numbers', 'a list of whole numbers')
+    """
+    origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if hint in _NUMBERS:
+        return _NUMBERS[hint][several]
+    if origin in _UNIONS:
+        plain = [a for a in arguments if not _is_of_torch(a)] or list(arguments)
+        return " or ".join(dict.fromkeys(describe(a, several=several) for a in plain))
+    if origin is typing.Literal:
+        return " or ".join(map(str, arguments))
+    if origin in (tuple, list, Sequence):
+        fixed = origin is tuple and bool(arguments) and Ellipsis not in arguments
+        of = f" of {f'{len(arguments)} ' if fixed else ''}{describe(arguments[0], several=True)}" if arguments else ""
+        return f"{'lists' if several else 'a list'}{of}"
+    if origin in (dict, Mapping):
+        return "keys with values"
+    return f"a {hint.__name__}, made by a _target_" if inspect.isclass(hint) else str(hint).replace("typing.", "")
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        return arguments
+    return tuple(c for a in arguments for c in _choices(a)) if typing.get_origin(hint) in _UNIONS else ()
+
+
+def _is_of_torch(hint: Any) -> bool:
+    return inspect.isclass(hint) and hint.__module__.startswith("torch")

@@ -1,0 +1,30 @@
+"""Where the options of the config groups lie."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def conf_dir() -> Path:
+    """Hydrant's own conf folder: inside the installed package, or at the root of the checkout."""
+    package = Path(__file__).parents[1]
+    installed = package / "conf"
+    return installed if installed.is_dir() else package.parents[1] / "conf"
+
+
+def user_conf_dir() -> Path | None:
+    """The user's conf folder, `./conf`, whose options come before ours; `None` if there is none."""
+    folder = Path(os.environ.get("HYDRANT_CONF", "conf")).resolve()
+    return folder if folder.is_dir() and folder != conf_dir().resolve() else None
+
+
+def group_options() -> dict[str, list[str]]:
+    """Every config group with its options, of the user's folder and of ours."""
+    found: dict[str, set[str]] = {}
+    for folder in (conf_dir(), user_conf_dir()):
+        for path in folder.rglob("*.yaml") if folder else []:
+            group = path.parent.relative_to(folder).as_posix()
+            if group != ".":
+                found.setdefault(group, set()).add(path.stem)
+    return {group: sorted(found[group]) for group in sorted(found)}

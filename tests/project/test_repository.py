@@ -100,8 +100,9 @@ def test_the_tree_in_the_readme_is_the_tree() -> None:
     block = re.search(r"```text\n(train\.py.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     assert block is not None
     for line in block[1].splitlines():
-        for name in re.split(r" {2,}", line)[0].split():
-            assert (ROOT / name).exists(), name
+        parent = "src/hydrant" if line.startswith(" ") else "."
+        for name in re.split(r" {2,}", line.strip())[0].split():
+            assert (ROOT / parent / name).exists(), name
 
 
 def test_slow_tests_are_left_out_unless_asked_for() -> None:

@@ -1,0 +1,109 @@
+"""Every command and example on a documentation page runs, in the order of the page, in one folder."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hydrant import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))),
+]
+
+# Run elsewhere: by .ci/run, by tests/project/test_startup.py and tests/project/test_dockerfile.py.
+ELSEWHERE = {
+    "pip install uv",
+    "uv run pytest",
+    "uv run pytest -m slow",
+    "uv run scripts/check",
+    "uv run scripts/test",
+    "uv run scripts/pin",
+    ".ci/run",
+    'eval "$(python train.py -sc install=bash)"',
+}
+COMMANDS = {"uv run train.py": ["train"], "python train.py": ["train"], "uv run hydrant": [], "hydrant": []}
+
+# Appended to what trains: the page's own values are for people, who have more time.
+SHORT = {"duration": "3", "save_every": "2", "eval_every": "2", "tracker": "local"}
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (ROOT / page).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def commands(page: str) -> list[str]:
+    lines = "".join(blocks(page, "bash")).replace("\\\n", " ").splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def arguments(command: str, position: int) -> list[str]:
+    """What `hydrant` is called with for a documented command."""
+    start = next(start for start in COMMANDS if command.startswith(f"{start} "))
+    words = [*COMMANDS[start], *shlex.split(command.removeprefix(start))]
+    if words[0] != "train" or {"--help", "--cfg"} & set(words) or any(w.startswith("debug=") for w in words):
+        return words
+    chosen = {word.partition("=")[0].partition(".")[0] for word in words}
+    name = [] if "name" in chosen else [f"name=command_{position}"]  # two may start in the same second
+    return [
+        *words,
+        *name,
+        *(f"{key}={value}" for key, value in SHORT.items() if key != "tracker" or key not in chosen),
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    write_parts(page, tmp_path, monkeypatch)
+    documented = commands(page)
+    assert documented
+    for position, command in enumerate(documented):
+        if command not in ELSEWHERE:
+            assert cli.main(arguments(command, position)) == 0, command
+    exec(compile("\n".join(code for code in blocks(page, "python") if not path_of(code)), page, "exec"), {})
+
+
+def path_of(block: str) -> str:
+    """The file that a block says it belongs into, in its first line."""
+    match = re.match(r"# (\S+\.(?:py|yaml))\n", block)
+    return match[1] if match else ""
+
+
+def write_parts(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a page's parts where Hydrant finds them, without writing into the repository."""
+    for block in [*blocks(page, "python"), *blocks(page, "yaml")]:
+        path = path_of(block)
+        if not path:
+            continue
+        package = path.removeprefix("src/").rpartition("/")[0].replace("/", ".")
+        if (ROOT / path).exists():  # an addition to a module
+            module = importlib.import_module(path.removeprefix("src/").removesuffix(".py").replace("/", "."))
+            added: dict[str, Any] = {}
+            exec(compile(block, path, "exec"), dict(vars(module)), added)
+            for name, value in added.items():
+                assert not hasattr(module, name), f"{path} has {name} already"
+                monkeypatch.setattr(module, name, value, raising=False)
+            continue
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(block)
+        if path.endswith(".py"):
+            found = importlib.import_module(package).__path__
+            monkeypatch.setattr(
+                importlib.import_module(package), "__path__", [*found, str((folder / path).parent)]
+            )
+
+
+def test_nothing_is_allowed_that_no_page_says() -> None:
+    said = {command for page in PAGES for command in commands(page)}
+    assert said >= ELSEWHERE

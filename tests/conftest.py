@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: threads that wait for each other are slower here
 
 import pytest
 import torch
 
 from hydrant import cli
-
-ROOT = Path(__file__).parents[1]
-TINY = ("tracker=local", "data=synthetic", "data.input_shape=[3,8,8]", "data.num_classes=4",
-        "data.num_samples=64", "data.num_val_samples=20", "global_batch_size=8", "duration=2",
-        "log_every=1", "eval_every=2", "save_every=2")  # fmt: skip
-"""Overrides for a run of two updates on tiny images."""
 
 
 @pytest.fixture
@@ -50,46 +43,3 @@ def train(workdir: Path) -> Callable[..., Path]:
         return workdir / "outputs" / name
 
     return run
-
-
-def command(*arguments: str) -> list[str]:
-    """The command line of `python train.py ...`."""
-    return [sys.executable, str(ROOT / "train.py"), *arguments]
-
-
-def run_command(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`python train.py ...` in a process of its own, to its end."""
-    return subprocess.run(
-        command(*arguments), cwd=cwd, env=os.environ | environment, capture_output=True, text=True, timeout=300, check=False
-    )  # fmt: skip
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl without what no two runs share: the time and the pace."""
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    shared = [json.loads(line) for line in lines]
-    return [{k: v for k, v in row.items() if k != "time" and not k.startswith("perf/")} for row in shared]
-
-
-def weights(folder: Path, link: str = "last") -> dict[str, torch.Tensor]:
-    return torch.load(folder / "checkpoints" / link / "model.pt", weights_only=True)
-
-
-def summary(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "summary.json").read_text())
-
-
-def assert_same_state(one: Any, other: Any) -> None:
-    """Two nested states are equal bit for bit."""
-    if isinstance(one, torch.Tensor):
-        assert torch.equal(one, other)
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for key in one:
-            assert_same_state(one[key], other[key])
-    elif isinstance(one, list | tuple):
-        assert len(one) == len(other)
-        for a, b in zip(one, other, strict=True):
-            assert_same_state(a, b)
-    else:
-        assert one == other

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import assert_same_state, rows, run_command, weights
+from checks import assert_same_state, rows, run_command, weights
 
 SHORT = ("tracker=local", "duration=8", "log_every=2", "eval_every=4", "save_every=4", "model.hidden=[16]",
          "data.augment.max_shift=1")  # fmt: skip

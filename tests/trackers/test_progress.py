@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import os
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,22 +49,20 @@ def rendered(output: str) -> list[str]:
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    stdout = Terminal()
-    monkeypatch.setattr(sys, "stdout", stdout)
-    return stdout
+def open_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Terminal]:
+    """To be called by the test itself: between fixtures and test pytest sets stdout anew."""
+
+    def open_() -> Terminal:
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stdout", terminal)
+        monkeypatch.setenv("COLUMNS", "120")
+        return terminal
+
+    return open_
 
 
-@pytest.fixture
-def console(terminal: Terminal) -> Iterator[logging.StreamHandler[io.StringIO]]:
-    """A log handler on the terminal, as the root logger has under Hydra."""
-    handler = logging.StreamHandler(terminal)
-    logging.getLogger().addHandler(handler)
-    yield handler
-    logging.getLogger().removeHandler(handler)
-
-
-def test_it_draws_at_most_ten_times_a_second(terminal: Terminal) -> None:
+def test_it_draws_at_most_ten_times_a_second(open_terminal: Callable[[], Terminal]) -> None:
+    terminal = open_terminal()
     began = time.monotonic()
     with Progress.start(10**9, 0) as progress:
         while time.monotonic() - began < 0.55:
@@ -72,7 +71,8 @@ def test_it_draws_at_most_ten_times_a_second(terminal: Terminal) -> None:
     assert 3 <= terminal.draws() <= 2 + 10 * (time.monotonic() - began)  # and one at each end
 
 
-def test_it_shows_the_count_the_rate_and_the_row(terminal: Terminal) -> None:
+def test_it_shows_the_count_the_rate_and_the_row(open_terminal: Callable[[], Terminal]) -> None:
+    terminal = open_terminal()
     with Progress.start(200, 100) as progress:
         for _ in range(50):
             progress.advance()
@@ -97,20 +97,25 @@ def test_it_is_silent_where_stdout_is_no_terminal(monkeypatch: pytest.MonkeyPatc
     assert stdout.getvalue() == ""
 
 
-def test_log_lines_stand_whole_above_the_bar(
-    terminal: Terminal, console: logging.StreamHandler[io.StringIO]
-) -> None:
-    with Progress.start(100, 0) as progress:
-        for _ in range(3):
-            progress.advance()
-            logging.getLogger("hydrant").warning("loss is high")
-        assert terminal.screen()[:3] == ["loss is high"] * 3
-        assert terminal.screen()[3].startswith("  0%|")
+def test_log_lines_stand_whole_above_the_bar(open_terminal: Callable[[], Terminal]) -> None:
+    terminal = open_terminal()
+    handler = logging.StreamHandler(terminal)  # on the root logger, as Hydra puts it
+    logging.getLogger().addHandler(handler)
+    try:
+        with Progress.start(100, 0) as progress:
+            for _ in range(3):
+                progress.advance()
+                logging.getLogger("hydrant").warning("loss is high")
+            assert terminal.screen()[:3] == ["loss is high"] * 3
+            assert terminal.screen()[3].startswith("  0%|")
+    finally:
+        logging.getLogger().removeHandler(handler)
     assert terminal.screen()[3].startswith("  3%|")
-    assert console.stream is terminal
+    assert handler.stream is terminal
 
 
-def test_closing_twice_is_closing_once(terminal: Terminal) -> None:
+def test_closing_twice_is_closing_once(open_terminal: Callable[[], Terminal]) -> None:
+    terminal = open_terminal()
     progress = Progress.start(10, 0)
     progress.close()
     once = terminal.getvalue()
@@ -118,7 +123,8 @@ def test_closing_twice_is_closing_once(terminal: Terminal) -> None:
     assert terminal.getvalue() == once
 
 
-def test_an_update_costs_next_to_nothing(terminal: Terminal) -> None:
+def test_an_update_costs_next_to_nothing(open_terminal: Callable[[], Terminal]) -> None:
+    open_terminal()
     with Progress.start(10**9, 0) as progress:
         advance, best = progress.advance, float("inf")
         for _ in range(5):
@@ -131,8 +137,10 @@ def test_an_update_costs_next_to_nothing(terminal: Terminal) -> None:
 
 def test_an_interrupt_leaves_whole_lines() -> None:
     program = """
+        import signal
         import time
         from hydrant.trackers.progress import Progress
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
         try:
             with Progress.start(1000, 0) as progress:
                 while True:
@@ -141,28 +149,21 @@ def test_an_interrupt_leaves_whole_lines() -> None:
         except KeyboardInterrupt:
             print("stopped")
     """
-    master, slave = pty.openpty()
     source = str(Path(sys.modules[Progress.__module__].__file__ or "").parents[2])
-    child = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(program)],
-        stdout=slave,
-        stderr=slave,
-        env={**os.environ, "PYTHONPATH": source},
-    )
-    os.close(slave)
-    output = os.read(master, 1024)  # it has begun
-    time.sleep(0.3)
-    child.send_signal(signal.SIGINT)
-    assert child.wait(timeout=20) == 0
-    while True:
-        try:
-            chunk = os.read(master, 1024)
-        except OSError:  # Linux says so when the other side is closed
-            break
-        if not chunk:
-            break
-        output += chunk
-    os.close(master)
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(program)]
+    terminal, its_side = pty.openpty()
+    with subprocess.Popen(
+        command, stdout=its_side, stderr=its_side, env={**os.environ, "PYTHONPATH": source}
+    ) as child:
+        os.close(its_side)
+        output = os.read(terminal, 4096)  # the first line is drawn
+        time.sleep(0.3)
+        child.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):  # how Linux says that the other side is closed
+            while chunk := os.read(terminal, 4096):
+                output += chunk
+        os.close(terminal)
+    assert child.returncode == 0
     *_, bar, message, end = rendered(output.decode())
     assert "/1000 [" in bar
     assert (message, end) == ("stopped", "")

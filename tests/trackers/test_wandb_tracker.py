@@ -1,16 +1,13 @@
-"""W&B sees what was logged when it can; its absence costs a run one warning and no row. With the real SDK."""
+"""W&B sees what was logged, under the right name, and no more. With the real SDK."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,52 +17,9 @@ from PIL import Image
 
 from hydrant.errors import ConfigError
 from hydrant.trackers.base import RunIdentity
-from hydrant.trackers.wandb import WandbTracker
 
+from .wandb_rows import SUMMARY, Make, Warnings, log_rows, own, read_local, rows
 from .wandb_server import WandbServer
-
-Make = Callable[..., WandbTracker]
-Warnings = Callable[[], list[str]]
-SUMMARY = {"best": {"metric": "val/accuracy", "value": 0.75, "num_updates": 3}}
-
-
-def rows(start: int = 0, stop: int = 5) -> list[dict[str, float]]:
-    return [
-        {"num_updates": n, "epoch": n / 10, "time": 1e9 + n, "train/loss": 1 / (1 + n)}
-        for n in range(start, stop)
-    ]
-
-
-def log_rows(tracker: WandbTracker, start: int = 0, stop: int = 5) -> None:
-    for row in rows(start, stop):
-        tracker.log(row)
-
-
-def own(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of a history without what the SDK adds."""
-    return [{key: value for key, value in row.items() if not key.startswith("_")} for row in history]
-
-
-def read_local(folder: Path) -> list[dict[str, Any]]:
-    """The records of a run in a W&B folder, by W&B's own reader: what `wandb leet inspect --json` runs."""
-    from wandb.util import get_core_path
-
-    (file,) = folder.glob("*.wandb")
-    options = ["--no-observability", "--json", "--run-file", str(file), str(folder)]
-    reader = [get_core_path(), "leet", "inspect", *options]
-    lines = subprocess.run(reader, capture_output=True, text=True, check=True).stdout.splitlines()
-    return [json.loads(line) for line in lines]
-
-
-def local_rows(folder: Path) -> list[dict[str, Any]]:
-    return own([record["history"]["item"] for record in read_local(folder) if record["type"] == "history"])
-
-
-def kill_core(signum: int) -> None:
-    """Send a signal to this process's wandb-core."""
-    children = " ".join(path.read_text() for path in Path("/proc/self/task").glob("*/children")).split()
-    (core,) = [pid for pid in children if "wandb-core" in Path(f"/proc/{pid}/cmdline").read_text()]
-    os.kill(int(core), signum)
 
 
 def test_an_online_run_arrives_whole(
@@ -87,16 +41,21 @@ def test_an_online_run_arrives_whole(
     json.dumps(tracker.describe())
 
 
-def test_what_may_tell_on_the_user_stays_here(
-    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("told", [False, True])
+def test_host_and_command_line_are_told_only_on_request(
+    told: bool,
+    identity: RunIdentity,
+    wandb_server: WandbServer,
+    make_wandb: Make,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["train.py", "secret=hunter2"])
-    tracker = make_wandb(identity)
+    tracker = make_wandb(identity, machine_info=told)
     tracker.finish(0, {})
     run = wandb_server.only_run()
-    assert run.host is None
-    assert "wandb-metadata.json" not in run.files
-    assert all(b"hunter2" not in content for content in run.files.values())
+    assert (run.host is not None) == told
+    assert any(b"hunter2" in content for content in run.files.values()) == told
+    assert all(b"hunter2" not in path.read_bytes() for path in identity.folder.rglob("*.wandb")) or told
     assert os.environ["WANDB_ERROR_REPORTING"] == "false"
     assert not [name for name in wandb_server.operations if "otel" in name]
 
@@ -139,76 +98,6 @@ def test_values_that_are_no_numbers_and_pictures_arrive(
     assert math.isnan(run.history[1]["train/loss"])
     assert run.history[1]["optim/grad_norm"] == math.inf
     assert warnings_given() == []
-
-
-def no_key(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WANDB_API_KEY")
-
-
-def malformed_key(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_API_KEY", "too-short")
-
-
-def refused(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{unused.getsockname()[1]}")
-
-
-def no_such_name(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_BASE_URL", "http://wandb.invalid")
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(60))  # a resolver that hangs
-
-
-def init_fails(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hydrant.trackers.wandb.obstacle", lambda timeout: None)
-    server.chaos("500")
-
-
-def answer(mode: str) -> Callable[[WandbServer, pytest.MonkeyPatch], None]:
-    def situation(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
-        server.chaos(mode)
-
-    return pytest.param(situation, f"HTTP {mode}" if mode.isdigit() else "cannot be reached", id=mode)
-
-
-@pytest.mark.parametrize(
-    ("situation", "words"),
-    [
-        pytest.param(no_key, "no API key", id="no key"),
-        pytest.param(malformed_key, "API key must have", id="malformed key"),
-        pytest.param(refused, "cannot be reached", id="refused"),
-        pytest.param(no_such_name, "cannot be reached", id="name resolution hangs"),
-        *[answer(mode) for mode in ("401", "403", "404", "429", "500", "reset", "hang")],
-        pytest.param(init_fails, "", id="start fails after the probe", marks=pytest.mark.slow),
-    ],
-)
-def test_without_wandb_a_run_is_kept_offline(
-    situation: Callable[[WandbServer, pytest.MonkeyPatch], None],
-    words: str,
-    identity: RunIdentity,
-    wandb_server: WandbServer,
-    make_wandb: Make,
-    monkeypatch: pytest.MonkeyPatch,
-    warnings_given: Warnings,
-) -> None:
-    situation(wandb_server, monkeypatch)
-    began = time.monotonic()
-    tracker = make_wandb(identity, probe_timeout=0.5, init_timeout=2.0, finish_timeout=2.0)
-    assert (
-        time.monotonic() - began < 0.5 + 2.0 + 6.0
-    )  # the limits, and two starts of the SDK on a slow machine
-    log_rows(tracker)
-    tracker.finish(0, SUMMARY)
-
-    where = tracker.describe()
-    assert where["mode"] == "offline"
-    folder = identity.folder / where["path"]
-    (warning,) = warnings_given()
-    assert words in warning
-    assert warning.endswith(f"logging offline. Upload it later with: wandb sync {folder}")
-    assert local_rows(folder) == rows()
-    assert wandb_server.runs == {}
 
 
 def test_a_resumed_run_continues_under_its_id(
@@ -260,66 +149,6 @@ def test_two_offline_parts_are_one_run_after_sync(
     assert own(run.history) == rows(0, 10)
     assert [row["_step"] for row in run.history] == list(range(10))
     assert (run.group, run.host) == ("adamw", None)
-
-
-def test_training_survives_the_death_of_wandb_core(
-    identity: RunIdentity,
-    wandb_server: WandbServer,
-    make_wandb: Make,
-    warnings_given: Warnings,
-    tmp_path: Path,
-) -> None:
-    tracker = make_wandb(identity)
-    log_rows(tracker, 0, 2)
-    time.sleep(1.5)  # the file is flushed every second
-    kill_core(signal.SIGKILL)
-    time.sleep(0.1)
-    log_rows(tracker, 2, 50)
-    tracker.finish(0, SUMMARY)
-
-    assert tracker.describe()["mode"] == "failed"
-    (folder,) = (identity.folder / "wandb").glob("run-*")
-    (warning,) = warnings_given()
-    assert "logging stopped" in warning
-    assert warning.endswith(f"wandb sync --include-online {folder}")
-    assert local_rows(folder) == rows(0, 2)
-
-    after = make_wandb(replace(identity, folder=tmp_path / "after"))
-    log_rows(after)
-    after.finish(0, {})
-    assert after.describe()["mode"] == "online"
-
-
-def test_the_end_of_a_run_waits_no_longer_than_told(
-    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, warnings_given: Warnings
-) -> None:
-    tracker = make_wandb(identity, finish_timeout=1.0)
-    log_rows(tracker)
-    wandb_server.chaos("hang")
-    began = time.monotonic()
-    tracker.finish(0, SUMMARY)
-    assert time.monotonic() - began < 3
-
-    (folder,) = (identity.folder / "wandb").glob("run-*")
-    (warning,) = warnings_given()
-    assert "not everything was uploaded" in warning
-    assert warning.endswith(f"wandb sync --include-online {folder}")
-    assert local_rows(folder) == rows()
-    assert tracker.describe()["mode"] == "failed"
-
-
-@pytest.mark.slow
-def test_a_wandb_core_that_is_stuck_is_left_behind(
-    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hydrant.trackers.wandb.GRACE_SECONDS", 0.5)
-    tracker = make_wandb(identity, finish_timeout=0.5)
-    kill_core(signal.SIGSTOP)
-    began = time.monotonic()
-    tracker.finish(0, {})
-    assert time.monotonic() - began < 4
-    kill_core(signal.SIGKILL)
-    assert tracker.describe()["mode"] == "failed"
 
 
 def test_disabled_makes_nothing(identity: RunIdentity, make_wandb: Make, warnings_given: Warnings) -> None:

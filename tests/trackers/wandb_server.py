@@ -20,11 +20,11 @@ import struct
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-ENTITY = "tester"
+from .wandb_received import ENTITY, ReceivedRun, encode, project_node
+
 STATUSES = ("401", "403", "404", "429", "500")
 CHAOS = ("ok", *STATUSES, "hang", "reset")
 ENDPOINTS = ("graphql", "file_stream", "upload")
@@ -38,58 +38,6 @@ UPSERTED = {
     "tags": "tags",
     "host": "host",
 }
-
-
-@dataclass
-class ReceivedRun:
-    """One run as the client described it. `config` holds plain values; `history` one dict a row."""
-
-    project: str
-    run_id: str
-    name: str | None = None
-    group: str | None = None
-    job_type: str | None = None
-    notes: str | None = None
-    host: str | None = None
-    tags: list[str] = field(default_factory=list)
-    raw_config: str = "{}"
-    summary: dict[str, Any] = field(default_factory=dict)
-    history: list[dict[str, Any]] = field(default_factory=list)
-    events: list[dict[str, Any]] = field(default_factory=list)
-    files: dict[str, bytes] = field(default_factory=dict)
-    state: str = "running"
-    exit_code: int | None = None
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The configuration without W&B's own entries, each `{"value": …}` unwrapped."""
-        entries: dict[str, Any] = json.loads(self.raw_config)
-        return {key: entry["value"] for key, entry in entries.items() if not key.startswith("_")}
-
-    @property
-    def bucket(self) -> dict[str, Any]:
-        """The run as the service's run record, with the line counts a resuming client continues from."""
-        tails = {
-            "historyTail": json.dumps([json.dumps(row) for row in self.history[-1:]]),
-            "eventsTail": json.dumps([json.dumps(row) for row in self.events[-1:]]),
-        }
-        return {
-            "id": _encode("Run", self.project, self.run_id),
-            "name": self.run_id,
-            "displayName": self.name,
-            "description": None,
-            "config": self.raw_config,
-            "summaryMetrics": json.dumps(self.summary),
-            "sweepName": None,
-            "historyLineCount": len(self.history),
-            "eventsLineCount": len(self.events),
-            "logLineCount": 0,
-            "tags": self.tags,
-            "notes": self.notes,
-            "wandbConfig": json.dumps({"t": 1}),
-            "project": _project(self.project),
-            **tails,
-        }
 
 
 class WandbServer:
@@ -176,7 +124,7 @@ class WandbServer:
 
     def _resume_status(self, variables: dict[str, Any]) -> dict[str, Any]:
         run = self.runs.get((variables["project"], variables["name"]))
-        return {"model": {**_project(variables["project"]), "bucket": run.bucket if run else None}}
+        return {"model": {**project_node(variables["project"]), "bucket": run.bucket if run else None}}
 
     def _create_files(self, variables: dict[str, Any]) -> dict[str, Any]:
         project, run_id = variables["project"], variables["run"]
@@ -186,7 +134,7 @@ class WandbServer:
         ]
         return {
             "createRunFiles": {
-                "runID": _encode("Run", project, run_id),
+                "runID": encode("Run", project, run_id),
                 "uploadHeaders": [],
                 "files": uploads,
             }
@@ -283,20 +231,8 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
 
-def _encode(*parts: str) -> str:
-    return base64.b64encode(":".join(parts).encode()).decode()
-
-
-def _project(name: str) -> dict[str, Any]:
-    return {
-        "id": _encode("Project", name),
-        "name": name,
-        "entity": {"id": _encode("Entity", ENTITY), "name": ENTITY},
-    }
-
-
 _VIEWER = {
-    "id": _encode("User", ENTITY),
+    "id": encode("User", ENTITY),
     "entity": ENTITY,
     "username": ENTITY,
     "name": ENTITY,

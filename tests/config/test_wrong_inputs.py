@@ -1,0 +1,226 @@
+"""Whatever is wrong with a command line is said in one line, with status 2, and nothing is started."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hydra._internal.hydra import Hydra
+
+from hydrant import cli
+from hydrant.distributed import World
+
+from .wrong_inputs import COMMANDS, NO_CUDA, TRAIN
+
+ROOT = Path(__file__).parents[2]
+TINY = shlex.split(
+    "tracker=local data=synthetic data.input_shape=[1,4,4] data.num_classes=3 data.num_samples=16 "
+    "data.num_val_samples=4 global_batch_size=8 duration=2 log_every=1 eval_every=2 save_every=2"
+)
+Refused = Callable[..., str]
+
+
+def matches(expected: str, message: str) -> bool:
+    """Whether a message is as expected, where `...` stands for any text."""
+    pattern = ".*".join(re.escape(part) for part in expected.split("..."))
+    return re.fullmatch(pattern, message) is not None
+
+
+def content(folder: Path) -> dict[str, bytes | None]:
+    """Every file below a folder with its bytes, every folder with `None`."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def started(*_: object) -> None:
+    raise AssertionError("a refused command has started")
+
+
+@pytest.fixture
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["hydrant"])
+    return folder
+
+
+@pytest.fixture
+def refused(workdir: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Refused:
+    """Run a command that must be refused; what it says after `error: `."""
+    monkeypatch.setattr(World, "activate", started)
+    # Hydra composes twice, first only to ask for hydra.mode; once is enough here, and twice as fast.
+    monkeypatch.setattr(Hydra, "get_mode", lambda *_, **__: None)
+
+    def run(*words: str) -> str:
+        before = content(workdir)
+        status = cli.main(words)
+        printed = capfd.readouterr()
+        assert "Traceback" not in printed.out + printed.err
+        last = printed.err.splitlines()[-1]
+        assert last.startswith("error: ")
+        assert status == 2, last
+        assert content(workdir) == before, "something was left behind, or changed"
+        return last.removeprefix("error: ")
+
+    return run
+
+
+@pytest.mark.parametrize(("words", "expected"), TRAIN, ids=[words for words, _ in TRAIN])
+def test_train_says_what_is_wrong(words: str, expected: str, refused: Refused) -> None:
+    message = refused("train", *shlex.split(words))
+    assert matches(expected, message), message
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+@pytest.mark.parametrize(("words", "expected"), NO_CUDA, ids=[words for words, _ in NO_CUDA])
+def test_what_needs_cuda_is_refused_without(words: str, expected: str, refused: Refused) -> None:
+    message = refused("train", words)
+    assert matches(expected, message), message
+
+
+@pytest.mark.parametrize(("words", "expected"), COMMANDS, ids=[words for words, _ in COMMANDS])
+def test_other_commands_say_what_is_wrong(words: str, expected: str, refused: Refused) -> None:
+    message = refused(*shlex.split(words))
+    assert matches(expected, message), message
+
+
+def test_a_cell_that_cannot_be_prepared_stops_the_sweep_before_it_starts(refused: Refused) -> None:
+    message = refused("train", "-m", *TINY, "name=study", "optimizer.lr=1e-3,-1", "scheduler.warmup=0,1")
+    assert message.startswith("optimizer.lr: torch.optim.AdamW refuses it: Invalid learning rate: -1 [job: ")
+    assert message.endswith("; 2 of 4 cannot run]")
+
+
+def test_folders_that_were_there_stay(workdir: Path, refused: Refused) -> None:
+    (workdir / "outputs" / "mine").mkdir(parents=True)
+    refused("train", "name=mine", "optimizer.lr=-1")
+    refused("train", "optimizer.lr=-1")
+    assert (workdir / "outputs" / "mine").is_dir()
+
+
+def test_a_file_where_the_run_folder_should_be(workdir: Path, refused: Refused) -> None:
+    (workdir / "outputs").write_text("mine")
+    message = refused("train", *TINY, "name=run")
+    assert matches("hydra.run.dir: ...outputs... cannot be made (...); give a folder that can be written: ...", message)
+    message = refused("train", *TINY, "hydra.run.dir=outputs")
+    assert matches("hydra.run.dir: outputs cannot be made (File exists); give a folder that can be ...", message)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder.parent)
+        patch.setattr(sys, "argv", ["hydrant"])
+        assert cli.main(["train", *TINY, f"hydra.run.dir={folder}"]) == 0
+    return folder
+
+
+def test_a_run_is_not_continued_with_another_config(workdir: Path, finished: Path, refused: Refused) -> None:
+    shutil.copytree(finished, workdir / "outputs" / "run")
+    message = refused("train", *TINY, "name=run", "seed=7", "optimizer=sgd")
+    assert message.startswith("resume: ")
+    for part in ("optimizer._target_ ('torch.optim.AdamW' there, 'torch.optim.SGD' here)", "seed (0 there, 7 here)"):
+        assert part in message
+    assert message.endswith("Give the same config, or another name=<folder>")
+    message = refused("train", *TINY, "name=run", "resume=null")
+    assert matches("resume: ... holds a run; resume=auto continues it, name=<folder> starts another", message)
+    message = refused("train", *TINY, "name=other", "seed=7", "resume=outputs/run")
+    assert matches("resume: ... holds a run of another config: seed (0 there, 7 here). Give ...", message)
+
+
+def test_weights_of_another_model_are_refused(workdir: Path, finished: Path, refused: Refused) -> None:
+    message = refused("train", *TINY, f"init_from={finished}", "model.hidden=[5]")
+    assert matches(
+        "init_from: the weights in ...update_00000002 are another model's: hidden.0.0.weight is (256, 16) there, "
+        "(5, 16) here, ... and ... more; choose that model",
+        message,
+    )
+    message = refused("evaluate", str(finished), "model=convnet")
+    assert matches("model: the weights in ... are another model's: ...; choose that model", message)
+
+
+def test_a_run_folder_without_its_config_is_refused(workdir: Path, finished: Path, refused: Refused) -> None:
+    shutil.copytree(finished, workdir / "run")
+    (workdir / "run" / "config.yaml").unlink()
+    told = "...config.yaml cannot be read (No such file or directory); a run's folder holds its config"
+    assert matches(told, refused("evaluate", "run"))
+    assert matches(f"resume: {told}", refused("train", *TINY, "resume=run"))
+    (workdir / "run" / "config.yaml").write_text("a: [")
+    assert matches("...config.yaml cannot be read (while parsing...", refused("export", "run"))
+
+
+def test_an_export_goes_to_a_file(workdir: Path, finished: Path, refused: Refused) -> None:
+    assert matches("--output: . cannot be written (...", refused("export", str(finished), "--output", "."))
+
+
+def test_onnx_says_what_to_install(finished: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    message = refused("export", str(finished), "--format", "onnx")
+    assert message == "--format: onnx needs onnx, onnxscript, onnxruntime: pip install 'hydrant[onnx]'"
+
+
+def test_a_users_own_modules(workdir: Path, refused: Refused) -> None:
+    (workdir / "my_half.py").write_text("import no_such_package\n")
+    (workdir / "my_broken.py").write_text("raise RuntimeError('not today')\n")
+    (workdir / "my_few.py").write_text("LEVEL = 3\n\ndef build(*, input_shape, num_classes, hidden, dropout, depth):\n    ...\n")
+    expected = {
+        "my_half.Net": "my_half.Net needs 'no_such_package', which is not installed",
+        "my_broken.Net": "my_broken cannot be imported: RuntimeError: not today",
+        "my_few.LEVEL": "my_few.LEVEL is a int; needed is a class or a function",
+        "my_few.biuld": "my_few has no 'biuld'; did you mean 'build'?",
+    }
+    for target, told in expected.items():
+        message = refused("train", "allow_targets=[my_half,my_broken,my_few]", f"model._target_={target}")
+        assert message == f"model._target_: {told}"
+    message = refused("train", "allow_targets=[my_few]", "model._target_=my_few.build")
+    assert message == "model.depth: my_few.build needs a value; give +model.depth=<value>"
+
+
+def test_a_users_own_configs(workdir: Path, refused: Refused) -> None:
+    folder = workdir / "conf" / "experiment"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("# @package _global_\ndefaults:\n  - override /optimizer: adamm\n")
+    (folder / "torn.yaml").write_text("# @package _global_\nseed: [1\n")
+    (folder / "typo.yaml").write_text("# @package _global_\nsead: 1\n")
+    (folder / "number.yaml").write_text("# @package _global_\nseed: one\n")
+    told = {
+        "mine": "optimizer: no option 'adamm' (asked for by experiment/mine.yaml); did you mean 'adam'...",
+        "torn": "...torn.yaml, line ...: expected ',' or ']'...",
+        "typo": "sead: no such key; did you mean 'seed'? Keys: ...",
+        "number": "seed: needs a whole number, not 'one'",
+    }
+    for option, expected in told.items():
+        message = refused("train", f"experiment={option}")
+        assert matches(expected, message), message
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("train.py optimizer=adamm", f"optimizer: no option 'adamm'; ..."),
+        ("train.py --multirun seed=0,x", "seed: needs a whole number, not 'x' [job: seed=x; 1 of 2 cannot run]"),
+        ("hydrant train duration=10 scheduler.warmup=20", "scheduler.warmup: 20 updates of warmup and 0 of ..."),
+        ("hydrant evaluate nowhere", "nowhere does not exist; ..."),
+    ],
+)
+def test_the_same_from_a_shell(command: str, expected: str, tmp_path: Path) -> None:
+    program, *words = shlex.split(command)
+    path = ROOT / program if program.endswith(".py") else Path(sys.executable).with_name(program)
+    run = subprocess.run(
+        [sys.executable, str(path), *words], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert run.returncode == 2
+    assert "Traceback" not in run.stdout + run.stderr
+    assert matches(f"error: {expected}", run.stderr.splitlines()[-1])
+    assert not list(tmp_path.iterdir())

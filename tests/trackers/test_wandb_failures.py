@@ -1,0 +1,166 @@
+"""The absence of W&B, from the start or later, costs a run one warning and no row. With the real SDK."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hydrant.trackers.base import RunIdentity
+
+from .wandb_rows import SUMMARY, Make, Warnings, kill_core, local_rows, log_rows, rows
+from .wandb_server import WandbServer
+
+Situation = Callable[[WandbServer, pytest.MonkeyPatch], None]
+
+
+def no_key(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANDB_API_KEY")
+
+
+def malformed_key(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "too-short")
+
+
+def refused(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{unused.getsockname()[1]}")
+
+
+def no_such_name(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_BASE_URL", "http://wandb.invalid")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(60))  # a resolver that hangs
+
+
+def init_fails(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hydrant.trackers.wandb.obstacle", lambda timeout: None)
+    server.chaos("500")
+
+
+def answering(mode: str) -> Situation:
+    return lambda server, monkeypatch: server.chaos(mode)
+
+
+@pytest.mark.parametrize(
+    ("situation", "words"),
+    [
+        pytest.param(no_key, "no API key", id="no key"),
+        pytest.param(malformed_key, "API key must have", id="malformed key"),
+        pytest.param(refused, "cannot be reached", id="refused"),
+        pytest.param(no_such_name, "cannot be reached", id="name resolution hangs"),
+        pytest.param(answering("hang"), "cannot be reached", id="hang"),
+        pytest.param(answering("reset"), "cannot be reached", id="reset"),
+        pytest.param(answering("401"), "HTTP 401", id="401"),
+        pytest.param(answering("500"), "HTTP 500", id="500"),
+        *[
+            pytest.param(answering(s), f"HTTP {s}", id=s, marks=pytest.mark.slow)
+            for s in ("403", "404", "429")
+        ],
+        pytest.param(init_fails, "", id="start fails after the probe", marks=pytest.mark.slow),
+    ],
+)
+def test_without_wandb_a_run_is_kept_offline(
+    situation: Situation,
+    words: str,
+    identity: RunIdentity,
+    wandb_server: WandbServer,
+    make_wandb: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    warnings_given: Warnings,
+) -> None:
+    situation(wandb_server, monkeypatch)
+    began = time.monotonic()
+    tracker = make_wandb(identity, probe_timeout=0.5, init_timeout=2.0, finish_timeout=2.0)
+    assert (
+        time.monotonic() - began < 0.5 + 2.0 + 6.0
+    )  # the limits, and two starts of the SDK on a slow machine
+    log_rows(tracker)
+    tracker.finish(0, SUMMARY)
+
+    where = tracker.describe()
+    assert where["mode"] == "offline"
+    folder = identity.folder / where["path"]
+    (warning,) = warnings_given()
+    assert words in warning
+    assert warning.endswith(f"logging offline. Upload it later with: wandb sync {folder}")
+    assert local_rows(folder) == rows()
+    assert wandb_server.runs == {}
+
+
+@pytest.fixture
+def reap() -> Iterator[None]:
+    """Wait for processes that ended: the SDK does not if wandb-core died, and Python complains at exit."""
+    yield
+    for thing in gc.get_objects():
+        if type(thing) is subprocess.Popen:
+            thing.poll()
+
+
+@pytest.mark.usefixtures("reap")
+def test_training_survives_the_death_of_wandb_core(
+    identity: RunIdentity,
+    wandb_server: WandbServer,
+    make_wandb: Make,
+    warnings_given: Warnings,
+    tmp_path: Path,
+) -> None:
+    tracker = make_wandb(identity)
+    log_rows(tracker, 0, 2)
+    time.sleep(1.5)  # the file is flushed every second
+    kill_core(signal.SIGKILL)
+    time.sleep(0.1)
+    log_rows(tracker, 2, 50)
+    tracker.finish(0, SUMMARY)
+
+    assert tracker.describe()["mode"] == "failed"
+    (folder,) = (identity.folder / "wandb").glob("run-*")
+    (warning,) = warnings_given()
+    assert "logging stopped" in warning
+    assert warning.endswith(f"wandb sync --include-online {folder}")
+    assert local_rows(folder) == rows(0, 2)
+
+    after = make_wandb(replace(identity, folder=tmp_path / "after"))
+    log_rows(after)
+    after.finish(0, {})
+    assert after.describe()["mode"] == "online"
+
+
+def test_the_end_of_a_run_waits_no_longer_than_told(
+    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, warnings_given: Warnings
+) -> None:
+    tracker = make_wandb(identity, finish_timeout=1.0)
+    log_rows(tracker)
+    wandb_server.chaos("hang")
+    began = time.monotonic()
+    tracker.finish(0, SUMMARY)
+    assert time.monotonic() - began < 3
+
+    (folder,) = (identity.folder / "wandb").glob("run-*")
+    (warning,) = warnings_given()
+    assert "not everything was uploaded" in warning
+    assert warning.endswith(f"wandb sync --include-online {folder}")
+    assert local_rows(folder) == rows()
+    assert tracker.describe()["mode"] == "failed"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("reap")
+def test_a_wandb_core_that_is_stuck_is_left_behind(
+    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hydrant.trackers.wandb.GRACE_SECONDS", 0.5)
+    tracker = make_wandb(identity, finish_timeout=0.5)
+    kill_core(signal.SIGSTOP)
+    began = time.monotonic()
+    tracker.finish(0, {})
+    assert time.monotonic() - began < 4
+    kill_core(signal.SIGKILL)
+    assert tracker.describe()["mode"] == "failed"

@@ -1,0 +1,74 @@
+"""What the stand-in for W&B keeps of a run, and how W&B's records of it look."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+ENTITY = "tester"
+
+
+@dataclass
+class ReceivedRun:
+    """One run as the client described it. `config` holds plain values; `history` one dict a row."""
+
+    project: str
+    run_id: str
+    name: str | None = None
+    group: str | None = None
+    job_type: str | None = None
+    notes: str | None = None
+    host: str | None = None
+    tags: list[str] = field(default_factory=list)
+    raw_config: str = "{}"
+    summary: dict[str, Any] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
+    state: str = "running"
+    exit_code: int | None = None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration without W&B's own entries, each `{"value": …}` unwrapped."""
+        entries: dict[str, Any] = json.loads(self.raw_config)
+        return {key: entry["value"] for key, entry in entries.items() if not key.startswith("_")}
+
+    @property
+    def bucket(self) -> dict[str, Any]:
+        """The run as the service's run record, with the line counts a resuming client continues from."""
+        tails = {
+            "historyTail": json.dumps([json.dumps(row) for row in self.history[-1:]]),
+            "eventsTail": json.dumps([json.dumps(row) for row in self.events[-1:]]),
+        }
+        return {
+            "id": encode("Run", self.project, self.run_id),
+            "name": self.run_id,
+            "displayName": self.name,
+            "description": None,
+            "config": self.raw_config,
+            "summaryMetrics": json.dumps(self.summary),
+            "sweepName": None,
+            "historyLineCount": len(self.history),
+            "eventsLineCount": len(self.events),
+            "logLineCount": 0,
+            "tags": self.tags,
+            "notes": self.notes,
+            "wandbConfig": json.dumps({"t": 1}),
+            "project": project_node(self.project),
+            **tails,
+        }
+
+
+def encode(*parts: str) -> str:
+    return base64.b64encode(":".join(parts).encode()).decode()
+
+
+def project_node(name: str) -> dict[str, Any]:
+    return {
+        "id": encode("Project", name),
+        "name": name,
+        "entity": {"id": encode("Entity", ENTITY), "name": ENTITY},
+    }

@@ -141,9 +141,8 @@ def test_two_offline_parts_are_one_run_after_sync(
         time.sleep(1)  # the SDK names the part's folder by the second
     parts = sorted(str(path) for path in (identity.folder / "wandb").glob("offline-run-*"))
     assert len(parts) == 2
-    subprocess.run(
-        [sys.executable, "-m", "wandb", "sync", *parts], check=True, capture_output=True, timeout=60
-    )
+    sync = [sys.executable, "-m", "wandb", "sync", *parts]
+    subprocess.run(sync, cwd=identity.folder, check=True, capture_output=True, timeout=60)
 
     run = wandb_server.only_run()
     assert own(run.history) == rows(0, 10)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from time import monotonic
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 from tqdm.std import tqdm
 
@@ -41,7 +44,7 @@ class Progress:
             mininterval=0,
             miniters=1,
             smoothing=0.1,
-            dynamic_ncols=True,
+            **_size(stream),
         )
         self._pending = 0  # updates the bar does not know of yet
         self._due = monotonic() + REDRAW_SECONDS
@@ -112,6 +115,15 @@ class _AboveBar:
 
     def flush(self) -> None:
         self._console.flush()
+
+
+def _size(stream: TextIO) -> dict[str, Any]:
+    """How tqdm learns the width: at each redraw, or once if the terminal says 0 (it would draw nothing)."""
+    with contextlib.suppress(OSError):
+        if os.get_terminal_size(stream.fileno()).columns > 0:
+            return {"dynamic_ncols": True}
+    assumed = shutil.get_terminal_size()
+    return {"ncols": assumed.columns, "nrows": assumed.lines}
 
 
 def _console_handlers() -> Iterator[tuple[logging.StreamHandler[TextIO], TextIO]]:

@@ -38,8 +38,7 @@ class WandbTracker:
     `mode` is `auto` (online where possible; the environment's WANDB_MODE decides if set), `online`,
     `offline` or `disabled`. `group`, `job_type`, `name` and `tags` default to the run's identity.
     `probe_timeout`, `init_timeout`, `finish_timeout` bound, in seconds, the question whether W&B answers,
-    the start, and the last upload. `save_code` and `machine_info` let W&B take the source, and the command
-    line, host, git state and hardware load.
+    the start, the last upload. `save_code` lets W&B take the source, `machine_info` argv, host, git and load.
 
     Raises ConfigError for a mode that does not exist and for names that W&B refuses.
     """
@@ -86,6 +85,7 @@ class WandbTracker:
             "init_timeout": init_timeout,
             "finish_timeout": finish_timeout,
             "x_disable_machine_info": not machine_info,
+            "host": None if machine_info else "",  # an offline run would name it all the same
         }
         if self._mode != "disabled":
             self._start(arguments, probe_timeout)

@@ -5,22 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+Curve = tuple[Sequence[float], Sequence[float]]
+"""(x, y), equally long."""
+
 _BARS = " ▁▂▃▄▅▆▇█"
+
+
+def draw_curves(panels: Mapping[str, Mapping[str, Curve]], path: Path, *, columns: int = 1) -> None:
+    """A PNG with a panel for each title, in it a curve over the updates for each label; "" has no legend."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # pyplot is not needed and is slow to import
+    from matplotlib.figure import Figure
+
+    num_rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(8 if columns == 1 else 5 * columns, 2.8 * num_rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(num_rows, columns, squeeze=False).flat
+    for panel, (title, curves) in zip(axes, panels.items(), strict=False):
+        for label, (x, y) in curves.items():
+            panel.plot(x, y, label=label, linewidth=1.5)
+        panel.set(title=title, xlabel="update")
+        panel.grid(alpha=0.3)
+        if set(curves) != {""}:
+            panel.legend(fontsize="small")
+    figure.savefig(path, dpi=110, format="png")
 
 
 def draw_schedules(schedules: Mapping[str, Sequence[float]], path: Path) -> None:
     """A PNG with a panel for every schedule, its value over the updates of the run."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # pyplot is not needed and is slow to import
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 2.6 * len(schedules)), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(len(schedules), 1, squeeze=False)[:, 0]
-    for panel, (name, values) in zip(panels, schedules.items(), strict=True):
-        panel.step(range(len(values)), values, where="post", color="#1f6feb", linewidth=1.5)
-        panel.set(title=name, xlabel="update", xlim=(0, max(len(values) - 1, 1)), ylim=(0, None))
-        panel.grid(alpha=0.3)
-    figure.savefig(path, dpi=110, format="png")
+    draw_curves({name: {"": (range(len(values)), values)} for name, values in schedules.items()}, path)
 
 
 def sparkline(values: Sequence[float], width: int = 60) -> str:

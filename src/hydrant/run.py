@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import logging
-import sys
-from collections.abc import Iterator, Mapping
+import signal
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -20,15 +18,16 @@ from hydrant.config.resume import Start, starting_point
 from hydrant.environment import describe_environment
 from hydrant.errors import ConfigError, HydrantError, Interrupted
 from hydrant.job import Job, Result
+from hydrant.logs import log, logging_to
 from hydrant.loop import Run, RunState, train
 from hydrant.plotting import draw_schedules
 from hydrant.profiling import count_parameters, peak_flops, peak_memory_gib
 from hydrant.signals import StopRequest
 from hydrant.trackers.base import RunIdentity, Tracker
 from hydrant.trackers.progress import Progress
-from hydrant.trackers.record import Record, read_metrics, read_summary, write_json
+from hydrant.trackers.record import Record, last_values, read_metrics, read_summary, typical, write_json
 
-log = logging.getLogger("hydrant")
+_PERFORMANCE = ("updates_per_second", "samples_per_second", "mfu")
 
 
 def execute(job: Job) -> Result:
@@ -39,7 +38,7 @@ def execute(job: Job) -> Result:
             return _already_finished(job.folder)
         prepared = prepare(job.config)
         start.check_fits(prepared.task.model)
-        with _logging_to(job.folder), StopRequest() as stop:
+        with logging_to(job.folder / "train.log"), StopRequest() as stop:
             return _open(job, prepared, start).run(stop)
     except HydrantError as error:
         return Result(error.exit_status, None, str(error))
@@ -77,7 +76,7 @@ class _Session:
             error = interrupted
             log.debug("%s", interrupted)
         except KeyboardInterrupt:
-            error = Interrupted(2, self._state.num_updates)
+            error = Interrupted(signal.SIGINT, self._state.num_updates)
             log.debug("interrupted again: stopped without saving")
         except Exception as failure:
             error = failure
@@ -160,20 +159,21 @@ class _Session:
         status, exit_status, message = _verdict(error)
         report = self._prepared.compilation.report()
         write_json(folder / "compile_report.json", report.details())
-        picture = folder / "schedule.png"
-        draw_schedules(self._prepared.schedule_values(), picture)
-        self._tracker.image("schedule", picture)
         rows = read_metrics(folder)
         self._record.update_summary(
             status=status,
             num_updates=state.num_updates,
             total_updates=self._prepared.clock.total_updates,
-            metrics=_last_values(rows),
+            metrics=last_values(rows),
             best=state.best,
             compile=report.summary(),
-            perf=_performance(rows, self._prepared),
+            perf={key: typical(rows, f"perf/{key}") for key in _PERFORMANCE}
+            | {"peak_memory_gib": peak_memory_gib(self._prepared.world.device)},
             error=None if error is None or status == "preempted" else _describe(error),
         )
+        picture = folder / "schedule.png"
+        draw_schedules(self._prepared.schedule_values(), picture)
+        self._tracker.image("schedule", picture)
         self._tracker.finish(exit_status, self._record.summary)
         self._record.update_summary(wandb=self._tracker.describe())
         self._record.close()
@@ -223,34 +223,6 @@ def _write_config(job: Job) -> None:
     OmegaConf.save(OmegaConf.create(dict(job.config)), job.folder / "config.yaml")
 
 
-class _Console(logging.StreamHandler[TextIO]):
-    """The terminal. A reader that went away (`| head`) does not concern the run."""
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
-        if not isinstance(sys.exception(), BrokenPipeError):
-            super().handleError(record)
-
-
-@contextlib.contextmanager
-def _logging_to(folder: Path) -> Iterator[None]:
-    """Messages go to the terminal; they and tracebacks go to train.log, which exists from the first message on."""
-    file = logging.FileHandler(folder / "train.log", delay=True, encoding="utf-8")
-    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    console = _Console(sys.stdout)
-    console.setLevel(logging.INFO)
-    console.setFormatter(logging.Formatter("%(message)s"))
-    log.setLevel(logging.DEBUG)
-    log.propagate = False
-    for handler in (file, console):
-        log.addHandler(handler)
-    try:
-        yield
-    finally:
-        for handler in (file, console):
-            log.removeHandler(handler)
-            handler.close() if handler is file else handler.flush()
-
-
 def _verdict(error: BaseException | None) -> tuple[str, int, str]:
     """(status, exit status, the last line on stderr)."""
     match error:
@@ -270,34 +242,11 @@ def _describe(error: BaseException) -> dict[str, str]:
     return {"type": type(error).__name__, "message": text.splitlines()[0] if text else ""}
 
 
-def _last_values(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    merged: dict[str, Any] = {}
-    for row in rows:
-        merged |= row
-    return {key: value for key, value in merged.items() if "/" in key}
-
-
-def _performance(rows: list[dict[str, Any]], prepared: Prepared) -> dict[str, float | None]:
-    """Medians over the log points, of which the first holds compilation and other warm-up."""
-
-    def median(key: str) -> float | None:
-        values = [row[key] for row in rows if row.get(key) is not None]
-        values = sorted(values[1:] or values)
-        return values[len(values) // 2] if values else None
-
-    return {
-        "updates_per_second": median("perf/updates_per_second"),
-        "samples_per_second": median("perf/samples_per_second"),
-        "peak_memory_gib": peak_memory_gib(prepared.world.device),
-        "mfu": median("perf/mfu"),
-    }
-
-
 def _outcome(state: RunState, rows: list[dict[str, Any]]) -> str:
     text = f"{state.num_updates} updates"
     if state.best is not None:
         metric, value = state.best["metric"], state.best["value"]
-        last = _last_values(rows).get(metric)
+        last = last_values(rows).get(metric)
         text += f", {metric} {last:.4f}, best {value:.4f} at update {state.best['num_updates']}"
     return text
 

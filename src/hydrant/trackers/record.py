@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,20 @@ def read_summary(folder: Path) -> dict[str, Any]:
     """A run's summary.json, empty where there is none."""
     path = folder / "summary.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def last_values(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The last value of every metric."""
+    merged: dict[str, Any] = {}
+    for row in rows:
+        merged |= row
+    return {key: value for key, value in merged.items() if "/" in key}
+
+
+def typical(rows: list[dict[str, Any]], key: str) -> float | None:
+    """The median of a metric without its first value, which holds compilation and other warm-up."""
+    values = [row[key] for row in rows if row.get(key) is not None]
+    return statistics.median_low(values[1:] or values) if values else None
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hydrant")
 
+PRELOAD = ("wandb",)
+
 MODES = ("auto", "online", "offline", "disabled")
 MAX_NAME = 128  # characters of a project, run, group or job type that W&B takes
 MAX_TAG = 64

@@ -1,0 +1,40 @@
+"""Where a run's messages go."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+log = logging.getLogger("hydrant")
+
+
+class _Console(logging.StreamHandler[TextIO]):
+    """The terminal. A reader that went away (`| head`) does not concern the run."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
+        if not isinstance(sys.exception(), BrokenPipeError):
+            super().handleError(record)
+
+
+@contextlib.contextmanager
+def logging_to(file: Path) -> Iterator[None]:
+    """Messages go to the terminal; they and tracebacks go to `file`, which is made for the first message."""
+    kept = logging.FileHandler(file, delay=True, encoding="utf-8")
+    kept.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    console = _Console(sys.stdout)
+    console.setLevel(logging.INFO)
+    console.setFormatter(logging.Formatter("%(message)s"))
+    log.setLevel(logging.DEBUG)
+    log.propagate = False
+    log.addHandler(kept)
+    log.addHandler(console)
+    try:
+        yield
+    finally:
+        log.removeHandler(console)
+        log.removeHandler(kept)
+        kept.close()

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from hydra.errors import HydraException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import nn
@@ -24,10 +22,10 @@ from hydrant import seeding
 from hydrant.batch import Outcome
 from hydrant.clock import Clock
 from hydrant.compilation import Compilation
-from hydrant.config.messages import blamed
+from hydrant.config.refusals import REFUSALS, first_line, refusals
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.distributed import World
-from hydrant.errors import ConfigError, HydrantError, suggestion
+from hydrant.errors import ConfigError, suggestion
 from hydrant.loop import Journal, Run
 from hydrant.optimization import Optimization
 from hydrant.parallel import Parallel
@@ -35,9 +33,6 @@ from hydrant.precision import Precision
 from hydrant.profiling import count_flops
 from hydrant.schedules import Schedule
 from hydrant.tasks import Task
-
-# What third parties raise for arguments they do not like.
-_REFUSALS = (TypeError, ValueError, RuntimeError, AssertionError, LookupError, NotImplementedError, OSError)
 
 
 @dataclass(frozen=True)
@@ -72,9 +67,9 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
         ConfigError: the config cannot run, with the key to change.
     """
     world = World.from_launcher()
-    with _refusals("precision", config):
+    with refusals("precision", config):
         precision: Precision = _make(config, "precision")(world.device)
-    with _refusals("compile", config):
+    with refusals("compile", config):
         compilation: Compilation = _make(config, "compile")(world.device)
     parallel = _parallel(config, world)
     data: Data = _make(config, "data")
@@ -144,9 +139,9 @@ def tracker_factory(config: Mapping[str, Any]) -> Callable[..., Any]:
 
 def _task(config: Mapping[str, Any]) -> Task:
     seeding.seed_process(config["seed"], seeding.MODEL)
-    with _refusals("model", config):
+    with refusals("model", config):
         model: nn.Module = _make(config, "model")
-    with _refusals("task", config):
+    with refusals("task", config):
         return _make(config, "task")(model)
 
 
@@ -154,7 +149,7 @@ def _optimization(
     config: Mapping[str, Any], task: Any, schedules: Mapping[str, Schedule], precision: Precision
 ) -> Optimization:
     parameters = [p for p in task.parameters() if p.requires_grad]
-    with _refusals("optimizer", config):
+    with refusals("optimizer", config):
         optimizer: Optimizer = _make(config, "optimizer")([{"params": parameters, "name": "all"}])
     return Optimization({"main": optimizer}, {"main": schedules}, precision, config["max_grad_norm"])
 
@@ -164,7 +159,7 @@ def _parallel(config: Mapping[str, Any], world: World) -> Parallel:
     if world.world_size != parallel.num_processes:
         raise ConfigError(
             "parallel.num_processes",
-            f"the launcher started {world.world_size} rank(s), but this is {parallel.num_processes}; set it to that",
+            f"the launcher started {world.world_size} rank(s), not {parallel.num_processes}; set it to that",
         )
     return parallel
 
@@ -212,7 +207,7 @@ def _fields(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
 
 
 def _schedule(node: Mapping[str, Any], clock: Clock, key: str) -> Schedule:
-    with _refusals(key, node):
+    with refusals(key, node):
         try:
             return _instantiate(node)(clock)
         except ConfigError as error:
@@ -225,10 +220,10 @@ def _dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
     batch = next(iter(val.first(1).batches(host, 1)))
     try:
         return count_flops(task, batch)
-    except _REFUSALS as error:
+    except REFUSALS as error:
         raise ConfigError(
             "model",
-            f"does not take the samples of data, of shape {list(data.input_shape)}: {_first_line(error)}. "
+            f"does not take the samples of data, of shape {list(data.input_shape)}: {first_line(error)}. "
             "Choose another model, or set its own keys to that shape",
         ) from error
 
@@ -245,32 +240,9 @@ def _check_best(best: Mapping[str, str], task: Any, outcome: Outcome) -> None:
 
 
 def _make(config: Mapping[str, Any], group: str) -> Any:
-    with _refusals(group, config):
+    with refusals(group, config):
         return _instantiate(config[group])
 
 
 def _instantiate(node: Mapping[str, Any]) -> Any:
     return instantiate(OmegaConf.create(dict(node)), _convert_="all")
-
-
-@contextmanager
-def _refusals(key: str, config: Mapping[str, Any]) -> Iterator[None]:
-    """Turn what a part raises about its arguments into a ConfigError that names the config key."""
-    try:
-        yield
-    except HydrantError:
-        raise
-    except (HydraException, *_REFUSALS) as error:
-        chain = [error]
-        while (cause := chain[-1].__cause__) is not None and not isinstance(chain[-1], HydrantError):
-            chain.append(cause)
-        if isinstance(chain[-1], HydrantError):
-            raise chain[-1] from error
-        node = config.get(key, config)
-        text = _first_line(chain[-1])
-        raise ConfigError(blamed(key, node, text), f"{node['_target_']} refuses it: {text}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0].rstrip(".") if text else type(error).__name__

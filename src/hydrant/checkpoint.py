@@ -107,7 +107,9 @@ def find(path: str | Path) -> Path:
     newest = Checkpoints(path / "checkpoints", keep_last=1).newest()
     if newest is None:
         what = "holds no checkpoint" if path.is_dir() else "does not exist"
-        raise CheckpointError(f"{path} {what}; give a run folder or one of its checkpoints/update_... folders")
+        raise CheckpointError(
+            f"{path} {what}; give a run folder or one of its checkpoints/update_... folders"
+        )
     return newest
 
 
@@ -126,15 +128,18 @@ def load_part(path: Path, part: str, device: torch.device) -> dict[str, Any]:
     try:
         return torch.load(file, map_location=device, weights_only=True)
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise CheckpointError(f"{file} cannot be read ({str(error).splitlines()[0]}); remove {path} to use an older one") from error
+        raise CheckpointError(
+            f"{file} cannot be read ({str(error).splitlines()[0]}); remove {path} to use an older one"
+        ) from error
 
 
 def misfit(path: Path, model: nn.Module) -> str:
     """How the weights of a checkpoint folder differ from a model's in name or shape; "" where they fit."""
-    saved = {name: tuple(value.shape) for name, value in load_part(path, "model", torch.device("meta")).items()}
-    wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    saved = {name: tuple(v.shape) for name, v in load_part(path, "model", torch.device("meta")).items()}
+    wanted = {name: tuple(v.shape) for name, v in model.state_dict().items()}
     names = [name for name in (*wanted, *(saved.keys() - wanted)) if saved.get(name) != wanted.get(name)]
-    parts = [f"{name} is {saved.get(name, 'absent')} there, {wanted.get(name, 'absent')} here" for name in names]
+    sizes = [(name, saved.get(name, "absent"), wanted.get(name, "absent")) for name in names]
+    parts = [f"{name} is {there} there, {here} here" for name, there, here in sizes]
     return ", ".join(parts[:3]) + (f" and {len(parts) - 3} more" if len(parts) > 3 else "")
 
 

@@ -36,7 +36,8 @@ class Duration:
             forms = ["500 (updates)", "10ep (epochs)", "64000sa (samples)"]
             forms += [] if key == "duration" else ["5% (of the run)"]
             forms += ["null (never)"] if key.endswith("_every") else []
-            raise ConfigError(key, f"{shown(value)} is no duration; write {', '.join(forms[:-1])} or {forms[-1]}")
+            listing = f"{', '.join(forms[:-1])} or {forms[-1]}"
+            raise ConfigError(key, f"{shown(value)} is no duration; write {listing}")
         duration = cls(Fraction(match["amount"]), match["unit"] or "")
         if duration.unit == "" and duration.amount.denominator != 1:
             raise ConfigError(key, f"{value!r} is not a whole number of updates; did you mean {value}ep?")

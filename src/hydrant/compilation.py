@@ -85,11 +85,11 @@ class Compile:
         if mode not in _MODES:
             raise unknown_name("compile.mode", "mode", mode, _MODES)
         if mode == "reduce-overhead" and device.type != "cuda":
-            raise ConfigError("compile", "reduce_overhead records CUDA graphs and needs CUDA; use compile=default")
+            told = "reduce_overhead records CUDA graphs and needs CUDA; use compile=default"
+            raise ConfigError("compile", told)
         if options and mode != "default":
-            raise ConfigError(
-                "compile.options", f"torch.compile takes options or mode={mode}, not both; use compile=default"
-            )
+            told = f"torch.compile takes options or mode={mode}, not both; use compile=default"
+            raise ConfigError("compile.options", told)
         import torch._dynamo
 
         if backend not in torch._dynamo.list_backends(None):
@@ -129,7 +129,9 @@ class Compile:
         metrics = utils.get_compilation_metrics()[self._first_metric :]
         breaks = utils.graph_break_reasons[self._first_break :]
         return CompileReport(
-            graphs=sum(1 for m in metrics if m.is_forward is not False and m.graph_op_count and not m.fail_type),
+            graphs=sum(
+                1 for m in metrics if m.is_forward is not False and m.graph_op_count and not m.fail_type
+            ),
             seconds=sum(m.duration_us or 0 for m in metrics) / 1e6,
             graph_breaks=[Incident(b.reason, _user_line(b.user_stack)) for b in breaks],
             recompiles=[

@@ -1,13 +1,13 @@
 """Every exception of Hydrant.
 
-    HydrantError                 anything a user can cause or must know; its message is for them
-    ├── ConfigError              the configuration or the command line is wrong; nothing was started   (exit 2)
-    ├── DataError                a sample or a file of the data set cannot be read                      (exit 1)
-    ├── CheckpointError          a checkpoint is missing, damaged or of another run                     (exit 1)
-    ├── NonFiniteError           the loss or a gradient became NaN or infinite                          (exit 1)
-    ├── ExportError              an exported model does not give the trained model's outputs            (exit 1)
-    ├── JobFailed                a job of a sweep failed; raised in the sweep's process                 (exit 1)
-    └── Interrupted              a signal asked the run to stop; the checkpoint is saved                (exit 130, 143)
+HydrantError                 anything a user can cause or must know; its message is for them
+├── ConfigError              the config or the command line is wrong; nothing was started      (exit 2)
+├── DataError                a sample or a file of the data set cannot be read                 (exit 1)
+├── CheckpointError          a checkpoint is missing, damaged or of another run                (exit 1)
+├── NonFiniteError           the loss or a gradient became NaN or infinite                     (exit 1)
+├── ExportError              an exported model does not give the trained model's outputs       (exit 1)
+├── JobFailed                a job of a sweep failed; raised in the sweep's process            (exit 1)
+└── Interrupted              a signal asked the run to stop; the checkpoint is saved           (exit 130, 143)
 """
 
 from __future__ import annotations
@@ -101,7 +101,11 @@ def suggestion(name: str, options: Iterable[str], noun: str = "Options") -> str:
     hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
     if not options:
         return hint.removesuffix(".")
-    return f"{hint} {noun}: {', '.join(options)}" if len(options) <= 40 else f"{hint} There are {len(options)}"
+    return (
+        f"{hint} {noun}: {', '.join(options)}"
+        if len(options) <= 40
+        else f"{hint} There are {len(options)} {noun.lower()}"
+    )
 
 
 def unknown_name(key: str, kind: str, name: str, options: Iterable[str]) -> ConfigError:

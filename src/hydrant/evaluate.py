@@ -15,7 +15,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true")
     options, rest = parser.split(arguments)
     if not rest or "=" in rest[0]:
-        raise ConfigError("", "evaluate what? Give a run folder or a checkpoint: hydrant evaluate outputs/lr_study")
+        example = "hydrant evaluate outputs/lr_study"
+        raise ConfigError("", f"evaluate what? Give a run folder or a checkpoint: {example}")
     from hydrant.loop import evaluate  # brings in torch
     from hydrant.saved import open_run
 

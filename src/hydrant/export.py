@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hydrant.config.arguments import Flags, check_output
+from hydrant.config.arguments import Flags, written
 from hydrant.errors import ConfigError, ExportError, HydrantError, unknown_name
 
 if TYPE_CHECKING:
@@ -27,22 +27,21 @@ def main(arguments: Sequence[str]) -> int:
         raise unknown_name("--format", "format", options.format, _SUFFIXES)
     if options.format == "onnx":
         _require_onnx()
-    if options.output is not None:
-        check_output("--output", options.output)
     from hydrant.saved import open_run  # brings in torch
 
     saved = open_run(rest[0], rest[1:])
     model = saved.prepared.task.model.cpu()
     inputs = _samples(saved)
     path = options.output or saved.folder / "export" / f"model.{_SUFFIXES[options.format]}"
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        worst = _WRITERS[options.format](model, inputs, path)
+        with written("--output", path):
+            worst = _WRITERS[options.format](model, inputs, path)
     except HydrantError:
         raise
     except Exception as error:  # exporters raise whatever a model's code leads them to
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ExportError(f"{options.format} cannot hold this model ({reason}); try another --format") from error
+        told = f"{options.format} cannot hold this model ({reason}); try another --format"
+        raise ExportError(told) from error
     print(f"{path}: {options.format} of {saved.checkpoint}, outputs equal to {worst:.1e}")
     return 0
 
@@ -106,9 +105,7 @@ def _write_onnx(model: nn.Module, inputs: Tensor, path: Path) -> float:
     return _compare(model, infer, inputs, path)
 
 
-def _compare(
-    model: nn.Module, exported: Callable[[Tensor], Tensor], inputs: Tensor, path: Path
-) -> float:
+def _compare(model: nn.Module, exported: Callable[[Tensor], Tensor], inputs: Tensor, path: Path) -> float:
     """The largest difference of outputs, for several samples and for one.
 
     Raises:

@@ -35,7 +35,7 @@ def missing_folders(folder: Path) -> list[Path]:
 
 
 def remove_if_empty(folders: Iterable[Path]) -> None:
-    """Take back folders that were made for a run that was refused, the inner first; only while they are empty."""
+    """Take back folders that were made for a run that was refused, the inner first; only empty ones."""
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hydrant.config import check, compose
-from hydrant.config.arguments import Flags, check_output
+from hydrant.config.arguments import Flags, written
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -16,8 +16,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--png", type=Path)
     options, overrides = parser.split(arguments)
-    if options.png is not None:
-        check_output("--png", options.png)
     show(check(compose(overrides)), as_json=options.json, png=options.png)
     return 0
 
@@ -32,24 +30,34 @@ def show(config: dict[str, object], *, as_json: bool, png: Path | None) -> None:
     schedules = prepared.schedule_values()
     total = prepared.clock.total_updates
     if png is not None:
-        png.parent.mkdir(parents=True, exist_ok=True)
-        draw_schedules(schedules, png)
+        with written("--png", png):
+            draw_schedules(schedules, png)
     if as_json:
         print(json.dumps({"total_updates": total, "schedules": schedules}))
         return
     clock, spec = prepared.clock, prepared.spec
     parameters, trained = count_parameters(prepared.task)
     print(f"updates      {total:,} of {spec.global_batch_size} samples: {clock.epoch(total):.4g} epochs")
-    print(f"samples      {prepared.train.num_samples:,} to train on, {prepared.val.num_samples:,} to evaluate on")
-    print(f"micro-batch  {spec.micro_batch_size} samples x {spec.num_micro_steps} x {spec.world_size} rank(s)")
+    print(
+        f"samples      {prepared.train.num_samples:,} to train on, {prepared.val.num_samples:,} to evaluate on"
+    )
+    print(
+        f"micro-batch  {spec.micro_batch_size} samples x {spec.num_micro_steps} x {spec.world_size} rank(s)"
+    )
     print(f"model        {parameters:,} parameters, {trained:,} trained")
-    print(f"cost         {prepared.flops_per_sample:,} FLOPs a sample forward, about 3 times that to train on it")
+    print(
+        f"cost         {prepared.flops_per_sample:,} FLOPs a sample forward, about 3 times that to train on it"
+    )
     for name, optimizer in prepared.optimization.optimizers.items():
         for group_idx, group in enumerate(optimizer.param_groups):
             count = sum(p.numel() for p in group["params"])
-            fields = {k: v for k, v in group.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+            fields = {
+                k: v for k, v in group.items() if isinstance(v, int | float) and not isinstance(v, bool)
+            }
             shown = ", ".join(f"{k} {v:g}" for k, v in fields.items())
-            print(f"group        {name}.{group_idx} ({group.get('name', '-')}): {count:,} parameters; {shown}")
+            print(
+                f"group        {name}.{group_idx} ({group.get('name', '-')}): {count:,} parameters; {shown}"
+            )
     for key, values in schedules.items():
         print(f"schedule     {key}: {values[0]:.4g} -> {max(values):.4g} -> {values[-1]:.4g}")
         print(f"             {sparkline(values)}")

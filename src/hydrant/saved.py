@@ -41,7 +41,9 @@ def open_run(path: str, overrides: Sequence[str]) -> SavedRun:
     prepared = prepare(_overridden(saved, overrides))
     difference = checkpoint.misfit(found, prepared.task.model)
     if difference:
-        raise ConfigError("model", f"the weights in {found} are another model's: {difference}; choose that model")
+        raise ConfigError(
+            "model", f"the weights in {found} are another model's: {difference}; choose that model"
+        )
     weights = checkpoint.load_part(found, "model", prepared.world.device)
     prepared.task.model.load_state_dict(weights)
     prepared.task.eval()

@@ -62,7 +62,7 @@ class Schedule:
 def constant(clock: Clock, *, warmup: object, warmup_init_ratio: float, cooldown: object) -> Schedule:
     """`1`. After `warmup` this is transformers' `get_constant_schedule_with_warmup`."""
     return Schedule.over(
-        clock, warmup=warmup, warmup_init_ratio=warmup_init_ratio, cooldown=cooldown, curve=lambda *_: 1.0
+        clock, warmup=warmup, warmup_init_ratio=warmup_init_ratio, cooldown=cooldown, curve=lambda _update, _length: 1.0
     )
 
 
@@ -109,7 +109,13 @@ def cosine(
 
 
 def step(
-    clock: Clock, *, step_size: object, gamma: float, warmup: object, warmup_init_ratio: float, cooldown: object
+    clock: Clock,
+    *,
+    step_size: object,
+    gamma: float,
+    warmup: object,
+    warmup_init_ratio: float,
+    cooldown: object,
 ) -> Schedule:
     """`gamma ** floor(k / step_size)`, k updates into the curve: torch's `StepLR`. `step_size` is a duration."""
     size = clock.updates(step_size, "step_size")

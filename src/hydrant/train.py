@@ -84,7 +84,7 @@ def _run_hydra(task: Any) -> None:
 
 
 class HydraNotes(Callback):
-    """Notes what Hydra is about to do (`hydra.callbacks` in conf/train.yaml), for it does not tell afterwards."""
+    """Notes what Hydra is about to do (`hydra.callbacks` in conf/train.yaml), for it does not tell later."""
 
     sweeps: ClassVar[list[Path]] = []
     made: ClassVar[list[Path]] = []  # folders that were not there before, the inner first
@@ -107,13 +107,14 @@ class HydraNotes(Callback):
 
 
 def _job(config: DictConfig, settings: Any) -> Job:
+    resolved = check(config)
     records = {
         "config.yaml": OmegaConf.to_yaml(config),
         "hydra.yaml": OmegaConf.to_yaml(OmegaConf.create({"hydra": settings})),
         "overrides.yaml": OmegaConf.to_yaml(settings.overrides.task),
     }
     folder, choices = Path(settings.runtime.output_dir), choices_of(settings.runtime.choices)
-    return Job(check(config), folder, choices, records, settings.mode == RunMode.MULTIRUN)
+    return Job(resolved, folder, choices, records, settings.mode == RunMode.MULTIRUN)
 
 
 def _run_here(config: DictConfig, settings: Any) -> Result:

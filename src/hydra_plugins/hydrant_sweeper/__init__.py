@@ -46,7 +46,9 @@ class GridSweeper(BasicSweeper):
             faults = [(key, reason, job) for job, (key, reason) in found if reason]
         if faults:
             key, reason, job = faults[0]
-            raise ConfigError(key, f"{reason} [job: {' '.join(job)}; {len(faults)} of {len(jobs)} cannot run]")
+            raise ConfigError(
+                key, f"{reason} [job: {' '.join(job)}; {len(faults)} of {len(jobs)} cannot run]"
+            )
         return super().sweep(arguments)
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
@@ -60,7 +62,7 @@ class GridSweeper(BasicSweeper):
             try:
                 check_overrides(job)
                 config = self.hydra_context.config_loader.load_sweep_config(self.config, list(job))
-                plain = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
+                plain = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
                 configs.append(check(plain))
             except ConfigError as error:
                 faults.append((error.key, error.reason, job))

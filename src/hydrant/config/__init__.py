@@ -1,4 +1,7 @@
-"""The configuration: its schema, how it is composed, checked and compared. Importing it brings in neither torch nor wandb (`hydrant.config.resume` does)."""
+"""The configuration: its schema, how it is composed, checked and compared.
+
+Importing it brings in neither torch nor wandb (`hydrant.config.resume` does).
+"""
 
 from hydrant.config.check import check
 from hydrant.config.compose import ENTRY, compose, register

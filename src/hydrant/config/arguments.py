@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -48,17 +48,22 @@ def unknown_flag(command: str, flag: str, known: Any) -> ConfigError:
     return ConfigError("", f"{command} has no flag {name}{suggestion(name, words, 'Flags')}")
 
 
-def check_output(flag: str, path: Path) -> None:
-    """Refuse a file that could not be written, before work is spent on what goes into it.
+@contextmanager
+def written(flag: str, path: Path) -> Generator[None]:
+    """Make the folder of a file that `flag` names, for the file to be written inside.
 
     Raises:
-        ConfigError: names the flag.
+        ConfigError: it cannot be written.
     """
-    nearest_folder = next(folder for folder in path.absolute().parents if folder.exists())
-    if path.is_dir():
-        raise ConfigError(flag, f"{path} is a folder; give a file")
-    if not nearest_folder.is_dir() or not os.access(nearest_folder, os.W_OK):
-        raise ConfigError(flag, f"{path} cannot be written: {nearest_folder} is no folder to write to")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder")
+        yield
+    except OSError as error:
+        raise ConfigError(
+            flag, f"{path} cannot be written ({error.strerror or error}); give another"
+        ) from error
 
 
 def flags_first(arguments: Sequence[str]) -> list[str]:
@@ -77,17 +82,20 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
 
     parser.error = refuse  # type: ignore[method-assign]
     known, unknown = parser.parse_known_intermixed_args(list(arguments))
+    if known.experimental_rerun is not None:
+        unknown = ["--experimental-rerun"]  # of files that we do not write
     if unknown:
-        raise unknown_flag("hydrant train", unknown[0], parser._option_string_actions)
+        flags = parser._option_string_actions.keys() - {"--experimental-rerun"}
+        raise unknown_flag("hydrant train", unknown[0], flags)
     overrides: list[str] = known.overrides or []
     check_overrides(overrides)
-    remaining, flags = Counter(overrides), list[str]()
+    remaining, ahead = Counter(overrides), list[str]()
     for word in arguments:
         if remaining[word]:
             remaining[word] -= 1
         else:
-            flags.append(word)
-    return [*flags, *overrides]
+            ahead.append(word)
+    return [*ahead, *overrides]
 
 
 def check_overrides(overrides: Sequence[str]) -> None:

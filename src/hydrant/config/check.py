@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from hydrant.clock import Duration
 from hydrant.config.hints import accepts, check_value
 from hydrant.config.messages import explain_interpolation, unknown_key
-from hydrant.config.schema import DURATIONS, GROUPS, NOT_NEGATIVE, POSITIVE, TrainConfig
+from hydrant.config.schema import DURATIONS, GROUPS, NOT_NEGATIVE, POSITIVE, TrainConfig, check_name
 from hydrant.config.targets import check_targets
 from hydrant.errors import ConfigError, shown
 
@@ -22,8 +22,8 @@ def check(config: DictConfig) -> dict[str, Any]:
     """The resolved config in plain types: dicts, lists, strings, numbers, `None`.
 
     Raises:
-        ConfigError: an unknown key, a wrong type or value, an unresolved or missing value, a target that is not
-            allowed or that does not take an argument given to it.
+        ConfigError: an unknown key, a wrong type or value, an unresolved or missing value, a target that is
+            not allowed or that does not take an argument given to it.
     """
     plain = _plain(config)
     resolved = _typed("", TrainConfig, plain)
@@ -70,6 +70,8 @@ def _typed(prefix: str, schema: Any, values: Mapping[str, Any]) -> dict[str, Any
 
 
 def _check_values(resolved: Mapping[str, Any]) -> None:
+    if resolved["name"] is not None:
+        check_name(resolved["name"])
     for key in POSITIVE:
         if resolved[key] is not None and resolved[key] <= 0:
             raise ConfigError(key, f"needs a number above 0, not {resolved[key]}")

@@ -15,12 +15,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from hydrant.config.arguments import check_overrides
 from hydrant.config.options import conf_dir
+from hydrant.config.schema import check_name
 from hydrant.errors import ConfigError
 
 ENTRY = "train"
 """The primary config: conf/train.yaml."""
-
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 def register() -> None:
@@ -42,8 +41,7 @@ def run_folder(root: str, name: str | None) -> str:
     """`outputs/lr_study` for a named run, else `outputs/<date>/<time>`."""
     if name is None:
         return f"{root}/{_started()}"
-    if not _NAME.fullmatch(str(name)):
-        raise ConfigError("name", f"{name!r} is no folder name; use letters, digits, '.', '_' and '-'")
+    check_name(str(name))
     return f"{root}/{name}"
 
 
@@ -59,8 +57,10 @@ def job_slug(overrides: Sequence[str]) -> str:
     'optimizer-adamw_optimizer.lr-1e-3'
     """
     own = sorted(o for o in overrides if o.partition("=")[0] != "name")
+    if not own:
+        return "defaults"
     text = "_".join(o.lstrip("+~") for o in own)
-    slug = re.sub(r"[^\w.=+-]", "-", text).replace("=", "-") or "defaults"
+    slug = re.sub(r"[^\w.=+-]", "-", text).replace("=", "-")
     if slug == text.replace("=", "-") and len(slug) <= 120:
         return slug
     return f"{slug[:110]}-{hashlib.sha1(text.encode()).hexdigest()[:8]}"
@@ -70,5 +70,7 @@ def class_folders(path: str) -> int:
     """How many classes an image folder holds: its subfolders."""
     folder = Path(path)
     if not folder.is_dir():
-        raise ConfigError("data.root", f"{folder} is no folder; it should hold one folder of images per class")
+        raise ConfigError(
+            "data.root", f"{folder} is no folder; it should hold one folder of images per class"
+        )
     return sum(1 for entry in folder.iterdir() if entry.is_dir())

@@ -89,11 +89,19 @@ def describe(hint: Any, *, several: bool = False) -> str:
         return " or ".join(map(str, arguments))
     if origin in (tuple, list, Sequence):
         fixed = origin is tuple and bool(arguments) and Ellipsis not in arguments
-        of = f" of {f'{len(arguments)} ' if fixed else ''}{describe(arguments[0], several=True)}" if arguments else ""
+        of = (
+            f" of {f'{len(arguments)} ' if fixed else ''}{describe(arguments[0], several=True)}"
+            if arguments
+            else ""
+        )
         return f"{'lists' if several else 'a list'}{of}"
     if origin in (dict, Mapping):
         return "keys with values"
-    return f"a {hint.__name__}, made by a _target_" if inspect.isclass(hint) else str(hint).replace("typing.", "")
+    return (
+        f"a {hint.__name__}, made by a _target_"
+        if inspect.isclass(hint)
+        else str(hint).replace("typing.", "")
+    )
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,26 @@ from yaml import MarkedYAMLError
 
 from hydrant.errors import ConfigError, HydrantError, nearest, suggestion
 
-_AMBIGUOUS = re.compile(r"Ambiguous value for argument '([^=]*)=(.*)'")
+_WORDINGS = {  # of Hydra -> ours
+    re.compile(r"Ambiguous value for argument '(?P<key>[^=]*)=(?P<value>.*?)' 1\."): (
+        "{value} are several values; add --multirun to train with each, or write a list: {key}=[{value}]"
+    ),
+    re.compile(
+        r"Multiple values for (?P<key>\S+)\. To override a value use 'override [^:]*: (?P<value>.*)'"
+    ): ("one is chosen already; to choose another, write {key}={value} without +"),
+    re.compile(r"Could not override '(?P<key>[^']+)'.*To append to your default list use (?P<value>.*)"): (
+        "nothing is chosen there yet; write {value}"
+    ),
+    re.compile(r"Could not append to config\. An item is already at '(?P<key>[^']+)'"): (
+        "there already; to change it, write {key}=<value> without +"
+    ),
+    re.compile(
+        r"Could not delete.*'(?P<key>[^']+)'.*(does not exist|No match)"
+    ): "no such key, so none to remove",
+    re.compile(r"Cannot find primary config '(?P<value>[^']+)'(?P<key>)"): (
+        "--config-name: no config {value!r} in the folders of configs; see --info searchpath"
+    ),
+}
 _IN_FILE = re.compile(r"In '([^']*)':")
 
 
@@ -30,25 +49,29 @@ def explain(error: BaseException) -> HydrantError:
             return _yaml(link)
         if isinstance(link, ConfigAttributeError | ConfigKeyError) and "not in struct" in str(link):
             return _not_in_struct(link)
-    text = " ".join(str(error).split()) or type(error).__name__
-    if ambiguous := _AMBIGUOUS.match(text):
-        key, values = ambiguous.groups()
-        several = f"{values} are several values; add --multirun to train with each"
-        return ConfigError(key, f"{several}, or write a list: {key}=[{values}]")
     cause = next((link for link in reversed(chain) if isinstance(link, OmegaConfBaseException)), None)
     if cause is not None:
         return ConfigError(str(cause.full_key or ""), str(cause).strip().splitlines()[0])
+    return _reworded(" ".join(str(error).split()) or type(error).__name__)
+
+
+def _reworded(text: str) -> ConfigError:
+    for pattern, wording in _WORDINGS.items():
+        if match := pattern.search(text):
+            return ConfigError(match["key"], wording.format(**match.groupdict()))
     return ConfigError("", text)
 
 
 def unknown_key(key: str, siblings: Iterable[str]) -> ConfigError:
     """The error for a key that a node of the config does not have."""
     parent, _, name = key.rpartition(".")
-    return ConfigError(key, f"no such key{suggestion(name, siblings, f'Keys of {parent}' if parent else 'Keys')}")
+    return ConfigError(
+        key, f"no such key{suggestion(name, siblings, f'Keys of {parent}' if parent else 'Keys')}"
+    )
 
 
 @contextmanager
-def explain_interpolation(config: DictConfig) -> Iterator[None]:
+def explain_interpolation(config: DictConfig) -> Generator[None]:
     """Turn what resolving a config raises into an error that names the key.
 
     Raises:
@@ -60,26 +83,8 @@ def explain_interpolation(config: DictConfig) -> Iterator[None]:
         raise _interpolation(config, "") or explain(error) from error
 
 
-def blamed(key: str, node: Mapping[str, Any], message: str) -> str:
-    """The key of the argument that a part complains of: the one it names, or the only one of the given value.
-
-    >>> blamed("optimizer", {"lr": -1, "eps": 1e-8}, "Invalid learning rate: -1")
-    'optimizer.lr'
-    """
-    words = set(re.findall(r"\w+", message))
-    named = [name for name in node if name in words and not name.startswith("_")]
-    given = message.rpartition(":")[2].strip().rstrip(".")
-    valued = [name for name, value in node.items() if given in _written(value) and not name.startswith("_")]
-    found = named if len(named) == 1 else valued
-    return f"{key}.{found[0]}" if len(found) == 1 else key
-
-
-def _written(value: Any) -> list[str]:
-    return [str(value), *(map(str, value) if isinstance(value, list) else ())]
-
-
 def _interpolation(node: Container, prefix: str) -> HydrantError | None:
-    names: Iterable[Any] = node.keys() if isinstance(node, DictConfig) else range(len(node))
+    names: Iterable[Any] = node.keys() if isinstance(node, DictConfig) else range(len(list(node)))
     for name in names:
         key = f"{prefix}{name}"
         try:
@@ -95,9 +100,8 @@ def _interpolation(node: Container, prefix: str) -> HydrantError | None:
 
 
 def _reason(error: BaseException) -> str:
-    *_, root = _chain(error)
-    text = str(root.args[0] if isinstance(root, KeyError) and root.args else root).strip().splitlines()[0]
-    return text.removeprefix("KeyError raised while resolving interpolation: ")
+    text = str(error).strip().splitlines()[0]
+    return re.sub(r"^\w+ raised while resolving interpolation: ", "", text).strip('"')
 
 
 def _not_in_struct(error: Any) -> ConfigError:
@@ -105,7 +109,9 @@ def _not_in_struct(error: Any) -> ConfigError:
     parent, _, name = key.rpartition(".")
     if parent == "schedules":
         return ConfigError(key, f"no such schedule; choose one: +scheduler@{key}=linear")
-    siblings: Mapping[str, Any] = error.parent_node if isinstance(error.parent_node, DictConfig) else {}
+    siblings: Mapping[Any, Any] = error.parent_node if isinstance(error.parent_node, DictConfig) else {}
+    if not siblings:
+        return ConfigError(key, f"no such key: {parent} holds none")
     refusal = unknown_key(key, [str(s) for s in siblings if not str(s).startswith("_") and s != "hydra"])
     if "_target_" in siblings and not nearest(name, map(str, siblings)):
         return ConfigError(key, f"{str(refusal).removeprefix(f'{key}: ')}. To add it, write +{key}=<value>")
@@ -116,9 +122,11 @@ def _missing_option(error: MissingConfigException) -> ConfigError:
     path = str(error.missing_cfg_file or "").removesuffix(".yaml")
     group, _, option = path.rpartition("/")
     if not group:
-        return ConfigError("", " ".join(str(error).split("Config search path")[0].split()))
+        return _reworded(" ".join(str(error).split()))
     inside = _IN_FILE.match(str(error))
-    where = f" (asked for by {inside[1]}.yaml)" if inside and inside[1] not in ("train", "") else ""
+    where = (
+        f" (asked for by {inside[1]}.yaml)" if inside and inside[1] not in ("train", "hydra/config") else ""
+    )
     return ConfigError(group, f"no option {option!r}{where}{suggestion(option, error.options or [])}")
 
 
@@ -131,7 +139,8 @@ def _yaml(error: MarkedYAMLError) -> ConfigError:
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        # OmegaConf hides what it met first, in which the reason may lie.
+        error = getattr(error, "cause", None) or error.__cause__ or error.__context__
 
 
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, MarkedYAMLError)

@@ -22,8 +22,8 @@ def user_conf_dir() -> Path | None:
 def group_options() -> dict[str, list[str]]:
     """Every config group with its options, of the user's folder and of ours."""
     found: dict[str, set[str]] = {}
-    for folder in (conf_dir(), user_conf_dir()):
-        for path in folder.rglob("*.yaml") if folder else []:
+    for folder in filter(None, (conf_dir(), user_conf_dir())):
+        for path in folder.rglob("*.yaml"):
             group = path.parent.relative_to(folder).as_posix()
             if group != ".":
                 found.setdefault(group, set()).add(path.stem)

@@ -25,7 +25,7 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The keys in which two runs differ in what they compute, with both values; `None` where one has no such key."""
+    """The keys in which two runs differ in what they compute, with both values; `None` for none."""
     a, b = flatten(one), flatten(other)
     return {
         key: (a.get(key), b.get(key))

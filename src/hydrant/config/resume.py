@@ -30,7 +30,9 @@ class Start:
         path, key = (self.weights, "init_from") if self.checkpoint is None else (self.checkpoint, "resume")
         difference = "" if path is None else misfit(path, model)
         if difference:
-            raise ConfigError(key, f"the weights in {path} are another model's: {difference}; choose that model")
+            raise ConfigError(
+                key, f"the weights in {path} are another model's: {difference}; choose that model"
+            )
 
 
 def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
@@ -42,7 +44,9 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
     resume, init_from = config["resume"], config["init_from"]
     own = Checkpoints(folder / "checkpoints", keep_last=1).newest()
     if resume is None and own is not None:
-        raise ConfigError("resume", f"{folder} holds a run; resume=auto continues it, name=<folder> starts another")
+        raise ConfigError(
+            "resume", f"{folder} holds a run; resume=auto continues it, name=<folder> starts another"
+        )
     if own is not None or (folder / "config.yaml").exists():
         _refuse_other(config, folder)
     if own is not None and read_summary(folder).get("status") == "finished":
@@ -89,7 +93,9 @@ def saved_config(folder: Path, key: str) -> dict[str, Any]:
         saved = OmegaConf.to_container(OmegaConf.load(file))
     except (OSError, YAMLError) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise ConfigError(key, f"{file} cannot be read ({reason}); a run's folder holds its config") from error
+        raise ConfigError(
+            key, f"{file} cannot be read ({reason}); a run's folder holds its config"
+        ) from error
     if not isinstance(saved, dict):
         raise ConfigError(key, f"{file} is no config of a run; a run's folder holds its config")
     return {str(key): value for key, value in saved.items()}

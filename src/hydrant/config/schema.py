@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from hydrant.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,15 @@ class TrainConfig:
     compile: Any
     parallel: Any
     tracker: Any
+
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+
+
+def check_name(name: str) -> None:
+    """Raises ConfigError for a name that a run's folder cannot have."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError("name", f"{name!r} is no folder name; use letters, digits, '.', '_' and '-'")
 
 
 DURATIONS = ("duration", "log_every", "eval_every", "save_every")

@@ -137,7 +137,9 @@ def _check_complete(key: str, node: Mapping[str, Any], parameters: Mapping[str, 
     for name, parameter in parameters.items():
         needed = parameter.default is inspect.Parameter.empty and parameter.kind not in optional
         if needed and name not in node and "_args_" not in node:
-            raise ConfigError(f"{key}.{name}", f"{node['_target_']} needs a value; give +{key}.{name}=<value>")
+            raise ConfigError(
+                f"{key}.{name}", f"{node['_target_']} needs a value; give +{key}.{name}=<value>"
+            )
 
 
 def _hints(target: Any) -> dict[str, Any]:

@@ -25,7 +25,8 @@ class ConvNet(nn.Module):
         super().__init__()
         if len(input_shape) != 3:
             raise ConfigError(
-                "model", f"convnet needs images (C, H, W), not data.input_shape={list(input_shape)}; use model=mlp"
+                "model",
+                f"convnet needs images (C, H, W), not data.input_shape={list(input_shape)}; use model=mlp",
             )
         if not 0 <= dropout < 1:
             raise ConfigError("model.dropout", f"needs a number from 0 to below 1, not {dropout}")

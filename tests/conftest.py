@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: threads that wait for each other are slower here
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # before torch: threads that wait for each other are slower here
 
 import pytest
 import torch

@@ -10,7 +10,16 @@ from hydrant.errors import ConfigError
 
 @pytest.mark.parametrize(
     ("written", "total"),
-    [(500, 500), ("500", 500), ("10ep", 157), ("1ep", 16), ("0.5ep", 8), ("640sa", 10), ("641sa", 11), (1e2, 100)],
+    [
+        (500, 500),
+        ("500", 500),
+        ("10ep", 157),
+        ("1ep", 16),
+        ("0.5ep", 8),
+        ("640sa", 10),
+        ("641sa", 11),
+        (1e2, 100),
+    ],
 )
 def test_the_horizon(written: object, total: int) -> None:
     """1,000 samples in updates of 64: an epoch is 15.625 updates, so whole epochs need 16 a piece at most."""
@@ -30,7 +39,10 @@ def test_what_is_no_duration(written: object) -> None:
         Duration.parse(written, "duration")
 
 
-@pytest.mark.parametrize(("written", "message"), [("1.5", "1.5ep"), ("50%", "share of itself"), (0, "no update"), ("0ep", "no update")])
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [("1.5", "1.5ep"), ("50%", "share of itself"), (0, "no update"), ("0ep", "no update")],
+)
 def test_what_is_no_horizon(written: object, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Clock.start(written, num_samples=1000, global_batch_size=64)

@@ -15,7 +15,9 @@ from hydrant import cli
 RUN = ("tracker=local", "duration=12", "log_every=1", "eval_every=6", "save_every=6")
 
 
-def test_preview_shows_what_a_run_does(train: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_preview_shows_what_a_run_does(
+    train: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     config = (*RUN, "scheduler=wsd", "scheduler.warmup=25%", "+scheduler@schedules.weight_decay=linear")
     assert cli.main(["preview", *config, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -31,7 +33,13 @@ def test_preview_starts_nothing(workdir: Path, capsys: pytest.CaptureFixture[str
     assert cli.main(["preview", "optimizer=torch_muon", "--png", "lr.png"]) == 0
     assert [p.name for p in workdir.iterdir()] == ["lr.png"]
     text = capsys.readouterr().out
-    for part in ("1,348 of 64 samples: 60.04 epochs", "85,002 parameters", "FLOPs", "main.0 (all): 84,480", "main.1 (all): 522"):
+    for part in (
+        "1,348 of 64 samples: 60.04 epochs",
+        "85,002 parameters",
+        "FLOPs",
+        "main.0 (all): 84,480",
+        "main.1 (all): 522",
+    ):
         assert part in text
 
 
@@ -46,14 +54,19 @@ def trained(train: Callable[..., Path]) -> Path:
 
 
 def test_evaluate_gives_the_run_s_own_numbers(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = {row["num_updates"]: row for row in map(json.loads, (trained / "metrics.jsonl").read_text().splitlines())}
+    rows = {
+        row["num_updates"]: row
+        for row in map(json.loads, (trained / "metrics.jsonl").read_text().splitlines())
+    }
     for where, num_updates in ((trained, 12), (trained / "checkpoints" / "update_00000006", 6)):
         assert cli.main(["evaluate", str(where), "--json"]) == 0
         shown = json.loads(capsys.readouterr().out.splitlines()[-1])
         assert shown["num_updates"] == num_updates
         for key in ("val/loss", "val/accuracy"):
             assert shown[key] == rows[num_updates][key]
-    assert cli.main(["evaluate", str(trained), "eval_batch_size=7", "--json"]) == 0  # the last batch is smaller
+    assert (
+        cli.main(["evaluate", str(trained), "eval_batch_size=7", "--json"]) == 0
+    )  # the last batch is smaller
     shown = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert shown["val/accuracy"] == pytest.approx(rows[12]["val/accuracy"])
     assert shown["val/loss"] == pytest.approx(rows[12]["val/loss"], rel=1e-5)
@@ -84,7 +97,11 @@ def load_onnx(path: Path, trained: Path) -> Callable[[torch.Tensor], torch.Tenso
 
 @pytest.mark.parametrize(
     ("form", "suffix", "load"),
-    [("safetensors", "safetensors", load_safetensors), ("torch_export", "pt2", load_torch_export), ("onnx", "onnx", load_onnx)],
+    [
+        ("safetensors", "safetensors", load_safetensors),
+        ("torch_export", "pt2", load_torch_export),
+        ("onnx", "onnx", load_onnx),
+    ],
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_an_exported_model_gives_the_trained_model_s_outputs(

@@ -52,7 +52,9 @@ def test_ends_as_if_never_killed(optimizer: str, train: Callable[..., Path], wor
     assert f"at update {reached}" in again.stdout
     assert rows(folder) == rows(whole)
     assert_same_state(weights(folder), weights(whole))
-    saved = [torch.load(f / "checkpoints" / "last" / "training.pt", weights_only=True) for f in (folder, whole)]
+    saved = [
+        torch.load(f / "checkpoints" / "last" / "training.pt", weights_only=True) for f in (folder, whole)
+    ]
     assert_same_state(*saved)
     assert summary(folder)["best"] == summary(whole)["best"]
 

@@ -17,7 +17,14 @@ from hydrant import loop
 from hydrant.trackers.progress import Progress
 
 Train = Callable[..., Path]
-DIGITS = ("tracker=local", "data=digits", "model.hidden=[16]", "global_batch_size=32", "eval_every=4", "save_every=4")
+DIGITS = (
+    "tracker=local",
+    "data=digits",
+    "model.hidden=[16]",
+    "global_batch_size=32",
+    "eval_every=4",
+    "save_every=4",
+)
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
@@ -88,14 +95,18 @@ class CountSyncs(TorchDispatchMode):
         self.count = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is torch.ops.aten._local_scalar_dense.default or function is torch.ops.aten._to_copy.default and (
-            (kwargs or {}).get("device") not in (None, args[0].device)
+        if (
+            function is torch.ops.aten._local_scalar_dense.default
+            or function is torch.ops.aten._to_copy.default
+            and ((kwargs or {}).get("device") not in (None, args[0].device))
         ):
             self.count += 1
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "lion"])  # Adam's kind reads its own step counters, which lie on the host
+@pytest.mark.parametrize(
+    "optimizer", ["sgd", "lion"]
+)  # Adam's kind reads its own step counters, which lie on the host
 def test_no_synchronisation_between_log_points(
     train: Train, monkeypatch: pytest.MonkeyPatch, optimizer: str
 ) -> None:
@@ -131,10 +142,17 @@ def test_no_synchronisation_between_log_points_on_cuda(train: Train, monkeypatch
 
 def test_clipping_bounds_the_update(train: Train) -> None:
     free = train(*DIGITS, "optimizer=sgd", "duration=4", "log_every=1", name="free")
-    clipped = train(*DIGITS, "optimizer=sgd", "duration=4", "log_every=1", "max_grad_norm=1e-3", name="clipped")
+    clipped = train(
+        *DIGITS, "optimizer=sgd", "duration=4", "log_every=1", "max_grad_norm=1e-3", name="clipped"
+    )
     assert read(free)[1]["optim/grad_norm"] == read(clipped)[1]["optim/grad_norm"]  # the norm before clipping
-    start = checkpoint(train(*DIGITS, "optimizer=sgd", "duration=1", "save_every=1", "optimizer.lr=0", name="start"), "model")
-    moved = sum(float((a - b).square().sum()) for a, b in zip(checkpoint(clipped, "model").values(), start.values(), strict=True))
+    start = checkpoint(
+        train(*DIGITS, "optimizer=sgd", "duration=1", "save_every=1", "optimizer.lr=0", name="start"), "model"
+    )
+    moved = sum(
+        float((a - b).square().sum())
+        for a, b in zip(checkpoint(clipped, "model").values(), start.values(), strict=True)
+    )
     assert 0 < moved**0.5 <= 4 * 0.1 * 1e-3 * 1.9 + 1e-6  # 4 updates of lr 0.1, momentum 0.9
 
 
@@ -182,7 +200,9 @@ def test_fp16_state_and_skipped_updates_resume(train: Train, monkeypatch: pytest
     assert equal(checkpoint(whole, "training"), checkpoint(broken, "training"))
 
 
-def test_a_gradient_that_always_overflows_fails_the_run(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gradient_that_always_overflows_fails_the_run(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
     train(*DIGITS, "precision=fp16", "precision.init_scale=1e30", "max_skipped=2", "duration=2", status=1)
     assert "a scaled gradient became NaN or infinite" in capsys.readouterr().err
 

@@ -22,9 +22,7 @@ def test_weighted_means_survive_a_save() -> None:
     second.load_state_dict(first.state_dict())
     for scalars, weight in values[2:]:
         second.add(scalars, weight)
-    expected = {
-        key: sum(float(s[key].double()) * w for s, w in values) / 11 for key in ("loss", "accuracy")
-    }
+    expected = {key: sum(float(s[key].double()) * w for s, w in values) / 11 for key in ("loss", "accuracy")}
     read = whole.read({"norm": torch.tensor(2.5)})
     assert read == pytest.approx(expected | {"norm": 2.5}, rel=1e-12)
     assert second.read() == {key: read[key] for key in expected}

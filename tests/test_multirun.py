@@ -26,12 +26,19 @@ def training(folder: Path) -> Any:
 
 
 def test_each_job_equals_the_same_run_alone(tmp_path: Path) -> None:
-    swept = run_command("--multirun", *SHORT, "name=study", "optimizer=adamw,lamb", "precision=fp16,fp32", cwd=tmp_path)
+    swept = run_command(
+        "--multirun", *SHORT, "name=study", "optimizer=adamw,lamb", "precision=fp16,fp32", cwd=tmp_path
+    )
     assert swept.returncode == 0, swept.stderr
     jobs = sorted(p for p in (tmp_path / "multirun" / "study").iterdir() if p.is_dir())
     assert len(jobs) == 4
-    for optimizer, precision in (("lamb", "fp32"), ("adamw", "fp16")):  # the last job, and one from the middle
-        alone = run_command(*SHORT, "name=alone", f"optimizer={optimizer}", f"precision={precision}", cwd=tmp_path)
+    for optimizer, precision in (
+        ("lamb", "fp32"),
+        ("adamw", "fp16"),
+    ):  # the last job, and one from the middle
+        alone = run_command(
+            *SHORT, "name=alone", f"optimizer={optimizer}", f"precision={precision}", cwd=tmp_path
+        )
         assert alone.returncode == 0, alone.stderr
         [job] = [p for p in jobs if f"optimizer-{optimizer}_precision-{precision}" in p.name]
         assert rows(job) == rows(tmp_path / "outputs" / "alone")
@@ -41,10 +48,16 @@ def test_each_job_equals_the_same_run_alone(tmp_path: Path) -> None:
             if file.is_file():
                 file.unlink()
         _remove(tmp_path / "outputs" / "alone")
-    assert [(row["optimizer"], row["precision"], row["status"]) for row in table(tmp_path / "multirun" / "study")] == [
-        (optimizer, precision, "finished") for optimizer in ("adamw", "lamb") for precision in ("fp16", "fp32")
+    assert [
+        (row["optimizer"], row["precision"], row["status"]) for row in table(tmp_path / "multirun" / "study")
+    ] == [
+        (optimizer, precision, "finished")
+        for optimizer in ("adamw", "lamb")
+        for precision in ("fp16", "fp32")
     ]
-    again = run_command("-m", *SHORT, "name=study", "optimizer=adamw,lamb", "precision=fp16,fp32", cwd=tmp_path)
+    again = run_command(
+        "-m", *SHORT, "name=study", "optimizer=adamw,lamb", "precision=fp16,fp32", cwd=tmp_path
+    )
     assert again.stdout.count("already finished") == 4
 
 
@@ -55,7 +68,9 @@ def _remove(folder: Path) -> None:
 
 
 def test_a_failing_job_stops_no_other(tmp_path: Path) -> None:
-    swept = run_command("-m", *SHORT, "name=faulty", "optimizer=sgd", "optimizer.lr=1e30,0.1", "seed=0,1", cwd=tmp_path)
+    swept = run_command(
+        "-m", *SHORT, "name=faulty", "optimizer=sgd", "optimizer.lr=1e30,0.1", "seed=0,1", cwd=tmp_path
+    )
     assert swept.returncode == 1
     jobs = table(tmp_path / "multirun" / "faulty")
     assert sorted(job["status"] for job in jobs) == ["failed", "failed", "finished", "finished"]
@@ -79,7 +94,9 @@ def test_a_sweep_with_an_impossible_job_is_refused_whole(tmp_path: Path) -> None
 
 
 def test_one_wandb_run_a_job(tmp_path: Path) -> None:
-    swept = run_command("-m", "duration=2", "optimizer=adamw,sgd", "scheduler=cosine,wsd", cwd=tmp_path, WANDB_MODE="offline")
+    swept = run_command(
+        "-m", "duration=2", "optimizer=adamw,sgd", "scheduler=cosine,wsd", cwd=tmp_path, WANDB_MODE="offline"
+    )
     assert swept.returncode == 0, swept.stderr
     jobs = [p.parent for p in (tmp_path / "multirun").rglob("summary.json")]
     runs = [json.loads((job / "summary.json").read_text())["wandb"] for job in jobs]

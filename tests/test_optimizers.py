@@ -17,7 +17,15 @@ from hydrant.optimizers import MuonWithAdamW
 OPTIONS = sorted(p.stem for p in (conf_dir() / "optimizer").glob("*.yaml"))
 SPARSE = ("sparse_adam",)
 # Steps small by design, or made for other scales: what a parabola needs of them.
-FASTER = {"adadelta": 30.0, "asgd": 10.0, "adagrad": 30.0, "lion": 30.0, "rprop": 1.0, "radam": 30.0, "torch_muon": 30.0}
+FASTER = {
+    "adadelta": 30.0,
+    "asgd": 10.0,
+    "adagrad": 30.0,
+    "lion": 30.0,
+    "rprop": 1.0,
+    "radam": 30.0,
+    "torch_muon": 30.0,
+}
 
 
 def build(option: str, parameters: list[nn.Parameter], lr_factor: float = 1.0) -> torch.optim.Optimizer:
@@ -44,7 +52,9 @@ class Parabola(nn.Module):
 @pytest.mark.parametrize("option", OPTIONS)
 def test_converges_on_a_parabola(option: str) -> None:
     model = Parabola(sparse=option in SPARSE)
-    optimizer = build(option, list(model.parameters()), FASTER.get(option, 10.0 if option != "lbfgs" else 1.0))
+    optimizer = build(
+        option, list(model.parameters()), FASTER.get(option, 10.0 if option != "lbfgs" else 1.0)
+    )
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()

@@ -59,7 +59,11 @@ def test_every_file_is_there_and_true(folder: Path) -> None:
         assert picture.size[0] > 400
     assert "finished: 20 updates" in (folder / "train.log").read_text()
     checkpoints = {p.name for p in (folder / "checkpoints").iterdir()}
-    assert {"last", "best", "update_00000010", "update_00000020"} >= checkpoints >= {"last", "best", "update_00000020"}
+    assert (
+        {"last", "best", "update_00000010", "update_00000020"}
+        >= checkpoints
+        >= {"last", "best", "update_00000020"}
+    )
 
 
 def test_wandb_reads_the_same_metrics(folder: Path) -> None:
@@ -67,7 +71,10 @@ def test_wandb_reads_the_same_metrics(folder: Path) -> None:
     wandb = shutil.which("wandb", path=str(Path(sys.executable).parent))
     assert wandb is not None
     shown = subprocess.run(
-        [wandb, "leet", "inspect", "--json", str(folder / run["path"])], capture_output=True, text=True, check=True
+        [wandb, "leet", "inspect", "--json", str(folder / run["path"])],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     records = [json.loads(line) for line in shown.stdout.splitlines()]
     items = [record["history"]["item"] for record in records if record["type"] == "history"]
@@ -81,7 +88,9 @@ def test_wandb_reads_the_same_metrics(folder: Path) -> None:
     assert identity["config"]["update"]["optimizer.lr"] == 0.1
 
 
-def test_a_failed_run_says_so_everywhere(train: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_run_says_so_everywhere(
+    train: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = train(*SHORT, "tracker=local", "optimizer=sgd", "optimizer.lr=1e30", status=1)
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["status"] == "failed"

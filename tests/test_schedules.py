@@ -62,7 +62,11 @@ def test_wsd_is_its_formula(shape: str) -> None:
     schedule = schedules.wsd(
         clock(100), decay=40, decay_shape=shape, min_ratio=0.0, warmup=10, warmup_init_ratio=0.0, cooldown=0
     )
-    falls = {"linear": lambda t: 1 - t, "cosine": lambda t: 0.5 * (1 + math.cos(math.pi * t)), "1-sqrt": lambda t: 1 - math.sqrt(t)}
+    falls = {
+        "linear": lambda t: 1 - t,
+        "cosine": lambda t: 0.5 * (1 + math.cos(math.pi * t)),
+        "1-sqrt": lambda t: 1 - math.sqrt(t),
+    }
     expected = [n / 10 for n in range(10)] + [1.0] * 50 + [falls[shape](n / 40) for n in range(40)]
     assert [schedule(n) for n in range(100)] == pytest.approx(expected, rel=1e-12, abs=1e-15)
 
@@ -80,7 +84,9 @@ def test_joints_are_continuous_and_the_end_is_exact(name: str, warmup: object, c
         rises = [schedule(n + 1) - schedule(n) for n in range(warm)]
         assert rises == pytest.approx([0.75 / warm] * warm)
     end = 0.5 ** (length // 10) if name == "step" else ENDS[name]
-    assert [schedule(n) for n in range(total - cool, total + 1)] == pytest.approx([end] * (cool + 1), rel=1e-15)
+    assert [schedule(n) for n in range(total - cool, total + 1)] == pytest.approx(
+        [end] * (cool + 1), rel=1e-15
+    )
 
 
 @pytest.mark.parametrize("name", CURVES)

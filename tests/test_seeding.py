@@ -12,7 +12,9 @@ from hydrant import seeding
 
 
 def test_mix_tells_everything_apart() -> None:
-    values = {seeding.mix(a, b) for a in range(100) for b in range(100)} | {seeding.mix(a) for a in range(100)}
+    values = {seeding.mix(a, b) for a in range(100) for b in range(100)} | {
+        seeding.mix(a) for a in range(100)
+    }
     assert len(values) == 10_100
     assert all(0 <= v < 1 << 64 for v in values)
 

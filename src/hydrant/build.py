@@ -22,7 +22,7 @@ from hydrant import seeding
 from hydrant.batch import Outcome
 from hydrant.clock import Clock
 from hydrant.compilation import Compilation
-from hydrant.config.refusals import REFUSALS, first_line, refusals
+from hydrant.config.refusals import first_line, location, refusals
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.distributed import World
 from hydrant.errors import ConfigError, suggestion
@@ -220,10 +220,11 @@ def _dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
     batch = next(iter(val.first(1).batches(host, 1)))
     try:
         return count_flops(task, batch)
-    except REFUSALS as error:
+    except Exception as error:  # a user's model raises anything, and there is no train.log yet
         raise ConfigError(
             "model",
-            f"does not take the samples of data, of shape {list(data.input_shape)}: {first_line(error)}. "
+            f"does not take the samples of data, of shape {list(data.input_shape)}: {first_line(error)} "
+            f"({type(error).__name__} at {location(error)}). "
             "Choose another model, or set its own keys to that shape",
         ) from error
 

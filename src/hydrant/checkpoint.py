@@ -11,7 +11,6 @@ that varies over a run is a function of `num_updates` and needs no saving.
 from __future__ import annotations
 
 import os
-import pickle
 import re
 import shutil
 from dataclasses import dataclass
@@ -127,10 +126,10 @@ def load_part(path: Path, part: str, device: torch.device) -> dict[str, Any]:
     file = path / f"{part}.pt"
     try:
         return torch.load(file, map_location=device, weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise CheckpointError(
-            f"{file} cannot be read ({str(error).splitlines()[0]}); remove {path} to use an older one"
-        ) from error
+    except Exception as error:  # an unpickler raises whatever damaged bytes lead it to
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        told = f"{file} cannot be read ({reason}); remove {path} to use an older one"
+        raise CheckpointError(told) from error
 
 
 def misfit(path: Path, model: nn.Module) -> str:

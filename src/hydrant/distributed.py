@@ -22,7 +22,9 @@ class World:
         """Read what torchrun set; a process that no launcher started is the only rank."""
         local_rank = int(os.environ.get("LOCAL_RANK", "0"))
         device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
-        return cls(int(os.environ.get("RANK", "0")), local_rank, int(os.environ.get("WORLD_SIZE", "1")), device)
+        return cls(
+            int(os.environ.get("RANK", "0")), local_rank, int(os.environ.get("WORLD_SIZE", "1")), device
+        )
 
     def activate(self) -> None:
         """Make the device the current one."""

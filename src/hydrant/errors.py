@@ -93,8 +93,8 @@ def _plain(name: str) -> str:
 def suggestion(name: str, options: Iterable[str], noun: str = "Options") -> str:
     """What to append to an error about an unknown name: the nearest, and all if they are few.
 
-    >>> suggestion("rellu", ["relu", "gelu"])
-    "; did you mean 'relu'? Options: gelu, relu"
+    >>> suggestion("rellu", ["relu", "tanh"])
+    "; did you mean 'relu'? Options: relu, tanh"
     """
     options = sorted(set(options))
     close = nearest(name, options)
@@ -111,8 +111,8 @@ def suggestion(name: str, options: Iterable[str], noun: str = "Options") -> str:
 def unknown_name(key: str, kind: str, name: str, options: Iterable[str]) -> ConfigError:
     """The error for a name that is not among the options: lists the nearest, and all if they are few.
 
-    >>> print(unknown_name("model.name", "activation", "rellu", ["relu", "gelu"]))
-    model.name: unknown activation 'rellu'; did you mean 'relu'? Options: gelu, relu
+    >>> print(unknown_name("model.name", "activation", "rellu", ["relu", "tanh"]))
+    model.name: unknown activation 'rellu'; did you mean 'relu'? Options: relu, tanh
     """
     return ConfigError(key, f"unknown {kind} {name!r}{suggestion(name, options)}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import TextIO
 
@@ -21,7 +21,7 @@ class _Console(logging.StreamHandler[TextIO]):
 
 
 @contextlib.contextmanager
-def logging_to(file: Path) -> Iterator[None]:
+def logging_to(file: Path) -> Generator[None]:
     """Messages go to the terminal; they and tracebacks go to `file`, which is made for the first message."""
     kept = logging.FileHandler(file, delay=True, encoding="utf-8")
     kept.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

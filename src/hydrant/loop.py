@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -68,6 +68,11 @@ class Run:
     meter: Meter = field(init=False)
     pace: Pace = field(init=False)
     loss_weight: Tensor = field(init=False)  # of one micro-batch, shape ()
+
+    @property
+    def model(self) -> nn.Module:
+        """What checkpoints hold: the model alone, its names without prefixes."""
+        return cast("nn.Module", self.task.model)
 
     def __post_init__(self) -> None:
         self.meter = Meter(self.world.device, self.parallel.sum)
@@ -148,11 +153,13 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
 
 
 @torch.no_grad()
-def evaluate(task: nn.Module, batches: Iterable[Batch], precision: Precision, parallel: Parallel) -> dict[str, float]:
+def evaluate(
+    task: nn.Module, batches: Iterable[Batch], precision: Precision, parallel: Parallel
+) -> dict[str, float]:
     """The means over every sample of `batches`, each counted once, and the task's own metrics: `val/...`."""
     device = next(task.parameters()).device
     meter, was_training = Meter(device, parallel.sum), task.training
-    metrics: dict[str, Any] = dict(task.metrics.items())  # type: ignore[union-attr]  # a Task has them
+    metrics: dict[str, Any] = dict(cast("nn.ModuleDict", task.metrics).items())
     task.eval()
     for batch in batches:
         with precision.autocast():
@@ -188,7 +195,10 @@ def read_training(run: Run, grad_norm: Tensor | None) -> dict[str, float]:
     values = run.optimization.values(last - 1)  # what this update ran with
     row |= {f"optim/{metric_name(key)}": value for key, value in values.items()}
     if run.precision.scales_loss:
-        row |= {"optim/loss_scale": run.precision.scaler.get_scale(), "optim/num_skipped": run.state.num_skipped}
+        row |= {
+            "optim/loss_scale": run.precision.scaler.get_scale(),
+            "optim/num_skipped": run.state.num_skipped,
+        }
     updates_per_second = run.pace.read(last)
     row["perf/updates_per_second"] = updates_per_second
     row["perf/samples_per_second"] = updates_per_second * run.spec.global_batch_size

@@ -99,7 +99,10 @@ class Optimization:
             for field, schedule in schedules.get(name, {}).items()
         }
         self._parameters = [
-            p for optimizer in optimizers.values() for group in optimizer.param_groups for p in group["params"]
+            p
+            for optimizer in optimizers.values()
+            for group in optimizer.param_groups
+            for p in group["params"]
         ]
         self._reevaluating = [o for o in optimizers.values() if _needs_closure(o)]
         if self._reevaluating and (precision.scales_loss or len(optimizers) > 1):

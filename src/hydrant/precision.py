@@ -94,7 +94,10 @@ def _require_support(device: torch.device, autocast: str | None, matmul: str) ->
     tensor_cores = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
     if matmul == "high" and not tensor_cores:
         raise ConfigError(
-            "precision", f"tf32 needs CUDA with compute capability 8.0 or more; this is {device}. Use precision=fp32"
+            "precision",
+            f"tf32 needs CUDA with compute capability 8.0 or more; this is {device}. Use precision=fp32",
         )
     if autocast == "bfloat16" and device.type == "cuda" and not tensor_cores:
-        raise ConfigError("precision", f"bf16 needs compute capability 8.0 or more ({device}). Use precision=fp16")
+        raise ConfigError(
+            "precision", f"bf16 needs compute capability 8.0 or more ({device}). Use precision=fp16"
+        )

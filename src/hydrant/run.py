@@ -134,7 +134,7 @@ class _Session:
             "meter": run.meter.state_dict(),
             "host": seeding.host_state(),
         }
-        content = Checkpoint(run.task.model.state_dict(), training)  # type: ignore[union-attr]
+        content = Checkpoint(run.model.state_dict(), training)
         self._checkpoints.save(run.state.num_updates, content, is_best=is_best)
         self._record.update_summary(num_updates=run.state.num_updates, best=run.state.best)
 
@@ -142,11 +142,11 @@ class _Session:
         loaded, start = self._loaded, self._start
         if start.weights is not None:
             log.info("weights from %s", start.weights)
-            run.task.model.load_state_dict(checkpoint.load_part(start.weights, "model", run.world.device))
+            run.model.load_state_dict(checkpoint.load_part(start.weights, "model", run.world.device))
         if loaded is None:
             return
         log.info("continuing from %s at update %d", _relative(start.checkpoint), run.state.num_updates)
-        run.task.model.load_state_dict(loaded.model)
+        run.model.load_state_dict(loaded.model)
         run.optimization.load_state_dict(loaded.training["optimization"])
         run.precision.load_state_dict(loaded.training["precision"])
         run.meter.load_state_dict(loaded.training["meter"])

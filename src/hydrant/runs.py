@@ -34,7 +34,8 @@ def read_run(path: Path) -> RunFolder:
     """Read a run folder; one that never got as far as its summary has the status `never started`."""
     file = path / ".hydra" / "overrides.yaml"
     overrides: list[str] = (yaml.safe_load(file.read_text(encoding="utf-8")) or []) if file.exists() else []
-    choices = dict(override.lstrip("+~").partition("=")[::2] for override in overrides)
+    parts = (override.lstrip("+~").partition("=") for override in overrides)
+    choices = {key: value for key, _, value in parts}
     return RunFolder(path, choices, read_summary(path))
 
 

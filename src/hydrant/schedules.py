@@ -62,7 +62,11 @@ class Schedule:
 def constant(clock: Clock, *, warmup: object, warmup_init_ratio: float, cooldown: object) -> Schedule:
     """`1`. After `warmup` this is transformers' `get_constant_schedule_with_warmup`."""
     return Schedule.over(
-        clock, warmup=warmup, warmup_init_ratio=warmup_init_ratio, cooldown=cooldown, curve=lambda _update, _length: 1.0
+        clock,
+        warmup=warmup,
+        warmup_init_ratio=warmup_init_ratio,
+        cooldown=cooldown,
+        curve=lambda _update, _length: 1.0,
     )
 
 

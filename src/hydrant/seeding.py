@@ -96,10 +96,17 @@ def use_deterministic_kernels(enabled: bool) -> None:
 def host_state() -> dict[str, Any]:
     """The state of Python's and NumPy's global generators, in plain types: for user code that draws from them."""
     version, internal, gauss = random.getstate()
-    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    legacy: tuple[Any, ...] = np.random.get_state(legacy=True)  # pyright: ignore[reportAssignmentType]
+    name, keys, position, has_gauss, cached = legacy
     return {
         "python": [version, list(internal), gauss],
-        "numpy": [str(name), torch.from_numpy(keys.astype(np.int64)), int(position), int(has_gauss), float(cached)],
+        "numpy": [
+            str(name),
+            torch.from_numpy(keys.astype(np.int64)),
+            int(position),
+            int(has_gauss),
+            float(cached),
+        ],
     }
 
 

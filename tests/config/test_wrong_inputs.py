@@ -174,6 +174,20 @@ def test_a_run_folder_without_its_config_is_refused(workdir: Path, finished: Pat
     assert matches("...config.yaml cannot be read (while parsing...", refused("export", "run"))
 
 
+def test_a_damaged_checkpoint_is_named(
+    workdir: Path, finished: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Status 1: the command is right, a file is not."""
+    shutil.copytree(finished, workdir / "run")
+    damaged = workdir / "run" / "checkpoints" / "update_00000002" / "model.pt"
+    damaged.write_text("junk")
+    for words in (["evaluate", "run"], ["train", *TINY, "init_from=run"], ["train", *TINY, "resume=run"]):
+        assert cli.main(words) == 1
+        message = capfd.readouterr().err.splitlines()[-1]
+        assert matches(f"error: {damaged} cannot be read (...); remove ... to use an older one", message)
+    assert not (workdir / "outputs").exists()
+
+
 def test_an_export_goes_to_a_file(workdir: Path, finished: Path, refused: Refused) -> None:
     assert matches("--output: . cannot be written (...", refused("export", str(finished), "--output", "."))
 
@@ -201,6 +215,11 @@ def test_a_users_own_modules(workdir: Path, refused: Refused) -> None:
         assert message == f"model._target_: {told}"
     message = refused("train", "allow_targets=[my_few]", "model._target_=my_few.build")
     assert message == "model.depth: my_few.build needs a value; give +model.depth=<value>"
+    (workdir / "my_buggy.py").write_text(
+        "from hydrant.models import MLP\n\nclass Net(MLP):\n    def forward(self, inputs):\n        return self.depth\n"
+    )
+    message = refused("train", "allow_targets=[my_buggy]", "model._target_=my_buggy.Net")
+    assert matches("model: does not take ... no attribute 'depth' (AttributeError at ...:...). ...", message)
 
 
 def test_a_users_own_configs(workdir: Path, refused: Refused) -> None:

@@ -54,7 +54,7 @@ def job_slug(overrides: Sequence[str]) -> str:
     """A folder name for a job of a sweep: its overrides, whatever their order.
 
     >>> job_slug(["optimizer=adamw", "name=study", "optimizer.lr=1e-3"])
-    'optimizer-adamw_optimizer.lr-1e-3'
+    'optimizer.lr-1e-3_optimizer-adamw'
     """
     own = sorted(o for o in overrides if o.partition("=")[0] != "name")
     if not own:

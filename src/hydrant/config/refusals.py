@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from hydra.errors import HydraException
 
 from hydrant.errors import ConfigError, HydrantError
 
-REFUSALS = (TypeError, ValueError, RuntimeError, AssertionError, LookupError, NotImplementedError, OSError)
+REFUSALS = (
+    TypeError,
+    ValueError,
+    RuntimeError,
+    AssertionError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    OSError,
+)
 """What third parties raise for arguments they do not like."""
 
 
@@ -40,6 +51,13 @@ def first_line(error: BaseException) -> str:
     """What an error says first, its type if it says nothing."""
     text = str(error).strip()
     return text.splitlines()[0].rstrip(".") if text else type(error).__name__
+
+
+def location(error: BaseException) -> str:
+    """Where an error was raised: the file and line of the innermost code that is in no installed package."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename] or list(frames)
+    return f"{Path(own[-1].filename).name}:{own[-1].lineno}"
 
 
 def blamed(key: str, node: Mapping[str, Any], message: str) -> str:

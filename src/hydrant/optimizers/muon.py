@@ -39,14 +39,21 @@ class MuonWithAdamW(Optimizer):
         betas: tuple[float, float],
         eps: float,
     ) -> None:
-        muon = {"momentum": momentum, "nesterov": nesterov, "ns_steps": ns_steps, "adjust_lr_fn": adjust_lr_fn}
+        muon: dict[str, Any] = {
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "ns_steps": ns_steps,
+            "adjust_lr_fn": adjust_lr_fn,
+        }
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
         matrices, rest = _split(self.param_groups)
         self._parts: dict[str, Optimizer] = {}
         if matrices:
             self._parts["muon"] = Muon(matrices, lr=lr, weight_decay=weight_decay, **muon)
         if rest:
-            self._parts["adamw"] = AdamW(rest, lr=lr, weight_decay=weight_decay, betas=tuple(betas), eps=eps)
+            self._parts["adamw"] = AdamW(
+                rest, lr=lr, weight_decay=weight_decay, betas=(betas[0], betas[1]), eps=eps
+            )
         self._share_groups()
 
     @torch.no_grad()

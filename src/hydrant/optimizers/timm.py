@@ -21,8 +21,9 @@ def timm_optimizer(
     """
     import timm.optim
 
-    if name.removeprefix("lookahead_") not in timm.optim.list_optimizers():
-        raise unknown_name("optimizer.name", "timm optimizer", name, timm.optim.list_optimizers())
+    names = [str(known) for known in timm.optim.list_optimizers()]
+    if name.removeprefix("lookahead_") not in names:
+        raise unknown_name("optimizer.name", "timm optimizer", name, names)
     try:
         return timm.optim.create_optimizer_v2(params, opt=name, lr=lr, weight_decay=weight_decay, **kwargs)
     except (TypeError, ValueError, AssertionError, RuntimeError, ImportError) as error:

@@ -17,7 +17,9 @@ class RunIdentity:
     group: str
     job_type: str
     tags: tuple[str, ...]
-    config: Mapping[str, Any] = field(default_factory=dict)  # choices, then flattened keys: "optimizer.lr": 0.001
+    config: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # choices, then flattened keys: "optimizer.lr": 0.001
 
 
 class Tracker(Protocol):

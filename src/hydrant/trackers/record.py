@@ -43,7 +43,9 @@ class Record:
 
     def _cut(self, num_updates: int) -> None:
         path = self._folder / "metrics.jsonl"
-        kept = [row for row in read_metrics(self._folder) if num_updates and row["num_updates"] <= num_updates]
+        kept = [
+            row for row in read_metrics(self._folder) if num_updates and row["num_updates"] <= num_updates
+        ]
         lines = "".join(json.dumps(row) + "\n" for row in kept)
         if not path.exists() or path.read_text(encoding="utf-8") != lines:
             _replace(path, lines)

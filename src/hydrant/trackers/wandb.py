@@ -52,7 +52,7 @@ class WandbTracker:
         *,
         project: str,
         entity: str | None,
-        mode: str,
+        mode: Literal["auto", "online", "offline", "disabled"],
         group: str | None,
         job_type: str | None,
         name: str | None,
@@ -175,12 +175,14 @@ class WandbTracker:
             run.define_metric("*", step_metric="num_updates")
         except Exception as error:  # the SDK lets out its own errors, pydantic's and the socket's
             return reason(error)
+        fell_back = self._mode != mode  # told with the reason
         self._run, self._id, self._mode = run, run.id, mode
         folder = Path(run.dir).parent
         self._path = run.path if mode == "online" else os.path.relpath(folder, self._folder)
         option = "--include-online " if mode == "online" else ""
         self._sync_command = f"wandb sync {option}{shlex.quote(str(folder))}"
-        log.info("W&B: %s", run.url if mode == "online" else f"offline in {folder}")
+        if not fell_back:
+            log.info("W&B: %s", run.url if mode == "online" else f"offline in {folder}")
         return None
 
     def _send(self, send: Callable[[wandb.Run], None]) -> None:

@@ -69,7 +69,7 @@ def test_damage_and_absence_are_named(tmp_path: Path) -> None:
     saved = Checkpoints(tmp_path / "run" / "checkpoints", keep_last=1)
     path = saved.save(1, content(), is_best=False)
     (path / "model.pt").write_bytes(b"nothing of the kind")
-    with pytest.raises(CheckpointError, match="model.pt cannot be read"):
+    with pytest.raises(CheckpointError, match=r"model\.pt cannot be read"):
         checkpoint.load(path, CPU)
     assert checkpoint.find(tmp_path / "run") == path
     with pytest.raises(CheckpointError, match="holds no checkpoint"):

@@ -35,7 +35,7 @@ def test_within_the_run(written: object, updates: int) -> None:
     "written", ["ten", "10 epochs", "-5", "", None, True, "5%%", "1e", "nan", "inf", "10EP", "0x10"]
 )
 def test_what_is_no_duration(written: object) -> None:
-    with pytest.raises(ConfigError, match="duration: .* is no duration"):
+    with pytest.raises(ConfigError, match=r"duration: .* is no duration"):
         Duration.parse(written, "duration")
 
 

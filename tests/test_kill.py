@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from checks import assert_same_state, command, rows, run_command, summary, weights
 
 RUN = ("tracker=local", "duration=400", "log_every=7", "eval_every=50", "save_every=10", "model.hidden=[32]",

@@ -95,9 +95,8 @@ class CountSyncs(TorchDispatchMode):
         self.count = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if (
-            function is torch.ops.aten._local_scalar_dense.default
-            or function is torch.ops.aten._to_copy.default
+        if function is torch.ops.aten._local_scalar_dense.default or (
+            function is torch.ops.aten._to_copy.default
             and ((kwargs or {}).get("device") not in (None, args[0].device))
         ):
             self.count += 1
@@ -248,7 +247,7 @@ def test_a_finished_run_is_left_alone(train: Train, capsys: pytest.CaptureFixtur
 def test_resume_from_another_run_and_weights_only(train: Train) -> None:
     first = train(*DIGITS, "duration=8", "keep_last=9", name="first")
     again = train(*DIGITS, "duration=8", f"resume={first}/checkpoints/update_00000004", name="again")
-    assert [row["num_updates"] for row in read(again)][0] > 4
+    assert next(row["num_updates"] for row in read(again)) > 4
     assert equal(checkpoint(first, "model"), checkpoint(again, "model"))
     tuned = train(*DIGITS, "duration=4", "optimizer.lr=0", f"init_from={first}", name="tuned")
     assert equal(checkpoint(tuned, "model"), checkpoint(first, "model"))
@@ -293,7 +292,8 @@ def test_smoke(train: Train) -> None:
 
 
 def test_torchmetrics_in_evaluation(train: Train) -> None:
-    metric = "+task.metrics.top={_target_: torchmetrics.classification.MulticlassAccuracy, num_classes: 10, average: micro}"
+    target = "torchmetrics.classification.MulticlassAccuracy"
+    metric = f"+task.metrics.top={{_target_: {target}, num_classes: 10, average: micro}}"
     folder = train(*DIGITS, "duration=4", metric)
     last = read(folder)[-1]
     assert last["val/top"] == pytest.approx(last["val/accuracy"])

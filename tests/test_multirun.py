@@ -7,9 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
-
 from checks import assert_same_state, rows, run_command, weights
 
 SHORT = ("tracker=local", "duration=8", "log_every=2", "eval_every=4", "save_every=4", "model.hidden=[16]",

@@ -104,16 +104,23 @@ def test_horizon_edges() -> None:
     assert [all_warm(n) for n in range(10)] == pytest.approx([0.1 * n * all_warm(10) for n in range(10)])
 
 
+def refused(name: str, total: int, **changed: Any) -> Callable[[], Schedule]:
+    return lambda: CURVES[name](clock(total), **(PLAIN | changed))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: CURVES["cosine"](clock(10), warmup=11, warmup_init_ratio=0.0, cooldown=0), "warmup: 11 updates of warmup"),
-        (lambda: CURVES["cosine"](clock(10), warmup=1, warmup_init_ratio=0.0, cooldown=10), "cooldown: 10 updates of cooldown"),
-        (lambda: CURVES["wsd"](clock(10), **PLAIN), "decay: 20 updates of decay"),
-        (lambda: schedules.step(clock(10), step_size=0, gamma=0.1, **PLAIN), "step_size: 0 is less than one update"),
-        (lambda: schedules.wsd(clock(9), decay=1, decay_shape="sqrt", min_ratio=0.0, **PLAIN), "did you mean '1-sqrt'"),
+        (refused("cosine", 10, warmup=11), "warmup: 11 updates of warmup"),
+        (refused("cosine", 10, warmup=1, cooldown=10), "cooldown: 10 updates of cooldown"),
+        (refused("wsd", 10), "decay: 20 updates of decay"),
+        (lambda: schedules.step(clock(10), step_size=0, gamma=0.1, **PLAIN), "step_size: 0 is less than one"),
+        (
+            lambda: schedules.wsd(clock(9), decay=1, decay_shape="sqrt", min_ratio=0.0, **PLAIN),
+            "did you mean '1-sqrt'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_refused(make: Callable[[], Schedule], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()

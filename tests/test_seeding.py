@@ -52,7 +52,7 @@ def test_micro_steps_seed_dropout() -> None:
 
 def test_host_state_travels_through_a_file(tmp_path: pytest.TempPathFactory) -> None:
     random.random()
-    np.random.standard_normal()  # noqa: NPY002  # leaves half a pair behind, which is state too
+    np.random.standard_normal()  # leaves half a pair behind, which is state too
     path = f"{tmp_path}/state.pt"
     torch.save(seeding.host_state(), path)
     expected = random.random(), float(np.random.standard_normal()), float(np.random.rand())

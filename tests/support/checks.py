@@ -22,8 +22,14 @@ def command(*arguments: str) -> list[str]:
 def run_command(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """`python train.py ...` in a process of its own, to its end."""
     return subprocess.run(
-        command(*arguments), cwd=cwd, env=os.environ | environment, capture_output=True, text=True, timeout=300, check=False
-    )  # fmt: skip
+        command(*arguments),
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """Config -> objects, in one visible order. The only caller of Hydra's `instantiate`.
 
 `prepare` does everything that needs no device, so that a config that cannot run is refused before anything is
-started; `build` goes on from there. The order: seed -> task -> device and dtype -> compile in place -> wrap ->
-param groups -> optimizers -> schedules -> data -> trackers -> resume.
+started; `build` goes on from there. The order: seed -> task -> device and dtype -> compile in place ->
+wrap -> param groups -> optimizers -> schedules -> data -> trackers -> resume.
 """
 
 from __future__ import annotations

@@ -56,14 +56,15 @@ def job_slug(overrides: Sequence[str]) -> str:
     >>> job_slug(["optimizer=adamw", "name=study", "optimizer.lr=1e-3"])
     'optimizer.lr-1e-3_optimizer-adamw'
     """
-    own = sorted(o for o in overrides if o.partition("=")[0] != "name")
+    own = sorted(o.lstrip("+~") for o in overrides if o.partition("=")[0] != "name")
     if not own:
         return "defaults"
-    text = "_".join(o.lstrip("+~") for o in own)
-    slug = re.sub(r"[^\w.=+-]", "-", text).replace("=", "-")
-    if slug == text.replace("=", "-") and len(slug) <= 120:
+    text = "_".join(own)
+    slug = re.sub(r"[^\w.%+-]", "-", text)
+    if len(slug) <= 120 and slug == text.replace("=", "-"):
         return slug
-    return f"{slug[:110]}-{hashlib.sha1(text.encode()).hexdigest()[:8]}"
+    short = re.sub(r"[^\w.%+-]", "-", "_".join(re.sub(r"^[^=]*\.", "", o) for o in own))
+    return f"{short[:110]}-{hashlib.sha1(text.encode()).hexdigest()[:8]}"
 
 
 def class_folders(path: str) -> int:

@@ -46,6 +46,12 @@ def runs_of_sweep(folder: Path) -> list[RunFolder]:
     return [read_run(p) for p in sorted(folder.iterdir()) if p.is_dir() and (p / ".hydra").is_dir()]
 
 
+def differing(runs: Sequence[RunFolder]) -> list[tuple[RunFolder, dict[str, str]]]:
+    """Each run with those of its choices that are not the same in all runs."""
+    shared = set.intersection(*(set(run.choices.items()) for run in runs)) if runs else set()
+    return [(run, dict(c for c in run.choices.items() if c not in shared)) for run in runs]
+
+
 def write_sweep_csv(folder: Path, runs: Sequence[RunFolder]) -> None:
     """`sweep.csv`: a row a job, its overrides, status and results; replaced as a whole."""
     choices = _columns(run.choices for run in runs)

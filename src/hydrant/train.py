@@ -25,7 +25,7 @@ from hydrant.config.targets import locate, targets_of
 from hydrant.errors import ConfigError, HydrantError, JobFailed
 from hydrant.isolation import ProcessDied, call_isolated
 from hydrant.job import Job, Result, missing_folders, remove_if_empty
-from hydrant.runs import RunFolder, runs_of_sweep, write_sweep_csv
+from hydrant.runs import RunFolder, differing, runs_of_sweep, write_sweep_csv
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -202,9 +202,11 @@ def _close_sweep(folder: Path, started: float) -> bool:
 
 
 def _print_table(folder: Path, runs: Sequence[RunFolder]) -> None:
-    width = max(len(run.path.name) for run in runs)
+    """A line a run: the choices in which the runs differ, how it ended, its best value or its error."""
+    labels = [" ".join(f"{k}={v}" for k, v in own.items()) or run.path.name for run, own in differing(runs)]
+    width = max(map(len, labels))
     print(f"\n{folder}: {len(runs)} runs, see {folder / 'sweep.csv'}")
-    for run in runs:
+    for run, label in zip(runs, labels, strict=True):
         best = run.summary.get("best")
         shown = f"{best['metric']} {best['value']:.4f} at update {best['num_updates']}" if best else ""
-        print(f"  {run.path.name:<{width}}  {run.status:<10} {shown}{' ' if run.error else ''}{run.error}")
+        print(f"  {label:<{width}}  {run.status:<10} {shown}{' ' if run.error else ''}{run.error}")

@@ -8,7 +8,7 @@ wrap -> param groups -> optimizers -> schedules -> data -> trackers -> resume.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,9 +54,8 @@ class Prepared:
     parallel: Parallel
     optimization: Optimization  # on the host: for its groups, schedules and refusals
 
-    def schedule_values(self) -> dict[str, list[float]]:
-        """Every scheduled field's value before each update of the run, by `optimizer.group.field`."""
-        updates = range(self.clock.total_updates)
+    def schedule_values(self, updates: Sequence[int]) -> dict[str, list[float]]:
+        """Every scheduled field's value in these updates, by `optimizer.group.field`."""
         return {key: [f.value(n) for n in updates] for key, f in self.optimization.fields.items()}
 
 

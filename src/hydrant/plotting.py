@@ -30,11 +30,6 @@ def draw_curves(panels: Mapping[str, Mapping[str, Curve]], path: Path, *, column
     figure.savefig(path, dpi=110, format="png")
 
 
-def draw_schedules(schedules: Mapping[str, Sequence[float]], path: Path) -> None:
-    """A PNG with a panel for every schedule, its value over the updates of the run."""
-    draw_curves({name: {"": (range(len(values)), values)} for name, values in schedules.items()}, path)
-
-
 def sparkline(values: Sequence[float], width: int = 60) -> str:
     """A curve in one line of text.
 

@@ -23,15 +23,15 @@ def main(arguments: Sequence[str]) -> int:
 def show(config: dict[str, object], *, as_json: bool, png: Path | None) -> None:
     """Prepare a run on the host and print it."""
     from hydrant.build import Prepared, prepare  # brings in torch
-    from hydrant.plotting import draw_schedules, sparkline
+    from hydrant.plotting import draw_curves, sparkline
     from hydrant.profiling import count_parameters
 
     prepared: Prepared = prepare(config)
-    schedules = prepared.schedule_values()
+    schedules = prepared.schedule_values(range(prepared.clock.total_updates))
     total = prepared.clock.total_updates
     if png is not None:
         with written("--png", png):
-            draw_schedules(schedules, png)
+            draw_curves({key: {"": (range(total), values)} for key, values in schedules.items()}, png)
     if as_json:
         print(json.dumps({"total_updates": total, "schedules": schedules}))
         return

@@ -20,7 +20,7 @@ from hydrant.errors import ConfigError, HydrantError, Interrupted
 from hydrant.job import Job, Result
 from hydrant.logs import log, logging_to
 from hydrant.loop import Run, RunState, train
-from hydrant.plotting import draw_schedules
+from hydrant.plotting import draw_curves
 from hydrant.profiling import count_parameters, peak_flops, peak_memory_gib
 from hydrant.signals import StopRequest
 from hydrant.trackers.base import RunIdentity, Tracker
@@ -172,7 +172,7 @@ class _Session:
             error=None if error is None or status == "preempted" else _describe(error),
         )
         picture = folder / "schedule.png"
-        draw_schedules(self._prepared.schedule_values(), picture)
+        _draw_schedules(self._prepared, picture)
         self._tracker.image("schedule", picture)
         self._tracker.finish(exit_status, self._record.summary)
         self._record.update_summary(wandb=self._tracker.describe())
@@ -207,6 +207,13 @@ def identify(job: Job) -> RunIdentity:
         tags=tuple(sorted(set(choices.values()))),
         config=choices | flatten(job.config),
     )
+
+
+def _draw_schedules(prepared: Prepared, path: Path) -> None:
+    total = prepared.clock.total_updates
+    updates = range(0, total, max(total // 2000, 1))  # as many points as a picture shows
+    curves = prepared.schedule_values(updates)
+    draw_curves({key: {"": (updates, values)} for key, values in curves.items()}, path)
 
 
 def _already_finished(folder: Path) -> Result:

@@ -42,7 +42,12 @@ def wandb_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     monkeypatch.setenv(
         "WANDB_BASE_URL", "http://127.0.0.1:9"
     )  # nobody listens: a forgotten server is no leak
+    _end_sdk()  # a run of another test may have started it with other settings
     yield home
+    _end_sdk()
+
+
+def _end_sdk() -> None:
     if "wandb" in sys.modules:
         sys.modules["wandb"].teardown()
 

@@ -109,3 +109,17 @@ def test_a_job_ends_with_its_sweep(workdir: Path) -> None:
     while summary(job)["status"] == "running" and time.monotonic() < deadline:
         time.sleep(0.1)
     assert summary(job)["status"] == "preempted"
+
+
+def test_two_processes_never_share_a_run_folder(workdir: Path) -> None:
+    first = subprocess.Popen(command(*RUN, "name=shared", "duration=20000"), cwd=workdir)
+    wait_for_update(workdir / "outputs" / "shared", 7, first)
+    second = run_command(*RUN, "name=shared", "duration=20000", cwd=workdir)
+    first.kill()
+    first.wait()
+    assert second.returncode == 2
+    assert "name: another process is training in" in second.stderr.splitlines()[-1]
+    third = run_command(
+        *RUN, "name=shared", "duration=20000", "resume=null", cwd=workdir
+    )  # the lock is free again
+    assert "holds a run; resume=auto continues it" in third.stderr

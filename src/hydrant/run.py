@@ -18,6 +18,7 @@ from hydrant.config.resume import Start, starting_point
 from hydrant.environment import describe_environment
 from hydrant.errors import ConfigError, HydrantError, Interrupted
 from hydrant.job import Job, Result
+from hydrant.locking import exclusive
 from hydrant.logs import log, logging_to
 from hydrant.loop import Run, RunState, train
 from hydrant.plotting import draw_curves
@@ -33,15 +34,20 @@ _PERFORMANCE = ("updates_per_second", "samples_per_second", "mfu")
 def execute(job: Job) -> Result:
     """Run a job in this process. Never raises: what goes wrong is in the result, the log and the summary."""
     try:
-        start = starting_point(job.config, job.folder)
-        if start.is_finished:
-            return _already_finished(job.folder)
-        prepared = prepare(job.config)
-        start.check_fits(prepared.task.model)
-        with logging_to(job.folder / "train.log"), StopRequest() as stop:
-            return _open(job, prepared, start).run(stop)
+        with exclusive(job.folder):
+            return _execute(job)
     except HydrantError as error:
         return Result(error.exit_status, None, str(error))
+
+
+def _execute(job: Job) -> Result:
+    start = starting_point(job.config, job.folder)
+    if start.is_finished:
+        return _already_finished(job.folder)
+    prepared = prepare(job.config)
+    start.check_fits(prepared.task.model)
+    with logging_to(job.folder / "train.log"), StopRequest() as stop:
+        return _open(job, prepared, start).run(stop)
 
 
 def _open(job: Job, prepared: Prepared, start: Start) -> _Session:
@@ -253,7 +259,7 @@ def _outcome(state: RunState, rows: list[dict[str, Any]]) -> str:
     text = f"{state.num_updates} updates"
     if state.best is not None:
         metric, value = state.best["metric"], state.best["value"]
-        last = last_values(rows).get(metric)
+        last = last_values(rows).get(metric, value)
         text += f", {metric} {last:.4f}, best {value:.4f} at update {state.best['num_updates']}"
     return text
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Sequence
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 
@@ -47,7 +47,8 @@ def run_folder(root: str, name: str | None) -> str:
 
 @lru_cache
 def _started() -> str:
-    return time.strftime("%Y-%m-%d/%H-%M-%S")
+    # Milliseconds, because a shell loop starts several runs in one second.
+    return datetime.now().strftime("%Y-%m-%d/%H-%M-%S.%f")[:-3]
 
 
 def job_slug(overrides: Sequence[str]) -> str:

@@ -31,7 +31,8 @@ def _as_found() -> Iterator[None]:
     yield
     torch.set_float32_matmul_precision(matmul)
     torch.backends.cudnn.allow_tf32 = tf32
-    torch.use_deterministic_algorithms(False)
+    if torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(False)
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()
 

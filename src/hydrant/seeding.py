@@ -89,7 +89,8 @@ def use_deterministic_kernels(enabled: bool) -> None:
     """Refuse CUDA kernels whose result depends on their timing (torch.use_deterministic_algorithms)."""
     if enabled:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(enabled)
+    if torch.are_deterministic_algorithms_enabled() != enabled:  # setting it imports Inductor, which is slow
+        torch.use_deterministic_algorithms(enabled)
     torch.backends.cudnn.deterministic = enabled
 
 

@@ -38,6 +38,8 @@ def execute(job: Job) -> Result:
             return _execute(job)
     except HydrantError as error:
         return Result(error.exit_status, None, str(error))
+    except KeyboardInterrupt:
+        return Result(130, None, "stopped by SIGINT before the first update")
 
 
 def _execute(job: Job) -> Result:

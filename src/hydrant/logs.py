@@ -28,6 +28,7 @@ def logging_to(file: Path) -> Generator[None]:
     console = _Console(sys.stdout)
     console.setLevel(logging.INFO)
     console.setFormatter(logging.Formatter("%(message)s"))
+    before = log.level, log.propagate
     log.setLevel(logging.DEBUG)
     log.propagate = False
     log.addHandler(kept)
@@ -38,3 +39,5 @@ def logging_to(file: Path) -> Generator[None]:
         log.removeHandler(console)
         log.removeHandler(kept)
         kept.close()
+        log.propagate = before[1]
+        log.setLevel(before[0])

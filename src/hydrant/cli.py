@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hydrant.errors import ConfigError, HydrantError, unknown_name
+from hydrant.options import completions
 
 # Resolved when called: a command imports only what it needs.
 COMMANDS = {
@@ -65,11 +66,14 @@ def _report(error: HydrantError) -> int:
 
 
 def _complete(arguments: list[str]) -> int:
-    """Answer the shell's Tab. Hydra completes overrides only, so the command's word is ours."""
+    """Answer the shell's Tab: commands, groups and options from file names, which is fast, the rest by Hydra."""
     words = os.environ.get("COMP_LINE", "").split(" ")
     started_as_hydrant = arguments[0] not in COMMANDS  # train.py gives the command itself
     if started_as_hydrant and len(words) == 2:
         print(" ".join(command for command in COMMANDS if command.startswith(words[1])))
+        return 0
+    if "query=bash" in arguments and len(words) > 2 and (known := completions(words[-1])):
+        print("\n".join(known))
         return 0
     if words[1:2] and words[1] in COMMANDS:
         os.environ["COMP_LINE"] = " ".join([words[0], *words[2:]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from hydrant.config.options import group_options
+from hydrant.options import group_options
 
 WIDTH = 110
 

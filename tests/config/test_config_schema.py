@@ -18,9 +18,9 @@ from hydrant.clock import Clock
 from hydrant.config import check, compose, conf_dir
 from hydrant.config.compose import run_folder
 from hydrant.config.hints import accepts
-from hydrant.config.options import group_options
 from hydrant.config.schema import DURATIONS, GROUPS, NOT_NEGATIVE, POSITIVE, Best, TrainConfig
 from hydrant.config.targets import locate, targets_of
+from hydrant.options import group_options
 
 PARTS = [f"{group}={option}" for group in GROUPS for option in group_options()[group]]
 OVERLAYS = [

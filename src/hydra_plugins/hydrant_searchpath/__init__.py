@@ -8,7 +8,7 @@ from hydra.core.config_search_path import ConfigSearchPath
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
 from hydrant.config.compose import register
-from hydrant.config.options import conf_dir, user_conf_dir
+from hydrant.options import conf_dir, user_conf_dir
 
 
 class HydrantSearchPath(SearchPathPlugin):

@@ -5,8 +5,8 @@ Importing it brings in neither torch nor wandb (`hydrant.config.resume` does).
 
 from hydrant.config.check import check
 from hydrant.config.compose import ENTRY, compose, register
-from hydrant.config.options import conf_dir
 from hydrant.config.plain import choices_of, differences, flatten
+from hydrant.options import conf_dir
 
 __all__ = [
     "ENTRY",

@@ -14,8 +14,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
-from hydrant.config.options import group_options
 from hydrant.errors import ConfigError, shown, suggestion
+from hydrant.options import group_options
 
 
 class Flags(argparse.ArgumentParser):

@@ -14,9 +14,9 @@ from hydra import initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from hydrant.config.arguments import check_overrides
-from hydrant.config.options import conf_dir
 from hydrant.config.schema import check_name
 from hydrant.errors import ConfigError
+from hydrant.options import conf_dir
 
 ENTRY = "train"
 """The primary config: conf/train.yaml."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 
 def conf_dir() -> Path:
     """Hydrant's own conf folder: inside the installed package, or at the root of the checkout."""
-    package = Path(__file__).parents[1]
+    package = Path(__file__).parent
     installed = package / "conf"
     return installed if installed.is_dir() else package.parents[1] / "conf"
 
@@ -28,3 +29,20 @@ def group_options() -> dict[str, list[str]]:
             if group != ".":
                 found.setdefault(group, set()).add(path.stem)
     return {group: sorted(found[group]) for group in sorted(found)}
+
+
+def completions(word: str) -> list[str]:
+    """What a word of the command line can become, as far as file names tell; empty where Hydra must be asked.
+
+    >>> completions("scheduler=c"), completions("see")
+    (['scheduler=constant', 'scheduler=cosine'], ['seed='])
+    """
+    group, is_choice, prefix = word.partition("=")
+    options = group_options()
+    if is_choice:
+        return [f"{group}={option}" for option in options.get(group, []) if option.startswith(prefix)]
+    entry = (conf_dir() / "train.yaml").read_text(encoding="utf-8")
+    keys = re.findall(r"^(?!hydra|defaults)(\w+):", entry, re.MULTILINE)
+    nodes = re.findall(r"^  - (\w+): (?!null)", entry, re.MULTILINE)  # groups whose options have keys
+    found = [f"{name}." for name in nodes] + [f"{name}=" for name in {*options, *keys}]
+    return sorted(name for name in found if name.startswith(word))

@@ -306,3 +306,45 @@ def test_other_fields_are_scheduled_too(train: Train) -> None:
     assert logged == pytest.approx([0.01, 0.0075, 0.005, 0.0025])
     betas = [row["optim/betas.0"] for row in read(folder) if "optim/betas.0" in row]
     assert betas == pytest.approx([0.9, 0.675, 0.45, 0.225])
+
+
+TASK = """
+import torch
+from hydrant.tasks import Classification
+
+class Scaled(Classification):
+    def __init__(self, model, *, label_smoothing, metrics):
+        super().__init__(model, label_smoothing=label_smoothing, metrics=metrics)
+        self.temperature = torch.nn.Parameter(torch.ones(()))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, batch):
+        if self.training:
+            self.count += 1
+        outcome = super().forward(batch)
+        return outcome._replace(losses={"scaled": outcome.losses["cross_entropy"] * self.temperature.exp()})
+"""
+
+
+def test_what_is_the_task_s_own_resumes_too(
+    train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workdir / "scaled_task.py").write_text(TASK)
+    monkeypatch.syspath_prepend(workdir)
+    same_run = (*DIGITS, "task._target_=scaled_task.Scaled", "allow_targets=[scaled_task]", "duration=10")
+    whole = train(*same_run, name="whole")
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 5)
+        train(*same_run, name="broken", status=130)
+    broken = train(*same_run, name="broken")
+    assert same(read(whole), read(broken))
+    assert equal(checkpoint(whole, "training"), checkpoint(broken, "training"))
+    assert float(checkpoint(whole, "training")["task"]["count"]) == 10
+
+
+def test_a_finished_run_without_checkpoints_is_left_alone_too(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        train(*DIGITS, "duration=3", "save_every=null")
+    assert "already finished" in capsys.readouterr().out

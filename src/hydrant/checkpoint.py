@@ -61,9 +61,15 @@ class Checkpoints:
             _sync_folder(self._folder)
         self._point("last", name)
         if is_best:
-            self._point("best", name)
+            self.mark_best(num_updates)
         self._remove_old()
         return target
+
+    def mark_best(self, num_updates: int) -> None:
+        """Point `best` at a checkpoint, if it is there."""
+        name = f"update_{num_updates:08d}"
+        if (self._folder / name).is_dir():
+            self._point("best", name)
 
     def newest(self) -> Path | None:
         """The whole checkpoint with the most updates; by name, for a kill may have come before `last` moved."""

@@ -210,6 +210,8 @@ def check_finite(run: Run) -> None:
     name = run.meter.first_non_finite()
     if name is not None:
         raise NonFiniteError(f"train/{name}", run.pace.logged_at, run.state.num_updates)
+    if not torch.nn.utils.get_total_norm(list(run.model.parameters())).isfinite():
+        raise NonFiniteError("a parameter", run.pace.logged_at, run.state.num_updates)
 
 
 def improves(run: Run, row: Mapping[str, float]) -> bool:

@@ -26,7 +26,15 @@ from hydrant.profiling import count_parameters, peak_flops, peak_memory_gib
 from hydrant.signals import StopRequest
 from hydrant.trackers.base import RunIdentity, Tracker
 from hydrant.trackers.progress import Progress
-from hydrant.trackers.record import Record, last_values, read_metrics, read_summary, typical, write_json
+from hydrant.trackers.record import (
+    Record,
+    last_values,
+    read_metrics,
+    read_summary,
+    replace_file,
+    typical,
+    write_json,
+)
 
 _PERFORMANCE = ("updates_per_second", "samples_per_second", "mfu")
 
@@ -141,6 +149,7 @@ class _Session:
             "state": dataclasses.asdict(run.state),
             "meter": run.meter.state_dict(),
             "host": seeding.host_state(),
+            "task": {k: v for k, v in run.task.state_dict().items() if not k.startswith("model.")},
         }
         content = Checkpoint(run.model.state_dict(), training)
         self._checkpoints.save(run.state.num_updates, content, is_best=is_best)
@@ -155,10 +164,14 @@ class _Session:
             return
         log.info("continuing from %s at update %d", _relative(start.checkpoint), run.state.num_updates)
         run.model.load_state_dict(loaded.model)
+        run.task.load_state_dict(loaded.training["task"], strict=False)  # what is the task's own
         run.optimization.load_state_dict(loaded.training["optimization"])
         run.precision.load_state_dict(loaded.training["precision"])
         run.meter.load_state_dict(loaded.training["meter"])
         seeding.set_host_state(loaded.training["host"])
+        if run.state.best is not None:  # a kill may have come before the link moved
+            self._checkpoints.mark_best(run.state.best["num_updates"])
+        self._loaded = None  # the device has it once
 
     def _finish(self, error: BaseException | None) -> Result:
         """Write what belongs to the end of a run, however it ended."""
@@ -235,7 +248,7 @@ def _write_config(job: Job) -> None:
     hydra_folder.mkdir(exist_ok=True)
     for name, text in job.records.items():
         (hydra_folder / name).write_text(text, encoding="utf-8")
-    OmegaConf.save(OmegaConf.create(dict(job.config)), job.folder / "config.yaml")
+    replace_file(job.folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(job.config))))
 
 
 def _verdict(error: BaseException | None) -> tuple[str, int, str]:

@@ -46,6 +46,8 @@ def open_run(path: str, overrides: Sequence[str]) -> SavedRun:
         )
     weights = checkpoint.load_part(found, "model", prepared.world.device)
     prepared.task.model.load_state_dict(weights)
+    own = checkpoint.load_part(found, "training", prepared.world.device)["task"]
+    prepared.task.load_state_dict(own, strict=False)  # what is the task's own, beside its model
     prepared.task.eval()
     return SavedRun(folder, found, int(found.name.removeprefix("update_")), prepared)
 

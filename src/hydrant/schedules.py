@@ -39,7 +39,7 @@ class Schedule:
         length = self.total_updates - self.warmup - self.cooldown
         if update < self.warmup:
             start = self.warmup_init_ratio
-            return start + (self.curve(0, length) - start) * update / self.warmup
+            return start + (self.curve(0, max(length, 1)) - start) * update / self.warmup
         return self.curve(min(update - self.warmup, length), length)
 
     @classmethod

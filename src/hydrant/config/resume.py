@@ -43,13 +43,16 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
     """
     resume, init_from = config["resume"], config["init_from"]
     own = Checkpoints(folder / "checkpoints", keep_last=1).newest()
-    if resume is None and own is not None:
+    is_finished = (
+        read_summary(folder).get("status") == "finished"
+    )  # also without a checkpoint: save_every=null
+    if resume is None and (own is not None or is_finished):
         raise ConfigError(
             "resume", f"{folder} holds a run; resume=auto continues it, name=<folder> starts another"
         )
     if own is not None or (folder / "config.yaml").exists():
         _refuse_other(config, folder)
-    if own is not None and read_summary(folder).get("status") == "finished":
+    if is_finished:
         return Start(own, is_finished=True)
     if own is not None:
         return Start(own)

@@ -48,7 +48,7 @@ class Record:
         ]
         lines = "".join(json.dumps(row) + "\n" for row in kept)
         if not path.exists() or path.read_text(encoding="utf-8") != lines:
-            _replace(path, lines)
+            replace_file(path, lines)
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
@@ -82,10 +82,11 @@ def typical(rows: list[dict[str, Any]], key: str) -> float | None:
 
 def write_json(path: Path, value: Any) -> None:
     """Replace a JSON file as a whole."""
-    _replace(path, json.dumps(_finite(value), indent=2) + "\n")
+    replace_file(path, json.dumps(_finite(value), indent=2) + "\n")
 
 
-def _replace(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str) -> None:
+    """Write a text file aside and rename it: a kill leaves the old one or the new one."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     aside.write_text(text, encoding="utf-8")
     aside.replace(path)

@@ -157,8 +157,9 @@ def _parallel(config: Mapping[str, Any], world: World) -> Parallel:
     parallel: Parallel = _make(config, "parallel")
     if world.world_size != parallel.num_processes:
         raise ConfigError(
-            "parallel.num_processes",
-            f"the launcher started {world.world_size} rank(s), not {parallel.num_processes}; set it to that",
+            "parallel",
+            f"the launcher started {world.world_size} ranks, but this option trains on {parallel.num_processes}; "
+            "start one process",
         )
     return parallel
 

@@ -6,6 +6,7 @@ the frames of a failure) ends with that process, so the next run starts as if it
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -41,6 +42,7 @@ def call_isolated(function: Callable[..., T], arguments: tuple[Any, ...], preloa
 
     Raises:
         ProcessDied: it ended without a result.
+        SystemExit: it did so because of a signal that was passed on; the code is 128 + the signal.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
@@ -48,11 +50,13 @@ def call_isolated(function: Callable[..., T], arguments: tuple[Any, ...], preloa
     process = context.Process(target=_answer, args=(sender, function, arguments))
     process.start()
     sender.close()
-    with _forwarding(process.pid or 0):
+    with _forwarding(process.pid or 0) as forwarded:
         try:
             result = receiver.recv()
         except EOFError:
             process.join()
+            if forwarded.signum is not None:  # it was asked to stop before it could note the request
+                raise SystemExit(128 + forwarded.signum) from None
             raise ProcessDied(process.exitcode or 0) from None
         process.join()
     return result
@@ -64,10 +68,12 @@ class _forwarding:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._before: dict[int, Any] = {}
+        self.signum: int | None = None  # the last one passed on
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _forwarding:
         if threading.current_thread() is threading.main_thread():
             self._before = {s: signal.signal(s, self._pass_on) for s in _SIGNALS}
+        return self
 
     def __exit__(self, *_: object) -> None:
         for signum, handler in self._before.items():
@@ -75,7 +81,9 @@ class _forwarding:
 
     def _pass_on(self, signum: int, frame: FrameType | None) -> None:
         del frame
-        os.kill(self._pid, signum)
+        self.signum = signum
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.kill(self._pid, signum)
 
 
 def _answer(sender: Connection, function: Callable[..., T], arguments: tuple[Any, ...]) -> None:

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
+from hydrant.errors import ConfigError
+
 
 class Parallel(Protocol):
     """Spreads a task over the ranks of a run."""
@@ -30,6 +32,10 @@ class Single:
     """One process, one device."""
 
     def __init__(self, *, num_processes: int) -> None:
+        if num_processes != 1:
+            raise ConfigError(
+                "parallel.num_processes", f"{num_processes} is not 1: this option is one process"
+            )
         self.num_processes = num_processes
 
     def wrap(self, task: nn.Module) -> nn.Module:

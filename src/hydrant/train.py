@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -138,8 +137,7 @@ def _run_isolated(config: DictConfig, settings: Any) -> float | None:
     try:
         result = call_isolated(_execute, (job,), preload=sorted(_slow_imports(job.config)))
     except ProcessDied as death:
-        asked = death.exit_code in (-signal.SIGINT, -signal.SIGTERM)  # before the run could note the request
-        result = Result(128 - death.exit_code if asked else 1, None, str(death))
+        result = Result(1, None, str(death))
     if result.exit_status == ConfigError.exit_status:
         remove_if_empty([job.folder])
     if result.exit_status == 0:

@@ -8,15 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from hydrant import checkpoint, seeding
 from hydrant.build import Prepared, build, prepare, tracker_factory
 from hydrant.checkpoint import Checkpoint, Checkpoints
-from hydrant.config.plain import flatten
 from hydrant.config.resume import Start, starting_point
 from hydrant.environment import describe_environment
 from hydrant.errors import ConfigError, HydrantError, Interrupted
+from hydrant.identity import identify, write_records
 from hydrant.job import Job, Result
 from hydrant.locking import exclusive
 from hydrant.logs import log, logging_to
@@ -24,14 +22,13 @@ from hydrant.loop import Run, RunState, train
 from hydrant.plotting import draw_curves
 from hydrant.profiling import count_parameters, peak_flops, peak_memory_gib
 from hydrant.signals import StopRequest
-from hydrant.trackers.base import RunIdentity, Tracker
+from hydrant.trackers.base import Tracker
 from hydrant.trackers.progress import Progress
 from hydrant.trackers.record import (
     Record,
     last_values,
     read_metrics,
     read_summary,
-    replace_file,
     typical,
     write_json,
 )
@@ -79,7 +76,7 @@ class _Session:
         job.folder.mkdir(parents=True, exist_ok=True)
         identity = identify(job)
         self._tracker: Tracker = tracker_factory(job.config)(identity, self._state.num_updates)
-        _write_config(job)
+        write_records(job)
         self._record = Record(job.folder, self._state.num_updates)
         self._checkpoints = Checkpoints(job.folder / "checkpoints", keep_last=job.config["keep_last"])
         self._progress = Progress.start(prepared.clock.total_updates, self._state.num_updates)
@@ -215,21 +212,6 @@ class _Session:
         return {"perf/mfu": 3 * self._prepared.flops_per_sample * per_device / peak}
 
 
-def identify(job: Job) -> RunIdentity:
-    """How trackers name and group a run: from the choices of the config groups."""
-    choices = {group: choice for group, choice in job.choices.items() if choice is not None}
-    subject = choices.get("experiment") or f"{choices['data']}-{choices['model']}"
-    dated = job.config["name"] is None and not job.is_in_sweep
-    return RunIdentity(
-        folder=job.folder.resolve(),
-        name=f"{job.folder.parent.name}_{job.folder.name}" if dated else job.folder.name,
-        group=f"{subject}/{choices['optimizer']}/{choices['scheduler']}",
-        job_type=choices["task"],
-        tags=tuple(sorted(set(choices.values()))),
-        config=choices | flatten(job.config),
-    )
-
-
 def _draw_schedules(prepared: Prepared, path: Path) -> None:
     total = prepared.clock.total_updates
     updates = range(0, total, max(total // 2000, 1))  # as many points as a picture shows
@@ -241,14 +223,6 @@ def _already_finished(folder: Path) -> Result:
     summary = read_summary(folder)
     print(f"already finished: {_relative(folder)}, {summary['num_updates']} updates; nothing to do")
     return Result(0, (summary.get("best") or {}).get("value"), "")
-
-
-def _write_config(job: Job) -> None:
-    hydra_folder = job.folder / ".hydra"
-    hydra_folder.mkdir(exist_ok=True)
-    for name, text in job.records.items():
-        (hydra_folder / name).write_text(text, encoding="utf-8")
-    replace_file(job.folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(job.config))))
 
 
 def _verdict(error: BaseException | None) -> tuple[str, int, str]:

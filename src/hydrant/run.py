@@ -249,7 +249,8 @@ def _outcome(state: RunState, rows: list[dict[str, Any]]) -> str:
     if state.best is not None:
         metric, value = state.best["metric"], state.best["value"]
         last = last_values(rows).get(metric, value)
-        text += f", {metric} {last:.4f}, best {value:.4f} at update {state.best['num_updates']}"
+        shown = "NaN" if last is None else f"{last:.4f}"  # what is not finite is null in the record
+        text += f", {metric} {shown}, best {value:.4f} at update {state.best['num_updates']}"
     return text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickletools
+import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -40,8 +41,9 @@ def test_a_failed_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     saved.save(10, content(), is_best=False)
     with monkeypatch.context() as patch:
         patch.setattr(torch, "save", _full_disk)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(CheckpointError, match=r"update_00000020 cannot be written: .*No space"):
             saved.save(20, content(), is_best=False)
+    assert names(tmp_path) == ["last", "update_00000010"]
     newest = saved.newest()
     assert newest is not None
     assert newest.name == "update_00000010"
@@ -51,6 +53,25 @@ def test_a_failed_save_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def _full_disk(*_: object) -> None:
     raise OSError(28, "No space left on device")
+
+
+def test_a_kill_while_old_ones_are_removed_leaves_no_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = Checkpoints(tmp_path, keep_last=1)
+    saved.save(10, content(), is_best=False)
+
+    def killed(path: Path) -> None:
+        (path / "model.pt").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            saved.save(20, content(), is_best=False)
+    assert saved.newest() == tmp_path / "update_00000020"
+    saved.save(30, content(), is_best=False)
+    assert names(tmp_path) == ["last", "update_00000030"]
 
 
 def test_newest_goes_by_the_folders_not_by_the_link(tmp_path: Path) -> None:

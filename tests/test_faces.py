@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,6 +74,37 @@ def test_evaluate_gives_the_run_s_own_numbers(trained: Path, capsys: pytest.Capt
     assert shown["val/loss"] == pytest.approx(rows[12]["val/loss"], rel=1e-5)
     assert cli.main(["evaluate", str(trained), "data.val_ratio=0.5"]) == 0
     assert "899 samples" in capsys.readouterr().out
+
+
+def test_a_checkpoint_may_be_renamed_and_overridden_as_the_run_was(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def evaluated(*words: str) -> dict[str, Any]:
+        assert cli.main(["evaluate", *words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    plain = evaluated(str(trained))
+    kept = (trained / "checkpoints" / "update_00000012").rename(trained / "checkpoints" / "the_one")
+    shown = evaluated(str(kept))
+    assert shown == plain | {"checkpoint": str(kept)}
+    smoked = evaluated(str(kept), "debug=smoke")  # limits the samples; leaves the run's own model alone
+    assert smoked["val/loss"] != plain["val/loss"]
+    assert evaluated(str(kept), "debug=smoke", "limit_val_samples=null") == shown
+    assert cli.main(["evaluate", str(kept), "experiment=digits_convnet"]) == 2
+    assert "model: the weights in" in capsys.readouterr().err  # of its own widths
+
+
+def test_a_reader_that_has_read_enough_is_no_error() -> None:
+    hydrant = Path(sys.executable).with_name("hydrant")
+    with subprocess.Popen(
+        [hydrant, "preview", "--json", "duration=50000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as shown:
+        assert shown.stdout is not None
+        assert shown.stderr is not None
+        shown.stdout.read(1)
+        shown.stdout.close()
+        assert shown.wait(120) == 141
+        assert shown.stderr.read() == b""
 
 
 def load_safetensors(path: Path, trained: Path) -> Callable[[torch.Tensor], torch.Tensor]:

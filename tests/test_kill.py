@@ -15,6 +15,9 @@ import pytest
 import torch
 from checks import assert_same_state, command, rows, run_command, summary, weights
 
+from hydrant.errors import ConfigError
+from hydrant.locking import exclusive
+
 RUN = ("tracker=local", "duration=400", "log_every=7", "eval_every=50", "save_every=10", "model.hidden=[32]",
        "model.dropout=0.3", "data.augment.max_shift=1", "scheduler.warmup=10%", "micro_batch_size=32")  # fmt: skip
 
@@ -79,7 +82,9 @@ def test_a_signal_leaves_a_resumable_run(signum: signal.Signals, status: int, wo
     process.send_signal(signum)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == status
-    assert errors.decode().strip().splitlines()[-1].startswith(f"stopped by {signum.name} after update ")
+    reached = summary(folder)["num_updates"]
+    told = f"stopped by {signum.name} after update {reached}; the same command continues it"
+    assert errors.decode().strip().splitlines()[-1] == told
     assert summary(folder)["status"] == "preempted"
     assert (folder / "checkpoints" / f"update_{summary(folder)['num_updates']:08d}").is_dir()
 
@@ -109,6 +114,24 @@ def test_a_job_ends_with_its_sweep(workdir: Path) -> None:
     while summary(job)["status"] == "running" and time.monotonic() < deadline:
         time.sleep(0.1)
     assert summary(job)["status"] == "preempted"
+
+
+def test_a_fork_does_not_hold_the_run_folder(tmp_path: Path) -> None:
+    """A worker that outlives its killed run for a while must not stop the next one."""
+    with exclusive(tmp_path):
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+            os._exit(0)
+        with pytest.raises(ConfigError, match="another process is training"), exclusive(tmp_path):
+            pass
+    try:
+        time.sleep(0.1)
+        with exclusive(tmp_path):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_two_processes_never_share_a_run_folder(workdir: Path) -> None:

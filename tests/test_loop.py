@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hydrant import loop
+from hydrant import cli, journal, loop
+from hydrant import run as hydrant_run
+from hydrant.trackers.base import NullTracker
 from hydrant.trackers.progress import Progress
 
 Train = Callable[..., Path]
@@ -174,16 +176,45 @@ def test_an_interrupted_run_continues_as_if_it_had_not_been(
         assert equal(checkpoint(whole, part), checkpoint(broken, part))
 
 
-def interrupt_at(patch: pytest.MonkeyPatch, num_updates: int) -> None:
+def interrupt_at(patch: pytest.MonkeyPatch, num_updates: int, times: int = 1) -> None:
     """Ctrl-C while update `num_updates` is made."""
     make_update = loop.make_update
 
     def interrupted(run: loop.Run, *, measure: bool) -> Any:
         if run.state.num_updates + 1 == num_updates:
-            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
         return make_update(run, measure=measure)
 
     patch.setattr(loop, "make_update", interrupted)
+
+
+class _Reads(TorchDispatchMode):
+    """Counts how often the host asks for a number."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("max_grad_norm", ["null", "1"])
+def test_the_loss_scaler_synchronises_once_an_update(
+    max_grad_norm: str, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts, make_update = list[int](), loop.make_update
+
+    def counted(run: loop.Run, *, measure: bool) -> Any:
+        with _Reads() as reads:
+            update = make_update(run, measure=measure)
+        counts.append(reads.count)
+        return update
+
+    monkeypatch.setattr(loop, "make_update", counted)
+    # (AdamW reads its own counters, which are on the host.)
+    train(*DIGITS, "precision=fp16", "optimizer=sgd", "duration=3", f"max_grad_norm={max_grad_norm}")
+    assert counts == [1, 1, 1]
 
 
 def test_fp16_state_and_skipped_updates_resume(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,6 +267,90 @@ def test_best_by_a_loss_is_the_least(train: Train) -> None:
     assert json.loads((folder / "summary.json").read_text())["best"]["value"] == min(losses)
 
 
+class Broken:
+    """Raises what it is given, whatever is called of it."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise self._error
+
+
+def test_what_is_only_for_looking_at_may_fail(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(journal, "draw_curves", Broken(OSError(28, "No space left on device")))
+    monkeypatch.setattr(NullTracker, "finish", Broken(RuntimeError("not today")))
+    folder = train(*DIGITS, "duration=4")
+    told = capsys.readouterr().out
+    assert "schedule.png: OSError: [Errno 28] No space left on device" in told
+    assert "tracker: RuntimeError: not today" in told
+    assert json.loads((folder / "summary.json").read_text())["status"] == "finished"
+    assert (folder / "compile_report.json").is_file()
+
+
+def test_a_record_that_cannot_be_written_is_a_failure(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(journal, "read_metrics", Broken(OSError(28, "No space left on device")))
+    train(*DIGITS, "duration=4", status=1)
+    assert capsys.readouterr().err == "error: OSError: [Errno 28] No space left on device\n"
+
+
+def test_a_run_that_cannot_be_built_says_on_what_it_ran(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(hydrant_run, "build", Broken(RuntimeError("CUDA out of memory")))
+    folder = train(*DIGITS, "duration=4", status=1)
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "failed"
+    assert summary["error"] == {"type": "RuntimeError", "message": "CUDA out of memory"}
+    assert summary["environment"]["torch"] == torch.__version__
+    assert (summary["num_updates"], summary["total_updates"]) == (0, 4)
+
+
+def test_a_fault_of_no_part_has_its_traceback_in_the_log_alone(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class OddError(Exception): ...
+
+    monkeypatch.setattr(hydrant_run, "prepare", Broken(OddError("odd")))
+    folder = train(*DIGITS, "duration=4", status=1)
+    assert re.fullmatch(r"error: OddError: odd \(at test_loop.py:\d+\); \S+train.log has the traceback\n",
+                        capsys.readouterr().err)  # fmt: skip
+    assert "Traceback" in (folder / "train.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("at", "what"), [(2, "starts again"), (6, "continues from update_00000004")], ids=["early", "late"]
+)
+def test_ctrl_c_twice_promises_what_there_is(
+    at: int, what: str, train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, at, times=2)
+        train(*DIGITS, "duration=8", status=130)
+        assert cli.main(["train", *DIGITS, "duration=8"]) == 130
+    named, unnamed = capsys.readouterr().err.splitlines()
+    assert named == f"stopped by SIGINT without saving; the same command {what}"
+    stopped = "stopped by SIGINT without saving; the same command with hydra.run.dir="
+    folder = unnamed.removeprefix(stopped).removesuffix(f" {what}")
+    assert json.loads((workdir / folder / "summary.json").read_text())["status"] == "preempted"
+    assert cli.main(["train", *DIGITS, "duration=8", f"hydra.run.dir={folder}"]) == 0
+    assert same(read(workdir / folder), read(train(*DIGITS, "duration=8")))
+
+
+def test_ctrl_c_twice_while_the_trackers_end_does_not_undo_the_run(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(NullTracker, "finish", Broken(KeyboardInterrupt()))
+    folder = train(*DIGITS, "duration=4", status=130)
+    assert "the run is finished, its trackers may miss the end" in capsys.readouterr().err
+    assert json.loads((folder / "summary.json").read_text())["status"] == "finished"
+
+
 def test_a_finished_run_is_left_alone(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     folder = train(*DIGITS, "duration=4")
     before = {p: p.stat().st_mtime_ns for p in folder.rglob("*")}
@@ -247,11 +362,41 @@ def test_a_finished_run_is_left_alone(train: Train, capsys: pytest.CaptureFixtur
 def test_resume_from_another_run_and_weights_only(train: Train) -> None:
     first = train(*DIGITS, "duration=8", "keep_last=9", name="first")
     again = train(*DIGITS, "duration=8", f"resume={first}/checkpoints/update_00000004", name="again")
-    assert next(row["num_updates"] for row in read(again)) > 4
-    assert equal(checkpoint(first, "model"), checkpoint(again, "model"))
+    assert same(read(first), read(again))
+    assert equal(checkpoint(first, "training"), checkpoint(again, "training"))
     tuned = train(*DIGITS, "duration=4", "optimizer.lr=0", f"init_from={first}", name="tuned")
     assert equal(checkpoint(tuned, "model"), checkpoint(first, "model"))
     assert read(tuned)[0]["num_updates"] == 0
+
+
+def test_a_run_that_goes_on_from_another_takes_over_what_it_needs(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also from a complete one, and the best one, which need not be the newest."""
+    best_first = (*DIGITS, "duration=8", "optimizer=sgd", "optimizer.lr=9", "keep_last=1", "save_every=8")
+    first = train(*best_first, name="first")
+    best = json.loads((first / "summary.json").read_text())["best"]
+    assert best["num_updates"] < 8
+    again = train(*best_first, f"resume={first}", name="again")
+    assert same(read(first), read(again))
+    for link, num_updates in (("last", 8), ("best", best["num_updates"])):
+        assert (again / "checkpoints" / link).resolve().name == f"update_{num_updates:08d}"
+        assert equal(checkpoint(first, "model", link), checkpoint(again, "model", link))
+    assert json.loads((again / "summary.json").read_text())["best"] == best
+    (first / "checkpoints" / f"update_{best['num_updates']:08d}").rename(first / "elsewhere")
+    third = train(*best_first, f"resume={first}", name="third")
+    assert "the best checkpoint so far" in capsys.readouterr().out
+    assert not (third / "checkpoints" / "best").is_symlink()
+
+
+def test_a_run_does_not_go_back_to_an_older_checkpoint_of_its_own(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older = "outputs/run/checkpoints/update_00000004"
+    train(*DIGITS, "duration=8", "keep_last=9")
+    train(*DIGITS, "duration=8", "keep_last=9", f"resume={older}", status=2)
+    assert f"resume: {older} is older than update_00000008" in capsys.readouterr().err
+    train(*DIGITS, "duration=8", "keep_last=9", "resume=outputs/run/checkpoints/last")
 
 
 def test_two_runs_are_equal_and_another_seed_is_not(train: Train) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,7 @@ def test_each_job_equals_the_same_run_alone(tmp_path: Path) -> None:
         assert rows(job) == rows(tmp_path / "outputs" / "alone")
         assert_same_state(weights(job), weights(tmp_path / "outputs" / "alone"))
         assert_same_state(training(job), training(tmp_path / "outputs" / "alone"))
-        for file in (tmp_path / "outputs" / "alone").rglob("*"):
-            if file.is_file():
-                file.unlink()
-        _remove(tmp_path / "outputs" / "alone")
+        shutil.rmtree(tmp_path / "outputs" / "alone")
     assert [
         (row["optimizer"], row["precision"], row["status"]) for row in table(tmp_path / "multirun" / "study")
     ] == [
@@ -57,12 +55,6 @@ def test_each_job_equals_the_same_run_alone(tmp_path: Path) -> None:
         "-m", *SHORT, "name=study", "optimizer=adamw,lamb", "precision=fp16,fp32", cwd=tmp_path
     )
     assert again.stdout.count("already finished") == 4
-
-
-def _remove(folder: Path) -> None:
-    import shutil
-
-    shutil.rmtree(folder)
 
 
 def test_a_failing_job_stops_no_other(tmp_path: Path) -> None:
@@ -79,6 +71,74 @@ def test_a_failing_job_stops_no_other(tmp_path: Path) -> None:
     assert said >= 0
     assert swept.stdout[finished:].count("failed") == 2
     assert "Traceback" not in swept.stderr
+
+
+PART = """
+import os
+from hydrant.models import MLP
+
+def model(*, input_shape, num_classes, hidden, dropout, fate):
+    with open("built", "a") as file:
+        print(os.getpid(), os.environ.get("FLAVOUR"), file=file)
+    if fate == "odd":
+        class Odd(Exception): ...
+        raise Odd("strange")
+    if fate == "killed":
+        os.kill(os.getpid(), 9)
+    return MLP(input_shape=input_shape, num_classes=num_classes, hidden=hidden, dropout=dropout)
+"""
+
+
+def own_parts(folder: Path) -> tuple[str, ...]:
+    (folder / "own.py").write_text(PART)
+    return (*SHORT, "allow_targets=[own]", "model._target_=own.model", "+model.fate=good")
+
+
+def test_jobs_are_checked_once_for_all_seeds_and_have_their_environment(tmp_path: Path) -> None:
+    swept = run_command(
+        "-m",
+        *own_parts(tmp_path),
+        "name=study",
+        "seed=0,1,2",
+        "+hydra.job.env_set.FLAVOUR=vanilla",
+        cwd=tmp_path,
+    )
+    assert swept.returncode == 0, swept.stderr
+    built = [line.split() for line in (tmp_path / "built").read_text().splitlines()]
+    assert len(built) == 1 + 3
+    assert [flavour for _, flavour in built[1:]] == ["vanilla"] * 3
+
+
+def test_a_part_may_raise_anything(tmp_path: Path) -> None:
+    refused = run_command("-m", *own_parts(tmp_path), "model.fate=good,odd", cwd=tmp_path)
+    assert refused.returncode == 2
+    last = refused.stderr.splitlines()[-1]
+    assert "model: own.model refuses it: Odd: strange (at own.py:10) [job: " in last
+    assert "Traceback" not in refused.stderr
+    assert not (tmp_path / "multirun").exists()
+
+
+def test_jobs_that_die_or_are_refused_are_in_the_table_and_stop_no_other(tmp_path: Path) -> None:
+    study, base = tmp_path / "multirun" / "study", (*own_parts(tmp_path), "name=study")
+    assert run_command("-m", *base, "model.fate=good,other", cwd=tmp_path).returncode == 0
+    good, other = (study / row["run"] for row in table(study))
+    shutil.rmtree(other)
+    shutil.copytree(good, other)  # a run of another config lies where this job would write
+    swept = run_command(
+        "-m", *base, "model.fate=killed,other,good", "hydra.sweeper.max_batch_size=1", cwd=tmp_path
+    )
+    assert swept.returncode == 1
+    found = {row["model.fate"]: row for row in table(study)}
+    assert {fate: row["status"] for fate, row in found.items()} == {
+        "killed": "failed", "other": "refused", "good": "finished",
+    }  # fmt: skip
+    assert found["killed"]["error"] == "the process ended by signal SIGKILL without a result"
+    assert "model.fate ('good' there, 'other' here)" in found["other"]["error"]
+    assert json.loads((other / "summary.json").read_text())["status"] == "finished"  # what is there stays
+    assert "Error executing job" not in swept.stderr
+    again = run_command("-m", *base, "model.fate=good", cwd=tmp_path)  # an old failure is not today's
+    assert again.returncode == 0
+    assert {row["model.fate"]: row["status"] for row in table(study)}["killed"] == "failed"
 
 
 def test_a_sweep_with_an_impossible_job_is_refused_whole(tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ from hydrant import seeding
 from hydrant.batch import Outcome
 from hydrant.clock import Clock
 from hydrant.compilation import Compilation
-from hydrant.config.refusals import first_line, location, refusals
+from hydrant.config.refusals import refusals
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.distributed import World
-from hydrant.errors import ConfigError, suggestion
+from hydrant.errors import ConfigError, location, suggestion, typed_line
 from hydrant.loop import Journal, Run
 from hydrant.optimization import Optimization
 from hydrant.parallel import Parallel
@@ -223,8 +223,8 @@ def _dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
     except Exception as error:  # a user's model raises anything, and there is no train.log yet
         raise ConfigError(
             "model",
-            f"does not take the samples of data, of shape {list(data.input_shape)}: {first_line(error)} "
-            f"({type(error).__name__} at {location(error)}). "
+            f"does not take the samples of data, of shape {list(data.input_shape)}: {typed_line(error)} "
+            f"(at {location(error)}). "
             "Choose another model, or set its own keys to that shape",
         ) from error
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hydrant.errors import CheckpointError
+from hydrant.errors import CheckpointError, first_line, typed_line
 
 _NAME = re.compile(r"update_(\d{8,})")
 
@@ -46,35 +48,65 @@ class Checkpoints:
         self._keep_last = keep_last
 
     def save(self, num_updates: int, checkpoint: Checkpoint, *, is_best: bool) -> Path:
-        """Write the checkpoint of `num_updates`, point `last` (and `best`) at it, remove those not kept."""
-        name = f"update_{num_updates:08d}"
-        target, aside = self._folder / name, self._folder / f".{name}.{os.getpid()}"
-        if not target.exists():
-            self._remove_unfinished()
-            aside.mkdir(parents=True)
-            for part in ("model", "training"):
-                with (aside / f"{part}.pt").open("wb") as file:
-                    torch.save(getattr(checkpoint, part), file)
-                    file.flush()
-                    os.fsync(file.fileno())
-            aside.rename(target)
-            _sync_folder(self._folder)
-        self._point("last", name)
-        if is_best:
-            self.mark_best(num_updates)
-        self._remove_old()
+        """Write the checkpoint of `num_updates`, point `last` (and `best`) at it, remove those not kept.
+
+        Raises:
+            CheckpointError: it cannot be written; the earlier ones are as they were.
+        """
+        target = self._folder / _name(num_updates)
+        try:
+            if not target.exists():
+                self._write(target, checkpoint)
+            self._point("last", target.name)
+            if is_best:
+                self.mark_best(num_updates)
+            self._remove_old()
+        except (OSError, RuntimeError) as error:  # torch's writer raises the latter when the disk is full
+            raise CheckpointError(f"{target} cannot be written: {first_line(error)}") from error
         return target
 
-    def mark_best(self, num_updates: int) -> None:
-        """Point `best` at a checkpoint, if it is there."""
-        name = f"update_{num_updates:08d}"
-        if (self._folder / name).is_dir():
+    def adopt(self, checkpoint: Path, best: int | None) -> None:
+        """Take over a checkpoint of another run and, from beside it, the one that was the best until then."""
+        beside = [checkpoint.parent / _name(best)] if best is not None else []
+        for source in (*(path for path in beside if path != checkpoint and path.is_dir()), checkpoint):
+            with self._whole(self._folder / source.name) as aside:
+                shutil.copytree(source, aside, dirs_exist_ok=True)
+        self._point("last", checkpoint.name)
+
+    def mark_best(self, num_updates: int) -> bool:
+        """Point `best` at a checkpoint; whether it is there."""
+        name = _name(num_updates)
+        is_there = (self._folder / name).is_dir()
+        if is_there:
             self._point("best", name)
+        return is_there
 
     def newest(self) -> Path | None:
         """The whole checkpoint with the most updates; by name, for a kill may have come before `last` moved."""
         found = self._found()
         return found[-1] if found else None
+
+    def _write(self, target: Path, checkpoint: Checkpoint) -> None:
+        with self._whole(target) as aside:
+            for part in ("model", "training"):
+                with (aside / f"{part}.pt").open("wb") as file:
+                    torch.save(getattr(checkpoint, part), file)
+                    file.flush()
+                    os.fsync(file.fileno())
+
+    @contextmanager
+    def _whole(self, target: Path) -> Generator[Path]:
+        """A folder to fill, which becomes `target` if nothing is raised and is removed if something is."""
+        self._remove_unfinished()
+        aside = self._folder / f".{target.name}.{os.getpid()}"
+        aside.mkdir(parents=True)
+        try:
+            yield aside
+            aside.rename(target)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+        _sync_folder(self._folder)
 
     def _found(self) -> list[Path]:
         if not self._folder.is_dir():
@@ -93,11 +125,16 @@ class Checkpoints:
         kept = {best.resolve()} if best.exists() else set()
         for path in self._found()[: -self._keep_last]:
             if path.resolve() not in kept:
-                shutil.rmtree(path)
+                path.rename(path.with_name(f".{path.name}"))  # at once: a kill leaves no half of it
+        self._remove_unfinished()
 
     def _remove_unfinished(self) -> None:
         for path in self._folder.glob(".update_*"):
             shutil.rmtree(path)
+
+
+def _name(num_updates: int) -> str:
+    return f"update_{num_updates:08d}"
 
 
 def find(path: str | Path) -> Path:
@@ -133,8 +170,7 @@ def load_part(path: Path, part: str, device: torch.device) -> dict[str, Any]:
     try:
         return torch.load(file, map_location=device, weights_only=True)
     except Exception as error:  # an unpickler raises whatever damaged bytes lead it to
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        told = f"{file} cannot be read ({reason}); remove {path} to use an older one"
+        told = f"{file} cannot be read ({typed_line(error)}); remove {path} to use an older one"
         raise CheckpointError(told) from error
 
 

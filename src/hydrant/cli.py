@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pkgutil
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,11 +41,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "-h" in rest or "--help" in rest:
             print(help_of(command))
             return 0
-        return pkgutil.resolve_name(COMMANDS[command][0])(rest)
+        status = pkgutil.resolve_name(COMMANDS[command][0])(rest)
+        sys.stdout.flush()
+        return status
     except HydrantError as error:
         return _report(error)
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # `| head` has read enough; what Python still holds goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except Exception as error:
         from hydrant.config.messages import HYDRA_ERRORS, explain
 

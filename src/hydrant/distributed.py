@@ -30,7 +30,3 @@ class World:
         """Make the device the current one."""
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-
-    @property
-    def is_rank_zero(self) -> bool:
-        return self.rank == 0

@@ -7,14 +7,16 @@ HydrantError                 anything a user can cause or must know; its message
 ├── NonFiniteError           the loss or a gradient became NaN or infinite                     (exit 1)
 ├── ExportError              an exported model does not give the trained model's outputs       (exit 1)
 ├── JobFailed                a job of a sweep failed; raised in the sweep's process            (exit 1)
-└── Interrupted              a signal asked the run to stop; the checkpoint is saved           (exit 130, 143)
+└── Interrupted              a signal asked the run to stop; its state is saved                (exit 130, 143)
 """
 
 from __future__ import annotations
 
 import difflib
 import signal
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -68,11 +70,35 @@ class Interrupted(HydrantError):
     """A signal asked the run to stop; its state was saved at the end of the update."""
 
     def __init__(self, signum: int, num_updates: int) -> None:
-        super().__init__(
-            f"stopped by {signal.Signals(signum).name} after update {num_updates}; "
-            "the same command in the same run folder continues it"
-        )
+        super().__init__(f"stopped by {signal.Signals(signum).name} after update {num_updates}")
         self.exit_status = 128 + signum
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says first, without its full stop; its type if it says nothing.
+
+    >>> first_line(ValueError("no such file\\nin any folder")), first_line(KeyError())
+    ('no such file', 'KeyError')
+    """
+    text = str(error).strip()
+    return text.splitlines()[0].rstrip(".") if text else type(error).__name__
+
+
+def typed_line(error: BaseException) -> str:
+    """The type of an error and what it says first.
+
+    >>> typed_line(ValueError("negative")), typed_line(ValueError())
+    ('ValueError: negative', 'ValueError')
+    """
+    line, name = first_line(error), type(error).__name__
+    return line if line == name else f"{name}: {line}"
+
+
+def location(error: BaseException) -> str:
+    """Where an error was raised: the file and line of the innermost code that is in no installed package."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename] or list(frames)
+    return f"{Path(own[-1].filename).name}:{own[-1].lineno}"
 
 
 def nearest(name: str, options: Iterable[str], limit: int = 3) -> list[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydrant.config.arguments import Flags, written
-from hydrant.errors import ConfigError, ExportError, HydrantError, unknown_name
+from hydrant.errors import ConfigError, ExportError, HydrantError, typed_line, unknown_name
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -34,13 +35,14 @@ def main(arguments: Sequence[str]) -> int:
     inputs = _samples(saved)
     path = options.output or saved.folder / "export" / f"model.{_SUFFIXES[options.format]}"
     try:
-        with written("--output", path):
-            worst = _WRITERS[options.format](model, inputs, path)
+        with written("--output", path), tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            aside = Path(folder, path.name)
+            worst = _WRITERS[options.format](model, inputs, aside)
+            aside.replace(path)
     except HydrantError:
         raise
     except Exception as error:  # exporters raise whatever a model's code leads them to
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        told = f"{options.format} cannot hold this model ({reason}); try another --format"
+        told = f"{options.format} cannot hold this model ({typed_line(error)}); try another --format"
         raise ExportError(told) from error
     print(f"{path}: {options.format} of {saved.checkpoint}, outputs equal to {worst:.1e}")
     return 0
@@ -73,10 +75,10 @@ def _write_safetensors(model: nn.Module, inputs: Tensor, path: Path) -> float:
 
     save_model(model, str(path))
     loaded = copy.deepcopy(model)
-    for parameter in loaded.parameters():
-        parameter.data.zero_()
+    for tensor in (*loaded.parameters(), *loaded.buffers()):
+        tensor.data.zero_()
     load_model(loaded, str(path))
-    return _compare(model, loaded, inputs, path)
+    return _compare(model, loaded, inputs)
 
 
 def _write_torch_export(model: nn.Module, inputs: Tensor, path: Path) -> float:
@@ -85,7 +87,7 @@ def _write_torch_export(model: nn.Module, inputs: Tensor, path: Path) -> float:
     batch = torch.export.Dim("batch", min=1)
     program = torch.export.export(model, (inputs,), dynamic_shapes=({0: batch},))
     torch.export.save(program, path)
-    return _compare(model, torch.export.load(path).module(), inputs, path)
+    return _compare(model, torch.export.load(path).module(), inputs)
 
 
 def _write_onnx(model: nn.Module, inputs: Tensor, path: Path) -> float:
@@ -102,10 +104,10 @@ def _write_onnx(model: nn.Module, inputs: Tensor, path: Path) -> float:
     def infer(samples: Tensor) -> Tensor:
         return torch.from_numpy(session.run(None, {"inputs": samples.numpy()})[0])
 
-    return _compare(model, infer, inputs, path)
+    return _compare(model, infer, inputs)
 
 
-def _compare(model: nn.Module, exported: Callable[[Tensor], Tensor], inputs: Tensor, path: Path) -> float:
+def _compare(model: nn.Module, exported: Callable[[Tensor], Tensor], inputs: Tensor) -> float:
     """The largest difference of outputs, for several samples and for one.
 
     Raises:
@@ -119,7 +121,9 @@ def _compare(model: nn.Module, exported: Callable[[Tensor], Tensor], inputs: Ten
             expected, got = model(part), exported(part)
             worst = max(worst, float((expected - got).abs().max()))
             if not torch.allclose(expected, got, rtol=1e-4, atol=1e-5):
-                raise ExportError(f"{path} gives other outputs than the model: they differ by {worst:.2e}")
+                raise ExportError(
+                    f"the export gives other outputs than the model: they differ by {worst:.2e}"
+                )
     return worst
 
 

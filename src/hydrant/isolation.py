@@ -32,9 +32,9 @@ class ProcessDied(Exception):
 
 
 def call_isolated(function: Callable[..., T], arguments: tuple[Any, ...], preload: Sequence[str]) -> T:
-    """`function(*arguments)` in a fresh process, all picklable; its standard streams are ours.
+    """`function(*arguments)` in a fresh process, all picklable; its standard streams and environment are ours.
 
-    SIGINT and SIGTERM that arrive meanwhile are passed on, once each, and the result is still waited for.
+    Every SIGINT and SIGTERM that arrives meanwhile is passed on, and the result is still waited for.
     The process stops as by SIGTERM when this one dies.
 
     Args:
@@ -47,7 +47,7 @@ def call_isolated(function: Callable[..., T], arguments: tuple[Any, ...], preloa
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(sender, function, arguments))
+    process = context.Process(target=_answer, args=(sender, dict(os.environ), function, arguments))
     process.start()
     sender.close()
     with _forwarding(process.pid or 0) as forwarded:
@@ -86,8 +86,12 @@ class _forwarding:
             os.kill(self._pid, signum)
 
 
-def _answer(sender: Connection, function: Callable[..., T], arguments: tuple[Any, ...]) -> None:
+def _answer(
+    sender: Connection, environment: dict[str, str], function: Callable[..., T], arguments: tuple[Any, ...]
+) -> None:
     os.setpgrp()  # Ctrl-C in the terminal reaches the parent alone, which passes it on
+    os.environ.clear()
+    os.environ.update(environment)  # the server keeps that of its first call
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     sender.send(function(*arguments))
     sender.close()

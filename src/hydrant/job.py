@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,15 @@ class Result:
     exit_status: int
     value: float | None
     message: str  # the last line on stderr; "" where all is well
+
+
+def report(result: Result) -> int:
+    """Say on stderr what went wrong, if anything; the exit status."""
+    if result.message:
+        sys.stdout.flush()
+        label = "" if result.exit_status > 128 else "error: "
+        print(f"{label}{' '.join(result.message.split())}", file=sys.stderr, flush=True)
+    return result.exit_status
 
 
 def missing_folders(folder: Path) -> list[Path]:

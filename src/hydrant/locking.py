@@ -10,10 +10,12 @@ from pathlib import Path
 
 from hydrant.errors import ConfigError
 
+_held: set[int] = set()
+
 
 @contextlib.contextmanager
 def exclusive(folder: Path) -> Generator[None]:
-    """Hold a folder. The lock is on the folder itself and ends with the process, however it ends.
+    """Hold a folder. The lock is on the folder itself and ends with this process, however it ends.
 
     Raises:
         ConfigError: another process holds it.
@@ -21,10 +23,23 @@ def exclusive(folder: Path) -> Generator[None]:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
     except BlockingIOError:
+        os.close(descriptor)
         raise ConfigError(
             "name", f"another process is training in {folder}; wait for it, or give this run another name"
         ) from None
+    _held.add(descriptor)
+    try:
+        yield
     finally:
+        _held.remove(descriptor)
         os.close(descriptor)
+
+
+def _let_go() -> None:
+    """In a fork: a worker that outlives its run would hold the folder."""
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_let_go)

@@ -35,7 +35,7 @@ class RunState:
 class Journal(Protocol):
     """Where the loop reports: the record, the trackers, the progress bar."""
 
-    def advance(self, num_updates: int) -> None: ...
+    def advance(self) -> None: ...
 
     def log(self, row: Mapping[str, float]) -> None: ...
 
@@ -110,7 +110,7 @@ def train(run: Run) -> None:
         is_best = improves(run, row)
         if row:
             run.journal.log(stamp(run) | row)
-        run.journal.advance(state.num_updates)
+        run.journal.advance()
 
         stop = run.stop_signal()
         if save_due or (is_best and run.save_every.every is not None) or stop is not None:

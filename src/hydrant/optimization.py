@@ -39,8 +39,9 @@ class ScheduledField:
         key = "scheduler" if field == "lr" else f"schedules.{field}"
         group = optimizer.param_groups[group_idx]
         value = group.get(name)
-        if position.isdigit() and isinstance(value, (tuple, list)) and int(position) < len(value):
-            value = value[int(position)]
+        if position:
+            items = value if isinstance(value, (tuple, list)) else ()
+            value = items[int(position)] if position.isdigit() and int(position) < len(items) else None
         if isinstance(value, bool) or not isinstance(value, (int, float, Tensor)):
             numbers = [k for k, v in group.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
             raise ConfigError(
@@ -141,10 +142,10 @@ class Optimization:
 
     def _clip(self, measure: bool) -> Tensor | None:
         """The norm of all gradients, clipped to the limit; `None` if neither is wanted."""
-        if self._max_norm == math.inf and not measure:
-            return None
         for optimizer in self.optimizers.values():
             self._precision.unscale(optimizer)
+        if self._max_norm == math.inf and not measure:
+            return None
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         norm = torch.nn.utils.get_total_norm([g.coalesce().values() if g.is_sparse else g for g in gradients])
         if self._max_norm < math.inf:

@@ -68,18 +68,24 @@ class Precision:
         self.scaler.scale(loss).backward(weight)
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Bring the gradients of an optimizer back to their own scale, before clipping."""
+        """Bring the gradients of an optimizer back to their own scale: once an update, before clipping."""
         self.scaler.unscale_(optimizer)
 
     def step(self, optimizers: list[torch.optim.Optimizer]) -> bool:
-        """Apply the gradients; False if an overflow made the scaler skip it."""
-        for optimizer in optimizers:
-            self.scaler.step(optimizer)
-        if not self.scales_loss:
-            return True
-        before = self.scaler.get_scale()
+        """Apply the unscaled gradients, of all optimizers or, after an overflow in any, of none: False.
+
+        With a loss scaler this synchronises, once. `GradScaler.step` would for each optimizer, and not tell.
+        """
+        has_overflown = self.scales_loss and self._has_overflown(optimizers)
+        if not has_overflown:
+            for optimizer in optimizers:
+                optimizer.step()
         self.scaler.update()
-        return self.scaler.get_scale() >= before
+        return not has_overflown
+
+    def _has_overflown(self, optimizers: list[torch.optim.Optimizer]) -> bool:
+        noted = [self.scaler._found_inf_per_device(o) for o in optimizers]  # pyright: ignore[reportPrivateUsage]
+        return bool(torch.stack([found for by_device in noted for found in by_device.values()]).any())
 
     def state_dict(self) -> dict[str, Any]:
         return self.scaler.state_dict()

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from hydrant.trackers.record import read_summary
+from hydrant.trackers.record import read_summary, write_json
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,12 @@ class RunFolder:
     path: Path
     choices: dict[str, str]  # its own overrides, e.g. {"optimizer": "adamw", "optimizer.lr": "0.1"}
     summary: dict[str, Any]
+
+    @property
+    def changed(self) -> float:
+        """When its summary was last written, in unix seconds; 0 if there is none."""
+        file = self.path / "summary.json"
+        return file.stat().st_mtime if file.exists() else 0.0
 
     @property
     def status(self) -> str:
@@ -33,17 +39,33 @@ class RunFolder:
 def read_run(path: Path) -> RunFolder:
     """Read a run folder; one that never got as far as its summary has the status `never started`."""
     file = path / ".hydra" / "overrides.yaml"
-    overrides: list[str] = (yaml.safe_load(file.read_text(encoding="utf-8")) or []) if file.exists() else []
-    parts = (override.lstrip("+~").partition("=") for override in overrides)
-    choices = {key: value for key, _, value in parts}
+    choices = choices_in(file.read_text(encoding="utf-8")) if file.exists() else {}
     return RunFolder(path, choices, read_summary(path))
+
+
+def choices_in(overrides: str) -> dict[str, str]:
+    """The choices in the text of an `overrides.yaml`.
+
+    >>> choices_in("- optimizer=adamw\\n- +scheduler@schedules.weight_decay=linear")
+    {'optimizer': 'adamw', 'scheduler@schedules.weight_decay': 'linear'}
+    """
+    listed: list[str] = yaml.safe_load(overrides) or []
+    parts = (override.lstrip("+~").partition("=") for override in listed)
+    return {key: value for key, _, value in parts}
+
+
+def mark_failed(folder: Path, message: str) -> None:
+    """Say in its summary that a run failed which could not say so itself."""
+    error = {"type": "JobFailed", "message": message}
+    summary = {"num_updates": 0} | read_summary(folder) | {"status": "failed", "error": error}
+    write_json(folder / "summary.json", summary)
 
 
 def runs_of_sweep(folder: Path) -> list[RunFolder]:
     """The runs of a sweep, by folder name."""
     if not folder.is_dir():
         return []
-    return [read_run(p) for p in sorted(folder.iterdir()) if p.is_dir() and (p / ".hydra").is_dir()]
+    return [read_run(p) for p in sorted(folder.iterdir()) if (p / ".hydra").is_dir()]
 
 
 def differing(runs: Sequence[RunFolder]) -> list[tuple[RunFolder, dict[str, str]]]:

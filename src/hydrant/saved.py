@@ -11,9 +11,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from hydrant import checkpoint
 from hydrant.build import Prepared, prepare
-from hydrant.config import check, compose
-from hydrant.config.resume import saved_config
+from hydrant.config import check, compose, flatten
 from hydrant.errors import CheckpointError, ConfigError
+from hydrant.resume import saved_config
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,41 @@ def open_run(path: str, overrides: Sequence[str]) -> SavedRun:
         )
     weights = checkpoint.load_part(found, "model", prepared.world.device)
     prepared.task.model.load_state_dict(weights)
-    own = checkpoint.load_part(found, "training", prepared.world.device)["task"]
-    prepared.task.load_state_dict(own, strict=False)  # what is the task's own, beside its model
+    training = checkpoint.load_part(found, "training", prepared.world.device)
+    prepared.task.load_state_dict(training["task"], strict=False)  # what is the task's own, beside its model
     prepared.task.eval()
-    return SavedRun(folder, found, int(found.name.removeprefix("update_")), prepared)
+    return SavedRun(folder, found, training["state"]["num_updates"], prepared)
 
 
 def _overridden(saved: DictConfig, overrides: Sequence[str]) -> Mapping[str, Any]:
-    """The saved config with these keys and groups as a fresh config of the same overrides has them."""
-    fresh = compose(overrides)
+    """The saved config with whatever these overrides name or change in a fresh config."""
+    plain, fresh = compose([]), compose(overrides)
+    named = [o.lstrip("+~").partition("=")[0].replace("/", ".").partition("@")[0] for o in overrides]
     with open_dict(saved):
-        for override in overrides:
-            key = override.lstrip("+~").partition("=")[0].replace("/", ".").partition("@")[0]
-            OmegaConf.update(saved, key, OmegaConf.select(fresh, key), merge=False, force_add=True)
+        for key in (*_changed(plain, fresh), *named):
+            if OmegaConf.select(fresh, key, default=_ABSENT) is not _ABSENT:  # `experiment` is no key
+                OmegaConf.update(saved, key, OmegaConf.select(fresh, key), merge=False, force_add=True)
     return check(saved)
+
+
+_ABSENT = object()
+
+
+def _changed(plain: DictConfig, fresh: DictConfig) -> list[str]:
+    """The keys in which a config differs: whole groups where another option was chosen, else single keys."""
+    one, other = (OmegaConf.to_container(config, resolve=False) for config in (plain, fresh))
+    assert isinstance(one, dict)
+    assert isinstance(other, dict)
+    keys = list[str]()
+    for name, after in other.items():
+        before = one.get(name)
+        if isinstance(before, dict) and isinstance(after, dict) and _is_same_part(before, after):
+            old = flatten(before)
+            keys += [f"{name}.{key}" for key, value in flatten(after).items() if old.get(key) != value]
+        elif before != after:
+            keys.append(str(name))
+    return keys
+
+
+def _is_same_part(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
+    return one.get("_target_") == other.get("_target_")

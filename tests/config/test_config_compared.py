@@ -14,8 +14,8 @@ import yaml
 
 from hydrant.config import check, choices_of, compose, differences, flatten
 from hydrant.config.compose import job_slug
-from hydrant.config.resume import starting_point
 from hydrant.errors import ConfigError
+from hydrant.resume import starting_point
 
 
 def test_flatten_and_differences() -> None:
@@ -39,13 +39,16 @@ def test_flatten_and_differences() -> None:
     assert list(differences(one, other)) == sorted(differences(one, other))
 
 
-@pytest.mark.parametrize("key", ["name=b", "resume=null", "init_from=x", "keep_last=9", "tracker=wandb"])
+@pytest.mark.parametrize(
+    "key", ["name=b", "resume=null", "eval_batch_size=9", "keep_last=9", "tracker=wandb"]
+)
 def test_what_does_not_change_the_result_is_no_difference(key: str) -> None:
     assert differences(check(compose(["tracker=local"])), check(compose(["tracker=local", key]))) == {}
 
 
 @pytest.mark.parametrize(
-    "key", ["seed=1", "optimizer=sgd", "duration=1", "global_batch_size=32", "best.mode=min"]
+    "key",
+    ["seed=1", "optimizer=sgd", "duration=1", "global_batch_size=32", "best.mode=min", "init_from=x"],
 )
 def test_what_changes_the_result_is_a_difference(key: str) -> None:
     assert differences(check(compose([])), check(compose([key]))) != {}
@@ -120,11 +123,8 @@ def test_where_a_run_starts(run: tuple[dict[str, Any], Path], tmp_path: Path) ->
     assert starting_point(config | {"resume": str(folder)}, empty).checkpoint == checkpoint
     assert starting_point(config | {"init_from": str(folder)}, empty).weights == checkpoint
     assert starting_point(config | {"init_from": str(folder)}, empty).checkpoint is None
-    # What the run's own folder holds comes before `resume` and `init_from`: the same command again continues.
-    assert (
-        starting_point(config | {"init_from": str(folder)} | {"resume": str(folder)}, folder).checkpoint
-        == checkpoint
-    )
+    # What the run's own folder holds comes before `resume`: the same command again continues.
+    assert starting_point(config | {"resume": str(folder)}, folder).checkpoint == checkpoint
 
     for status, is_finished in {
         "running": False,
@@ -140,6 +140,8 @@ def test_where_a_run_does_not_start(run: tuple[dict[str, Any], Path], tmp_path: 
     config, folder = run
     wrong = [
         (config | {"resume": None}, folder),
+        (config | {"init_from": str(folder)}, folder),
+        (config | {"init_from": str(folder), "resume": str(folder)}, tmp_path / "empty"),
         (config | {"seed": 1}, folder),
         (config | {"seed": 1, "resume": str(folder)}, tmp_path / "empty"),
         (config | {"resume": str(tmp_path / "nowhere")}, tmp_path / "empty"),

@@ -220,7 +220,9 @@ def test_a_users_own_modules(workdir: Path, refused: Refused) -> None:
         "class Net(MLP):\n    def forward(self, inputs):\n        return self.depth\n"
     )
     message = refused("train", "allow_targets=[my_buggy]", "model._target_=my_buggy.Net")
-    assert matches("model: does not take ... no attribute 'depth' (AttributeError at ...:...). ...", message)
+    assert matches(
+        "model: does not take ... AttributeError: ... no attribute 'depth' (at my_buggy.py:4). ...", message
+    )
 
 
 def test_a_users_own_configs(workdir: Path, refused: Refused) -> None:

@@ -2,19 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
 
 from hydrant.config import check
 from hydrant.config.arguments import check_overrides
 from hydrant.config.messages import HYDRA_ERRORS, explain
 from hydrant.errors import ConfigError
-from hydrant.train import refusals
+from hydrant.sweep import refusals
 
 
 @dataclass
@@ -32,7 +34,10 @@ _Fault = tuple[str, str, Sequence[str]]
 
 
 class GridSweeper(BasicSweeper):
-    """Hydra's own grid, which stops before it starts if any of its jobs cannot run."""
+    """Hydra's own grid, which stops before it starts if any of its jobs cannot run, and not when one fails.
+
+    `max_batch_size` is how many jobs the launcher is given at once; null: all.
+    """
 
     def sweep(self, arguments: list[str]) -> Any:
         context = self.hydra_context
@@ -49,10 +54,21 @@ class GridSweeper(BasicSweeper):
             raise ConfigError(
                 key, f"{reason} [job: {' '.join(job)}; {len(faults)} of {len(jobs)} cannot run]"
             )
-        return super().sweep(arguments)
+        return self._launch(jobs)
 
-    def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
-        """Done for all batches in `sweep`."""
+    def _launch(self, jobs: list[list[str]]) -> list[Sequence[JobReturn]]:
+        assert self.config is not None and self.launcher is not None
+        folder = Path(self.config.hydra.sweep.dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(self.config, folder / "multirun.yaml")
+        size = self.max_batch_size or len(jobs)
+        starts = range(0, len(jobs), size)
+        batches = [self.launcher.launch(jobs[n : n + size], initial_job_idx=n) for n in starts]
+        failed = [job for batch in batches for job in batch if job.status is not JobStatus.COMPLETED]
+        if failed:
+            # Its `return_value` would write a line of its own to stderr.
+            raise failed[0]._return_value  # pyright: ignore[reportPrivateUsage]
+        return batches
 
     def _check(self, jobs: Sequence[Sequence[str]]) -> tuple[list[dict[str, Any]], list[_Fault]]:
         """The configs of the jobs; and what is wrong with those that cannot be had."""

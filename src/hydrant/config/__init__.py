@@ -1,6 +1,6 @@
 """The configuration: its schema, how it is composed, checked and compared.
 
-Importing it brings in neither torch nor wandb (`hydrant.config.resume` does).
+Importing it brings in neither torch nor wandb.
 """
 
 from hydrant.config.check import check

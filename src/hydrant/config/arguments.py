@@ -14,7 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
-from hydrant.errors import ConfigError, shown, suggestion
+from hydrant.errors import ConfigError, first_line, shown, suggestion
 from hydrant.options import group_options
 
 
@@ -115,9 +115,10 @@ def check_overrides(overrides: Sequence[str]) -> None:
         try:
             override = parser.parse_override(text)
         except HydraException as error:
-            reason = str(error).splitlines()[0]
             remedy = f"brackets and quotes must close; quote what is plain text: \"{key}='...'\""
-            raise ConfigError(key.lstrip("+~"), f"{value!r} cannot be read ({reason}); {remedy}") from error
+            raise ConfigError(
+                key.lstrip("+~"), f"{value!r} cannot be read ({first_line(error)}); {remedy}"
+            ) from error
         if override.key_or_group in options and not override.is_delete():
             _check_options(override, options[override.key_or_group])
 

@@ -12,7 +12,7 @@ from omegaconf import Container, DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from yaml import MarkedYAMLError
 
-from hydrant.errors import ConfigError, HydrantError, nearest, suggestion
+from hydrant.errors import ConfigError, HydrantError, first_line, nearest, suggestion
 
 _WORDINGS = {  # of Hydra -> ours
     re.compile(r"Ambiguous value for argument '(?P<key>[^=]*)=(?P<value>.*?)' 1\."): (
@@ -51,7 +51,7 @@ def explain(error: BaseException) -> HydrantError:
             return _not_in_struct(link)
     cause = next((link for link in reversed(chain) if isinstance(link, OmegaConfBaseException)), None)
     if cause is not None:
-        return ConfigError(str(cause.full_key or ""), str(cause).strip().splitlines()[0])
+        return ConfigError(str(cause.full_key or ""), first_line(cause))
     return _reworded(" ".join(str(error).split()) or type(error).__name__)
 
 
@@ -100,8 +100,7 @@ def _interpolation(node: Container, prefix: str) -> HydrantError | None:
 
 
 def _reason(error: BaseException) -> str:
-    text = str(error).strip().splitlines()[0]
-    return re.sub(r"^\w+ raised while resolving interpolation: ", "", text).strip('"')
+    return re.sub(r"^\w+ raised while resolving interpolation: ", "", first_line(error)).strip('"')
 
 
 def _not_in_struct(error: Any) -> ConfigError:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-import traceback
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from hydra.errors import HydraException
 
-from hydrant.errors import ConfigError, HydrantError
+from hydrant.errors import ConfigError, HydrantError, first_line, location, typed_line
 
 REFUSALS = (
+    HydraException,
     TypeError,
     ValueError,
     RuntimeError,
@@ -37,27 +36,16 @@ def refusals(key: str, config: Mapping[str, Any]) -> Generator[None]:
         yield
     except HydrantError:
         raise
-    except (HydraException, *REFUSALS) as error:
+    except Exception as error:  # a user's part may raise anything
         root: BaseException = error
         while root.__cause__ is not None and not isinstance(root, HydrantError):
             root = root.__cause__
         if isinstance(root, HydrantError):
             raise root from error
         node, text = config.get(key, config), first_line(root)
+        if not isinstance(root, REFUSALS):
+            text = f"{typed_line(root)} (at {location(root)})"
         raise ConfigError(blamed(key, node, text), f"{node['_target_']} refuses it: {text}") from error
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says first, its type if it says nothing."""
-    text = str(error).strip()
-    return text.splitlines()[0].rstrip(".") if text else type(error).__name__
-
-
-def location(error: BaseException) -> str:
-    """Where an error was raised: the file and line of the innermost code that is in no installed package."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename] or list(frames)
-    return f"{Path(own[-1].filename).name}:{own[-1].lineno}"
 
 
 def blamed(key: str, node: Mapping[str, Any], message: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hydrant.config.hints import check_value
-from hydrant.errors import ConfigError, nearest, shown, suggestion
+from hydrant.errors import ConfigError, nearest, shown, suggestion, typed_line
 
 ALLOWED = ("hydrant", "torch", "torchvision", "timm", "torchmetrics", "torchao")
 
@@ -98,8 +98,7 @@ def _import(name: str, path: str, key: str) -> Any:
             return None
         raise ConfigError(key, f"{path} needs {error.name!r}, which is not installed") from error
     except Exception as error:  # a user's module may raise anything when it is imported
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ConfigError(key, f"{name} cannot be imported: {reason}") from error
+        raise ConfigError(key, f"{name} cannot be imported: {typed_line(error)}") from error
 
 
 def _nodes(value: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

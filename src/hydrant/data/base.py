@@ -82,7 +82,6 @@ class Data:
     val: Source
     input_shape: tuple[int, ...]
     num_classes: int
-    class_names: tuple[str, ...] = ()
 
 
 def check_stated(data: Data, input_shape: Sequence[int], num_classes: int) -> Data:

@@ -49,5 +49,5 @@ def digits(
         chosen: Tensor = torch.from_numpy(np.sort(indices))
         return ResidentSource(inputs[chosen], targets[chosen], mean=(0.3053,), std=(0.3760,), augment=augment)
 
-    data = Data(part(train, augment), part(val, None), (1, 8, 8), 10, tuple("0123456789"))
+    data = Data(part(train, augment), part(val, None), (1, 8, 8), 10)
     return check_stated(data, input_shape, num_classes)

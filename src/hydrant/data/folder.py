@@ -110,7 +110,7 @@ def image_folder(
     def source(images: _Images) -> LoaderSource:
         return LoaderSource(images, train_transform, eval_transform, num_workers=num_workers, **normal)
 
-    data = Data(source(train), source(val), (3, *size), len(classes), classes)
+    data = Data(source(train), source(val), (3, *size), len(classes))
     return check_stated(data, input_shape, num_classes)
 
 

@@ -100,4 +100,4 @@ def _held(
         return ResidentSource(images, targets, mean, std, augment)
 
     shape = tuple(images_of(train).shape[1:])
-    return Data(source(train, augment), source(val, None), shape, num_classes, tuple(train.classes))
+    return Data(source(train, augment), source(val, None), shape, num_classes)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError, first_line, unknown_name
 
 PRELOAD = ("timm",)
 
@@ -28,9 +28,8 @@ def timm_model(
             name, pretrained=pretrained, in_chans=input_shape[0], num_classes=num_classes, **kwargs
         )
     except OSError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ConfigError("model.pretrained", f"timm cannot load {name}'s weights: {reason}") from error
+        told = f"timm cannot load {name}'s weights: {first_line(error)}"
+        raise ConfigError("model.pretrained", told) from error
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         key = "model.kwargs" if kwargs or not pretrained else "model.pretrained"
-        raise ConfigError(key, f"timm's {name} refuses it: {reason}") from error
+        raise ConfigError(key, f"timm's {name} refuses it: {first_line(error)}") from error

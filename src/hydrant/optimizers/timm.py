@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError, first_line, unknown_name
 
 PRELOAD = ("timm.optim",)
 
@@ -27,6 +27,7 @@ def timm_optimizer(
     try:
         return timm.optim.create_optimizer_v2(params, opt=name, lr=lr, weight_decay=weight_decay, **kwargs)
     except (TypeError, ValueError, AssertionError, RuntimeError, ImportError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        remedy = "choose another optimizer.name, or other optimizer.kwargs"
-        raise ConfigError("optimizer.name", f"timm's {name} cannot be built ({reason}); {remedy}") from error
+        told = (
+            f"timm's {name} cannot be built ({first_line(error)}); choose another optimizer.name, or other "
+        )
+        raise ConfigError("optimizer.name", told + "optimizer.kwargs") from error

@@ -17,10 +17,10 @@ class Record:
     A number that is NaN or infinite is written as `null`: JSON has no name for it.
     """
 
-    def __init__(self, folder: Path, num_updates: int) -> None:
-        """Continue the record at `num_updates`: rows past it are cut, for they are written again."""
+    def __init__(self, folder: Path, num_updates: int, history: Path) -> None:
+        """Continue the rows of the folder `history` at `num_updates`; past it they are written again."""
         self._folder = folder
-        self._cut(num_updates)
+        self._begin(num_updates, history)
         self._metrics = (folder / "metrics.jsonl").open("a", encoding="utf-8")
         self._summary = read_summary(folder) if num_updates else {}
 
@@ -41,11 +41,9 @@ class Record:
     def close(self) -> None:
         self._metrics.close()
 
-    def _cut(self, num_updates: int) -> None:
+    def _begin(self, num_updates: int, history: Path) -> None:
         path = self._folder / "metrics.jsonl"
-        kept = [
-            row for row in read_metrics(self._folder) if num_updates and row["num_updates"] <= num_updates
-        ]
+        kept = [row for row in read_metrics(history) if num_updates and row["num_updates"] <= num_updates]
         lines = "".join(json.dumps(row) + "\n" for row in kept)
         if not path.exists() or path.read_text(encoding="utf-8") != lines:
             replace_file(path, lines)

@@ -6,20 +6,19 @@ names the `wandb sync` command. The record is metrics.jsonl; what is here is for
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
 import logging
 import os
-import re
+import secrets
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError, first_line, unknown_name
 from hydrant.trackers.base import RunIdentity
-from hydrant.trackers.wandb_access import bounded, obstacle, own_service, reason, teardown
+from hydrant.trackers.record import replace_file
+from hydrant.trackers.wandb_access import bounded, obstacle, own_service, teardown
+from hydrant.trackers.wandb_names import project_name, shown_name, tag_names
 
 if TYPE_CHECKING:
     import wandb
@@ -29,8 +28,6 @@ log = logging.getLogger("hydrant")
 PRELOAD = ("wandb",)
 
 MODES = ("auto", "online", "offline", "disabled")
-MAX_NAME = 128  # characters of a project, run, group or job type that W&B takes
-MAX_TAG = 64
 GRACE_SECONDS = 5.0  # what the SDK gets beyond its own time limit before it is left to itself
 
 
@@ -68,17 +65,17 @@ class WandbTracker:
         self._num_updates = num_updates
         self._finish_timeout = finish_timeout
         self._run: wandb.Run | None = None
-        self._id = _run_id(self._folder)
+        self._id: str | None = None
         self._mode = _resolve_mode(mode)
         self._path: str | None = None
         self._sync_command = ""
         arguments: dict[str, Any] = {
-            "project": _project(project),
+            "project": project_name(project),
             "entity": entity,
-            "group": _name("group", group, identity.group),
-            "job_type": _name("job_type", job_type, identity.job_type),
-            "name": _name("name", name, identity.name),
-            "tags": _tags(tags, identity.tags),
+            "group": shown_name("group", group, identity.group),
+            "job_type": shown_name("job_type", job_type, identity.job_type),
+            "name": shown_name("name", name, identity.name),
+            "tags": tag_names(tags, identity.tags),
             "notes": notes,
             "config": dict(identity.config),
             "save_code": save_code,
@@ -124,13 +121,14 @@ class WandbTracker:
             # wandb-core is dead or stuck: the next run would talk to it, and our exit wait for it.
             bounded(teardown, GRACE_SECONDS)
         if problem is not None:
-            self._fail(f"not everything was uploaded ({reason(problem)})")
+            self._fail(f"not everything was uploaded ({first_line(problem)})")
 
     def describe(self) -> Mapping[str, Any]:
-        """`id`; `mode`: online, offline, disabled, failed; `path`: entity/project/id, or the local folder."""
+        """`id`, null if disabled; `mode`: online, offline, disabled, failed; `path`: entity/project/id or a folder."""
         return {"id": self._id, "mode": self._mode, "path": self._path}
 
     def _start(self, arguments: dict[str, Any], probe_timeout: float) -> None:
+        self._id = _run_id(self._folder)
         # Read when the SDK starts. Without the first, a run reports to the vendor: 10 s at exit where packets
         # are swallowed. Without the second, the start asks for the account's name, with no time limit.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
@@ -174,7 +172,7 @@ class WandbTracker:
             run.define_metric("num_updates")
             run.define_metric("*", step_metric="num_updates")
         except Exception as error:  # the SDK lets out its own errors, pydantic's and the socket's
-            return reason(error)
+            return first_line(error)
         fell_back = self._mode != mode  # told with the reason
         self._run, self._id, self._mode = run, run.id, mode
         folder = Path(run.dir).parent
@@ -191,7 +189,7 @@ class WandbTracker:
         try:
             send(self._run)
         except Exception as error:  # ConnectionResetError if wandb-core died, the SDK's own, a full disk
-            self._fail(f"logging stopped ({reason(error)}), the run goes on")
+            self._fail(f"logging stopped ({first_line(error)}), the run goes on")
 
     def _fail(self, what: str) -> None:
         if self._mode != "failed":  # one warning is enough
@@ -200,12 +198,12 @@ class WandbTracker:
 
 
 def _run_id(folder: Path) -> str:
-    """The id this folder had before, else one its path alone decides: the same command finds its run."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        stored = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["wandb"]["id"]
-        if re.fullmatch(r"[\w-]+", stored):
-            return stored
-    return _sha1(str(folder))[:12]
+    """The id of the W&B run of this folder, kept there from before it is started."""
+    file = folder / "wandb" / "hydrant-run-id"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file, secrets.token_hex(6))
+    return file.read_text(encoding="utf-8")
 
 
 def _resolve_mode(mode: str) -> str:
@@ -219,36 +217,3 @@ def _resolve_mode(mode: str) -> str:
             "tracker.mode", f"auto follows WANDB_MODE={wanted!r}; it knows {', '.join(MODES[1:])}"
         )
     return wanted
-
-
-def _project(project: str) -> str:
-    if re.search(r"[/\\#?%:]", _checked("tracker.project", project, MAX_NAME)):
-        raise ConfigError("tracker.project", rf"{project!r}: W&B takes none of the characters / \ # ? % :")
-    return str(project)
-
-
-def _name(key: str, given: str | None, own: str) -> str:
-    return _cut(own, MAX_NAME) if given is None else _checked(f"tracker.{key}", given, MAX_NAME)
-
-
-def _tags(given: Sequence[str] | None, own: Sequence[str]) -> list[str]:
-    if given is None:
-        return [_cut(tag, MAX_TAG) for tag in own if tag]
-    return [_checked("tracker.tags", tag, MAX_TAG) for tag in given]
-
-
-def _checked(key: str, given: str, limit: int) -> str:
-    """What the user wrote, as text: YAML reads some names as numbers."""
-    text = str(given)
-    if not 1 <= len(text) <= limit:
-        raise ConfigError(key, f"{text!r} has {len(text)} characters, W&B takes 1 to {limit}")
-    return text
-
-
-def _cut(text: str, limit: int) -> str:
-    """A name made from overrides, cut to fit; a hash of the whole keeps different ones different."""
-    return text if len(text) <= limit else f"{text[: limit - 9]}~{_sha1(text)[:8]}"
-
-
-def _sha1(text: str) -> str:
-    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()

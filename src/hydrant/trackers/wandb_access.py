@@ -13,6 +13,8 @@ import urllib.request
 from collections.abc import Callable, Generator
 from typing import Any
 
+from hydrant.errors import first_line
+
 
 class NoAnswerError(Exception):
     """Work that did not end in its time."""
@@ -39,12 +41,6 @@ def bounded(work: Callable[[], object], timeout: float) -> Exception | None:
     return problems[0] if problems else None
 
 
-def reason(error: Exception) -> str:
-    """An error as one line; the SDK's messages may have several, or none."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
-
-
 def obstacle(timeout: float) -> str | None:
     """Why W&B cannot be used online, or None; asking the server takes at most `timeout` seconds.
 
@@ -59,14 +55,14 @@ def obstacle(timeout: float) -> str | None:
             host=base_url, source="hydrant", prompt=False, update_session=False
         )
     except Exception as error:  # a key of the wrong form, settings that contradict each other
-        return reason(error)
+        return first_line(error)
     if auth is None:
         return "no API key (neither WANDB_API_KEY nor an entry of `wandb login`)"
     key = auth.api_key if isinstance(auth, wbauth.AuthApiKey) else None  # None: the SDK exchanges a token
     answers: list[str | None] = []
     problem = bounded(lambda: answers.append(_ask_viewer(base_url, key, timeout)), timeout)
     if problem is not None:
-        return f"{base_url} cannot be reached ({reason(problem)})"
+        return f"{base_url} cannot be reached ({first_line(problem)})"
     return answers[0]
 
 

@@ -19,10 +19,14 @@ from hydrant.trackers.record import read_summary
 
 @dataclass(frozen=True)
 class Start:
-    """Where a run starts. `checkpoint` holds everything, `weights` only a model."""
+    """Where a run starts. `checkpoint` holds everything, `weights` only a model.
+
+    A checkpoint that `is_foreign` lies in another run's folder, to be taken over from there.
+    """
 
     checkpoint: Path | None = None
     weights: Path | None = None
+    is_foreign: bool = False
     is_finished: bool = False
 
     def check_fits(self, model: nn.Module) -> None:
@@ -43,22 +47,33 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
     """
     resume, init_from = config["resume"], config["init_from"]
     own = Checkpoints(folder / "checkpoints", keep_last=1).newest()
-    is_finished = (
-        read_summary(folder).get("status") == "finished"
-    )  # also without a checkpoint: save_every=null
+    is_finished = read_summary(folder).get("status") == "finished"  # with save_every=null, no checkpoint
     if resume is None and (own is not None or is_finished):
         raise ConfigError(
             "resume", f"{folder} holds a run; resume=auto continues it, name=<folder> starts another"
         )
     if own is not None or (folder / "config.yaml").exists():
         _refuse_other(config, folder)
-    if is_finished:
-        return Start(own, is_finished=True)
     if own is not None:
-        return Start(own)
+        _refuse_older(resume, own)
+    if is_finished or own is not None:
+        return Start(own, is_finished=is_finished)
     if resume not in ("auto", None):
-        return Start(checkpoint=_continued(config, resume))
+        return Start(_continued(config, resume), is_foreign=True)
     return Start(weights=None if init_from is None else _found(init_from, "init_from"))
+
+
+def _refuse_older(resume: str | None, newest: Path) -> None:
+    """A run goes on from its newest checkpoint; from an older one another run may."""
+    if resume is None:
+        return
+    given = Path(resume).resolve()
+    if given.parent == newest.resolve().parent and given != newest.resolve():
+        raise ConfigError(
+            "resume",
+            f"{resume} is older than {newest.name}, where this run goes on; "
+            "give name=<folder> too and a new run continues from there",
+        )
 
 
 def _continued(config: Mapping[str, Any], resume: str) -> Path:

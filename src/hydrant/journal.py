@@ -1,0 +1,161 @@
+"""Where a run is followed: the record, the tracker, the progress bar and the log."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydrant.build import Prepared, tracker_factory
+from hydrant.environment import describe_environment
+from hydrant.errors import typed_line
+from hydrant.identity import identify, write_records
+from hydrant.job import Job
+from hydrant.logs import log
+from hydrant.loop import RunState
+from hydrant.plotting import draw_curves
+from hydrant.profiling import peak_flops, peak_memory_gib
+from hydrant.trackers.base import Tracker
+from hydrant.trackers.progress import Progress
+from hydrant.trackers.record import Record, last_values, read_metrics, typical, write_json
+
+_PERFORMANCE = ("updates_per_second", "samples_per_second", "mfu")
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended."""
+
+    status: str  # finished, preempted or failed
+    exit_status: int
+    message: str  # the last line on stderr; "" where all is well
+    error: Mapping[str, str] | None  # type, message: why it failed
+
+
+class RunJournal:
+    """Everything a run tells, from the moment it has its folder.
+
+    Args:
+        history: the folder with the rows before `num_updates`, of this run or of the one it goes on from.
+
+    Raises:
+        ConfigError: the tracker refuses its settings; nothing is written then.
+        OSError: the folder cannot be written.
+    """
+
+    def __init__(self, job: Job, prepared: Prepared, num_updates: int, history: Path) -> None:
+        self._folder, self._prepared = job.folder, prepared
+        total_updates, device = prepared.clock.total_updates, prepared.world.device
+        self._tracker: Tracker = tracker_factory(job.config)(identify(job), num_updates)
+        try:
+            write_records(job)
+            self._record = Record(job.folder, num_updates, history)
+            self.note(
+                status="running",
+                num_updates=num_updates,
+                total_updates=total_updates,
+                environment=describe_environment(device),
+                wandb=self._tracker.describe(),
+                error=None,
+            )
+        except OSError:
+            self._tracker.finish(1, {})
+            raise
+        self._progress = Progress.start(total_updates, num_updates)
+
+    def advance(self) -> None:
+        """One update is done."""
+        self._progress.advance()
+
+    def log(self, row: Mapping[str, float]) -> None:
+        """One row to the record, the tracker, the bar and, where it holds an evaluation, the log."""
+        row = dict(row) | self._compile_figures() | self._utilisation(row)
+        self._record.log(row)
+        self._tracker.log(row)
+        self._progress.log(row)
+        values = {k: v for k, v in row.items() if k.startswith("val/")}
+        if values:
+            shown = ", ".join(f"{k} {v:.4f}" for k, v in values.items())
+            log.info("update %d of %d: %s", row["num_updates"], self._prepared.clock.total_updates, shown)
+
+    def note(self, **fields: Any) -> None:
+        """Set fields of summary.json."""
+        self._record.update_summary(**fields)
+
+    def conclude(self, ending: Ending, state: RunState) -> None:
+        """Write how the run ended and what came of it: the summary, from its rows.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._progress.close()
+        rows = read_metrics(self._folder)
+        self.note(
+            status=ending.status,
+            num_updates=state.num_updates,
+            metrics=last_values(rows),
+            best=state.best,
+            compile=self._prepared.compilation.report().summary(),
+            perf={key: typical(rows, f"perf/{key}") for key in _PERFORMANCE}
+            | {"peak_memory_gib": peak_memory_gib(self._prepared.world.device)},
+            error=ending.error,
+        )
+        if ending.status == "finished":
+            log.info("finished: %s", _outcome(state, rows))
+
+    def close(self, ending: Ending) -> None:
+        """Write what is only for looking at, and end the tracker. What fails is told; the rest goes on."""
+        picture = self._folder / "schedule.png"
+        with _told("compile_report.json"):
+            write_json(self._folder / "compile_report.json", self._prepared.compilation.report().details())
+        with _told("schedule.png"):
+            _draw_schedules(self._prepared, picture)
+            self._tracker.image("schedule", picture)
+        try:
+            with _told("tracker"):
+                self._tracker.finish(ending.exit_status, self._record.summary)
+            with _told("summary.json"):
+                self.note(wandb=self._tracker.describe())
+        finally:
+            self._record.close()
+
+    def _compile_figures(self) -> dict[str, float]:
+        report = self._prepared.compilation.report()
+        return {f"compile/{k}": v for k, v in report.summary().items()} if report.graphs else {}
+
+    def _utilisation(self, row: Mapping[str, float]) -> dict[str, float]:
+        peak = peak_flops(self._prepared.world.device)
+        rate = row.get("perf/samples_per_second")
+        if peak is None or rate is None:
+            return {}
+        per_device = rate / self._prepared.world.world_size
+        return {"perf/mfu": 3 * self._prepared.flops_per_sample * per_device / peak}
+
+
+@contextlib.contextmanager
+def _told(what: str) -> Generator[None]:
+    """Nothing raised in here changes how a run ended; it is told."""
+    try:
+        yield
+    except Exception as error:
+        log.warning("%s: %s", what, typed_line(error))
+        log.debug("%s failed", what, exc_info=error)
+
+
+def _draw_schedules(prepared: Prepared, path: Path) -> None:
+    total = prepared.clock.total_updates
+    updates = range(0, total, max(total // 2000, 1))  # as many points as a picture shows
+    curves = prepared.schedule_values(updates)
+    draw_curves({key: {"": (updates, values)} for key, values in curves.items()}, path)
+
+
+def _outcome(state: RunState, rows: list[dict[str, Any]]) -> str:
+    text = f"{state.num_updates} updates"
+    if state.best is not None:
+        metric, value = state.best["metric"], state.best["value"]
+        last = last_values(rows).get(metric, value)
+        shown = "NaN" if last is None else f"{last:.4f}"  # what is not finite is null in the record
+        text += f", {metric} {shown}, best {value:.4f} at update {state.best['num_updates']}"
+    return text

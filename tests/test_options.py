@@ -24,6 +24,9 @@ NEEDS = {
     "optimizer/sparse_adam": ("model._target_=pixel_bag.PixelBag", "~model.hidden", "~model.dropout",
                               "allow_targets=[pixel_bag]"),
     "model/timm": ("model.name=test_resnet",),
+    "scheduler/lambda": ("scheduler.fn._target_=pixel_bag.halve", "allow_targets=[pixel_bag]"),
+    "scheduler/stepped": ("scheduler._target_=torch.optim.lr_scheduler.StepLR", "+scheduler.step_size=1"),
+    "scheduler/one_cycle_momentum": ("scheduler.pct_start=0.5",),
     "compile/max_autotune": ("model.hidden=[8]",),
     "compile/default": ("model.hidden=[8]",),
 }  # fmt: skip
@@ -33,6 +36,9 @@ FROM_FILES = ("data/mnist", "data/cifar10", "data/cifar100", "data/image_folder"
 PIXEL_BAG = '''
 import torch
 from torch import nn
+
+def halve(update):
+    return 0.5 ** update
 
 class PixelBag(nn.Module):
     """A bag of quantised pixels: every parameter has sparse gradients."""
@@ -46,7 +52,7 @@ class PixelBag(nn.Module):
 
 
 def options() -> list[str]:
-    return sorted(f"{path.parent.name}/{path.stem}" for path in conf_dir().glob("*/*.yaml"))
+    return sorted(f"{path.parent.name}/{path.stem}" for path in conf_dir().glob("*/[!_]*.yaml"))
 
 
 @pytest.mark.parametrize("option", [o for o in options() if o not in FROM_FILES])

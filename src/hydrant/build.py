@@ -27,11 +27,11 @@ from hydrant.data import Data, Source, StreamSpec
 from hydrant.distributed import World
 from hydrant.errors import ConfigError, location, suggestion, typed_line
 from hydrant.loop import Journal, Run
-from hydrant.optimization import Optimization
+from hydrant.optimization import AnySchedule, Optimization
 from hydrant.parallel import Parallel
 from hydrant.precision import Precision
 from hydrant.profiling import count_flops
-from hydrant.schedules import Schedule
+from hydrant.schedules import Plateau, Stepped
 from hydrant.tasks import Task
 
 
@@ -48,7 +48,7 @@ class Prepared:
     spec: StreamSpec
     task: Any  # a Task, which is an nn.Module; on the host
     flops_per_sample: int  # forward
-    schedules: Mapping[str, Schedule]
+    schedules: Mapping[str, AnySchedule]
     precision: Precision
     compilation: Compilation
     parallel: Parallel
@@ -86,6 +86,12 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     task = _task(config)
     flops, outcome = _dry_forward(task, data, val)
     _check_best(config["best"], task, outcome)
+    for field, schedule in schedules.items():
+        if isinstance(schedule, Plateau):
+            key = "scheduler" if field == "lr" else f"schedules.{field}"
+            _check_metric(f"{key}.metric", schedule.metric, task, outcome)
+            if config["eval_every"] is None:
+                raise ConfigError("eval_every", f"{key} waits for evaluations; give one, such as 1ep")
     optimization = _optimization(config, task, schedules, precision)
     return Prepared(
         config, world, data, train, val, clock, spec, task, flops, schedules, precision, compilation,
@@ -145,7 +151,7 @@ def _task(config: Mapping[str, Any]) -> Task:
 
 
 def _optimization(
-    config: Mapping[str, Any], task: Any, schedules: Mapping[str, Schedule], precision: Precision
+    config: Mapping[str, Any], task: Any, schedules: Mapping[str, AnySchedule], precision: Precision
 ) -> Optimization:
     parameters = [p for p in task.parameters() if p.requires_grad]
     with refusals("optimizer", config):
@@ -206,10 +212,13 @@ def _fields(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
             yield from _fields(node, f"{prefix}{name}.")
 
 
-def _schedule(node: Mapping[str, Any], clock: Clock, key: str) -> Schedule:
+def _schedule(node: Mapping[str, Any], clock: Clock, key: str) -> AnySchedule:
     with refusals(key, node):
+        made = _instantiate(node)
+        if Stepped.is_made_by(made):
+            return Stepped(refusals(key, node)(made))  # when its optimizer is there
         try:
-            return _instantiate(node)(clock)
+            return made(clock)
         except ConfigError as error:
             raise ConfigError(f"{key}.{error.key}", error.reason) from error
 
@@ -231,13 +240,20 @@ def _dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
 
 def _check_best(best: Mapping[str, str], task: Any, outcome: Outcome) -> None:
     """Refuse a deciding metric that no evaluation will give, and the highest loss as the best."""
-    losses = {"loss"} | (set(outcome.losses) if len(outcome.losses) > 1 else set())
-    names = {f"val/{name}" for name in (*losses, *outcome.measurements, *task.metrics)}
     metric = best["metric"]
-    if metric not in names:
-        raise ConfigError("best.metric", f"no evaluation gives {metric!r}{suggestion(metric, names)}")
-    if metric.removeprefix("val/") in losses and best["mode"] == "max":
+    _check_metric("best.metric", metric, task, outcome)
+    if metric.removeprefix("val/") in _loss_names(outcome) and best["mode"] == "max":
         raise ConfigError("best.mode", f"{metric} is best where it is lowest; give best.mode=min")
+
+
+def _check_metric(key: str, metric: str, task: Any, outcome: Outcome) -> None:
+    names = {f"val/{name}" for name in (*_loss_names(outcome), *outcome.measurements, *task.metrics)}
+    if metric not in names:
+        raise ConfigError(key, f"no evaluation gives {metric!r}{suggestion(metric, names)}")
+
+
+def _loss_names(outcome: Outcome) -> set[str]:
+    return {"loss"} | (set(outcome.losses) if len(outcome.losses) > 1 else set())
 
 
 def _make(config: Mapping[str, Any], group: str) -> Any:

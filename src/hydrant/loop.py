@@ -107,6 +107,7 @@ def train(run: Run) -> None:
             row |= read_training(run, update.grad_norm)  # the one host sync
         if eval_due:
             row |= run.pace.outside(lambda: evaluate_run(run))
+            run.optimization.observe(row)
         is_best = improves(run, row)
         if row:
             run.journal.log(stamp(run) | row)

@@ -18,7 +18,9 @@ from torch.optim import Optimizer
 from hydrant.batch import Outcome
 from hydrant.errors import ConfigError
 from hydrant.precision import Precision
-from hydrant.schedules import Schedule
+from hydrant.schedules import Plateau, Replay, Schedule, Stepped
+
+AnySchedule = Schedule | Plateau | Stepped
 
 
 @dataclass(frozen=True)
@@ -29,14 +31,18 @@ class ScheduledField:
     group_idx: int
     name: str
     position: int | None
-    base: float
-    schedule: Schedule
+    value: Callable[[int], float]  # what it is in an update
 
     @classmethod
-    def of(cls, optimizer: Optimizer, group_idx: int, field: str, schedule: Schedule) -> ScheduledField:
-        """Raises ConfigError if the optimizer has no such field, or the field is no number."""
+    def scaled(
+        cls, optimizer: Optimizer, group_idx: int, field: str, ratio: Callable[[int], float]
+    ) -> ScheduledField:
+        """The field's own value times `ratio`.
+
+        Raises:
+            ConfigError: the optimizer has no such field, or it is no number.
+        """
         name, _, position = field.partition(".")
-        key = "scheduler" if field == "lr" else f"schedules.{field}"
         group = optimizer.param_groups[group_idx]
         value = group.get(name)
         if position:
@@ -45,13 +51,19 @@ class ScheduledField:
         if isinstance(value, bool) or not isinstance(value, (int, float, Tensor)):
             numbers = [k for k, v in group.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
             raise ConfigError(
-                key,
+                _key(field),
                 f"{type(optimizer).__name__} has no number {field!r} to schedule; it has {', '.join(numbers)}",
             )
-        return cls(optimizer, group_idx, name, int(position) if position else None, float(value), schedule)
+        base = float(value)
+        place = int(position) if position else None
+        return cls(optimizer, group_idx, name, place, lambda update: base * ratio(update))
 
-    def value(self, update: int) -> float:
-        return self.base * self.schedule(update)
+    @classmethod
+    def replayed(cls, optimizer: Optimizer, group_idx: int, field: str, replay: Replay) -> ScheduledField:
+        """The field as a stepped scheduler writes it."""
+        name, _, position = field.partition(".")
+        place = int(position) if position else None
+        return cls(optimizer, group_idx, name, place, lambda update: replay.value(update, group_idx, field))
 
     def write(self, update: int) -> None:
         group = self.optimizer.param_groups[self.group_idx]  # looked up: loading a state replaces the dicts
@@ -78,7 +90,8 @@ class Optimization:
 
     Args:
         optimizers: by name.
-        schedules: by optimizer name and field; a field is `lr`, `weight_decay`, `betas.0` ...
+        schedules: by optimizer name and field; a field is `lr`, `weight_decay`, `betas.0` ... A stepped one may
+            write other fields besides.
         precision: owner of the loss scaler.
         max_grad_norm: clip the gradients of each optimizer to this 2-norm; `None` does not clip.
     """
@@ -86,18 +99,22 @@ class Optimization:
     def __init__(
         self,
         optimizers: Mapping[str, Optimizer],
-        schedules: Mapping[str, Mapping[str, Schedule]],
+        schedules: Mapping[str, Mapping[str, AnySchedule]],
         precision: Precision,
         max_grad_norm: float | None,
     ) -> None:
         self.optimizers = dict(optimizers)
         self._precision = precision
         self._max_norm = math.inf if max_grad_norm is None else max_grad_norm
-        self.fields = {
-            f"{name}.{group_idx}.{field}": ScheduledField.of(optimizer, group_idx, field, schedule)
-            for name, optimizer in optimizers.items()
-            for group_idx in range(len(optimizer.param_groups))
-            for field, schedule in schedules.get(name, {}).items()
+        self.fields: dict[str, ScheduledField] = {}
+        for name, optimizer in optimizers.items():
+            for field, schedule in schedules.get(name, {}).items():
+                self._attach(name, optimizer, field, schedule)
+        self._plateaus = {
+            f"{name}.{field}": schedule
+            for name, fields in schedules.items()
+            for field, schedule in fields.items()
+            if isinstance(schedule, Plateau)
         }
         self._parameters = [
             p
@@ -140,6 +157,27 @@ class Optimization:
         stepped = self._precision.step(list(self.optimizers.values()))
         return Update(evaluations[0], stepped, norms[0])
 
+    def _attach(self, name: str, optimizer: Optimizer, field: str, schedule: AnySchedule) -> None:
+        replay = Replay(schedule, optimizer) if isinstance(schedule, Stepped) else None
+        written = [field] if replay is None else replay.fields
+        if field not in written:
+            raise ConfigError(_key(field), f"this scheduler writes {', '.join(written)}; not {field}")
+        for written_field in written:
+            for group_idx in range(len(optimizer.param_groups)):
+                key = f"{name}.{group_idx}.{written_field}"
+                if key in self.fields:
+                    raise ConfigError(_key(field), f"{written_field} has a schedule already; remove one")
+                self.fields[key] = (
+                    ScheduledField.replayed(optimizer, group_idx, written_field, replay)
+                    if replay is not None
+                    else ScheduledField.scaled(optimizer, group_idx, field, schedule)  # type: ignore[arg-type]
+                )
+
+    def observe(self, row: Mapping[str, float]) -> None:
+        """Tell the schedules that depend on them an evaluation's metrics."""
+        for plateau in self._plateaus.values():
+            plateau.observe(row)
+
     def _clip(self, measure: bool) -> Tensor | None:
         """The norm of all gradients, clipped to the limit; `None` if neither is wanted."""
         for optimizer in self.optimizers.values():
@@ -157,12 +195,21 @@ class Optimization:
         return {key: field.value(update) for key, field in self.fields.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
+        return {
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
+            "schedules": {name: plateau.state_dict() for name, plateau in self._plateaus.items()},
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the optimizers; the scheduled fields are written anew before the next update."""
         for name, optimizer in self.optimizers.items():
-            optimizer.load_state_dict(state[name])
+            optimizer.load_state_dict(state["optimizers"][name])
+        for name, plateau in self._plateaus.items():
+            plateau.load_state_dict(state["schedules"][name])
+
+
+def _key(field: str) -> str:
+    return "scheduler" if field == "lr" else f"schedules.{field}"
 
 
 def _needs_closure(optimizer: Optimizer) -> bool:

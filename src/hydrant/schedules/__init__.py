@@ -1,0 +1,63 @@
+"""Schedules: pure functions `update -> ratio`, float64 on the host. The ratio multiplies a field's own value.
+
+Update `n` (0-based) runs with `base * schedule(n)`. Every schedule has three parts: a linear warmup from
+`warmup_init_ratio` to the curve's first value, the curve over `[warmup, total_updates - cooldown)`, and a
+cooldown that holds the curve's end value. The curve reaches its end value exactly at its end.
+
+Durations are written as everywhere: `500` updates, `2ep`, `64000sa` or `5%` of the run.
+
+`Plateau` alone is no such function: it depends on the evaluations. Classes that are stepped, torch's own among them,
+are made into functions by `Replay`.
+"""
+
+from hydrant.schedules.base import Curve, Schedule, framed
+from hydrant.schedules.composed import lambda_, product, sequential
+from hydrant.schedules.curves import (
+    constant,
+    cosine,
+    exponential,
+    inverse_sqrt,
+    linear,
+    polynomial,
+    tanh,
+    wsd,
+)
+from hydrant.schedules.cycles import (
+    cosine_restarts,
+    cyclic,
+    cyclic_momentum,
+    one_cycle,
+    one_cycle_momentum,
+)
+from hydrant.schedules.plateau import Plateau
+from hydrant.schedules.stepped import multistep, step
+from hydrant.schedules.stepping import Replay, SchedulerBase, StatefulSchedulerBase, Stepped
+
+__all__ = [
+    "Curve",
+    "Plateau",
+    "Replay",
+    "Schedule",
+    "SchedulerBase",
+    "StatefulSchedulerBase",
+    "Stepped",
+    "constant",
+    "cosine",
+    "cosine_restarts",
+    "cyclic",
+    "cyclic_momentum",
+    "exponential",
+    "framed",
+    "inverse_sqrt",
+    "lambda_",
+    "linear",
+    "multistep",
+    "one_cycle",
+    "one_cycle_momentum",
+    "polynomial",
+    "product",
+    "sequential",
+    "step",
+    "tanh",
+    "wsd",
+]

@@ -19,7 +19,9 @@ def draw_curves(panels: Mapping[str, Mapping[str, Curve]], path: Path, *, column
     num_rows = -(-len(panels) // columns)
     figure = Figure(figsize=(8 if columns == 1 else 5 * columns, 2.8 * num_rows), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(num_rows, columns, squeeze=False).flat
+    axes = list(figure.subplots(num_rows, columns, squeeze=False).flat)
+    for panel in axes[len(panels) :]:
+        panel.set_visible(False)
     for panel, (title, curves) in zip(axes, panels.items(), strict=False):
         for label, (x, y) in curves.items():
             panel.plot(x, y, label=label, linewidth=1.5)

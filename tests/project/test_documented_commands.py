@@ -97,7 +97,7 @@ def write_parts(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             continue
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(block)
-        if path.endswith(".py"):
+        if path.endswith(".py") and package:  # else of the user's own
             found = importlib.import_module(package).__path__
             monkeypatch.setattr(
                 importlib.import_module(package), "__path__", [*found, str((folder / path).parent)]

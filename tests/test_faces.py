@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -90,8 +91,38 @@ def test_a_checkpoint_may_be_renamed_and_overridden_as_the_run_was(
     smoked = evaluated(str(kept), "debug=smoke")  # limits the samples; leaves the run's own model alone
     assert smoked["val/loss"] != plain["val/loss"]
     assert evaluated(str(kept), "debug=smoke", "limit_val_samples=null") == shown
-    assert cli.main(["evaluate", str(kept), "experiment=digits_convnet"]) == 2
-    assert "model: the weights in" in capsys.readouterr().err  # of its own widths
+    assert evaluated(str(kept), "experiment=digits_convnet") == shown  # with the run's own widths
+    assert cli.main(["evaluate", str(kept), "model=mlp"]) == 2
+    assert "model: the weights in" in capsys.readouterr().err
+
+
+def test_a_run_s_own_options_are_those_that_are_overridden(
+    train: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ("data=synthetic", "data.input_shape=[1,8,8]", "data.num_classes=3", "data.num_samples=64",
+           "data.num_val_samples=50", "global_batch_size=8")  # fmt: skip
+    folder = train(*RUN, *own, "model.hidden=[8]")
+    for words, num_samples in (((), 50), (("data.num_val_samples=20",), 20), (("data=synthetic",), 50)):
+        assert cli.main(["evaluate", str(folder), *words]) == 0
+        assert f"{num_samples} samples" in capsys.readouterr().out
+
+
+def test_an_export_replaces_files_only_and_one_sample_is_enough(
+    train: Callable[..., Path], workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train(*RUN, "limit_val_samples=1", "model.hidden=[8]")
+    os.mkfifo(workdir / "pipe.pt2")
+    (workdir / "link.pt2").symlink_to("real.pt2")
+    command = ["export", str(folder), "--format", "torch_export", "--output"]
+    assert cli.main([*command, "pipe.pt2"]) == 2
+    assert "--output: pipe.pt2 cannot be written (it is no file)" in capsys.readouterr().err
+    assert (workdir / "pipe.pt2").is_fifo()
+    assert cli.main([*command, "link.pt2"]) == 0
+    assert (workdir / "link.pt2").is_symlink()
+    assert cli.main(["export", str(folder), "--output", "plain.safetensors"]) == 0
+    (workdir / "umask").touch()
+    modes = {(workdir / name).stat().st_mode for name in ("umask", "real.pt2", "plain.safetensors")}
+    assert len(modes) == 1
 
 
 def test_a_reader_that_has_read_enough_is_no_error() -> None:

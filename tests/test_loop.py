@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import signal
 from collections.abc import Callable
@@ -351,6 +352,73 @@ def test_ctrl_c_twice_while_the_trackers_end_does_not_undo_the_run(
     assert json.loads((folder / "summary.json").read_text())["status"] == "finished"
 
 
+def test_ctrl_c_again_while_a_stopped_run_ends_still_says_how_it_goes_on(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(NullTracker, "finish", Broken(KeyboardInterrupt()))
+        interrupt_at(patch, 3)
+        train(*DIGITS, "duration=8", status=130)
+    told = "stopped by SIGINT after update 3; the same command continues it"
+    assert capsys.readouterr().err.splitlines()[-1] == told
+
+
+LEAVES = """
+import sys
+from hydrant.errors import ConfigError
+from hydrant.tasks import Classification
+
+class Leaves(Classification):
+    def __init__(self, model, *, how, **rest):
+        super().__init__(model, **rest)
+        self.how = how
+
+    def forward(self, batch):
+        if self.training:
+            raise ConfigError("how", "wrong") if self.how == "wrong" else SystemExit(self.how)
+        outcome = super().forward(batch)
+        return outcome
+"""
+
+
+@pytest.mark.parametrize("how", [0, 1, "'bad thing'", "wrong"])
+def test_a_part_that_leaves_while_it_trains_has_failed(
+    how: object,
+    train: Train,
+    workdir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (workdir / "leaves.py").write_text(LEAVES)
+    monkeypatch.syspath_prepend(workdir)
+    own = ("allow_targets=[leaves]", "task._target_=leaves.Leaves", f"+task.how={how}")
+    folder = train(*DIGITS, *own, "duration=4", status=1)
+    assert json.loads((folder / "summary.json").read_text())["status"] == "failed"
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_what_is_infinite_is_never_the_best(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluate = loop.evaluate_run
+
+    def evaluated(run: loop.Run) -> dict[str, float]:
+        return evaluate(run) | {"val/loss": math.inf if run.state.num_updates != 8 else 1.0}
+
+    monkeypatch.setattr(loop, "evaluate_run", evaluated)
+    folder = train(*DIGITS, "duration=12", "best.metric=val/loss", "best.mode=min")
+    assert json.loads((folder / "summary.json").read_text())["best"]["num_updates"] == 8
+
+
+def test_a_damaged_record_is_named(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = train(*DIGITS, "duration=4")
+    (folder / "summary.json").write_text("")
+    train(*DIGITS, "duration=4", status=1)
+    assert "summary.json is damaged (Expecting value" in capsys.readouterr().err
+    (folder / "summary.json").unlink()
+    (folder / "metrics.jsonl").write_text('{"num_updates": 0\n{"num_updates": 4}\n')
+    train(*DIGITS, "duration=4", status=1)
+    assert "metrics.jsonl is damaged" in capsys.readouterr().err
+
+
 def test_a_finished_run_is_left_alone(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     folder = train(*DIGITS, "duration=4")
     before = {p: p.stat().st_mtime_ns for p in folder.rglob("*")}
@@ -395,8 +463,25 @@ def test_a_run_does_not_go_back_to_an_older_checkpoint_of_its_own(
     older = "outputs/run/checkpoints/update_00000004"
     train(*DIGITS, "duration=8", "keep_last=9")
     train(*DIGITS, "duration=8", "keep_last=9", f"resume={older}", status=2)
-    assert f"resume: {older} is older than update_00000008" in capsys.readouterr().err
+    told = f"resume: this run goes on from its own update_00000008, not from {older}"
+    assert told in capsys.readouterr().err
     train(*DIGITS, "duration=8", "keep_last=9", "resume=outputs/run/checkpoints/last")
+
+
+def test_a_run_that_has_begun_does_not_go_over_to_another(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(*DIGITS, "duration=8", name="other")
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 2)
+        train(*DIGITS, "duration=8", status=130)
+    train(*DIGITS, "duration=8", "resume=outputs/other", status=2)
+    assert "this run goes on from its own update_00000002, not from outputs/other" in capsys.readouterr().err
+    with monkeypatch.context() as patch:  # but one that came from there is found again by the same command
+        interrupt_at(patch, 6)
+        from_other = ("duration=8", "resume=outputs/other/checkpoints/update_00000004")
+        train(*DIGITS, *from_other, name="third", status=130)
+    train(*DIGITS, *from_other, name="third")
 
 
 def test_two_runs_are_equal_and_another_seed_is_not(train: Train) -> None:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import shlex
 import shutil
+import signal
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
-from checks import assert_same_state, rows, run_command, weights
+import yaml
+from checks import assert_same_state, command, rows, run_command, weights
 
 SHORT = ("tracker=local", "duration=8", "log_every=2", "eval_every=4", "save_every=4", "model.hidden=[16]",
          "data.augment.max_shift=1")  # fmt: skip
@@ -139,6 +146,101 @@ def test_jobs_that_die_or_are_refused_are_in_the_table_and_stop_no_other(tmp_pat
     again = run_command("-m", *base, "model.fate=good", cwd=tmp_path)  # an old failure is not today's
     assert again.returncode == 0
     assert {row["model.fate"]: row["status"] for row in table(study)}["killed"] == "failed"
+
+
+def test_a_damaged_run_is_a_line_of_the_table(tmp_path: Path) -> None:
+    base = ("-m", *SHORT, "name=study", "seed=2,1")
+    assert run_command(*base, cwd=tmp_path).returncode == 0
+    first, second = table(tmp_path / "multirun" / "study")
+    assert (first["seed"], second["seed"]) == ("2", "1")  # in the order of the jobs
+    (tmp_path / "multirun" / "study" / first["run"] / "summary.json").write_text("")
+    again = run_command(*base, cwd=tmp_path)
+    assert again.returncode == 1
+    assert "Traceback" not in again.stderr
+    assert [row["status"] for row in table(tmp_path / "multirun" / "study")] == ["failed", "finished"]
+    assert "summary.json is damaged" in table(tmp_path / "multirun" / "study")[0]["error"]
+
+
+def test_hydra_s_own_values_and_folders_work_in_a_sweep(tmp_path: Path) -> None:
+    swept = run_command(
+        "-m", *SHORT, "name=study", "optimizer=adamw,sgd", "seed=${hydra:job.num}", "scheduler=glob(ste*)",
+        "hydra.sweep.subdir=${hydra:job.num}/deep", cwd=tmp_path,
+    )  # fmt: skip
+    assert swept.returncode == 0, swept.stderr
+    assert [row["status"] for row in table(tmp_path / "multirun" / "study")] == ["finished"] * 2
+    configs = [tmp_path / "multirun" / "study" / str(n) / "deep" / "config.yaml" for n in (0, 1)]
+    assert [yaml.safe_load(config.read_text())["seed"] for config in configs] == [0, 1]
+
+
+def test_a_reader_that_went_away_stops_no_job(tmp_path: Path) -> None:
+    line = shlex.join(command("-m", *SHORT, "name=study", "seed=0,1"))
+    swept = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{line} | head -1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (swept.returncode, swept.stderr) == (0, "")
+    assert [row["status"] for row in table(tmp_path / "multirun" / "study")] == ["finished"] * 2
+
+
+SLOW = """
+import time
+from pathlib import Path
+from hydrant.trackers.base import NullTracker
+
+class Slow(NullTracker):
+    def finish(self, exit_status, summary):
+        Path("ending").touch()
+        time.sleep(3)
+"""
+
+
+def test_a_request_to_stop_that_comes_while_a_job_ends_is_not_lost(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    swept = subprocess.Popen(
+        command("-m", *SHORT, "name=study", "seed=0,1", "allow_targets=[slow]", "tracker._target_=slow.Slow"),
+        cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_for(tmp_path / "ending", swept)
+    swept.send_signal(signal.SIGTERM)
+    output, _ = swept.communicate(timeout=60)
+    assert swept.returncode == 143
+    assert [row["status"] for row in table(tmp_path / "multirun" / "study")] == ["finished", "not started"]
+    assert "seed=1  not started" in output
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.7])
+def test_ctrl_c_while_a_sweep_starts_is_told_in_a_line(tmp_path: Path, seconds: float) -> None:
+    swept = subprocess.Popen(
+        command("-m", *SHORT, "name=study", "seed=0,1"), cwd=tmp_path, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_for_fork_server(swept)
+    time.sleep(seconds)
+    os.killpg(swept.pid, signal.SIGINT)  # as the terminal does
+    _, errors = swept.communicate(timeout=60)
+    assert swept.returncode == 130
+    assert errors == "stopped by a signal before the first job\n"
+    assert not (tmp_path / "multirun" / "study" / "sweep.csv").exists()
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists() and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def wait_for_fork_server(process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while not any(
+        b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes() for child in children.read_text().split()
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_sweep_with_an_impossible_job_is_refused_whole(tmp_path: Path) -> None:

@@ -41,15 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "-h" in rest or "--help" in rest:
             print(help_of(command))
             return 0
-        status = pkgutil.resolve_name(COMMANDS[command][0])(rest)
-        sys.stdout.flush()
-        return status
+        return pkgutil.resolve_name(COMMANDS[command][0])(rest)
     except HydrantError as error:
         return _report(error)
     except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # `| head` has read enough; what Python still holds goes nowhere
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print("stopped by SIGINT", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
         return 128 + signal.SIGPIPE
     except Exception as error:
         from hydrant.config.messages import HYDRA_ERRORS, explain
@@ -57,6 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not isinstance(error, HYDRA_ERRORS):
             raise
         return _report(explain(error))
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # `| head` has read enough; what Python still holds goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _no_command(word: str) -> ConfigError:

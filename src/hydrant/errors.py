@@ -4,6 +4,7 @@ HydrantError                 anything a user can cause or must know; its message
 ├── ConfigError              the config or the command line is wrong; nothing was started      (exit 2)
 ├── DataError                a sample or a file of the data set cannot be read                 (exit 1)
 ├── CheckpointError          a checkpoint is missing, damaged or of another run                (exit 1)
+├── RecordError              a file of a run folder is damaged                                 (exit 1)
 ├── NonFiniteError           the loss or a gradient became NaN or infinite                     (exit 1)
 ├── ExportError              an exported model does not give the trained model's outputs       (exit 1)
 ├── JobFailed                a job of a sweep failed; raised in the sweep's process            (exit 1)
@@ -46,6 +47,10 @@ class DataError(HydrantError):
 
 class CheckpointError(HydrantError):
     """A checkpoint is missing, damaged or of another run."""
+
+
+class RecordError(HydrantError):
+    """A file of a run folder is damaged."""
 
 
 class NonFiniteError(HydrantError):

@@ -19,6 +19,7 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("", f"evaluate what? Give a run folder or a checkpoint: {example}")
     from hydrant.loop import evaluate  # brings in torch
     from hydrant.saved import open_run
+    from hydrant.trackers.record import finite
 
     saved = open_run(rest[0], rest[1:])
     p = saved.prepared
@@ -31,7 +32,8 @@ def main(arguments: Sequence[str]) -> int:
         p.parallel,
     )
     if options.json:
-        print(json.dumps({"checkpoint": str(saved.checkpoint), "num_updates": saved.num_updates, **values}))
+        shown = {"checkpoint": str(saved.checkpoint), "num_updates": saved.num_updates, **values}
+        print(json.dumps(finite(shown)))
         return 0
     print(f"{saved.checkpoint} (update {saved.num_updates}), {p.val.num_samples:,} samples")
     for name, value in values.items():

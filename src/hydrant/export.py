@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,18 +35,29 @@ def main(arguments: Sequence[str]) -> int:
     model = saved.prepared.task.model.cpu()
     inputs = _samples(saved)
     path = options.output or saved.folder / "export" / f"model.{_SUFFIXES[options.format]}"
+    if path.exists() and not path.is_file():
+        raise ConfigError("--output", f"{path} cannot be written (it is no file); give another")
+    path = path.resolve()  # a link stays one
     try:
         with written("--output", path), tempfile.TemporaryDirectory(dir=path.parent) as folder:
             aside = Path(folder, path.name)
             worst = _WRITERS[options.format](model, inputs, aside)
+            aside.chmod(0o666 & ~_umask())
             aside.replace(path)
     except HydrantError:
         raise
     except Exception as error:  # exporters raise whatever a model's code leads them to
         told = f"{options.format} cannot hold this model ({typed_line(error)}); try another --format"
         raise ExportError(told) from error
-    print(f"{path}: {options.format} of {saved.checkpoint}, outputs equal to {worst:.1e}")
+    equal = "the outputs are equal" if worst == 0 else f"the outputs differ by {worst:.1e} at most"
+    print(f"{path}: {options.format} of {saved.checkpoint}; {equal}")
     return 0
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
 
 
 def _require_onnx() -> None:
@@ -57,7 +69,7 @@ def _require_onnx() -> None:
 
 
 def _samples(saved: object) -> Tensor:
-    """A few validation samples on the host, (B, *input_shape)."""
+    """A few validation samples on the host, (B, *input_shape); two at least, for a batch of one is a special case."""
     import torch
 
     from hydrant.data import StreamSpec
@@ -65,7 +77,8 @@ def _samples(saved: object) -> Tensor:
 
     assert isinstance(saved, SavedRun)
     host = StreamSpec(0, 1, 1, 0, 1, torch.device("cpu"))
-    return next(iter(saved.prepared.val.batches(host, min(8, saved.prepared.val.num_samples)))).inputs
+    inputs = next(iter(saved.prepared.val.batches(host, min(8, saved.prepared.val.num_samples)))).inputs
+    return inputs if len(inputs) > 1 else torch.cat([inputs, inputs])
 
 
 def _write_safetensors(model: nn.Module, inputs: Tensor, path: Path) -> float:

@@ -14,7 +14,7 @@ def identify(job: Job) -> RunIdentity:
     """How trackers name and group a run: from the choices of the config groups."""
     choices = {group: choice for group, choice in job.choices.items() if choice is not None}
     subject = choices.get("experiment") or f"{choices['data']}-{choices['model']}"
-    dated = job.config["name"] is None and not job.is_in_sweep
+    dated = job.config["name"] is None and job.sweep_folder is None
     return RunIdentity(
         folder=job.folder.resolve(),
         name=f"{job.folder.parent.name}_{job.folder.name}" if dated else job.folder.name,

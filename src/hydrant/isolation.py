@@ -13,9 +13,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -31,46 +33,68 @@ class ProcessDied(Exception):
         self.exit_code = exit_code
 
 
-def call_isolated(function: Callable[..., T], arguments: tuple[Any, ...], preload: Sequence[str]) -> T:
+@dataclass(frozen=True)
+class Answer(Generic[T]):
+    """What a call gave, and the last signal that arrived meanwhile and was passed on to it."""
+
+    result: T
+    signum: int | None
+
+
+def call_isolated(
+    function: Callable[..., T], arguments: tuple[Any, ...], preload: Sequence[str]
+) -> Answer[T | ProcessDied]:
     """`function(*arguments)` in a fresh process, all picklable; its standard streams and environment are ours.
 
-    Every SIGINT and SIGTERM that arrives meanwhile is passed on, and the result is still waited for.
-    The process stops as by SIGTERM when this one dies.
+    Every SIGINT and SIGTERM that arrives meanwhile is passed on, and the result is still waited for: ProcessDied if
+    there is none. The process stops as by SIGTERM when this one dies.
 
     Args:
         preload: modules that the server imports before it forks; only the first call's count.
-
-    Raises:
-        ProcessDied: it ended without a result.
-        SystemExit: it did so because of a signal that was passed on; the code is 128 + the signal.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
+    _start_server()
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(sender, dict(os.environ), function, arguments))
-    process.start()
-    sender.close()
-    with _forwarding(process.pid or 0) as forwarded:
+    with _Forwarding() as forwarding:
+        process.start()
+        sender.close()
+        forwarding.to(process.pid or 0)
         try:
             result = receiver.recv()
         except EOFError:
             process.join()
-            if forwarded.signum is not None:  # it was asked to stop before it could note the request
-                raise SystemExit(128 + forwarded.signum) from None
-            raise ProcessDied(process.exitcode or 0) from None
+            result = ProcessDied(process.exitcode or 0)
         process.join()
-    return result
+    return Answer(result, forwarding.signum)
 
 
-class _forwarding:
-    """While it lasts, signals go to `pid` instead of interrupting this process."""
+def _start_server() -> None:
+    """A signal from the terminal would end the server in the middle of its imports: it does not hear it."""
+    resource_tracker.ensure_running()  # which would unblock them
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
+
+class _Forwarding:
+    """While it lasts, signals go to another process instead of interrupting this one."""
+
+    def __init__(self) -> None:
+        self._pid: int | None = None
         self._before: dict[int, Any] = {}
-        self.signum: int | None = None  # the last one passed on
+        self.signum: int | None = None  # the last one that arrived
 
-    def __enter__(self) -> _forwarding:
+    def to(self, pid: int) -> None:
+        """Name the process; what has arrived before is passed on now."""
+        self._pid = pid
+        if self.signum is not None:
+            self._send(self.signum)
+
+    def __enter__(self) -> _Forwarding:
         if threading.current_thread() is threading.main_thread():
             self._before = {s: signal.signal(s, self._pass_on) for s in _SIGNALS}
         return self
@@ -82,8 +106,12 @@ class _forwarding:
     def _pass_on(self, signum: int, frame: FrameType | None) -> None:
         del frame
         self.signum = signum
-        with contextlib.suppress(ProcessLookupError):  # it has just ended
-            os.kill(self._pid, signum)
+        self._send(signum)
+
+    def _send(self, signum: int) -> None:
+        if self._pid is not None:
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(self._pid, signum)
 
 
 def _answer(
@@ -93,9 +121,16 @@ def _answer(
     os.environ.clear()
     os.environ.update(environment)  # the server keeps that of its first call
     threading.Thread(target=_stop_with_parent, daemon=True).start()
-    sender.send(function(*arguments))
-    sender.close()
-    sys.stdout.flush()
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        result = function(*arguments)
+    except KeyboardInterrupt:  # before it could note the request
+        sys.stdout.flush()
+        os._exit(128 + signal.SIGINT)
+    with contextlib.suppress(BrokenPipeError):  # nobody is left to hear it
+        sender.send(result)
+        sender.close()
+        sys.stdout.flush()
 
 
 def _stop_with_parent() -> None:

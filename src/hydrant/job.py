@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,16 @@ class Job:
     folder: Path
     choices: Mapping[str, str | None]  # {"optimizer": "adamw", ...}
     records: Mapping[str, str]
-    is_in_sweep: bool
+    overrides: Sequence[str]  # of the task, as on the command line
+    sweep_folder: Path | None  # of the sweep that it belongs to
+
+    def same_command(self) -> str:
+        """How to call Hydrant again so that it finds this run folder."""
+        if self.config["name"] is not None:
+            return "the same command"
+        in_sweep = self.sweep_folder is not None
+        key, folder = ("hydra.sweep.dir", self.sweep_folder) if in_sweep else ("hydra.run.dir", self.folder)
+        return f"the same command with {key}={relative(folder or self.folder)}"
 
 
 @dataclass(frozen=True)
@@ -30,13 +39,25 @@ class Result:
     message: str  # the last line on stderr; "" where all is well
 
 
-def report(result: Result) -> int:
+def say(text: str) -> None:
+    """Print a line; a reader that went away (`| head`) does not concern the runs."""
+    with suppress(BrokenPipeError):
+        print(text, flush=True)
+
+
+def report(result: Result, label: str = "") -> int:
     """Say on stderr what went wrong, if anything; the exit status."""
     if result.message:
-        sys.stdout.flush()
-        label = "" if result.exit_status > 128 else "error: "
-        print(f"{label}{' '.join(result.message.split())}", file=sys.stderr, flush=True)
+        with suppress(BrokenPipeError):
+            sys.stdout.flush()
+        kind = "" if result.exit_status > 128 else "error: "
+        print(f"{label}{kind}{' '.join(result.message.split())}", file=sys.stderr, flush=True)
     return result.exit_status
+
+
+def relative(path: Path) -> str:
+    """A path as it is written from the current folder, if it lies there."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def missing_folders(folder: Path) -> list[Path]:

@@ -60,7 +60,7 @@ class RunJournal:
                 wandb=self._tracker.describe(),
                 error=None,
             )
-        except OSError:
+        except BaseException:
             self._tracker.finish(1, {})
             raise
         self._progress = Progress.start(total_updates, num_updates)
@@ -119,7 +119,8 @@ class RunJournal:
             with _told("summary.json"):
                 self.note(wandb=self._tracker.describe())
         finally:
-            self._record.close()
+            with _told("metrics.jsonl"):
+                self._record.close()
 
     def _compile_figures(self) -> dict[str, float]:
         report = self._prepared.compilation.report()
@@ -156,6 +157,6 @@ def _outcome(state: RunState, rows: list[dict[str, Any]]) -> str:
     if state.best is not None:
         metric, value = state.best["metric"], state.best["value"]
         last = last_values(rows).get(metric, value)
-        shown = "NaN" if last is None else f"{last:.4f}"  # what is not finite is null in the record
+        shown = "not finite" if last is None else f"{last:.4f}"  # it is null in the record
         text += f", {metric} {shown}, best {value:.4f} at update {state.best['num_updates']}"
     return text

@@ -218,7 +218,7 @@ def check_finite(run: Run) -> None:
 def improves(run: Run, row: Mapping[str, float]) -> bool:
     """Whether the row holds the best value so far of the metric that decides; remembers it."""
     value, best = row.get(run.best_metric), run.state.best
-    if value is None or math.isnan(value):
+    if value is None or not math.isfinite(value):
         return False
     if best is not None and (value <= best["value"] if run.best_mode == "max" else value >= best["value"]):
         return False

@@ -6,6 +6,8 @@ import os
 import re
 from pathlib import Path
 
+from hydrant.errors import ConfigError
+
 
 def conf_dir() -> Path:
     """Hydrant's own conf folder: inside the installed package, or at the root of the checkout."""
@@ -15,8 +17,15 @@ def conf_dir() -> Path:
 
 
 def user_conf_dir() -> Path | None:
-    """The user's conf folder, `./conf`, whose options come before ours; `None` if there is none."""
-    folder = Path(os.environ.get("HYDRANT_CONF", "conf")).resolve()
+    """The user's conf folder, `./conf` or HYDRANT_CONF, whose options come before ours; `None` if there is none.
+
+    Raises:
+        ConfigError: HYDRANT_CONF names none.
+    """
+    named = os.environ.get("HYDRANT_CONF")
+    folder = Path(named or "conf").resolve()
+    if named and not folder.is_dir():
+        raise ConfigError("HYDRANT_CONF", f"{named} is no folder; name your conf folder, or unset it")
     return folder if folder.is_dir() and folder != conf_dir().resolve() else None
 
 

@@ -41,4 +41,5 @@ def sparkline(values: Sequence[float], width: int = 60) -> str:
     top = max(values)
     columns = min(width, len(values))
     picked = [values[round(i * (len(values) - 1) / max(columns - 1, 1))] for i in range(columns)]
-    return "".join(_BARS[round(v / top * (len(_BARS) - 1)) if top > 0 else 0] for v in picked)
+    levels = len(_BARS) - 1
+    return "".join(_BARS[max(round(v / top * levels), 1) if v > 0 else 0] for v in picked)

@@ -32,6 +32,8 @@ def show(config: dict[str, object], *, as_json: bool, png: Path | None) -> None:
     if png is not None:
         with written("--png", png):
             draw_curves({key: {"": (range(total), values)} for key, values in schedules.items()}, png)
+        if not as_json:
+            print(f"picture      {png}")
     if as_json:
         print(json.dumps({"total_updates": total, "schedules": schedules}))
         return

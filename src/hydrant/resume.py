@@ -54,8 +54,8 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
         )
     if own is not None or (folder / "config.yaml").exists():
         _refuse_other(config, folder)
-    if own is not None:
-        _refuse_older(resume, own)
+    if own is not None and resume not in ("auto", None):
+        _refuse_another(resume, own, saved_config(folder, "resume").get("resume"))
     if is_finished or own is not None:
         return Start(own, is_finished=is_finished)
     if resume not in ("auto", None):
@@ -63,17 +63,16 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
     return Start(weights=None if init_from is None else _found(init_from, "init_from"))
 
 
-def _refuse_older(resume: str | None, newest: Path) -> None:
-    """A run goes on from its newest checkpoint; from an older one another run may."""
-    if resume is None:
+def _refuse_another(resume: str, newest: Path, before: str | None) -> None:
+    """A run that has begun goes on from its newest checkpoint, and from no other."""
+    given, own = Path(resume).resolve(), newest.resolve()
+    if given in (own, own.parents[1]) or (before is not None and given == Path(before).resolve()):
         return
-    given = Path(resume).resolve()
-    if given.parent == newest.resolve().parent and given != newest.resolve():
-        raise ConfigError(
-            "resume",
-            f"{resume} is older than {newest.name}, where this run goes on; "
-            "give name=<folder> too and a new run continues from there",
-        )
+    raise ConfigError(
+        "resume",
+        f"this run goes on from its own {newest.name}, not from {resume}; leave resume out, or give "
+        "name=<folder> too and a new run goes on from there",
+    )
 
 
 def _continued(config: Mapping[str, Any], resume: str) -> Path:

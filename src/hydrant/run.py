@@ -10,7 +10,7 @@ from hydrant import checkpoint, seeding
 from hydrant.build import Prepared, build, prepare
 from hydrant.checkpoint import Checkpoint, Checkpoints
 from hydrant.errors import ConfigError, HydrantError, Interrupted, first_line, location, typed_line
-from hydrant.job import Job, Result
+from hydrant.job import Job, Result, relative
 from hydrant.journal import Ending, RunJournal
 from hydrant.locking import exclusive
 from hydrant.logs import log, logging_to
@@ -26,13 +26,11 @@ def execute(job: Job) -> Result:
     try:
         with exclusive(job.folder), logging_to(job.folder / "train.log"):
             return _execute(job)
-    except KeyboardInterrupt:  # again, while the run ended, or before it could note the request
-        is_finished = read_summary(job.folder).get("status") == "finished"
-        what = "the run is finished, its trackers may miss the end" if is_finished else "nothing was trained"
-        return Result(128 + signal.SIGINT, None, f"stopped by SIGINT: {what}")
+    except KeyboardInterrupt:  # before it could note the request
+        return Result(128 + signal.SIGINT, None, "stopped by SIGINT before it began")
     except HydrantError as error:
         return Result(error.exit_status, None, str(error))
-    except Exception as error:  # of no part of the config, else its key would be named
+    except (Exception, SystemExit) as error:  # of no part of the config, else its key would be named
         told = f"{typed_line(error)} (at {location(error)}); {job.folder / 'train.log'} has the traceback"
         return Result(1, None, told)
 
@@ -48,7 +46,7 @@ def _execute(job: Job) -> Result:
             return _open(job, prepared, start).run(stop)
     except HydrantError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         log.debug("the run could not start", exc_info=error)
         raise
 
@@ -71,30 +69,32 @@ class _Session:
         self._state = RunState(**counters)
         self._checkpoints = Checkpoints(job.folder / "checkpoints", keep_last=job.config["keep_last"])
         job.folder.mkdir(parents=True, exist_ok=True)
-        foreign = start.checkpoint if start.is_foreign else None
-        history = job.folder if foreign is None else foreign.parents[1]
+        self._foreign = start.checkpoint if start.is_foreign else None
+        history = job.folder if self._foreign is None else self._foreign.parents[1]
         self._journal = RunJournal(job, prepared, self._state.num_updates, history)
-        if foreign is not None:
-            best = self._state.best
-            self._checkpoints.adopt(foreign, None if best is None else best["num_updates"])
 
     def run(self, stop: StopRequest) -> Result:
         try:
             self._train(stop)
             ending = Ending("finished", 0, "", None)
         except Interrupted as error:
-            ending = Ending("preempted", error.exit_status, f"{error}; {self._again()} continues it", None)
+            told = f"{error}; {self._job.same_command()} continues it"
+            ending = Ending("preempted", error.exit_status, told, None)
         except KeyboardInterrupt:
             ending = Ending("preempted", 128 + signal.SIGINT, self._without_saving(), None)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             log.debug("the run failed", exc_info=error)
             ending = _failed(error)
-        return self._finish(ending)
+        try:
+            return self._finish(ending)
+        except KeyboardInterrupt:  # again: what is only for looking at may be missing
+            told = "stopped by SIGINT: the run is finished, its trackers may miss the end"
+            return self._result(dataclasses.replace(ending, exit_status=130, message=ending.message or told))
 
     def _train(self, stop: StopRequest) -> None:
         prepared, state = self._prepared, self._state
         total, trainable = count_parameters(prepared.task)
-        log.info("run folder %s", _relative(self._job.folder))
+        log.info("run folder %s", relative(self._job.folder))
         log.info(
             "%d updates of %d samples (%.4g epochs) on %s; %s parameters%s",
             prepared.clock.total_updates,
@@ -106,6 +106,8 @@ class _Session:
         )
         run = build(prepared, self._journal, self._save, stop)
         run.state = state
+        if self._foreign is not None:
+            self._checkpoints.adopt(self._foreign, None if state.best is None else state.best["num_updates"])
         self._restore(run)
         try:
             train(run)
@@ -132,7 +134,7 @@ class _Session:
             run.model.load_state_dict(checkpoint.load_part(start.weights, "model", run.world.device))
         if loaded is None or start.checkpoint is None:
             return
-        log.info("continuing from %s at update %d", _relative(start.checkpoint), run.state.num_updates)
+        log.info("continuing from %s at update %d", relative(start.checkpoint), run.state.num_updates)
         run.model.load_state_dict(loaded.model)
         run.task.load_state_dict(loaded.training["task"], strict=False)  # what is the task's own
         run.optimization.load_state_dict(loaded.training["optimization"])
@@ -146,42 +148,32 @@ class _Session:
 
     def _finish(self, ending: Ending) -> Result:
         """Write what belongs to the end of a run, however it ended."""
-        state = self._state
         if ending.message:
             log.debug("%s", ending.message)
         try:
-            self._journal.conclude(ending, state)
+            self._journal.conclude(ending, self._state)
         except OSError as error:
             ending = _failed(error)
         self._journal.close(ending)
-        return Result(ending.exit_status, None if state.best is None else state.best["value"], ending.message)
+        return self._result(ending)
+
+    def _result(self, ending: Ending) -> Result:
+        best = self._state.best
+        return Result(ending.exit_status, None if best is None else best["value"], ending.message)
 
     def _without_saving(self) -> str:
         newest = self._checkpoints.newest()
         what = "starts again" if newest is None else f"continues from {newest.name}"
-        return f"stopped by SIGINT without saving; {self._again()} {what}"
-
-    def _again(self) -> str:
-        """The command that finds this run folder again."""
-        if self._job.config["name"] is not None:
-            return "the same command"
-        folder, in_sweep = self._job.folder, self._job.is_in_sweep
-        key, where = ("hydra.sweep.dir", folder.parent) if in_sweep else ("hydra.run.dir", folder)
-        return f"the same command with {key}={_relative(where)}"
+        return f"stopped by SIGINT without saving; {self._job.same_command()} {what}"
 
 
-def _failed(error: Exception) -> Ending:
-    known = isinstance(error, HydrantError)
-    message = str(error) if known else typed_line(error)
+def _failed(error: BaseException) -> Ending:
+    message = str(error) if isinstance(error, HydrantError) else typed_line(error)
     described = {"type": type(error).__name__, "message": first_line(error)}
-    return Ending("failed", error.exit_status if known else 1, message, described)
+    return Ending("failed", 1, message, described)  # a ConfigError too: the run had begun
 
 
 def _already_finished(folder: Path) -> Result:
     summary = read_summary(folder)
-    print(f"already finished: {_relative(folder)}, {summary['num_updates']} updates; nothing to do")
+    print(f"already finished: {relative(folder)}, {summary['num_updates']} updates; nothing to do")
     return Result(0, (summary.get("best") or {}).get("value"), "")
-
-
-def _relative(path: Path) -> str:
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from hydrant.errors import RecordError
 from hydrant.trackers.record import read_summary, write_json
 
 
@@ -28,8 +29,12 @@ class RunFolder:
         return file.stat().st_mtime if file.exists() else 0.0
 
     @property
+    def has_begun(self) -> bool:
+        return bool(self.summary)
+
+    @property
     def status(self) -> str:
-        return str(self.summary.get("status", "never started"))
+        return str(self.summary.get("status", "not started"))
 
     @property
     def error(self) -> str:
@@ -37,32 +42,50 @@ class RunFolder:
 
 
 def read_run(path: Path) -> RunFolder:
-    """Read a run folder; one that never got as far as its summary has the status `never started`."""
+    """Read a run folder; one that never got as far as its summary has the status `not started`."""
+    try:
+        summary = read_summary(path)
+    except RecordError as error:
+        summary = {"status": "damaged", "error": {"message": str(error)}}
+    return RunFolder(path, choices_in(overrides_of(path)), summary)
+
+
+def overrides_of(path: Path) -> list[str]:
+    """The overrides with which a run was started."""
     file = path / ".hydra" / "overrides.yaml"
-    choices = choices_in(file.read_text(encoding="utf-8")) if file.exists() else {}
-    return RunFolder(path, choices, read_summary(path))
+    return (yaml.safe_load(file.read_text(encoding="utf-8")) or []) if file.exists() else []
 
 
-def choices_in(overrides: str) -> dict[str, str]:
-    """The choices in the text of an `overrides.yaml`.
+def options_of(path: Path) -> dict[str, str]:
+    """Which option of each config group a run has."""
+    file = path / ".hydra" / "hydra.yaml"
+    recorded: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return recorded.get("hydra", {}).get("runtime", {}).get("choices", {})
 
-    >>> choices_in("- optimizer=adamw\\n- +scheduler@schedules.weight_decay=linear")
+
+def choices_in(overrides: Iterable[str]) -> dict[str, str]:
+    """What overrides choose, by key.
+
+    >>> choices_in(["optimizer=adamw", "+scheduler@schedules.weight_decay=linear"])
     {'optimizer': 'adamw', 'scheduler@schedules.weight_decay': 'linear'}
     """
-    listed: list[str] = yaml.safe_load(overrides) or []
-    parts = (override.lstrip("+~").partition("=") for override in listed)
+    parts = (override.lstrip("+~").partition("=") for override in overrides)
     return {key: value for key, _, value in parts}
 
 
 def mark_failed(folder: Path, message: str) -> None:
     """Say in its summary that a run failed which could not say so itself."""
     error = {"type": "JobFailed", "message": message}
-    summary = {"num_updates": 0} | read_summary(folder) | {"status": "failed", "error": error}
+    try:
+        known = read_summary(folder)
+    except RecordError:
+        known = {}
+    summary = {"num_updates": 0} | known | {"status": "failed", "error": error}
     write_json(folder / "summary.json", summary)
 
 
 def runs_of_sweep(folder: Path) -> list[RunFolder]:
-    """The runs of a sweep, by folder name."""
+    """The runs in the folder of a sweep, by name."""
     if not folder.is_dir():
         return []
     return [read_run(p) for p in sorted(folder.iterdir()) if (p / ".hydra").is_dir()]

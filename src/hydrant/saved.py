@@ -14,6 +14,7 @@ from hydrant.build import Prepared, prepare
 from hydrant.config import check, compose, flatten
 from hydrant.errors import CheckpointError, ConfigError
 from hydrant.resume import saved_config
+from hydrant.runs import choices_in, options_of, overrides_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def open_run(path: str, overrides: Sequence[str]) -> SavedRun:
         raise ConfigError("", str(error)) from error
     folder = found.parents[1]
     saved = OmegaConf.create(saved_config(folder, ""))
-    prepared = prepare(_overridden(saved, overrides))
+    prepared = prepare(_overridden(saved, folder, overrides) if overrides else check(saved))
     difference = checkpoint.misfit(found, prepared.task.model)
     if difference:
         raise ConfigError(
@@ -52,10 +53,17 @@ def open_run(path: str, overrides: Sequence[str]) -> SavedRun:
     return SavedRun(folder, found, training["state"]["num_updates"], prepared)
 
 
-def _overridden(saved: DictConfig, overrides: Sequence[str]) -> Mapping[str, Any]:
-    """The saved config with whatever these overrides name or change in a fresh config."""
-    plain, fresh = compose([]), compose(overrides)
-    named = [o.lstrip("+~").partition("=")[0].replace("/", ".").partition("@")[0] for o in overrides]
+def _overridden(saved: DictConfig, folder: Path, overrides: Sequence[str]) -> Mapping[str, Any]:
+    """The saved config with whatever these overrides name or change in the run's own choices."""
+    recorded, options, new = overrides_of(folder), options_of(folder), choices_in(overrides)
+    replaced = {key for key, value in new.items() if options.get(key) not in (None, value)}
+
+    def stays(key: str) -> bool:
+        return key not in new and key.partition(".")[0] not in replaced  # another option has other keys
+
+    own = [override for override in recorded if stays(*choices_in([override]))]
+    plain, fresh = compose(recorded), compose([*own, *overrides])
+    named = [key.replace("/", ".").partition("@")[0] for key in new]
     with open_dict(saved):
         for key in (*_changed(plain, fresh), *named):
             if OmegaConf.select(fresh, key, default=_ABSENT) is not _ABSENT:  # `experiment` is no key

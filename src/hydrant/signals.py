@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from types import FrameType
@@ -32,4 +33,6 @@ class StopRequest:
         del frame
         if self._signum is not None and signum == signal.SIGINT:
             raise KeyboardInterrupt
+        if signum == signal.SIGINT and self._signum is None:  # `print` may be in the middle of something
+            os.write(2, b"\nstopping when this update is saved; Ctrl-C again stops at once, without saving\n")
         self._signum = signum

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hydrant.config.targets import locate, targets_of
 from hydrant.errors import ConfigError, JobFailed
 from hydrant.identity import write_records
 from hydrant.isolation import ProcessDied, call_isolated
-from hydrant.job import Job, Result, remove_if_empty, report
+from hydrant.job import Job, Result, relative, remove_if_empty, report, say
 from hydrant.runs import (
     RunFolder,
     choices_in,
@@ -27,76 +28,117 @@ _ALIKE = ("name", "seed")
 """Keys that do not decide whether a run can start."""
 
 
+class SweepStopped(BaseException):
+    """A signal asked the sweep to stop; `exit_status` is 128 + the signal."""
+
+    def __init__(self, exit_status: int) -> None:
+        super().__init__(exit_status)
+        self.exit_status = exit_status
+
+
 class Sweep:
-    """What one `--multirun` did in this process."""
+    """What one `--multirun` does in this process."""
 
     def __init__(self) -> None:
-        self._started = time.time()
-        self._refused: list[RunFolder] = []
+        self._began = time.time()
+        self._jobs: dict[Path, dict[str, str]] = {}  # folder -> choices, in the order of the jobs
+        self._refused: dict[Path, str] = {}
+        self.has_run = False
+
+    def plan(self, jobs: Mapping[Path, Sequence[str]]) -> None:
+        """Take the folders and the overrides of all jobs, before the first one starts."""
+        self._jobs |= {folder: choices_in(overrides) for folder, overrides in jobs.items()}
 
     def run(self, job: Job, number: int) -> float | None:
         """Run one job; its value, for sweepers that search.
 
         Raises:
             JobFailed: after saying why.
-            SystemExit: the sweep was asked to stop, and its job has saved its state.
+            SweepStopped: a signal arrived meanwhile; the job has saved its state, or is done.
         """
-        print(f"job {number}: {job.folder.name}", flush=True)
+        self.has_run = True
+        self.plan({job.folder.resolve(): job.overrides})
+        say(f"job {number}: {job.folder.name}")
         began = time.time()
-        try:
-            result = call_isolated(_execute, (job,), preload=sorted(_slow_imports(job.config)))
-        except ProcessDied as death:
-            result = Result(1, None, str(death))
-        if result.exit_status == 0:
-            return result.value
+        answer = call_isolated(_execute, (job,), preload=sorted(_slow_imports(job.config)))
+        result, signum = answer.result, answer.signum
+        if isinstance(result, ProcessDied):
+            stopped = f"stopped by a signal before it began; {job.same_command()} starts it again"
+            result = Result(1, None, str(result)) if signum is None else Result(128 + signum, None, stopped)
         if result.exit_status == ConfigError.exit_status:
-            self._note_refused(job, result)
-        elif result.exit_status < 128:
+            remove_if_empty([job.folder])
+            self._refused[job.folder.resolve()] = result.message
+        elif 0 < result.exit_status < 128:
             _note_failed(job, result, began)
-        print(f"job {number}: ", end="", file=sys.stderr)
-        status = report(result)
-        if status > 128:
-            raise SystemExit(status)
-        raise JobFailed(f"{job.folder.name}: {result.message}")
+        if job.sweep_folder is not None:
+            self._write_table(job.sweep_folder, self._runs(job.sweep_folder))
+        report(result, f"job {number}: ")
+        if signum is not None or result.exit_status > 128:
+            raise SweepStopped(max(result.exit_status, 128 + (signum or 0)))
+        if result.exit_status:
+            raise JobFailed(f"{job.folder.name}: {result.message}")
+        return result.value
 
     def close(self, folder: Path) -> bool:
         """Write and print the table of a sweep; whether any job failed since this began."""
-        refused = {run.path for run in self._refused}
-        runs = [run for run in runs_of_sweep(folder) if run.path.resolve() not in refused] + self._refused
-        if not runs:
+        runs = self._runs(folder)
+        if not any(run.has_begun for run in runs):
             return False
-        runs.sort(key=lambda run: run.path.name)
-        write_sweep_csv(folder, runs)
+        self._write_table(folder, runs)
         _print_table(folder, runs)
-        return bool(refused) or any(run.status == "failed" and run.changed >= self._started for run in runs)
+        return bool(self._refused) or any(r.status == "failed" and r.changed >= self._began for r in runs)
 
-    def _note_refused(self, job: Job, result: Result) -> None:
-        """Whatever its folder holds from before, this job did not run."""
-        remove_if_empty([job.folder])
-        summary = {"status": "refused", "error": {"message": result.message}}
-        choices = choices_in(job.records["overrides.yaml"])
-        self._refused.append(RunFolder(job.folder.resolve(), choices, summary))
+    def _runs(self, folder: Path) -> list[RunFolder]:
+        """Every run of the sweep, in the order of the jobs; those of an earlier, larger grid follow."""
+        own = [self._read(path) for path in self._jobs]
+        return own + [run for run in runs_of_sweep(folder) if run.path.resolve() not in self._jobs]
+
+    def _write_table(self, folder: Path, runs: Sequence[RunFolder]) -> None:
+        try:
+            write_sweep_csv(folder, runs)
+        except OSError as error:
+            print(f"{folder}/sweep.csv cannot be written: {error.strerror or error}", file=sys.stderr)
+
+    def _read(self, path: Path) -> RunFolder:
+        if path in self._refused:  # whatever its folder holds from before, this job did not run
+            summary = {"status": "refused", "error": {"message": self._refused[path]}}
+            return RunFolder(path, self._jobs[path], summary)
+        return RunFolder(path, self._jobs[path], read_run(path).summary)
+
+
+current: ContextVar[Sweep] = ContextVar("sweep")
+"""The sweep that this process is busy with: Hydra builds its sweepers itself."""
 
 
 def refusals(configs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """(key, reason) why each checked config cannot run on this machine, ("", "") where it can."""
+    """(key, reason) why each checked config cannot run on this machine, ("", "") where it can.
+
+    Raises:
+        SweepStopped: a signal arrived meanwhile.
+    """
     keys = [repr(sorted((k, v) for k, v in config.items() if k not in _ALIKE)) for config in configs]
     distinct = dict(zip(keys, configs, strict=True))
     preload = sorted({module for config in configs for module in _slow_imports(config)})
-    try:
-        found = call_isolated(_refusals, (list(distinct.values()),), preload=preload)
-    except ProcessDied:  # the job itself will say more
+    answer = call_isolated(_refusals, (list(distinct.values()),), preload=preload)
+    if answer.signum is not None:
+        print("stopped by a signal before the first job", file=sys.stderr)
+        raise SweepStopped(128 + answer.signum)
+    if isinstance(answer.result, ProcessDied):  # the job itself will say more
         return [("", "")] * len(configs)
-    refused = dict(zip(distinct, found, strict=True))
+    refused = dict(zip(distinct, answer.result, strict=True))
     return [refused[key] for key in keys]
 
 
 def _note_failed(job: Job, result: Result, began: float) -> None:
     """Write what the job could not write itself, because it died or failed before it had its folder."""
     run = read_run(job.folder)
-    if run.status != "failed" or run.changed < began:
+    if run.status == "failed" and run.changed >= began:
+        return
+    try:
         write_records(job)
         mark_failed(job.folder, result.message)
+    except OSError as error:
+        print(f"{job.folder} cannot be written: {error.strerror or error}", file=sys.stderr)
 
 
 def _execute(job: Job) -> Result:
@@ -133,8 +175,10 @@ def _print_table(folder: Path, runs: Sequence[RunFolder]) -> None:
     """A line a run: the choices in which the runs differ, how it ended, its best value or its error."""
     labels = [" ".join(f"{k}={v}" for k, v in own.items()) or run.path.name for run, own in differing(runs)]
     width = max(map(len, labels))
-    print(f"\n{folder}: {len(runs)} runs, see {folder / 'sweep.csv'}")
+    folder = Path(relative(folder))
+    say(f"\n{folder}: {len(runs)} run{'s' if len(runs) > 1 else ''}, see {folder / 'sweep.csv'}")
     for run, label in zip(runs, labels, strict=True):
-        best = run.summary.get("best")
-        shown = f"{best['metric']} {best['value']:.4f} at update {best['num_updates']}" if best else ""
-        print(f"  {label:<{width}}  {run.status:<10} {shown}{' ' if run.error else ''}{run.error}")
+        best = run.summary.get("best") or {}
+        value = best.get("value")
+        shown = "" if value is None else f"{best['metric']} {value:.4f} at update {best['num_updates']}"
+        say(f"  {label:<{width}}  {run.status:<11} {shown}{' ' if run.error else ''}{run.error}")

@@ -20,9 +20,10 @@ from omegaconf.errors import OmegaConfBaseException
 from hydrant.config import ENTRY, check, choices_of, conf_dir, register
 from hydrant.config.arguments import flags_first
 from hydrant.config.messages import explain
-from hydrant.errors import ConfigError, HydrantError, JobFailed
+from hydrant.errors import ConfigError, HydrantError
 from hydrant.job import Job, Result, missing_folders, remove_if_empty, report
-from hydrant.sweep import Sweep
+from hydrant.sweep import Sweep, SweepStopped
+from hydrant.sweep import current as current_sweep
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -31,6 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach `hydrant.cli` whole, which words them
     sys.argv[1:] = flags_first(arguments)
     sweep, results = Sweep(), list[Result]()
+    current_sweep.set(sweep)
     HydraNotes.forget()
 
     def task(config: DictConfig) -> float | None:
@@ -43,12 +45,14 @@ def main(arguments: Sequence[str]) -> int:
     stopped, failure = 0, ""
     try:
         _run_hydra(task)
-    except JobFailed as error:  # was told when it happened
+    except HydrantError as error:
+        if not sweep.has_run:
+            raise
         failure = str(error)
     except KeyboardInterrupt:
         stopped = 130
-    except SystemExit as request:
-        stopped = int(request.code or 0)
+    except SweepStopped as request:
+        stopped = request.exit_status
     finally:
         remove_if_empty(HydraNotes.made)
     if results:
@@ -69,7 +73,7 @@ def _run_hydra(task: Any) -> None:
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=ENTRY)(task)()
     except MissingConfigException:
         raise  # is an OSError
-    except OSError as error:
+    except OSError as error:  # of Hydra, which makes the folders; a run tells its own
         key = "hydra.sweep.dir" if HydraNotes.sweeps else "hydra.run.dir"
         where = f"{error.filename or 'the run folder'} cannot be made ({error.strerror or error})"
         raise ConfigError(key, f"{where}; give a folder that can be written: {key}=<folder>") from error
@@ -110,7 +114,9 @@ def _job(config: DictConfig, settings: Any) -> Job:
         "overrides.yaml": OmegaConf.to_yaml(settings.overrides.task),
     }
     folder, choices = Path(settings.runtime.output_dir), choices_of(settings.runtime.choices)
-    return Job(resolved, folder, choices, records, settings.mode == RunMode.MULTIRUN)
+    in_sweep = settings.mode == RunMode.MULTIRUN
+    sweep_folder = Path(settings.runtime.cwd, settings.sweep.dir) if in_sweep else None
+    return Job(resolved, folder, choices, records, list(settings.overrides.task), sweep_folder)
 
 
 def _run_here(config: DictConfig, settings: Any) -> Result:

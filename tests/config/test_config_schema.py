@@ -14,6 +14,7 @@ import pytest
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
+from hydrant import cli
 from hydrant.clock import Clock
 from hydrant.config import check, compose, conf_dir
 from hydrant.config.compose import run_folder
@@ -147,3 +148,11 @@ def test_composing_imports_nothing_slow() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
     )
     assert ast.literal_eval(run.stdout) == []
+
+
+def test_a_conf_folder_that_is_not_there_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HYDRANT_CONF", "/nowhere/conf")
+    assert cli.main(["train", "--cfg", "job"]) == 2
+    assert "HYDRANT_CONF: /nowhere/conf is no folder" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Found by Hydra: the grid of `--multirun`, every job of which is checked before the first one starts."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,15 +9,17 @@ from typing import Any
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, JobStatus
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from hydrant.config import check
 from hydrant.config.arguments import check_overrides
 from hydrant.config.messages import HYDRA_ERRORS, explain
 from hydrant.errors import ConfigError
-from hydrant.sweep import refusals
+from hydrant.sweep import current, refusals
 
 
 @dataclass
@@ -44,6 +47,8 @@ class GridSweeper(BasicSweeper):
         assert context is not None and self.config is not None
         parser = OverridesParser.create(config_loader=context.config_loader)
         overrides = parser.parse_overrides([*self._parse_config(), *arguments])
+        for override in overrides:
+            _check_sweep(override)
         jobs = self.split_arguments(overrides, None)[0]
         configs, faults = self._check(jobs)
         if not faults and isinstance(self.launcher, BasicLauncher):  # others may run on another machine
@@ -73,17 +78,52 @@ class GridSweeper(BasicSweeper):
     def _check(self, jobs: Sequence[Sequence[str]]) -> tuple[list[dict[str, Any]], list[_Fault]]:
         """The configs of the jobs; and what is wrong with those that cannot be had."""
         assert self.hydra_context is not None and self.config is not None
-        configs, faults = list[dict[str, Any]](), list[_Fault]()
-        for job in jobs:
+        configs, faults, folders = list[dict[str, Any]](), list[_Fault](), dict[Path, Sequence[str]]()
+        for number, job in enumerate(jobs):
             try:
                 check_overrides(job)
                 config = self.hydra_context.config_loader.load_sweep_config(self.config, list(job))
-                plain = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-                configs.append(check(plain))
+                with _as_job(config, number):
+                    plain = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+                    configs.append(check(plain))
+                    folder = Path(config.hydra.sweep.dir, config.hydra.sweep.subdir).resolve()
+                if folder in folders:
+                    raise ConfigError("", f"another job has the same folder, {folder.name}; each once")
+                folders[folder] = list(config.hydra.overrides.task)
             except ConfigError as error:
                 faults.append((error.key, error.reason, job))
             except HYDRA_ERRORS as error:
                 told = explain(error)
                 key, reason = (told.key, told.reason) if isinstance(told, ConfigError) else ("", str(told))
                 faults.append((key, reason, job))
+        if not faults:
+            current.get().plan(folders)
         return configs, faults
+
+
+def _check_sweep(override: Override) -> None:
+    """Refuse what a grid has no jobs for."""
+    key = override.get_key_element().lstrip("+~")
+    if not override.is_sweep_override():
+        return
+    if not override.is_discrete_sweep():
+        raise ConfigError(key, f"a grid needs its values; write {key}=0.1,0.2 or {key}=range(1,4)")
+    if not list(override.sweep_string_iterator()):
+        given = (override.input_line or key).partition("=")[2]
+        raise ConfigError(key, f"{given} is no value at all, so there is nothing to run")
+    if key == "name":
+        raise ConfigError("name", "names the folder of a sweep, so there is one; seed=0,1 trains several")
+
+
+@contextmanager
+def _as_job(config: DictConfig, number: int) -> Generator[None]:
+    """What `${hydra:...}` gives while a job of this config runs."""
+    hydra_config = HydraConfig.instance()
+    before = hydra_config.cfg
+    with open_dict(config):
+        config.hydra.job.id = config.hydra.job.num = number
+    hydra_config.set_config(config)
+    try:
+        yield
+    finally:
+        hydra_config.cfg = before

@@ -131,7 +131,7 @@ def _guess(text: str, options: dict[str, list[str]]) -> str:
 
 def _check_options(override: Override, options: Sequence[str]) -> None:
     given: Any = override.value()
-    for option in given.list if override.is_choice_sweep() else [given]:
+    for option in getattr(given, "list", [given]):  # glob(*) lists none
         if isinstance(option, str | dict) or not isinstance(option, int | float | list | None):
             continue
         raise ConfigError(

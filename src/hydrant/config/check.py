@@ -13,7 +13,15 @@ from omegaconf import DictConfig, OmegaConf
 from hydrant.clock import Duration
 from hydrant.config.hints import accepts, check_value
 from hydrant.config.messages import explain_interpolation, unknown_key
-from hydrant.config.schema import DURATIONS, GROUPS, NOT_NEGATIVE, POSITIVE, TrainConfig, check_name
+from hydrant.config.schema import (
+    DURATIONS,
+    GROUPS,
+    NOT_NEGATIVE,
+    POSITIVE,
+    WAITING,
+    TrainConfig,
+    check_name,
+)
 from hydrant.config.targets import check_targets
 from hydrant.errors import ConfigError, shown
 
@@ -83,6 +91,9 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
             Duration.parse(resolved[key], key)
     for group in GROUPS:
         _check_part(group, resolved[group], f"{group}=<option>, see --help")
+        if group in WAITING and not resolved[group].get("_partial_"):
+            told = "is built later, with what the run gives it; add _partial_: true to the option"
+            raise ConfigError(f"{group}._partial_", told)
     if "lr" in resolved["schedules"]:
         raise ConfigError("schedules.lr", "lr is scheduled by scheduler; remove it here")
     for field, node in resolved["schedules"].items():

@@ -34,9 +34,8 @@ def check_value(key: str, hint: Any, value: Any) -> None:
     if choices and isinstance(value, str):
         raise unknown_name(key, "value", value, choices)
     remedy = ""
-    if accepts(hint, "") and isinstance(value, int | float):
-        text = str(value).lower() if isinstance(value, bool) else value
-        remedy = f"""; for text write "{key}='{text}'\""""
+    if accepts(hint, "") and isinstance(value, int | float) and not isinstance(value, bool):
+        remedy = f"""; for text write "{key}='{value}'\""""
     raise ConfigError(key, f"needs {describe(hint)}, not {shown(value)}{remedy}")
 
 

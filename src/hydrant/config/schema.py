@@ -41,7 +41,7 @@ class TrainConfig:
     limit_train_samples: int | None
     limit_val_samples: int | None
     deterministic: bool
-    resume: str | None
+    resume: Literal["auto"] | str | None
     init_from: str | None
     allow_targets: list[str]
     data: Any
@@ -67,6 +67,7 @@ def check_name(name: str) -> None:
 
 DURATIONS = ("duration", "log_every", "eval_every", "save_every")
 GROUPS = ("data", "model", "task", "optimizer", "scheduler", "precision", "compile", "parallel", "tracker")
+WAITING = ("task", "optimizer", "scheduler", "precision", "compile", "tracker")  # for what the run gives them
 POSITIVE = ("global_batch_size", "micro_batch_size", "eval_batch_size", "keep_last", "max_grad_norm",
             "limit_train_samples", "limit_val_samples")  # fmt: skip
 NOT_NEGATIVE = ("max_skipped",)

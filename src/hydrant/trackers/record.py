@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hydrant.errors import RecordError, first_line
+
 
 class Record:
     """`metrics.jsonl`, a line per log point, and `summary.json`, replaced as a whole at every change.
@@ -26,7 +28,7 @@ class Record:
 
     def log(self, row: Mapping[str, float]) -> None:
         """Append a row; it is in the file when this returns."""
-        self._metrics.write(json.dumps(_finite(row)) + "\n")
+        self._metrics.write(json.dumps(finite(row)) + "\n")
         self._metrics.flush()
 
     def update_summary(self, **fields: Any) -> None:
@@ -55,13 +57,20 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]  # what follows the last newline is torn
-    return [json.loads(line) for line in lines]
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise RecordError(f"{path} is damaged ({first_line(error)}); remove the line, or the file") from error
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
     """A run's summary.json, empty where there is none."""
     path = folder / "summary.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except ValueError as error:
+        told = f"{path} is damaged ({first_line(error)}); remove it, and the run goes on from its checkpoints"
+        raise RecordError(told) from error
 
 
 def last_values(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -80,23 +89,27 @@ def typical(rows: list[dict[str, Any]], key: str) -> float | None:
 
 def write_json(path: Path, value: Any) -> None:
     """Replace a JSON file as a whole."""
-    replace_file(path, json.dumps(_finite(value), indent=2) + "\n")
+    replace_file(path, json.dumps(finite(value), indent=2) + "\n")
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a text file aside and rename it: a kill leaves the old one or the new one."""
+    """Write a text file aside, flush it to disk and rename it: a kill leaves the old one or the new one."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(text, encoding="utf-8")
+    with aside.open("w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     aside.replace(path)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """A value as JSON can say it: numbers that are not finite are None."""
     match value:
         case float():
             return value if math.isfinite(value) else None
         case Mapping():
-            return {key: _finite(item) for key, item in value.items()}
+            return {key: finite(item) for key, item in value.items()}
         case list() | tuple():
-            return [_finite(item) for item in value]
+            return [finite(item) for item in value]
         case _:
             return value

@@ -43,8 +43,8 @@ def group_options() -> dict[str, list[str]]:
 def completions(word: str) -> list[str]:
     """What a word of the command line can become, as far as file names tell; empty where Hydra must be asked.
 
-    >>> completions("scheduler=c"), completions("see")
-    (['scheduler=constant', 'scheduler=cosine'], ['seed='])
+    >>> completions("precision=f"), completions("see")
+    (['precision=fp16', 'precision=fp32'], ['seed='])
     """
     group, is_choice, prefix = word.partition("=")
     options = group_options()

@@ -27,8 +27,12 @@ PARTS = [f"{group}={option}" for group in GROUPS for option in group_options()[g
 OVERLAYS = [
     f"{group}={option}" for group in ("experiment", "debug") for option in group_options().get(group, [])
 ]
-# Options that read the disk while they are composed.
-ARGUMENTS = {"data=image_folder": ("data.num_classes=3",)}
+# Options that read the disk while they are composed, or wait for a name of the user's.
+ARGUMENTS = {
+    "data=image_folder": ("data.num_classes=3",),
+    "scheduler=lambda": ("scheduler.fn._target_=hydrant.clock.Cadence",),
+    "scheduler=stepped": ("scheduler._target_=torch.optim.lr_scheduler.ConstantLR",),
+}
 
 
 def composed(*overrides: str) -> DictConfig:

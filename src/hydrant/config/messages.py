@@ -126,7 +126,8 @@ def _missing_option(error: MissingConfigException) -> ConfigError:
     where = (
         f" (asked for by {inside[1]}.yaml)" if inside and inside[1] not in ("train", "hydra/config") else ""
     )
-    return ConfigError(group, f"no option {option!r}{where}{suggestion(option, error.options or [])}")
+    options = [name for name in error.options or [] if not name.startswith("_")]
+    return ConfigError(group, f"no option {option!r}{where}{suggestion(option, options)}")
 
 
 def _yaml(error: MarkedYAMLError) -> ConfigError:

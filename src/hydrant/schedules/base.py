@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, get_type_hints
 
 import torch
 
@@ -103,12 +103,21 @@ def framed(make: Callable[Concatenate[Clock, int, P], Curve]) -> Callable[..., S
 
 
 def _signed(schedule: Callable[..., Schedule], make: Callable[..., Any]) -> Callable[..., Schedule]:
-    """Tell `inspect` that the arguments of both are taken, by which a config is checked."""
+    """Tell `inspect` which arguments are taken, with their types, by which a config is checked."""
     of_frame, of_curve = (inspect.signature(f, follow_wrapped=False).parameters for f in (schedule, make))
     clock, frame = of_frame["clock"], [p for p in of_frame.values() if p.kind is p.KEYWORD_ONLY]
     own = [p for p in of_curve.values() if p.kind is p.KEYWORD_ONLY]
     schedule.__signature__ = inspect.Signature([clock, *own, *frame])  # type: ignore[attr-defined]
+    schedule.__annotations__ = _FRAME_HINTS | get_type_hints(make)
     return schedule
+
+
+_FRAME_HINTS: dict[str, Any] = {
+    "warmup_init_ratio": float,
+    "noise_ratio": float,
+    "noise_range": list,
+    "noise_seed": int,
+}
 
 
 def _lengths(clock: Clock, warmup: object, cooldown: object) -> tuple[int, int]:

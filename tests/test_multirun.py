@@ -163,7 +163,7 @@ def test_a_damaged_run_is_a_line_of_the_table(tmp_path: Path) -> None:
 
 def test_hydra_s_own_values_and_folders_work_in_a_sweep(tmp_path: Path) -> None:
     swept = run_command(
-        "-m", *SHORT, "name=study", "optimizer=adamw,sgd", "seed=${hydra:job.num}", "scheduler=glob(ste*)",
+        "-m", *SHORT, "name=study", "optimizer=adamw,sgd", "seed=${hydra:job.num}", "scheduler=glob(wsd*)",
         "hydra.sweep.subdir=${hydra:job.num}/deep", cwd=tmp_path,
     )  # fmt: skip
     assert swept.returncode == 0, swept.stderr

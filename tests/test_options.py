@@ -91,3 +91,22 @@ def test_any_timm_optimizer_and_model(train: Callable[..., Path]) -> None:
     train(*IMAGES, *SHORT, "tracker=local", "model=timm", "model.name=test_vit", "+model.kwargs.img_size=8",
           "+model.kwargs.patch_size=4", "optimizer=timm", "optimizer.name=adan",
           "+optimizer.kwargs.no_prox=true")  # fmt: skip
+
+
+def names(group: str) -> list[str]:
+    return [option.partition("/")[2] for option in options() if option.startswith(f"{group}/")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", names("optimizer"))
+def test_every_optimizer_goes_with_every_scheduler(
+    optimizer: str, train: Callable[..., Path], workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(workdir)
+    (workdir / "pixel_bag.py").write_text(PIXEL_BAG)
+    own = NEEDS.get(f"optimizer/{optimizer}", ("model.hidden=[8]",))
+    for scheduler in names("scheduler"):
+        train(
+            *own, *NEEDS.get(f"scheduler/{scheduler}", ()), "tracker=local", "duration=3", "log_every=1",
+            "eval_every=3", "save_every=null", f"optimizer={optimizer}", f"scheduler={scheduler}", name=scheduler,
+        )  # fmt: skip

@@ -12,26 +12,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import nn
 from torch.optim import Optimizer
 
 from hydrant import seeding
-from hydrant.batch import Outcome
+from hydrant.clipping import Clipping
 from hydrant.clock import Clock
 from hydrant.compilation import Compilation
 from hydrant.config.refusals import refusals
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.distributed import World
-from hydrant.errors import ConfigError, location, suggestion, typed_line
+from hydrant.errors import ConfigError
+from hydrant.fitting import check_best, check_metric, dry_forward, geometry, limited
 from hydrant.loop import Journal, Run
-from hydrant.optimization import AnySchedule, Optimization
+from hydrant.optimization import Optimization
 from hydrant.parallel import Parallel
+from hydrant.param_groups import check_fields, param_groups
 from hydrant.precision import Precision
-from hydrant.profiling import count_flops
 from hydrant.schedules import Plateau, Stepped
+from hydrant.scheduling import AnySchedule, FieldSchedules, config_key
 from hydrant.tasks import Task
 
 
@@ -56,7 +57,7 @@ class Prepared:
 
     def schedule_values(self, updates: Sequence[int]) -> dict[str, list[float]]:
         """Every scheduled field's value in these updates, by `optimizer.group.field`."""
-        return {key: [f.value(n) for n in updates] for key, f in self.optimization.fields.items()}
+        return {key: [f.value(n) for n in updates] for key, f in self.optimization.schedules.fields.items()}
 
 
 def prepare(config: Mapping[str, Any]) -> Prepared:
@@ -72,24 +73,24 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
         compilation: Compilation = _make(config, "compile")(world.device)
     parallel = _parallel(config, world)
     data: Data = _make(config, "data")
-    train = _limited(data.train, config["limit_train_samples"])
-    val = _limited(data.val, config["limit_val_samples"])
-    spec = _geometry(config, world, train.num_samples)
+    train = limited(data.train, config["limit_train_samples"])
+    val = limited(data.val, config["limit_val_samples"])
+    spec = geometry(config, world, train.num_samples)
     clock = Clock.start(
         config["duration"], num_samples=train.num_samples, global_batch_size=spec.global_batch_size
     )
     for key in ("log_every", "eval_every", "save_every"):
         clock.cadence(config[key], key)
-    schedules = {"lr": _schedule(config["scheduler"], clock, "scheduler")} | {
-        field: _schedule(node, clock, f"schedules.{field}") for field, node in _fields(config["schedules"])
+    schedules = {
+        field: _schedule(node, clock, config_key(field)) for field, node in _scheduled(config).items()
     }
     task = _task(config)
-    flops, outcome = _dry_forward(task, data, val)
-    _check_best(config["best"], task, outcome)
+    flops, outcome = dry_forward(task, data, val)
+    check_best(config["best"], task, outcome)
     for field, schedule in schedules.items():
         if isinstance(schedule, Plateau):
-            key = "scheduler" if field == "lr" else f"schedules.{field}"
-            _check_metric(f"{key}.metric", schedule.metric, task, outcome)
+            key = config_key(field)
+            check_metric(f"{key}.metric", schedule.metric, task, outcome)
             if config["eval_every"] is None:
                 raise ConfigError("eval_every", f"{key} waits for evaluations; give one, such as 1ep")
     optimization = _optimization(config, task, schedules, precision)
@@ -153,10 +154,25 @@ def _task(config: Mapping[str, Any]) -> Task:
 def _optimization(
     config: Mapping[str, Any], task: Any, schedules: Mapping[str, AnySchedule], precision: Precision
 ) -> Optimization:
-    parameters = [p for p in task.parameters() if p.requires_grad]
+    node = dict(config["optimizer"]) | _scaled_lr(config)
+    wanted = {k: v for k, v in config["param_groups"].items()}
+    groups = param_groups(task, node.get("lr"), **wanted)
     with refusals("optimizer", config):
-        optimizer: Optimizer = _make(config, "optimizer")([{"params": parameters, "name": "all"}])
-    return Optimization({"main": optimizer}, {"main": schedules}, precision, config["max_grad_norm"])
+        optimizer: Optimizer = _instantiate(node)(groups)
+    check_fields(groups, optimizer.defaults, type(optimizer).__name__)
+    clipping = Clipping(config["max_grad_norm"], config["max_grad_value"], config["agc"])
+    fields = FieldSchedules({"main": optimizer}, {"main": schedules})
+    return Optimization({"main": optimizer}, fields, precision, clipping)
+
+
+def _scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
+    """The lr for this batch size, where `optimizer.lr` is for one of `lr_base_size`: Goyal et al., 2017; timm."""
+    rule, ratio = config["lr_scaling"], config["global_batch_size"] / config["lr_base_size"]
+    if rule is None:
+        return {}
+    if "lr" not in config["optimizer"]:
+        raise ConfigError("lr_scaling", "this optimizer has no lr to scale; leave lr_scaling out")
+    return {"lr": config["optimizer"]["lr"] * (ratio if rule == "linear" else ratio**0.5)}
 
 
 def _parallel(config: Mapping[str, Any], world: World) -> Parallel:
@@ -170,37 +186,18 @@ def _parallel(config: Mapping[str, Any], world: World) -> Parallel:
     return parallel
 
 
-def _geometry(config: Mapping[str, Any], world: World, num_samples: int) -> StreamSpec:
-    batch_size, micro, ranks = config["global_batch_size"], config["micro_batch_size"], world.world_size
-    if batch_size > num_samples:
-        limit = "" if config["limit_train_samples"] is None else " (limit_train_samples)"
-        raise ConfigError(
-            "global_batch_size",
-            f"{batch_size} is more than the {num_samples} training samples there are{limit}; "
-            f"give {num_samples} or fewer",
-        )
-    if batch_size % ranks:
-        near = _multiples(batch_size, ranks)
-        raise ConfigError("global_batch_size", f"{batch_size} is not divisible by {ranks} ranks; {near} is")
-    micro = batch_size // ranks if micro is None else micro
-    if batch_size % (micro * ranks):
-        share = batch_size // ranks
-        fitting = ", ".join(str(n) for n in range(1, share + 1) if share % n == 0)
-        raise ConfigError(
-            "micro_batch_size",
-            f"{micro} samples on each of {ranks} rank(s) do not divide global_batch_size={batch_size}; "
-            f"these do: {fitting}",
-        )
-    return StreamSpec(config["seed"], batch_size, micro, world.rank, ranks, world.device)
-
-
-def _multiples(number: int, divisor: int) -> str:
-    below = number - number % divisor
-    return f"{below} or {below + divisor}" if below else str(divisor)
-
-
-def _limited(source: Source, num_samples: int | None) -> Source:
-    return source if num_samples is None else source.first(min(num_samples, source.num_samples))
+def _scheduled(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Every scheduled field with its scheduler; that of one group is `head/lr`."""
+    groups = config["param_groups"]["patterns"]
+    return {
+        "lr": config["scheduler"],
+        **dict(_fields(config["schedules"])),
+        **{
+            f"{title}/{field}": node
+            for title, rule in groups.items()
+            for field, node in _fields(rule.get("schedules") or {})
+        },
+    }
 
 
 def _fields(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -221,39 +218,6 @@ def _schedule(node: Mapping[str, Any], clock: Clock, key: str) -> AnySchedule:
             return made(clock)
         except ConfigError as error:
             raise ConfigError(f"{key}.{error.key}", error.reason) from error
-
-
-def _dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
-    """One sample through the model on the host: refuses a model that does not fit the data; counts FLOPs."""
-    host = StreamSpec(0, 1, 1, 0, 1, torch.device("cpu"))
-    batch = next(iter(val.first(1).batches(host, 1)))
-    try:
-        return count_flops(task, batch)
-    except Exception as error:  # a user's model raises anything, and there is no train.log yet
-        raise ConfigError(
-            "model",
-            f"does not take the samples of data, of shape {list(data.input_shape)}: {typed_line(error)} "
-            f"(at {location(error)}). "
-            "Choose another model, or set its own keys to that shape",
-        ) from error
-
-
-def _check_best(best: Mapping[str, str], task: Any, outcome: Outcome) -> None:
-    """Refuse a deciding metric that no evaluation will give, and the highest loss as the best."""
-    metric = best["metric"]
-    _check_metric("best.metric", metric, task, outcome)
-    if metric.removeprefix("val/") in _loss_names(outcome) and best["mode"] == "max":
-        raise ConfigError("best.mode", f"{metric} is best where it is lowest; give best.mode=min")
-
-
-def _check_metric(key: str, metric: str, task: Any, outcome: Outcome) -> None:
-    names = {f"val/{name}" for name in (*_loss_names(outcome), *outcome.measurements, *task.metrics)}
-    if metric not in names:
-        raise ConfigError(key, f"no evaluation gives {metric!r}{suggestion(metric, names)}")
-
-
-def _loss_names(outcome: Outcome) -> set[str]:
-    return {"loss"} | (set(outcome.losses) if len(outcome.losses) > 1 else set())
 
 
 def _make(config: Mapping[str, Any], group: str) -> Any:

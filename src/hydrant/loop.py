@@ -18,7 +18,7 @@ from hydrant.data import Stream, StreamSpec
 from hydrant.distributed import World
 from hydrant.errors import Interrupted, NonFiniteError
 from hydrant.metrics import Meter, Pace
-from hydrant.optimization import Optimization, Update, metric_name
+from hydrant.optimization import Optimization, Update
 from hydrant.parallel import Parallel
 from hydrant.precision import Precision
 
@@ -107,7 +107,7 @@ def train(run: Run) -> None:
             row |= read_training(run, update.grad_norm)  # the one host sync
         if eval_due:
             row |= run.pace.outside(lambda: evaluate_run(run))
-            run.optimization.observe(row)
+            run.optimization.schedules.observe(row)
         is_best = improves(run, row)
         if row:
             run.journal.log(stamp(run) | row)
@@ -193,8 +193,8 @@ def read_training(run: Run, grad_norm: Tensor | None) -> dict[str, float]:
     for name, value in row.items():
         if not math.isfinite(value):
             raise NonFiniteError(name, first, last)
-    values = run.optimization.values(last - 1)  # what this update ran with
-    row |= {f"optim/{metric_name(key)}": value for key, value in values.items()}
+    values = run.optimization.schedules.values(last - 1)  # what this update ran with
+    row |= {f"optim/{name}": value for name, value in values.items()}
     if run.precision.scales_loss:
         row |= {
             "optim/loss_scale": run.precision.scaler.get_scale(),

@@ -18,6 +18,16 @@ class Best:
 
 
 @dataclass(frozen=True)
+class ParamGroups:
+    """How the parameters are divided among groups of the optimizer."""
+
+    no_decay: bool
+    layer_decay: float | None
+    layer_decay_min_scale: float
+    patterns: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """Every key of `conf/train.yaml`, where each is explained; the defaults live there alone.
 
@@ -36,7 +46,12 @@ class TrainConfig:
     save_every: Any
     keep_last: int
     best: Best
+    param_groups: ParamGroups
+    lr_scaling: Literal["linear", "sqrt"] | None
+    lr_base_size: int
     max_grad_norm: float | None
+    max_grad_value: float | None
+    agc: float | None
     max_skipped: int
     limit_train_samples: int | None
     limit_val_samples: int | None
@@ -69,5 +84,6 @@ DURATIONS = ("duration", "log_every", "eval_every", "save_every")
 GROUPS = ("data", "model", "task", "optimizer", "scheduler", "precision", "compile", "parallel", "tracker")
 WAITING = ("task", "optimizer", "scheduler", "precision", "compile", "tracker")  # for what the run gives them
 POSITIVE = ("global_batch_size", "micro_batch_size", "eval_batch_size", "keep_last", "max_grad_norm",
+            "max_grad_value", "agc", "lr_base_size",
             "limit_train_samples", "limit_val_samples")  # fmt: skip
 NOT_NEGATIVE = ("max_skipped",)

@@ -89,12 +89,12 @@ class Replay:
         self._scheduler: Any = stepped.make(self._optimizer)
         main = getattr(self._scheduler, "param_group_field", "lr")
         self._history: list[list[dict[str, float]]] = []
-        seen = [before, *(self._groups(update) for update in range(3))]
+        early = [self._groups(update) for update in range(3)]
         self.fields = [
-            main,
-            *(f for f in before[0] if f != main and any(_differ(f, before, s) for s in seen)),
+            [f for f in group if f == main or any(groups[n][f] != group[f] for groups in early)]
+            for n, group in enumerate(before)
         ]
-        """The fields that it writes."""
+        """The fields that it writes, group by group."""
 
     def value(self, update: int, group_idx: int, field: str) -> float:
         """The value of a field, as `lr` or `betas.0`, in an update."""
@@ -144,7 +144,3 @@ def _numbers(group: dict[str, Any]) -> dict[str, float]:
             if isinstance(item, int | float | Tensor) and not isinstance(item, bool)
         }
     return found
-
-
-def _differ(field: str, one: list[dict[str, float]], other: list[dict[str, float]]) -> bool:
-    return any(a[field] != b[field] for a, b in zip(one, other, strict=True))

@@ -1,0 +1,45 @@
+"""How large gradients may become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from hydrant.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """Limits the gradients of an update, after they are unscaled; at most one of the three, none clips nothing.
+
+    Args:
+        max_norm: the 2-norm of all gradients together (Pascanu et al., 2013; torch's `clip_grad_norm_`).
+        max_value: each gradient's entries lie in -max_value..max_value (torch's `clip_grad_value_`).
+        agc: adaptive: the gradient of each unit is at most this share of the norm of its weights (Brock et al.,
+            "High-performance large-scale image recognition without normalization", 2021; timm's
+            `adaptive_clip_grad`). The last layer, the last two parameters, is left as it is, as there.
+    """
+
+    max_norm: float | None = None
+    max_value: float | None = None
+    agc: float | None = None
+
+    def __post_init__(self) -> None:
+        given = {"max_grad_norm": self.max_norm, "max_grad_value": self.max_value, "agc": self.agc}
+        chosen = [key for key, limit in given.items() if limit is not None]
+        if len(chosen) > 1:
+            raise ConfigError(chosen[1], f"gradients are clipped by {chosen[0]} already; give one of the two")
+
+    def __call__(self, parameters: Sequence[nn.Parameter], norm: Tensor | None) -> None:
+        """Clip in place; `norm`, shape (), is that of all gradients, which `max_norm` needs."""
+        if self.max_norm is not None and norm is not None:
+            torch.nn.utils.clip_grads_with_norm_(parameters, self.max_norm, norm)
+        if self.max_value is not None:
+            torch.nn.utils.clip_grad_value_(parameters, self.max_value)
+        if self.agc is not None:
+            from timm.utils.agc import adaptive_clip_grad
+
+            adaptive_clip_grad(parameters[:-2], clip_factor=self.agc)

@@ -1,0 +1,83 @@
+"""Do the parts of a config fit each other? What can be told only once they are made, on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from hydrant.batch import Outcome
+from hydrant.data import Data, Source, StreamSpec
+from hydrant.distributed import World
+from hydrant.errors import ConfigError, location, suggestion, typed_line
+from hydrant.profiling import count_flops
+
+
+def geometry(config: Mapping[str, Any], world: World, num_samples: int) -> StreamSpec:
+    """How an update's samples are dealt to ranks and micro-batches; ConfigError where they do not divide."""
+    batch_size, micro, ranks = config["global_batch_size"], config["micro_batch_size"], world.world_size
+    if batch_size > num_samples:
+        limit = "" if config["limit_train_samples"] is None else " (limit_train_samples)"
+        raise ConfigError(
+            "global_batch_size",
+            f"{batch_size} is more than the {num_samples} training samples there are{limit}; "
+            f"give {num_samples} or fewer",
+        )
+    if batch_size % ranks:
+        near = _multiples(batch_size, ranks)
+        raise ConfigError("global_batch_size", f"{batch_size} is not divisible by {ranks} ranks; {near} is")
+    micro = batch_size // ranks if micro is None else micro
+    if batch_size % (micro * ranks):
+        share = batch_size // ranks
+        fitting = ", ".join(str(n) for n in range(1, share + 1) if share % n == 0)
+        raise ConfigError(
+            "micro_batch_size",
+            f"{micro} samples on each of {ranks} rank(s) do not divide global_batch_size={batch_size}; "
+            f"these do: {fitting}",
+        )
+    return StreamSpec(config["seed"], batch_size, micro, world.rank, ranks, world.device)
+
+
+def _multiples(number: int, divisor: int) -> str:
+    below = number - number % divisor
+    return f"{below} or {below + divisor}" if below else str(divisor)
+
+
+def limited(source: Source, num_samples: int | None) -> Source:
+    """The first samples of a source, at most so many; None is all."""
+    return source if num_samples is None else source.first(min(num_samples, source.num_samples))
+
+
+def dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
+    """One sample through the model on the host: refuses a model that does not fit the data; counts FLOPs."""
+    host = StreamSpec(0, 1, 1, 0, 1, torch.device("cpu"))
+    batch = next(iter(val.first(1).batches(host, 1)))
+    try:
+        return count_flops(task, batch)
+    except Exception as error:  # a user's model raises anything, and there is no train.log yet
+        raise ConfigError(
+            "model",
+            f"does not take the samples of data, of shape {list(data.input_shape)}: {typed_line(error)} "
+            f"(at {location(error)}). "
+            "Choose another model, or set its own keys to that shape",
+        ) from error
+
+
+def check_best(best: Mapping[str, str], task: Any, outcome: Outcome) -> None:
+    """Refuse a deciding metric that no evaluation will give, and the highest loss as the best."""
+    metric = best["metric"]
+    check_metric("best.metric", metric, task, outcome)
+    if metric.removeprefix("val/") in _loss_names(outcome) and best["mode"] == "max":
+        raise ConfigError("best.mode", f"{metric} is best where it is lowest; give best.mode=min")
+
+
+def check_metric(key: str, metric: str, task: Any, outcome: Outcome) -> None:
+    """Refuse a metric, which `key` asks for, that no evaluation will give."""
+    names = {f"val/{name}" for name in (*_loss_names(outcome), *outcome.measurements, *task.metrics)}
+    if metric not in names:
+        raise ConfigError(key, f"no evaluation gives {metric!r}{suggestion(metric, names)}")
+
+
+def _loss_names(outcome: Outcome) -> set[str]:
+    return {"loss"} | (set(outcome.losses) if len(outcome.losses) > 1 else set())

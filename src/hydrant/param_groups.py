@@ -1,0 +1,113 @@
+"""Which parameters an optimizer treats alike: groups with their own lr, decay and other fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from torch import nn
+
+from hydrant.errors import ConfigError
+
+_KEY = "param_groups"
+_OWN = ("match", "lr_scale", "schedules")
+"""What a pattern says besides the fields of the optimizer."""
+
+
+def param_groups(
+    task: nn.Module,
+    lr: float | None,
+    *,
+    no_decay: bool,
+    layer_decay: float | None,
+    layer_decay_min_scale: float,
+    patterns: Mapping[str, Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """The trained parameters of a task in groups, each with a `name`; one group, `all`, if nothing is asked for.
+
+    Args:
+        lr: the optimizer's, of which layers and patterns may have a share.
+        no_decay: no weight decay for vectors (norms, biases) and for what the model's `no_weight_decay()` names.
+        layer_decay: the lr of each layer is this share of the next one's, as timm groups and scales them
+            (Clark et al., "ELECTRA", 2020), but not below `layer_decay_min_scale`.
+        patterns: by group name, `match`, a regular expression for the beginning of a parameter's name as
+            checkpoints have it (`.*norm` for what contains it), and fields of the optimizer, or `lr_scale`, a
+            share of its lr. The first that matches has the parameter, and layers do not scale it.
+
+    Raises:
+        ConfigError: a pattern matches nothing or is none; there are no layers to tell apart; no lr to scale.
+    """
+    named = {name.removeprefix("model."): p for name, p in task.named_parameters() if p.requires_grad}
+    find = _finder(patterns, list(named))
+    model = cast("nn.Module", task.model)
+    scales = _layer_scales(model, layer_decay, layer_decay_min_scale)
+    layers = {scale: layer for layer, scale in enumerate(sorted(set(scales.values())))}
+    undecayed: set[str] = set(getattr(model, "no_weight_decay", set)())
+    groups: dict[str, dict[str, Any]] = {}
+    for name, parameter in named.items():
+        pattern = find(name)
+        rule = patterns[pattern] if pattern is not None else {}
+        fields = {key: value for key, value in rule.items() if key not in _OWN}
+        scale = rule.get("lr_scale") if pattern is not None else scales.get(name)
+        words = [pattern] if pattern is not None else [f"layer_{layers[scale]}"] if scale is not None else []
+        if scale is not None:
+            fields["lr"] = _scaled(lr, scale)
+        if no_decay and "weight_decay" not in fields:
+            is_exempt = parameter.ndim <= 1 or name.endswith(".bias") or name in undecayed
+            words.append("no_decay" if is_exempt else "decay")
+            fields |= {"weight_decay": 0.0} if is_exempt else {}
+        title = "_".join(words) or "all"
+        groups.setdefault(title, {"params": [], "name": title, **fields})["params"].append(parameter)
+    return list(groups.values())
+
+
+def check_fields(groups: Sequence[Mapping[str, Any]], defaults: Mapping[str, Any], optimizer: str) -> None:
+    """Refuse fields that an optimizer does not have: torch would keep them and do nothing.
+
+    Raises:
+        ConfigError: names the first.
+    """
+    for group in groups:
+        for field in group.keys() - {"params", "name"} - defaults.keys():
+            known = ", ".join(key for key in defaults if not key.startswith("_"))
+            raise ConfigError(
+                f"{_KEY}", f"{optimizer} has no {field!r} for the group {group['name']}; it has {known}"
+            )
+
+
+def _finder(patterns: Mapping[str, Any], names: list[str]) -> Callable[[str], str | None]:
+    compiled: dict[str, re.Pattern[str]] = {}
+    for title, rule in patterns.items():
+        key = f"{_KEY}.patterns.{title}.match"
+        if not isinstance(rule, Mapping) or not isinstance(rule.get("match"), str):
+            raise ConfigError(key, "needs a regular expression; give match, such as head")
+        try:
+            compiled[title] = re.compile(rule["match"])
+        except re.error as error:
+            raise ConfigError(key, f"{rule['match']!r} is no regular expression: {error}") from error
+        if not any(map(compiled[title].match, names)):
+            shown = ", ".join(names[:3] + ["..."] * (len(names) > 6) + names[max(len(names) - 3, 3) :])
+            raise ConfigError(key, f"{rule['match']!r} matches no parameter; they are {shown}")
+    return lambda name: next((title for title, pattern in compiled.items() if pattern.match(name)), None)
+
+
+def _layer_scales(model: nn.Module, decay: float | None, min_scale: float) -> dict[str, float]:
+    if decay is None:
+        return {}
+    if not 0 < decay <= 1:
+        raise ConfigError(f"{_KEY}.layer_decay", f"needs a number above 0, up to 1; not {decay}")
+    from timm.optim import param_groups_layer_decay
+
+    found = param_groups_layer_decay(model, weight_decay=1.0, layer_decay=decay, min_scale=min_scale)
+    scales = {id(p): group["lr_scale"] for group in found for p in group["params"]}
+    if decay < 1 and len(set(scales.values())) == 1:
+        told = f"{type(model).__name__} has no layers that could be told apart; give patterns with lr_scale instead"
+        raise ConfigError(f"{_KEY}.layer_decay", told)
+    return {name: scales[id(p)] for name, p in model.named_parameters() if id(p) in scales}
+
+
+def _scaled(lr: float | None, scale: float) -> float:
+    if lr is None:
+        raise ConfigError("optimizer.lr", "there is none to scale; this optimizer finds its own")
+    return lr * scale

@@ -1,0 +1,167 @@
+"""Which fields of which param groups are scheduled, and the one place that writes them."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from hydrant.errors import ConfigError
+from hydrant.schedules import Plateau, Replay, Schedule, Stepped
+
+AnySchedule = Schedule | Plateau | Stepped
+Ratio = Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class ScheduledField:
+    """One field of one param group, written before every update: `lr`, or one of a tuple as `betas.0`."""
+
+    optimizer: Optimizer
+    group_idx: int
+    name: str
+    position: int | None
+    value: Callable[[int], float]  # what it is in an update
+
+    @classmethod
+    def scaled(
+        cls, optimizer: Optimizer, group_idx: int, field: str, ratio: Ratio, key: str
+    ) -> ScheduledField:
+        """The field's own value times `ratio`, which `key` configures.
+
+        Raises:
+            ConfigError: the optimizer has no such field, or it is no number.
+        """
+        name, _, position = field.partition(".")
+        group = optimizer.param_groups[group_idx]
+        value = group.get(name)
+        if position:
+            items = value if isinstance(value, (tuple, list)) else ()
+            value = items[int(position)] if position.isdigit() and int(position) < len(items) else None
+        if isinstance(value, bool) or not isinstance(value, (int, float, Tensor)):
+            numbers = [k for k, v in group.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
+            raise ConfigError(
+                key,
+                f"{type(optimizer).__name__} has no number {field!r} to schedule; it has {', '.join(numbers)}",
+            )
+        base = float(value)
+        place = int(position) if position else None
+        return cls(optimizer, group_idx, name, place, lambda update: base * ratio(update))
+
+    @classmethod
+    def replayed(cls, optimizer: Optimizer, group_idx: int, field: str, replay: Replay) -> ScheduledField:
+        """The field as a stepped scheduler writes it."""
+        name, _, position = field.partition(".")
+        place = int(position) if position else None
+        return cls(optimizer, group_idx, name, place, lambda update: replay.value(update, group_idx, field))
+
+    def write(self, update: int) -> None:
+        group = self.optimizer.param_groups[self.group_idx]  # looked up: loading a state replaces the dicts
+        value, current = self.value(update), group[self.name]
+        if isinstance(current, Tensor):  # in place: a compiled update holds on to the tensor
+            current.fill_(value)
+        elif self.position is None:
+            group[self.name] = value
+        else:
+            group[self.name] = (*current[: self.position], value, *current[self.position + 1 :])
+
+
+class FieldSchedules:
+    """The schedules of named optimizers, field by field.
+
+    Args:
+        schedules: by optimizer name and field; a field is `lr`, `weight_decay`, `betas.0` ..., or that of a group
+            alone, `head/lr`. A stepped scheduler may write other fields besides.
+
+    Raises:
+        ConfigError: there is no such field or group, or it has a schedule already.
+    """
+
+    def __init__(
+        self, optimizers: Mapping[str, Optimizer], schedules: Mapping[str, Mapping[str, AnySchedule]]
+    ) -> None:
+        self.fields: dict[str, ScheduledField] = {}
+        """By `optimizer.group.field`, the group by its position: `main.0.lr`."""
+        self.metric_names: dict[str, str] = {}
+        """What each is called in the metrics: `lr`, for later groups `lr/head`, of other optimizers `critic/lr`."""
+        self._plateaus: dict[str, Plateau] = {}
+        claimed: dict[str, str] = {}
+        for name, optimizer in optimizers.items():
+            own = schedules.get(name, {})
+            for field in sorted(own, key=lambda field: "/" not in field):  # those of one group come first
+                self._attach(name, optimizer, field, own[field], claimed)
+                if isinstance(schedule := own[field], Plateau):
+                    self._plateaus[f"{name}.{field}"] = schedule
+
+    def _attach(
+        self, name: str, optimizer: Optimizer, field: str, schedule: AnySchedule, claimed: dict[str, str]
+    ) -> None:
+        group_name, _, field_name = field.rpartition("/")
+        groups = [group.get("name") for group in optimizer.param_groups]
+        chosen = [n for n, title in enumerate(groups) if not group_name or title == group_name]
+        if not chosen:
+            known = ", ".join(map(str, groups))
+            raise ConfigError(config_key(field), f"there is no group {group_name}; there are {known}")
+        replay = Replay(schedule, optimizer) if isinstance(schedule, Stepped) else None
+        written = [[field_name]] * len(groups) if replay is None else replay.fields
+        if not any(field_name in written[n] for n in chosen):
+            known = ", ".join(dict.fromkeys(itertools.chain.from_iterable(written)))
+            raise ConfigError(config_key(field), f"this scheduler writes {known}; not {field_name}")
+        for group_idx in chosen:
+            for written_field in written[group_idx]:
+                key = f"{name}.{group_idx}.{written_field}"
+                if claimed.get(key) == f"{groups[group_idx]}/{field}":
+                    continue  # the group's own goes before
+                if key in claimed:
+                    raise ConfigError(
+                        config_key(field), f"{written_field} has a schedule already; remove one"
+                    )
+                claimed[key] = field
+                if replay is None:
+                    self.fields[key] = ScheduledField.scaled(
+                        optimizer, group_idx, field_name, cast("Ratio", schedule), config_key(field)
+                    )
+                else:
+                    self.fields[key] = ScheduledField.replayed(optimizer, group_idx, written_field, replay)
+                self.metric_names[key] = _metric_name(name, groups, group_idx, written_field)
+
+    def write(self, num_updates: int) -> None:
+        """Write every field for the update after `num_updates` completed ones."""
+        for field in self.fields.values():
+            field.write(num_updates)
+
+    def values(self, update: int) -> dict[str, float]:
+        """What every field is in an update, by its name in the metrics."""
+        return {self.metric_names[key]: field.value(update) for key, field in self.fields.items()}
+
+    def observe(self, row: Mapping[str, float]) -> None:
+        """Tell the schedules that depend on them an evaluation's metrics."""
+        for plateau in self._plateaus.values():
+            plateau.observe(row)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: plateau.state_dict() for name, plateau in self._plateaus.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, plateau in self._plateaus.items():
+            plateau.load_state_dict(state[name])
+
+
+def config_key(field: str) -> str:
+    """Where a field's schedule is configured."""
+    group, _, name = field.rpartition("/")
+    if group:
+        return f"param_groups.patterns.{group}.schedules.{name}"
+    return "scheduler" if field == "lr" else f"schedules.{field}"
+
+
+def _metric_name(optimizer: str, groups: list[str | None], group_idx: int, field: str) -> str:
+    prefix = "" if optimizer == "main" else f"{optimizer}/"
+    title = groups[group_idx]
+    suffix = str(group_idx) if title is None or Counter(groups)[title] > 1 else title
+    return prefix + field + ("" if group_idx == 0 else f"/{suffix}")

@@ -1,0 +1,187 @@
+"""Param groups, the lr for a batch size, and clipping: timm's and torch's own, and what cannot be is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from checks import rows, weights
+from timm.optim import param_groups_layer_decay, param_groups_weight_decay
+from timm.utils.agc import adaptive_clip_grad
+from torch import nn
+
+from hydrant import cli
+from hydrant.clipping import Clipping
+from hydrant.param_groups import param_groups
+
+Train = Callable[..., Path]
+SHORT = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=6")
+PLAIN: dict[str, Any] = {"no_decay": False, "layer_decay": None, "layer_decay_min_scale": 0.0, "patterns": {}}
+
+
+def task(model: nn.Module) -> nn.Module:
+    holder = nn.Module()
+    holder.model = model
+    return holder
+
+
+@pytest.fixture(scope="module")
+def vit() -> nn.Module:
+    return timm.create_model("test_vit", num_classes=4)
+
+
+def test_nothing_asked_is_one_group(vit: nn.Module) -> None:
+    [group] = param_groups(task(vit), 0.1, **PLAIN)
+    assert group == {"params": list(vit.parameters()), "name": "all"}
+
+
+def ids(parameters: Any) -> set[int]:
+    return {id(p) for p in parameters}
+
+
+def test_no_decay_is_timm_s(vit: nn.Module) -> None:
+    theirs = param_groups_weight_decay(vit, 0.05, no_weight_decay_list=vit.no_weight_decay())
+    groups = {g["name"]: g for g in param_groups(task(vit), 0.1, **PLAIN | {"no_decay": True})}
+    assert groups.keys() == {"decay", "no_decay"}
+    assert groups["no_decay"]["weight_decay"] == 0.0
+    assert "weight_decay" not in groups["decay"]  # the optimizer's
+    assert [ids(groups[n]["params"]) for n in ("no_decay", "decay")] == [ids(g["params"]) for g in theirs]
+
+
+@pytest.mark.parametrize("min_scale", [0.0, 0.6])
+def test_layer_decay_is_timm_s(vit: nn.Module, min_scale: float) -> None:
+    theirs = param_groups_layer_decay(
+        vit, 0.05, no_weight_decay_list=vit.no_weight_decay(), layer_decay=0.75, min_scale=min_scale
+    )
+    wanted = {"no_decay": True, "layer_decay": 0.75, "layer_decay_min_scale": min_scale}
+    ours = param_groups(task(vit), 0.1, **PLAIN | wanted)
+    expected = {id(p): (0.1 * g["lr_scale"], g["weight_decay"]) for g in theirs for p in g["params"]}
+    assert {id(p): (g["lr"], g.get("weight_decay", 0.05)) for g in ours for p in g["params"]} == expected
+    assert len({g["name"] for g in ours}) == len(ours)
+    assert {"layer_0_decay", "layer_0_no_decay"} <= {g["name"] for g in ours}
+
+
+def test_the_first_pattern_that_matches_has_the_parameter(vit: nn.Module) -> None:
+    patterns = {
+        "head": {"match": "head", "lr": 1.0},
+        "rest_of_head": {"match": "head|norm", "lr_scale": 0.5},
+    }
+    wanted = {"patterns": patterns, "layer_decay": 0.5, "no_decay": True}
+    groups = {g["name"]: g for g in param_groups(task(vit), 0.1, **PLAIN | wanted)}
+    assert ids(groups["head_decay"]["params"]) == {id(vit.head.weight)}
+    assert (groups["head_decay"]["lr"], groups["head_no_decay"]["weight_decay"]) == (1.0, 0.0)
+    assert groups["rest_of_head_no_decay"]["lr"] == 0.05
+    assert sum(len(g["params"]) for g in groups.values()) == len(list(vit.parameters()))
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    return [row for row in rows(folder) if "optim/lr" in row]
+
+
+def test_groups_have_schedules_of_their_own_and_are_logged_and_shown(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [name for name, _ in _mlp().named_parameters()]
+    layer = names[-1].rpartition(".")[0]
+    last = f"+param_groups.patterns.last.match={layer}"
+    words = (*SHORT, "scheduler=linear", last, "+param_groups.patterns.last.lr=0.01",
+             "+scheduler@param_groups.patterns.last.schedules.lr=constant")  # fmt: skip
+    folder = train(*words)
+    assert [row["optim/lr"] for row in read(folder)] == pytest.approx([1e-3 * (1 - n / 6) for n in range(6)])
+    assert [row["optim/lr/last"] for row in read(folder)] == [0.01] * 6
+    capsys.readouterr()
+    assert cli.main(["preview", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "main.1 (last): 170 parameters; lr 0.01" in shown
+    assert "schedule     main.1.lr: 0.01 -> 0.01 -> 0.01" in shown
+
+
+def _mlp() -> nn.Module:
+    from hydrant.models import MLP
+
+    return MLP(input_shape=(1, 8, 8), num_classes=10, hidden=[16], dropout=0.0)
+
+
+def test_a_group_without_lr_does_not_learn(train: Train) -> None:
+    first, *_ = [name for name, _ in _mlp().named_parameters()]
+    frozen = f'+param_groups.patterns.first={{match: "{first}", lr_scale: 0}}'
+    base = (*SHORT, "save_every=2", "keep_last=9", "optimizer.weight_decay=0.1")
+    folder = train(*base, frozen)
+    one, other = (weights(folder, f"update_0000000{n}") for n in (2, 6))
+    assert [name for name in one if torch.equal(one[name], other[name])] == [first]
+    assert rows(train(*base, "param_groups.no_decay=true", name="other")) != rows(folder)
+
+
+@pytest.mark.parametrize(("rule", "factor"), [("null", 1.0), ("linear", 0.5), ("sqrt", 0.5**0.5)])
+def test_lr_grows_with_the_batch(rule: str, factor: float, train: Train) -> None:
+    folder = train(*SHORT, "global_batch_size=128", f"lr_scaling={rule}", "scheduler=constant")
+    assert read(folder)[0]["optim/lr"] == pytest.approx(1e-3 * factor, rel=1e-12)
+
+
+def gradients() -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(0)
+    made = [nn.Parameter(torch.randn(size, generator=generator)) for size in ((4, 3), (4,), (2, 4), (2,))]
+    for parameter in made:
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("clipping", "reference"),
+    [
+        (Clipping(), lambda p: None),
+        (Clipping(max_norm=0.5), lambda p: torch.nn.utils.clip_grad_norm_(p, 0.5)),
+        (Clipping(max_value=0.1), lambda p: torch.nn.utils.clip_grad_value_(p, 0.1)),
+        (Clipping(agc=0.02), lambda p: adaptive_clip_grad(p[:-2], 0.02)),
+    ],
+)
+def test_clipping_is_torch_s_and_timm_s(clipping: Clipping, reference: Callable[[Any], Any]) -> None:
+    ours, theirs = gradients(), gradients()
+    clipping(ours, torch.nn.utils.get_total_norm([p.grad for p in ours]))
+    reference(theirs)
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_gradients_are_clipped_after_they_are_unscaled(precision: str, train: Train) -> None:
+    """One update of plain SGD with lr 1 moves no weight further than the limit."""
+    base = (*SHORT, "optimizer=sgd", "optimizer.lr=1", "optimizer.momentum=0", f"precision={precision}",
+            "scheduler=constant", "duration=2", "save_every=1", "keep_last=9", "max_grad_value=1e-4")  # fmt: skip
+    folder = train(*base)
+    one, other = (weights(folder, f"update_0000000{n}") for n in (1, 2))
+    moved = max(float((one[name] - other[name]).abs().max()) for name in one)
+    assert moved == pytest.approx(1e-4, rel=1e-2)
+
+
+PATTERN = "+param_groups.patterns.head="
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((PATTERN + "5",), "param_groups.patterns: needs keys with values"),
+        ((PATTERN + "{match: nothing}",), "param_groups.patterns.head.match: 'nothing' matches no parameter; "),
+        ((PATTERN + "{match: \"(\"}",), "param_groups.patterns.head.match: '(' is no regular expression"),
+        ((PATTERN + "{lr: 1}",), "param_groups.patterns.head.match: needs a regular expression"),
+        ((PATTERN + "{match: .*weight, wd: 0}",), "param_groups: AdamW has no 'wd' for the group head; it has lr"),
+        (("+param_groups.patterns.head.match=.*weight",
+          "+scheduler@param_groups.patterns.head.schedules.momentum=linear"),
+         "param_groups.patterns.head.schedules.momentum: AdamW has no number 'momentum' to schedule"),
+        (("param_groups.layer_decay=0.5",), "param_groups.layer_decay: MLP has no layers that could be told apart"),
+        (("param_groups.layer_decay=2",), "param_groups.layer_decay: needs a number above 0, up to 1"),
+        (("param_groups.no_decay=true", "optimizer=lbfgs"), "optimizer: torch.optim.LBFGS refuses it: LBFGS"),
+        (("param_groups.no_decay=true", "optimizer=rprop"), "param_groups: Rprop has no 'weight_decay'"),
+        (("param_groups.decay=1",), "param_groups.decay: no such key; did you mean 'no_decay'"),
+        (("lr_scaling=cubic",), "lr_scaling: unknown value 'cubic'"),
+        (("max_grad_norm=1", "agc=0.1"), "agc: gradients are clipped by max_grad_norm already"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(
+    words: tuple[str, ...], message: str, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(*SHORT, *words, status=2)
+    assert message in capsys.readouterr().err

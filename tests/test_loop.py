@@ -408,6 +408,30 @@ def test_what_is_infinite_is_never_the_best(train: Train, monkeypatch: pytest.Mo
     assert json.loads((folder / "summary.json").read_text())["best"]["num_updates"] == 8
 
 
+def test_a_run_without_a_new_best_ends_early_and_is_finished(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate, shown = loop.evaluate_run, {4: 0.5, 8: 0.7, 12: 0.6, 16: 0.7, 20: 0.1, 24: 0.9}
+
+    def evaluated(run: loop.Run) -> dict[str, float]:
+        return evaluate(run) | {"val/accuracy": shown.get(run.state.num_updates, 0.0)}
+
+    monkeypatch.setattr(loop, "evaluate_run", evaluated)
+    stalling = (*DIGITS, "duration=30", "patience=3", "save_every=30")
+    folder = train(*stalling, name="whole")
+    assert "finished: 20 updates (no new best for so long as patience says)" in capsys.readouterr().out
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["status"], summary["num_updates"], summary["total_updates"]) == ("finished", 20, 30)
+    assert summary["best"]["num_updates"] == 8
+    assert (folder / "checkpoints" / "last").resolve().name == "update_00000020"
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 14)
+        train(*stalling, name="broken", status=130)
+    assert same(read(train(*stalling, name="broken")), read(folder))
+    train(*stalling, name="broken")
+    assert "already finished" in capsys.readouterr().out
+
+
 def test_a_damaged_record_is_named(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     folder = train(*DIGITS, "duration=4")
     (folder / "summary.json").write_text("")

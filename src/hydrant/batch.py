@@ -21,3 +21,13 @@ class Outcome(NamedTuple):
     measurements: dict[str, Tensor]
     predictions: Tensor  # (B, ...), detached: for metrics that are no means
     num_targets: int
+
+    def total_loss(self) -> Tensor:
+        """The sum of the losses, shape ()."""
+        first, *others = self.losses.values()
+        return sum(others, start=first)
+
+    def scalars(self) -> dict[str, Tensor]:
+        """What is logged: the total loss, the single ones if there are several, the measurements."""
+        parts = self.losses if len(self.losses) > 1 else {}
+        return {"loss": self.total_loss()} | parts | self.measurements

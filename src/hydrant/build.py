@@ -84,6 +84,8 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     schedules = {
         field: _schedule(node, clock, config_key(field)) for field, node in _scheduled(config).items()
     }
+    if config["patience"] is not None and config["eval_every"] is None:
+        raise ConfigError("eval_every", "patience counts evaluations; give one, such as 1ep")
     task = _task(config)
     flops, outcome = dry_forward(task, data, val)
     check_best(config["best"], task, outcome)
@@ -131,6 +133,7 @@ def build(
         save_every=p.clock.cadence(config["save_every"], "save_every"),
         best_metric=config["best"]["metric"],
         best_mode=config["best"]["mode"],
+        patience=config["patience"],
         max_skipped=config["max_skipped"],
         journal=journal,
         save=save,

@@ -103,7 +103,7 @@ class RunJournal:
             error=ending.error,
         )
         if ending.status == "finished":
-            log.info("finished: %s", _outcome(state, rows))
+            log.info("finished: %s", _outcome(state, self._prepared.clock.total_updates, rows))
 
     def close(self, ending: Ending) -> None:
         """Write what is only for looking at, and end the tracker. What fails is told; the rest goes on."""
@@ -152,8 +152,9 @@ def _draw_schedules(prepared: Prepared, path: Path) -> None:
     draw_curves({key: {"": (updates, values)} for key, values in curves.items()}, path)
 
 
-def _outcome(state: RunState, rows: list[dict[str, Any]]) -> str:
-    text = f"{state.num_updates} updates"
+def _outcome(state: RunState, total_updates: int, rows: list[dict[str, Any]]) -> str:
+    early = " (no new best for so long as patience says)" if state.num_updates < total_updates else ""
+    text = f"{state.num_updates} updates{early}"
     if state.best is not None:
         metric, value = state.best["metric"], state.best["value"]
         last = last_values(rows).get(metric, value)

@@ -60,6 +60,7 @@ class Run:
     save_every: Cadence
     best_metric: str
     best_mode: str  # "max" or "min"
+    patience: int | None  # evaluations in a row without a new best that end the run
     max_skipped: int  # in a row
     journal: Journal
     save: Callable[[Run, bool], None]  # (run, is_best)
@@ -81,7 +82,7 @@ class Run:
 
 
 def train(run: Run) -> None:
-    """Advance a run to its horizon.
+    """Advance a run to its horizon, or until it has not improved for so long as `patience` says.
 
     `state.num_updates` counts completed updates. Whatever is recorded or saved under it describes the
     parameters after that many updates: 0 is the initialisation, `total_updates` the result.
@@ -95,7 +96,7 @@ def train(run: Run) -> None:
         run.journal.log(stamp(run) | evaluate_run(run))  # every curve starts at the untrained model
 
     run.pace = Pace(state.num_updates)
-    while state.num_updates < total:
+    while state.num_updates < total and not has_stalled(run):
         is_last = state.num_updates + 1 == total
         log_due, eval_due, save_due = (
             every.every is not None and (is_last or every.due(state.num_updates + 1))
@@ -113,11 +114,11 @@ def train(run: Run) -> None:
             run.journal.log(stamp(run) | row)
         run.journal.advance()
 
-        stop = run.stop_signal()
-        if save_due or (is_best and run.save_every.every is not None) or stop is not None:
+        stop, ends = run.stop_signal(), is_last or has_stalled(run)
+        if ((save_due or is_best or ends) and run.save_every.every is not None) or stop is not None:
             check_finite(run)
             run.pace.outside(lambda is_best=is_best: run.save(run, is_best))
-        if stop is not None and not is_last:
+        if stop is not None and not ends:
             raise Interrupted(stop, state.num_updates)
 
 
@@ -133,7 +134,7 @@ def make_update(run: Run, *, measure: bool) -> Update:
             raise NonFiniteError("a scaled gradient", num_updates, num_updates + 1)
     run.state.num_updates += 1
     for outcome in update.outcomes:  # device tensors: no host sync in the hot path
-        run.meter.add(scalars(outcome), outcome.num_targets)
+        run.meter.add(outcome.scalars(), outcome.num_targets)
     return update
 
 
@@ -147,7 +148,7 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
         with run.parallel.gradient_sync(run.trained, micro_step == num_micro_steps - 1):
             with run.precision.autocast():
                 outcome: Outcome = run.trained(batch)
-                loss = total_loss(outcome)
+                loss = outcome.total_loss()
             run.precision.backward(loss, run.loss_weight)  # backward adds: so the mean is taken
         outcomes.append(outcome)
     return outcomes
@@ -165,7 +166,7 @@ def evaluate(
     for batch in batches:
         with precision.autocast():
             outcome: Outcome = task.forward(batch)
-        meter.add(scalars(outcome), outcome.num_targets)
+        meter.add(outcome.scalars(), outcome.num_targets)
         for metric in metrics.values():
             metric.update(outcome.predictions, batch.targets)
     values = meter.read()
@@ -226,19 +227,16 @@ def improves(run: Run, row: Mapping[str, float]) -> bool:
     return True
 
 
+def has_stalled(run: Run) -> bool:
+    """Whether the evaluations since the best one are as many as `patience`: a function of the state alone."""
+    every = run.eval_every.every
+    if run.patience is None or every is None:
+        return False
+    best_at = 0 if run.state.best is None else run.state.best["num_updates"]
+    return run.state.num_updates // every - best_at // every >= run.patience
+
+
 def stamp(run: Run) -> dict[str, float]:
     """When a row was written."""
     num_updates = run.state.num_updates
     return {"num_updates": num_updates, "epoch": run.clock.epoch(num_updates), "time": time.time()}
-
-
-def total_loss(outcome: Outcome) -> Tensor:
-    """The sum of the losses, shape ()."""
-    first, *others = outcome.losses.values()
-    return sum(others, start=first)
-
-
-def scalars(outcome: Outcome) -> dict[str, Tensor]:
-    """What is logged of an outcome: the total loss, the single ones if there are several, the measurements."""
-    parts = outcome.losses if len(outcome.losses) > 1 else {}
-    return {"loss": total_loss(outcome)} | parts | outcome.measurements

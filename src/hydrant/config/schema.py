@@ -46,6 +46,7 @@ class TrainConfig:
     save_every: Any
     keep_last: int
     best: Best
+    patience: int | None
     param_groups: ParamGroups
     lr_scaling: Literal["linear", "sqrt"] | None
     lr_base_size: int
@@ -83,7 +84,7 @@ def check_name(name: str) -> None:
 DURATIONS = ("duration", "log_every", "eval_every", "save_every")
 GROUPS = ("data", "model", "task", "optimizer", "scheduler", "precision", "compile", "parallel", "tracker")
 WAITING = ("task", "optimizer", "scheduler", "precision", "compile", "tracker")  # for what the run gives them
-POSITIVE = ("global_batch_size", "micro_batch_size", "eval_batch_size", "keep_last", "max_grad_norm",
+POSITIVE = ("patience", "global_batch_size", "micro_batch_size", "eval_batch_size", "keep_last", "max_grad_norm",
             "max_grad_value", "agc", "lr_base_size",
             "limit_train_samples", "limit_val_samples")  # fmt: skip
 NOT_NEGATIVE = ("max_skipped",)

@@ -18,6 +18,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hydrant import seeding
+from hydrant.averaging import Averaging
 from hydrant.clipping import Clipping
 from hydrant.clock import Clock
 from hydrant.compilation import Compilation
@@ -53,6 +54,7 @@ class Prepared:
     precision: Precision
     compilation: Compilation
     parallel: Parallel
+    averaging: Averaging
     optimization: Optimization  # on the host: for its groups, schedules and refusals
 
     def schedule_values(self, updates: Sequence[int]) -> dict[str, list[float]]:
@@ -88,17 +90,20 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
         raise ConfigError("eval_every", "patience counts evaluations; give one, such as 1ep")
     task = _task(config)
     flops, outcome = dry_forward(task, data, val)
-    check_best(config["best"], task, outcome)
+    with refusals("averaging", config):
+        averaging: Averaging = _make(config, "averaging")(clock)
+    splits = ("val", "val_ema") if averaging.is_on else ("val",)
+    check_best(config["best"], splits, task, outcome)
     for field, schedule in schedules.items():
         if isinstance(schedule, Plateau):
             key = config_key(field)
-            check_metric(f"{key}.metric", schedule.metric, task, outcome)
+            check_metric(f"{key}.metric", schedule.metric, splits, task, outcome)
             if config["eval_every"] is None:
                 raise ConfigError("eval_every", f"{key} waits for evaluations; give one, such as 1ep")
     optimization = _optimization(config, task, schedules, precision)
     return Prepared(
         config, world, data, train, val, clock, spec, task, flops, schedules, precision, compilation,
-        parallel, optimization,
+        parallel, averaging, optimization,
     )  # fmt: skip
 
 
@@ -114,6 +119,7 @@ def build(
     p.precision.activate()
     p.world.activate()
     task = p.task.to(p.world.device)
+    p.averaging.start(task.model)
     p.compilation.apply(task)
     trained = p.parallel.wrap(task)
     return Run(
@@ -125,6 +131,7 @@ def build(
         optimization=_optimization(config, task, p.schedules, p.precision),
         precision=p.precision,
         parallel=p.parallel,
+        averaging=p.averaging,
         spec=p.spec,
         stream=p.train.stream(p.spec),
         val_batches=functools.partial(p.val.batches, p.spec, config["eval_batch_size"]),

@@ -1,6 +1,7 @@
 """Checkpoints: folders that are whole or absent, in plain types that load with `weights_only=True`.
 
     checkpoints/update_00001000/model.pt      state_dict of the bare model: names without prefixes
+    checkpoints/update_00001000/ema.pt        the same of the averaged model, where there is one
     checkpoints/update_00001000/training.pt   optimizers, loss scaler, counters, meter, host random state
     checkpoints/last, checkpoints/best        links to such folders
 
@@ -15,7 +16,7 @@ import re
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,11 @@ class Checkpoint:
 
     model: dict[str, Any]
     training: dict[str, Any]
+    ema: dict[str, Any] = field(default_factory=dict)
+
+    def parts(self) -> dict[str, dict[str, Any]]:
+        """The files it is written to, by name."""
+        return {"model": self.model, "training": self.training} | ({"ema": self.ema} if self.ema else {})
 
 
 class Checkpoints:
@@ -88,9 +94,9 @@ class Checkpoints:
 
     def _write(self, target: Path, checkpoint: Checkpoint) -> None:
         with self._whole(target) as aside:
-            for part in ("model", "training"):
+            for part, state in checkpoint.parts().items():
                 with (aside / f"{part}.pt").open("wb") as file:
-                    torch.save(getattr(checkpoint, part), file)
+                    torch.save(state, file)
                     file.flush()
                     os.fsync(file.fileno())
 
@@ -161,7 +167,8 @@ def load(path: Path, device: torch.device) -> Checkpoint:
     Raises:
         CheckpointError: a file is missing or damaged.
     """
-    return Checkpoint(load_part(path, "model", device), load_part(path, "training", device))
+    ema = load_part(path, "ema", device) if (path / "ema.pt").exists() else {}
+    return Checkpoint(load_part(path, "model", device), load_part(path, "training", device), ema)
 
 
 def load_part(path: Path, part: str, device: torch.device) -> dict[str, Any]:

@@ -13,6 +13,7 @@ def main(arguments: Sequence[str]) -> int:
     """Print the metrics of a saved run; the exit status."""
     parser = Flags("evaluate")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--weights", default="model")
     options, rest = parser.split(arguments)
     if not rest or "=" in rest[0]:
         example = "hydrant evaluate outputs/lr_study"
@@ -21,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     from hydrant.saved import open_run
     from hydrant.trackers.record import finite
 
-    saved = open_run(rest[0], rest[1:])
+    saved = open_run(rest[0], rest[1:], weights=options.weights)
     p = saved.prepared
     p.precision.activate()
     p.world.activate()

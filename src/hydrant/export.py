@@ -22,6 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Flags("export")
     parser.add_argument("--format", default="safetensors")
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--weights", default="model")
     options, rest = parser.split(arguments)
     if not rest or "=" in rest[0]:
         raise ConfigError("", "export what? Give a run folder: hydrant export outputs/lr_study --format onnx")
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
         _require_onnx()
     from hydrant.saved import open_run  # brings in torch
 
-    saved = open_run(rest[0], rest[1:])
+    saved = open_run(rest[0], rest[1:], weights=options.weights)
     model = saved.prepared.task.model.cpu()
     inputs = _samples(saved)
     path = options.output or saved.folder / "export" / f"model.{_SUFFIXES[options.format]}"

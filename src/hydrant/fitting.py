@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -64,17 +64,18 @@ def dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
         ) from error
 
 
-def check_best(best: Mapping[str, str], task: Any, outcome: Outcome) -> None:
+def check_best(best: Mapping[str, str], splits: Sequence[str], task: Any, outcome: Outcome) -> None:
     """Refuse a deciding metric that no evaluation will give, and the highest loss as the best."""
     metric = best["metric"]
-    check_metric("best.metric", metric, task, outcome)
-    if metric.removeprefix("val/") in _loss_names(outcome) and best["mode"] == "max":
+    check_metric("best.metric", metric, splits, task, outcome)
+    if metric.partition("/")[2] in _loss_names(outcome) and best["mode"] == "max":
         raise ConfigError("best.mode", f"{metric} is best where it is lowest; give best.mode=min")
 
 
-def check_metric(key: str, metric: str, task: Any, outcome: Outcome) -> None:
+def check_metric(key: str, metric: str, splits: Sequence[str], task: Any, outcome: Outcome) -> None:
     """Refuse a metric, which `key` asks for, that no evaluation will give."""
-    names = {f"val/{name}" for name in (*_loss_names(outcome), *outcome.measurements, *task.metrics)}
+    own = (*_loss_names(outcome), *outcome.measurements, *task.metrics)
+    names = {f"{split}/{name}" for split in splits for name in own}
     if metric not in names:
         raise ConfigError(key, f"no evaluation gives {metric!r}{suggestion(metric, names)}")
 

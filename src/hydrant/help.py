@@ -34,7 +34,8 @@ Evaluate a run's newest checkpoint, or a given one, on its validation set.
 
   hydrant evaluate outputs/lr_study                               the newest checkpoint
   hydrant evaluate outputs/lr_study/checkpoints/best              the best one
-  hydrant evaluate outputs/lr_study eval_batch_size=64 --json     overrides as in train""",
+  hydrant evaluate outputs/lr_study eval_batch_size=64 --json     overrides as in train
+  hydrant evaluate outputs/lr_study --weights ema                 the averaged weights (averaging=ema)""",
     "export": """
 Write a run's model for use elsewhere, and check that it gives the same outputs.
 
@@ -42,7 +43,8 @@ Write a run's model for use elsewhere, and check that it gives the same outputs.
   hydrant export outputs/lr_study --format torch_export      load with torch.export.load(...).module()
   hydrant export outputs/lr_study --format onnx              needs pip install 'hydrant[onnx]'
 
-  --output FILE   default: <run>/export/model.<safetensors, pt2, onnx>""",
+  --output FILE   default: <run>/export/model.<safetensors, pt2, onnx>
+  --weights ema   the averaged weights (averaging=ema)""",
 }
 
 

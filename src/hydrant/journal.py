@@ -75,7 +75,7 @@ class RunJournal:
         self._record.log(row)
         self._tracker.log(row)
         self._progress.log(row)
-        values = {k: v for k, v in row.items() if k.startswith("val/")}
+        values = {k: v for k, v in row.items() if k.startswith(("val/", "val_ema/"))}
         if values:
             shown = ", ".join(f"{k} {v:.4f}" for k, v in values.items())
             log.info("update %d of %d: %s", row["num_updates"], self._prepared.clock.total_updates, shown)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant import seeding
+from hydrant.averaging import Averaging
 from hydrant.batch import Batch, Outcome
 from hydrant.clock import Cadence, Clock
 from hydrant.data import Stream, StreamSpec
@@ -52,6 +53,7 @@ class Run:
     optimization: Optimization
     precision: Precision
     parallel: Parallel
+    averaging: Averaging
     spec: StreamSpec
     stream: Stream
     val_batches: Callable[[], Iterable[Batch]]
@@ -133,6 +135,7 @@ def make_update(run: Run, *, measure: bool) -> Update:
         if num_tries > run.max_skipped:
             raise NonFiniteError("a scaled gradient", num_updates, num_updates + 1)
     run.state.num_updates += 1
+    run.averaging.update(run.model, run.state.num_updates)
     for outcome in update.outcomes:  # device tensors: no host sync in the hot path
         run.meter.add(outcome.scalars(), outcome.num_targets)
     return update
@@ -178,8 +181,13 @@ def evaluate(
 
 
 def evaluate_run(run: Run) -> dict[str, float]:
-    """Evaluate a run's task as it is now."""
-    return evaluate(run.task, run.val_batches(), run.precision, run.parallel)
+    """Evaluate a run's task as it is now, and as `val_ema/...` with the averaged weights if there are any."""
+    row = evaluate(run.task, run.val_batches(), run.precision, run.parallel)
+    if run.averaging.is_on:
+        with run.averaging.in_place_of(run.task):
+            averaged = evaluate(run.task, run.val_batches(), run.precision, run.parallel)
+        row |= {key.replace("val/", "val_ema/", 1): value for key, value in averaged.items()}
+    return row
 
 
 def read_training(run: Run, grad_norm: Tensor | None) -> dict[str, float]:

@@ -123,7 +123,7 @@ class _Session:
             "host": seeding.host_state(),
             "task": {k: v for k, v in run.task.state_dict().items() if not k.startswith("model.")},
         }
-        content = Checkpoint(run.model.state_dict(), training)
+        content = Checkpoint(run.model.state_dict(), training, run.averaging.state_dict())
         self._checkpoints.save(run.state.num_updates, content, is_best=is_best)
         self._journal.note(num_updates=run.state.num_updates, best=run.state.best)
 
@@ -132,11 +132,13 @@ class _Session:
         if start.weights is not None:
             log.info("weights from %s", start.weights)
             run.model.load_state_dict(checkpoint.load_part(start.weights, "model", run.world.device))
+            run.averaging.start(run.model)
         if loaded is None or start.checkpoint is None:
             return
         log.info("continuing from %s at update %d", relative(start.checkpoint), run.state.num_updates)
         run.model.load_state_dict(loaded.model)
         run.task.load_state_dict(loaded.training["task"], strict=False)  # what is the task's own
+        run.averaging.load_state_dict(loaded.ema)
         run.optimization.load_state_dict(loaded.training["optimization"])
         run.precision.load_state_dict(loaded.training["precision"])
         run.meter.load_state_dict(loaded.training["meter"])

@@ -12,9 +12,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from hydrant import checkpoint
 from hydrant.build import Prepared, prepare
 from hydrant.config import check, compose, flatten
-from hydrant.errors import CheckpointError, ConfigError
+from hydrant.errors import CheckpointError, ConfigError, unknown_name
 from hydrant.resume import saved_config
 from hydrant.runs import choices_in, options_of, overrides_of
+
+WEIGHTS = ("model", "ema")
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,10 @@ class SavedRun:
     prepared: Prepared
 
 
-def open_run(path: str, overrides: Sequence[str]) -> SavedRun:
+def open_run(path: str, overrides: Sequence[str], *, weights: str) -> SavedRun:
     """The run at a run folder (its newest checkpoint) or at a checkpoint folder, with keys overridden.
+
+    `weights` are its model's own, `model`, or the averaged ones, `ema`.
 
     Raises:
         ConfigError: there is no such run, or the overrides are wrong.
@@ -37,6 +41,10 @@ def open_run(path: str, overrides: Sequence[str]) -> SavedRun:
         found = checkpoint.find(path)
     except CheckpointError as error:
         raise ConfigError("", str(error)) from error
+    if weights not in WEIGHTS:
+        raise unknown_name("--weights", "weights", weights, WEIGHTS)
+    if not (found / f"{weights}.pt").exists():
+        raise ConfigError("--weights", f"{found} holds no averaged weights; the run needs averaging=ema")
     folder = found.parents[1]
     saved = OmegaConf.create(saved_config(folder, ""))
     prepared = prepare(_overridden(saved, folder, overrides) if overrides else check(saved))
@@ -45,8 +53,7 @@ def open_run(path: str, overrides: Sequence[str]) -> SavedRun:
         raise ConfigError(
             "model", f"the weights in {found} are another model's: {difference}; choose that model"
         )
-    weights = checkpoint.load_part(found, "model", prepared.world.device)
-    prepared.task.model.load_state_dict(weights)
+    prepared.task.model.load_state_dict(checkpoint.load_part(found, weights, prepared.world.device))
     training = checkpoint.load_part(found, "training", prepared.world.device)
     prepared.task.load_state_dict(training["task"], strict=False)  # what is the task's own, beside its model
     prepared.task.eval()

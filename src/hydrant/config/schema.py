@@ -67,6 +67,7 @@ class TrainConfig:
     scheduler: Any
     schedules: dict[str, Any]
     precision: Any
+    averaging: Any
     compile: Any
     parallel: Any
     tracker: Any
@@ -82,8 +83,17 @@ def check_name(name: str) -> None:
 
 
 DURATIONS = ("duration", "log_every", "eval_every", "save_every")
-GROUPS = ("data", "model", "task", "optimizer", "scheduler", "precision", "compile", "parallel", "tracker")
-WAITING = ("task", "optimizer", "scheduler", "precision", "compile", "tracker")  # for what the run gives them
+GROUPS = ("data", "model", "task", "optimizer", "scheduler", "precision", "averaging", "compile", "parallel",
+          "tracker")  # fmt: skip
+WAITING = (
+    "task",
+    "optimizer",
+    "scheduler",
+    "precision",
+    "averaging",
+    "compile",
+    "tracker",
+)  # for what the run gives them
 POSITIVE = ("patience", "global_batch_size", "micro_batch_size", "eval_batch_size", "keep_last", "max_grad_norm",
             "max_grad_value", "agc", "lr_base_size",
             "limit_train_samples", "limit_val_samples")  # fmt: skip

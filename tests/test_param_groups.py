@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import timm
 import torch
-from checks import rows, weights
+from checks import rows, summary, weights
 from timm.optim import param_groups_layer_decay, param_groups_weight_decay
 from timm.utils.agc import adaptive_clip_grad
 from torch import nn
@@ -36,7 +36,7 @@ def vit() -> nn.Module:
 
 def test_nothing_asked_is_one_group(vit: nn.Module) -> None:
     [group] = param_groups(task(vit), 0.1, **PLAIN)
-    assert group == {"params": list(vit.parameters()), "name": "all"}
+    assert group == {"params": list(vit.parameters()), "name": "all", "pattern": None}
 
 
 def ids(parameters: Any) -> set[int]:
@@ -136,14 +136,54 @@ def gradients() -> list[nn.Parameter]:
         (Clipping(), lambda p: None),
         (Clipping(max_norm=0.5), lambda p: torch.nn.utils.clip_grad_norm_(p, 0.5)),
         (Clipping(max_value=0.1), lambda p: torch.nn.utils.clip_grad_value_(p, 0.1)),
-        (Clipping(agc=0.02), lambda p: adaptive_clip_grad(p[:-2], 0.02)),
     ],
 )
-def test_clipping_is_torch_s_and_timm_s(clipping: Clipping, reference: Callable[[Any], Any]) -> None:
+def test_clipping_is_torch_s(clipping: Clipping, reference: Callable[[Any], Any]) -> None:
     ours, theirs = gradients(), gradients()
     clipping(ours, torch.nn.utils.get_total_norm([p.grad for p in ours]))
     reference(theirs)
     assert all(torch.equal(a.grad, b.grad) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_adaptive_clipping_is_timm_s_and_leaves_the_head_whatever_the_order() -> None:
+    ours, theirs = gradients(), gradients()
+    Clipping(agc=0.02, head=frozenset(map(id, ours[-2:])))(ours[::-1], None)
+    adaptive_clip_grad(theirs[:-2], 0.02)
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_groups_change_nothing_that_is_the_same_for_all(train: Train) -> None:
+    base = (*SHORT, "optimizer=sgd", "optimizer.weight_decay=0", "agc=0.01", "model.hidden=[16,8]")
+    grouped = train(*base, "param_groups.no_decay=true", name="grouped")
+    plain = [{k: v for k, v in row.items() if "no_decay" not in k} for row in rows(grouped)]
+    assert plain == rows(train(*base, name="plain"))
+
+
+def test_a_group_s_own_schedule_goes_with_no_decay(train: Train) -> None:
+    layer = [name for name, _ in _mlp().named_parameters()][-1].rpartition(".")[0]
+    folder = train(*SHORT, f"+param_groups.patterns.last.match={layer}", "param_groups.no_decay=true",
+                   "scheduler=linear", "+scheduler@param_groups.patterns.last.schedules.lr=constant")  # fmt: skip
+    final = read(folder)[-1]
+    assert final["optim/lr/last_decay"] == final["optim/lr/last_no_decay"] == 1e-3
+    assert final["optim/lr"] < 1e-3
+
+
+def test_the_order_of_patterns_is_part_of_the_config(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layer = [name for name, _ in _mlp().named_parameters()][-1].rpartition(".")[0]
+    patterns = (f"+param_groups.patterns.a.match={layer}", "+param_groups.patterns.b.match=.*weight")
+    for _ in range(2):
+        train(*SHORT, *patterns)
+    train(*SHORT, *patterns[::-1], status=2)
+    assert "param_groups.patterns in this order" in capsys.readouterr().err
+
+
+def test_every_field_of_both_halves_of_muon_can_be_set_and_scheduled(train: Train) -> None:
+    folder = train(*SHORT, "optimizer=torch_muon", "+scheduler@schedules.momentum=linear",
+                   "+scheduler@schedules.betas.0=constant",
+                   "+param_groups.patterns.first.match=.*0", "+param_groups.patterns.first.momentum=0.5")  # fmt: skip
+    assert summary(folder)["status"] == "finished"
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
@@ -164,13 +204,23 @@ PATTERN = "+param_groups.patterns.head="
     ("words", "message"),
     [
         ((PATTERN + "5",), "param_groups.patterns: needs keys with values"),
-        ((PATTERN + "{match: nothing}",), "param_groups.patterns.head.match: 'nothing' matches no parameter; "),
+        ((PATTERN + "{match: nothing}",), "param_groups.patterns.head.match: 'nothing' matches no parameter"),
         ((PATTERN + "{match: \"(\"}",), "param_groups.patterns.head.match: '(' is no regular expression"),
         ((PATTERN + "{lr: 1}",), "param_groups.patterns.head.match: needs a regular expression"),
         ((PATTERN + "{match: .*weight, wd: 0}",), "param_groups: AdamW has no 'wd' for the group head; it has lr"),
         (("+param_groups.patterns.head.match=.*weight",
           "+scheduler@param_groups.patterns.head.schedules.momentum=linear"),
          "param_groups.patterns.head.schedules.momentum: AdamW has no number 'momentum' to schedule"),
+        ((PATTERN + "{match: .*weight, lr_scale: fast}",), "param_groups.patterns.head.lr_scale: needs a number"),
+        ((PATTERN + "{match: .*weight, lr: fast}",), "param_groups.patterns.head.lr: needs a number"),
+        ((PATTERN + "{match: .*weight, lr: -1}",), "param_groups.patterns.head.lr: torch.optim.AdamW refuses it"),
+        ((PATTERN + "{match: .*weight, betas: 0.9}",), "param_groups.patterns.head.betas: needs a list of 2 numbers"),
+        ((PATTERN + "{match: .*weight, lr: 1, lr_scale: 2}",), "param_groups.patterns.head.lr_scale: there is an lr"),
+        ((PATTERN + "{match: .*weight, schedules: {lr: cosine}}",),
+         "param_groups.patterns.head.schedules.lr: 'cosine' is no option with a _target_"),
+        (("+param_groups.patterns.a.match=.*", "+param_groups.patterns.head.match=.*weight"),
+         "param_groups.patterns.head.match: '.*weight' matches no parameter that is left for it"),
+        (("+param_groups.patterns.all={match: .*weight, lr: 7}",), "param_groups.patterns.all: another group"),
         (("param_groups.layer_decay=0.5",), "param_groups.layer_decay: MLP has no layers that could be told apart"),
         (("param_groups.layer_decay=2",), "param_groups.layer_decay: needs a number above 0, up to 1"),
         (("param_groups.no_decay=true", "optimizer=lbfgs"), "optimizer: torch.optim.LBFGS refuses it: LBFGS"),

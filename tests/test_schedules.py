@@ -342,6 +342,12 @@ def test_joints_are_continuous_and_the_end_is_exact(name: str, warmup: object, c
         [alone(n) for n in range(total - warm - cool)], rel=1e-15
     )
     held = [schedule(n) for n in range(total - cool, total + 1)]
+    if name == "cosine_restarts" and not warmup and cooldown:  # ends on a joint of its cycles
+        joined = schedules.cosine_restarts(
+            clock(total), **FRAME | {"cooldown": 25, "first_cycle": 25, "num_cycles": None, "cycle_mult": 1.0,
+                                     "cycle_decay": 1.0, "min_ratio": 0.1},
+        )  # fmt: skip
+        assert [joined(n) for n in range(75, 100)] == pytest.approx([0.1] * 25)
     assert held == pytest.approx([FALLS_TO.get(name, alone(total - warm - cool))] * (cool + 1), rel=1e-14)
 
 
@@ -381,6 +387,7 @@ def refused(name: str, total: int, **changed: Any) -> Callable[[], Schedule]:
         (refused("cosine", 10, warmup=1, cooldown=10), "cooldown: 10 updates of cooldown"),
         (refused("cosine", 10, min_ratio=-1), "min_ratio: needs a number from 0 on"),
         (refused("cosine", 10, noise_range=[5]), "noise_range: needs a start and an end"),
+        (refused("cosine", 10, noise_range=[5, 4]), "noise_range: ends before it begins"),
         (refused("wsd", 10), "decay: 20 updates of decay"),
         (refused("wsd", 99, decay_shape="sqrt"), "did you mean '1-sqrt'"),
         (refused("wsd", 99, min_ratio=0.0), "min_ratio: decay_shape=inverse falls to a ratio above 0"),

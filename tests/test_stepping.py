@@ -16,7 +16,7 @@ from torch.optim import lr_scheduler
 
 from hydrant import cli, loop
 from hydrant.clock import Clock
-from hydrant.schedules import Plateau, Replay, Stepped
+from hydrant.schedules import Plateau, Replay
 
 Train = Callable[..., Path]
 SHORT = ("tracker=local", "model.hidden=[8]", "duration=12", "log_every=1", "eval_every=2", "save_every=2")
@@ -48,17 +48,34 @@ def adamw() -> torch.optim.Optimizer:
     ],
 )
 def test_torch_s_own_are_replayed_bit_for_bit(make: Callable[[torch.optim.Optimizer], Any]) -> None:
-    replay, real = Replay(Stepped(make), adamw()), adamw()
+    replay, real = Replay(make, adamw(), TOTAL), adamw()
     stepping, expected = make(real), []
+    cycles = isinstance(stepping, lr_scheduler.OneCycleLR | lr_scheduler.CyclicLR)
     for _ in range(TOTAL):
         expected.append([(group["lr"], group["betas"][0]) for group in real.param_groups])
         real.step()
         stepping.step()
     order = random.Random(0).sample(range(TOTAL), TOTAL)  # in any order
-    values = {n: [(replay.value(n, g, "lr"), replay.value(n, g, "betas.0")) for g in (0, 1)] for n in order}
-    assert [values[n] for n in range(TOTAL)] == expected
-    cycles = isinstance(stepping, lr_scheduler.OneCycleLR | lr_scheduler.CyclicLR)
+    for n in order:
+        assert [replay.value(n, g, "lr") for g in (0, 1)] == [lr for lr, _ in expected[n]]
+        if cycles:
+            assert [replay.value(n, g, "betas.0") for g in (0, 1)] == [beta for _, beta in expected[n]]
     assert replay.fields == [["lr", "betas.0"] if cycles else ["lr"]] * 2
+
+
+class Late(lr_scheduler.LRScheduler):
+    """Writes another field, and only late."""
+
+    def get_lr(self) -> list[Any]:
+        for group in self.optimizer.param_groups:
+            group["weight_decay"] *= 10 if self.last_epoch == 20 else 1
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+
+def test_what_is_written_late_is_replayed_too() -> None:
+    replay = Replay(Late, adamw(), TOTAL)
+    assert replay.fields == [["lr", "weight_decay"]] * 2
+    assert [replay.value(n, 1, "weight_decay") for n in (0, 19, 20, TOTAL - 1)] == [0.5, 0.5, 5.0, 5.0]
 
 
 OWN = """
@@ -139,6 +156,11 @@ def test_a_user_s_own_run_from_their_folder_and_resume(
          "schedules.betas.0: betas.0 has a schedule already"),
         (("scheduler._target_=own.Decay", "~scheduler.milestones", "~scheduler.gamma", "+scheduler.growth=0.1"),
          "scheduler: this scheduler writes weight_decay; not lr"),
+        (("scheduler._target_=torch.optim.lr_scheduler.OneCycleLR", "~scheduler.milestones", "~scheduler.gamma",
+          "+scheduler.max_lr=1", "+scheduler.total_steps=5"),
+         "scheduler: torch.optim.lr_scheduler.OneCycleLR refuses it: Tried to step 6 times"),
+        (("scheduler._target_=torch.optim.lr_scheduler.ReduceLROnPlateau", "~scheduler.milestones",
+          "~scheduler.gamma"), "scheduler._target_: waits for a metric; use the option plateau instead"),
         (("optimizer=lbfgs",), "schedules.weight_decay: own.Decay refuses it: 'param_groups[0] of"),
     ],
 )  # fmt: skip
@@ -206,6 +228,16 @@ def test_plateau_falls_resumes_and_warms_up(train: Train, monkeypatch: pytest.Mo
 def test_plateau_needs_a_metric_that_there_is(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     train(*SHORT, "scheduler=plateau", "scheduler.metric=val/acuracy", status=2)
     train(*SHORT, "scheduler=plateau", "eval_every=null", status=2)
-    first, second = capsys.readouterr().err.splitlines()
+    train(*SHORT, "scheduler=plateau", "scheduler.mode=max", status=2)
+    train(*SHORT, "scheduler=plateau", "scheduler.warmup=13", status=2)
+    train(*SHORT, "scheduler=product", "scheduler@scheduler.schedules.second=plateau", status=2)
+    train(*SHORT, "scheduler=product", "scheduler@scheduler.schedules.second=stepped",
+          "scheduler.schedules.second._target_=torch.optim.lr_scheduler.ConstantLR", status=2)  # fmt: skip
+    first, second, *others = capsys.readouterr().err.splitlines()
+    assert "scheduler.mode: val/loss is best where it is lowest; give scheduler.mode=min" in others[0]
+    assert "scheduler.warmup: 13 updates of warmup" in others[1]
+    told = "scheduler.schedules.second: only a function of the update can be part of another schedule"
+    assert told in others[2]
+    assert told in others[3]
     assert "scheduler.metric: no evaluation gives 'val/acuracy'; did you mean 'val/accuracy'" in first
     assert "eval_every: scheduler waits for evaluations" in second

@@ -8,14 +8,17 @@ wrap -> param groups -> optimizers -> schedules -> data -> trackers -> resume.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from hydrant import seeding
 from hydrant.averaging import Averaging
@@ -23,16 +26,17 @@ from hydrant.clipping import Clipping
 from hydrant.clock import Clock
 from hydrant.compilation import Compilation
 from hydrant.config.refusals import refusals
+from hydrant.config.targets import check_arguments
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.distributed import World
 from hydrant.errors import ConfigError
-from hydrant.fitting import check_best, check_metric, dry_forward, geometry, limited
+from hydrant.fitting import check_best, dry_forward, geometry, limited
 from hydrant.loop import Journal, Run
 from hydrant.optimization import Optimization
 from hydrant.parallel import Parallel
 from hydrant.param_groups import check_fields, param_groups
 from hydrant.precision import Precision
-from hydrant.schedules import Plateau, Stepped
+from hydrant.schedules import Plateau, Replay, Stepped
 from hydrant.scheduling import AnySchedule, FieldSchedules, config_key
 from hydrant.tasks import Task
 
@@ -93,11 +97,11 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     with refusals("averaging", config):
         averaging: Averaging = _make(config, "averaging")(clock)
     splits = ("val", "val_ema") if averaging.is_on else ("val",)
-    check_best(config["best"], splits, task, outcome)
+    check_best("best.", config["best"]["metric"], config["best"]["mode"], splits, task, outcome)
     for field, schedule in schedules.items():
         if isinstance(schedule, Plateau):
             key = config_key(field)
-            check_metric(f"{key}.metric", schedule.metric, splits, task, outcome)
+            check_best(f"{key}.", schedule.metric, schedule.mode, splits, task, outcome)
             if config["eval_every"] is None:
                 raise ConfigError("eval_every", f"{key} waits for evaluations; give one, such as 1ep")
     optimization = _optimization(config, task, schedules, precision)
@@ -167,12 +171,27 @@ def _optimization(
     node = dict(config["optimizer"]) | _scaled_lr(config)
     wanted = {k: v for k, v in config["param_groups"].items()}
     groups = param_groups(task, node.get("lr"), **wanted)
+    _check_patterns(node, wanted["patterns"])
     with refusals("optimizer", config):
         optimizer: Optimizer = _instantiate(node)(groups)
     check_fields(groups, optimizer.defaults, type(optimizer).__name__)
-    clipping = Clipping(config["max_grad_norm"], config["max_grad_value"], config["agc"])
+    head = frozenset(id(p) for p in list(task.model.parameters())[-2:])
+    if config["agc"] is not None and all(id(p) in head for group in groups for p in group["params"]):
+        raise ConfigError("agc", "spares the last layer, and there is no other; use max_grad_norm")
+    clipping = Clipping(config["max_grad_norm"], config["max_grad_value"], config["agc"], head)
     fields = FieldSchedules({"main": optimizer}, {"main": schedules})
     return Optimization({"main": optimizer}, fields, precision, clipping)
+
+
+def _check_patterns(node: Mapping[str, Any], patterns: Mapping[str, Mapping[str, Any]]) -> None:
+    """Let the optimizer look at the fields of each pattern as if they were its own: torch only looks at those."""
+    taken = inspect.signature(_instantiate(node).func).parameters.keys()
+    for title, rule in patterns.items():
+        key = f"param_groups.patterns.{title}"
+        own = dict(node) | {field: value for field, value in rule.items() if field in taken}
+        check_arguments(key, own)
+        with refusals(key, own):
+            _instantiate(own)([torch.nn.Parameter(torch.zeros(2, 2))])
 
 
 def _scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
@@ -223,7 +242,10 @@ def _schedule(node: Mapping[str, Any], clock: Clock, key: str) -> AnySchedule:
     with refusals(key, node):
         made = _instantiate(node)
         if Stepped.is_made_by(made):
-            return Stepped(refusals(key, node)(made))  # when its optimizer is there
+            if issubclass(made.func, ReduceLROnPlateau):
+                raise ConfigError(f"{key}._target_", "waits for a metric; use the option plateau instead")
+            replay = functools.partial(Replay, made, total_updates=clock.total_updates)
+            return Stepped(refusals(key, node)(replay))
         try:
             return made(clock)
         except ConfigError as error:

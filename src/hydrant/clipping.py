@@ -20,12 +20,15 @@ class Clipping:
         max_value: each gradient's entries lie in -max_value..max_value (torch's `clip_grad_value_`).
         agc: adaptive: the gradient of each unit is at most this share of the norm of its weights (Brock et al.,
             "High-performance large-scale image recognition without normalization", 2021; timm's
-            `adaptive_clip_grad`). The last layer, the last two parameters, is left as it is, as there.
+            `adaptive_clip_grad`). The parameters in `head` (by `id`), the last layer's, are left as they are.
+
+    Raises ConfigError where two are given.
     """
 
     max_norm: float | None = None
     max_value: float | None = None
     agc: float | None = None
+    head: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         given = {"max_grad_norm": self.max_norm, "max_grad_value": self.max_value, "agc": self.agc}
@@ -42,4 +45,4 @@ class Clipping:
         if self.agc is not None:
             from timm.utils.agc import adaptive_clip_grad
 
-            adaptive_clip_grad(parameters[:-2], clip_factor=self.agc)
+            adaptive_clip_grad([p for p in parameters if id(p) not in self.head], clip_factor=self.agc)

@@ -64,20 +64,15 @@ def dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
         ) from error
 
 
-def check_best(best: Mapping[str, str], splits: Sequence[str], task: Any, outcome: Outcome) -> None:
-    """Refuse a deciding metric that no evaluation will give, and the highest loss as the best."""
-    metric = best["metric"]
-    check_metric("best.metric", metric, splits, task, outcome)
-    if metric.partition("/")[2] in _loss_names(outcome) and best["mode"] == "max":
-        raise ConfigError("best.mode", f"{metric} is best where it is lowest; give best.mode=min")
-
-
-def check_metric(key: str, metric: str, splits: Sequence[str], task: Any, outcome: Outcome) -> None:
-    """Refuse a metric, which `key` asks for, that no evaluation will give."""
-    own = (*_loss_names(outcome), *outcome.measurements, *task.metrics)
+def check_best(key: str, metric: str, mode: str, splits: Sequence[str], task: Any, outcome: Outcome) -> None:
+    """Refuse a metric that no evaluation will give, and the highest loss as the best; `key` begins their keys."""
+    losses = _loss_names(outcome)
+    own = (*losses, *outcome.measurements, *task.metrics)
     names = {f"{split}/{name}" for split in splits for name in own}
     if metric not in names:
-        raise ConfigError(key, f"no evaluation gives {metric!r}{suggestion(metric, names)}")
+        raise ConfigError(f"{key}metric", f"no evaluation gives {metric!r}{suggestion(metric, names)}")
+    if metric.partition("/")[2] in losses and mode == "max":
+        raise ConfigError(f"{key}mode", f"{metric} is best where it is lowest; give {key}mode=min")
 
 
 def _loss_names(outcome: Outcome) -> set[str]:

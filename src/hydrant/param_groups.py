@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatch
 from typing import Any, cast
 
 from torch import nn
@@ -38,13 +39,13 @@ def param_groups(
     Raises:
         ConfigError: a pattern matches nothing or is none; there are no layers to tell apart; no lr to scale.
     """
-    named = {name.removeprefix("model."): p for name, p in task.named_parameters() if p.requires_grad}
+    named = _named(task)
     find = _finder(patterns, list(named))
     model = cast("nn.Module", task.model)
     scales = _layer_scales(model, layer_decay, layer_decay_min_scale)
     layers = {scale: layer for layer, scale in enumerate(sorted(set(scales.values())))}
     undecayed: set[str] = set(getattr(model, "no_weight_decay", set)())
-    groups: dict[str, dict[str, Any]] = {}
+    groups: dict[tuple[object, ...], dict[str, Any]] = {}
     for name, parameter in named.items():
         pattern = find(name)
         rule = patterns[pattern] if pattern is not None else {}
@@ -54,12 +55,32 @@ def param_groups(
         if scale is not None:
             fields["lr"] = _scaled(lr, scale)
         if no_decay and "weight_decay" not in fields:
-            is_exempt = parameter.ndim <= 1 or name.endswith(".bias") or name in undecayed
+            named_by_model = any(fnmatch(name, wanted) for wanted in undecayed)
+            is_exempt = parameter.ndim <= 1 or name.endswith(".bias") or named_by_model
             words.append("no_decay" if is_exempt else "decay")
             fields |= {"weight_decay": 0.0} if is_exempt else {}
-        title = "_".join(words) or "all"
-        groups.setdefault(title, {"params": [], "name": title, **fields})["params"].append(parameter)
+        group = {"params": [], "name": "_".join(words) or "all", "pattern": pattern, **fields}
+        groups.setdefault((pattern, *words), group)["params"].append(parameter)
+    _refuse_namesakes(list(groups.values()))
     return list(groups.values())
+
+
+def _named(task: nn.Module) -> dict[str, nn.Parameter]:
+    """The trained parameters by their names in the model; what is the task's own goes by its whole name."""
+    trained = {name: p for name, p in task.named_parameters() if p.requires_grad}
+    short = {name: name.removeprefix("model.") for name in trained}
+    return {
+        name if short[name] != name and short[name] in trained else short[name]: p
+        for name, p in trained.items()
+    }
+
+
+def _refuse_namesakes(groups: Sequence[Mapping[str, Any]]) -> None:
+    titles = [group["name"] for group in groups]
+    for group in groups:
+        if group["pattern"] is not None and titles.count(group["name"]) > 1:
+            key = f"{_KEY}.patterns.{group['pattern']}"
+            raise ConfigError(key, f"another group is called {group['name']} already; choose another name")
 
 
 def check_fields(groups: Sequence[Mapping[str, Any]], defaults: Mapping[str, Any], optimizer: str) -> None:
@@ -69,7 +90,7 @@ def check_fields(groups: Sequence[Mapping[str, Any]], defaults: Mapping[str, Any
         ConfigError: names the first.
     """
     for group in groups:
-        for field in group.keys() - {"params", "name"} - defaults.keys():
+        for field in group.keys() - {"params", "name", "pattern"} - defaults.keys():
             known = ", ".join(key for key in defaults if not key.startswith("_"))
             raise ConfigError(
                 f"{_KEY}", f"{optimizer} has no {field!r} for the group {group['name']}; it has {known}"
@@ -82,14 +103,25 @@ def _finder(patterns: Mapping[str, Any], names: list[str]) -> Callable[[str], st
         key = f"{_KEY}.patterns.{title}.match"
         if not isinstance(rule, Mapping) or not isinstance(rule.get("match"), str):
             raise ConfigError(key, "needs a regular expression; give match, such as head")
+        scale = rule.get("lr_scale")
+        if scale is not None and (isinstance(scale, bool) or not isinstance(scale, int | float) or scale < 0):
+            raise ConfigError(f"{_KEY}.patterns.{title}.lr_scale", f"needs a number from 0 on, not {scale!r}")
+        if scale is not None and "lr" in rule:
+            raise ConfigError(f"{_KEY}.patterns.{title}.lr_scale", "there is an lr too; give one of the two")
         try:
             compiled[title] = re.compile(rule["match"])
         except re.error as error:
             raise ConfigError(key, f"{rule['match']!r} is no regular expression: {error}") from error
-        if not any(map(compiled[title].match, names)):
+
+    def find(name: str) -> str | None:
+        return next((title for title, pattern in compiled.items() if pattern.match(name)), None)
+
+    for title in compiled:
+        if title not in map(find, names):
             shown = ", ".join(names[:3] + ["..."] * (len(names) > 6) + names[max(len(names) - 3, 3) :])
-            raise ConfigError(key, f"{rule['match']!r} matches no parameter; they are {shown}")
-    return lambda name: next((title for title, pattern in compiled.items() if pattern.match(name)), None)
+            told = f"{patterns[title]['match']!r} matches no parameter that is left for it; they are {shown}"
+            raise ConfigError(f"{_KEY}.patterns.{title}.match", told)
+    return find
 
 
 def _layer_scales(model: nn.Module, decay: float | None, min_scale: float) -> dict[str, float]:

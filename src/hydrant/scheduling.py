@@ -29,27 +29,11 @@ class ScheduledField:
     value: Callable[[int], float]  # what it is in an update
 
     @classmethod
-    def scaled(
-        cls, optimizer: Optimizer, group_idx: int, field: str, ratio: Ratio, key: str
-    ) -> ScheduledField:
-        """The field's own value times `ratio`, which `key` configures.
-
-        Raises:
-            ConfigError: the optimizer has no such field, or it is no number.
-        """
+    def scaled(cls, optimizer: Optimizer, group_idx: int, field: str, ratio: Ratio) -> ScheduledField:
+        """The field's own value times `ratio`."""
         name, _, position = field.partition(".")
-        group = optimizer.param_groups[group_idx]
-        value = group.get(name)
-        if position:
-            items = value if isinstance(value, (tuple, list)) else ()
-            value = items[int(position)] if position.isdigit() and int(position) < len(items) else None
-        if isinstance(value, bool) or not isinstance(value, (int, float, Tensor)):
-            numbers = [k for k, v in group.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
-            raise ConfigError(
-                key,
-                f"{type(optimizer).__name__} has no number {field!r} to schedule; it has {', '.join(numbers)}",
-            )
-        base = float(value)
+        base = _number(optimizer.param_groups[group_idx], field)
+        assert base is not None
         place = int(position) if position else None
         return cls(optimizer, group_idx, name, place, lambda update: base * ratio(update))
 
@@ -103,19 +87,28 @@ class FieldSchedules:
     ) -> None:
         group_name, _, field_name = field.rpartition("/")
         groups = [group.get("name") for group in optimizer.param_groups]
-        chosen = [n for n, title in enumerate(groups) if not group_name or title == group_name]
+        patterns = [group.get("pattern") for group in optimizer.param_groups]
+        chosen = [n for n, title in enumerate(groups) if group_name in ("", title, patterns[n])]
         if not chosen:
             known = ", ".join(map(str, groups))
             raise ConfigError(config_key(field), f"there is no group {group_name}; there are {known}")
-        replay = Replay(schedule, optimizer) if isinstance(schedule, Stepped) else None
-        written = [[field_name]] * len(groups) if replay is None else replay.fields
+        if isinstance(schedule, Stepped):
+            replay = schedule.replay(optimizer)
+            written = replay.fields
+        else:
+            replay = None
+            written = [
+                [field_name] if _number(g, field_name) is not None else [] for g in optimizer.param_groups
+            ]
+            if not any(written[n] for n in chosen):
+                raise _no_number(optimizer, chosen, field_name, config_key(field))
         if not any(field_name in written[n] for n in chosen):
             known = ", ".join(dict.fromkeys(itertools.chain.from_iterable(written)))
             raise ConfigError(config_key(field), f"this scheduler writes {known}; not {field_name}")
         for group_idx in chosen:
             for written_field in written[group_idx]:
                 key = f"{name}.{group_idx}.{written_field}"
-                if claimed.get(key) == f"{groups[group_idx]}/{field}":
+                if claimed.get(key) in (f"{groups[group_idx]}/{field}", f"{patterns[group_idx]}/{field}"):
                     continue  # the group's own goes before
                 if key in claimed:
                     raise ConfigError(
@@ -124,7 +117,7 @@ class FieldSchedules:
                 claimed[key] = field
                 if replay is None:
                     self.fields[key] = ScheduledField.scaled(
-                        optimizer, group_idx, field_name, cast("Ratio", schedule), config_key(field)
+                        optimizer, group_idx, field_name, cast("Ratio", schedule)
                     )
                 else:
                     self.fields[key] = ScheduledField.replayed(optimizer, group_idx, written_field, replay)
@@ -150,6 +143,23 @@ class FieldSchedules:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, plateau in self._plateaus.items():
             plateau.load_state_dict(state[name])
+
+
+def _number(group: Mapping[str, Any], field: str) -> float | None:
+    """The value of a field, or of one in a tuple; None if it is not there or no number."""
+    name, _, position = field.partition(".")
+    value = group.get(name)
+    if position:
+        items = value if isinstance(value, (tuple, list)) else ()
+        value = items[int(position)] if position.isdigit() and int(position) < len(items) else None
+    return None if isinstance(value, bool) or not isinstance(value, (int, float, Tensor)) else float(value)
+
+
+def _no_number(optimizer: Optimizer, groups: list[int], field: str, key: str) -> ConfigError:
+    fields = dict.fromkeys(itertools.chain.from_iterable(optimizer.param_groups[n] for n in groups))
+    numbers = [f for f in fields if any(_number(optimizer.param_groups[n], f) is not None for n in groups)]
+    has = ", ".join(name for name in numbers if not name.startswith("initial_"))
+    return ConfigError(key, f"{type(optimizer).__name__} has no number {field!r} to schedule; it has {has}")
 
 
 def config_key(field: str) -> str:

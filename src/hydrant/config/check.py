@@ -96,8 +96,16 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
             raise ConfigError(f"{group}._partial_", told)
     if "lr" in resolved["schedules"]:
         raise ConfigError("schedules.lr", "lr is scheduled by scheduler; remove it here")
-    for field, node in resolved["schedules"].items():
-        key = f"schedules.{field}"
+    _check_schedules("schedules", resolved["schedules"])
+    for title, rule in resolved["param_groups"]["patterns"].items():
+        key = f"param_groups.patterns.{title}.schedules"
+        check_value(key, dict[str, Any], rule.get("schedules", {}))
+        _check_schedules(key, rule.get("schedules", {}))
+
+
+def _check_schedules(prefix: str, schedules: Mapping[str, Any]) -> None:
+    for field, node in schedules.items():
+        key = f"{prefix}.{field}"
         parts = {key: node} if not isinstance(node, dict) or "_target_" in node else {
             f"{key}.{position}": inner for position, inner in node.items()
         }  # fmt: skip

@@ -26,12 +26,23 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """The keys in which two runs differ in what they compute, with both values; `None` for none."""
-    a, b = flatten(one), flatten(other)
+    a, b = flatten(one) | _orders(one, ""), flatten(other) | _orders(other, "")
     return {
         key: (a.get(key), b.get(key))
         for key in sorted(a | b)
         if a.get(key) != b.get(key) and key not in _FREE and not key.startswith("tracker.")
     }
+
+
+def _orders(config: Mapping[str, Any], prefix: str) -> dict[str, list[str]]:
+    """In which order those keys stand whose order means something: the first pattern wins, schedules follow."""
+    found: dict[str, list[str]] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            if key in ("patterns", "schedules") and len(value) > 1:
+                found[f"{prefix}{key} in this order"] = list(value)
+            found |= _orders(value, f"{prefix}{key}.")
+    return found
 
 
 def choices_of(choices: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def check_targets(config: Mapping[str, Any]) -> None:
         trail = _trail(path, f"{key}._target_")
         if not _lies_under(path, trusted) and not _is_ours(trail):
             raise _not_allowed(key, path, trusted)
-        _check_arguments(key, node, trail[-1])
+        _bind(key, node, trail[-1])
 
 
 def _lies_under(path: object, packages: Sequence[str]) -> bool:
@@ -51,6 +51,11 @@ def _not_allowed(key: str, target: object, trusted: Sequence[str]) -> ConfigErro
         f"{shown(target)} is not allowed: what is called lies in {', '.join((*ALLOWED, *trusted))}. "
         "If you trust it, add its package to allow_targets",
     )
+
+
+def check_arguments(key: str, node: Mapping[str, Any]) -> None:
+    """Refuse arguments that a node's target does not take, or not of that type; ConfigError names the key."""
+    _bind(key, node, locate(node["_target_"], key))
 
 
 def targets_of(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -112,7 +117,7 @@ def _nodes(value: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield from _nodes(item, f"{key}.{position}")
 
 
-def _check_arguments(key: str, node: Mapping[str, Any], target: Any) -> None:
+def _bind(key: str, node: Mapping[str, Any], target: Any) -> None:
     try:
         parameters = inspect.signature(target).parameters
     except ValueError:  # a builtin that does not tell

@@ -54,6 +54,8 @@ class MuonWithAdamW(Optimizer):
             self._parts["adamw"] = AdamW(
                 rest, lr=lr, weight_decay=weight_decay, betas=(betas[0], betas[1]), eps=eps
             )
+        for part in self._parts.values():
+            self.defaults = {**part.defaults, **self.defaults}
         self._share_groups()
 
     @torch.no_grad()

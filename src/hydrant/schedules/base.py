@@ -94,7 +94,7 @@ def framed(make: Callable[Concatenate[Clock, int, P], Curve]) -> Callable[..., S
         **own: Any,
     ) -> Schedule:
         refuse_negative(warmup_init_ratio=warmup_init_ratio, noise_ratio=noise_ratio)
-        warm, length = _lengths(clock, warmup, cooldown)
+        warm, length = lengths(clock, warmup, cooldown)
         noise = Noise(noise_ratio, *_range(clock, noise_range), noise_seed)
         curve = make(clock, max(length, 1), **own)  # pyright: ignore[reportCallIssue]  # `own` are its P.kwargs
         return Schedule(warm, warmup_init_ratio, length, curve, noise)
@@ -120,7 +120,8 @@ _FRAME_HINTS: dict[str, Any] = {
 }
 
 
-def _lengths(clock: Clock, warmup: object, cooldown: object) -> tuple[int, int]:
+def lengths(clock: Clock, warmup: object, cooldown: object) -> tuple[int, int]:
+    """The updates of the warmup, and those that it and the cooldown leave; ConfigError if they do not fit."""
     warm, cool = clock.updates(warmup, "warmup"), clock.updates(cooldown, "cooldown")
     if warm + cool > clock.total_updates:
         key, other = ("warmup", "cooldown") if warm >= cool else ("cooldown", "warmup")
@@ -136,6 +137,8 @@ def _range(clock: Clock, bounds: Sequence[Any]) -> tuple[int, int]:
     if len(bounds) != 2:
         raise ConfigError("noise_range", f"needs a start and an end, such as [40%, 90%], not {bounds}")
     start, end = (clock.updates(bound, "noise_range") for bound in bounds)
+    if start > end:
+        raise ConfigError("noise_range", f"ends before it begins: {list(bounds)}; give the start first")
     return start, end
 
 

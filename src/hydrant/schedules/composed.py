@@ -5,21 +5,27 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError
 from hydrant.schedules.base import Curve, Schedule, at_least_one, framed
+from hydrant.schedules.stepping import Stepped
 
-MakeSchedule = Callable[[Clock], Schedule]
+MakeSchedule = Callable[[Clock], object]
 
 
 def _made(clock: Clock, schedules: Mapping[str, MakeSchedule], name: str) -> Schedule:
-    try:
-        return schedules[name](clock)
-    except ConfigError as error:
-        raise ConfigError(f"schedules.{name}.{error.key}", error.reason) from error
+    if not Stepped.is_made_by(schedules[name]):
+        try:
+            made = schedules[name](clock)
+        except ConfigError as error:
+            raise ConfigError(f"schedules.{name}.{error.key}", error.reason) from error
+        if isinstance(made, Schedule):
+            return made
+    raise ConfigError(f"schedules.{name}", "only a function of the update can be part of another schedule")
 
 
 @framed
@@ -61,13 +67,7 @@ def product(clock: Clock, end: int, *, schedules: Mapping[str, MakeSchedule]) ->
 @framed
 def lambda_(clock: Clock, end: int, *, fn: Callable[[int], float], cumulative: bool) -> Curve:
     """`fn(k)`: torch's `LambdaLR`. `cumulative`: `fn(1) * fn(2) * ... * fn(k)`, its `MultiplicativeLR`."""
-    if not cumulative:
-        return lambda k: float(fn(k))
-    products = [1.0]
-
-    def curve(k: int) -> float:
-        while len(products) <= k:
-            products.append(products[-1] * fn(len(products)))
-        return products[k]
-
-    return curve
+    values = [float(fn(k)) for k in range(end + 1)]  # at once, so that a mistake is told before the run
+    if cumulative:
+        values = list(itertools.accumulate(values[1:], operator.mul, initial=1.0))
+    return values.__getitem__

@@ -46,10 +46,11 @@ def cosine_restarts(
         if num_cycles is not None:
             t = progress(k, end) * num_cycles
             return (int(t), t % 1.0) if k < end else (num_cycles - 1, 1.0)
+        inside = min(k, end - 1)  # the end is that of the last cycle, not the beginning of another
         if cycle_mult == 1:
-            return k // size, k % size / size
+            return inside // size, (k - inside // size * size) / size
         cycle, begins, lasts = 0, 0.0, float(size)
-        while k >= begins + lasts:  # a logarithm would be wrong at the joints by rounding
+        while inside >= begins + lasts:  # a logarithm would be wrong at the joints by rounding
             cycle, begins, lasts = cycle + 1, begins + lasts, lasts * cycle_mult
         return cycle, (k - begins) / lasts
 

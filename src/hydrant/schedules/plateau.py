@@ -10,16 +10,16 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError
-from hydrant.schedules.base import refuse_negative
+from hydrant.schedules.base import lengths, refuse_negative
 
 
 class Plateau:
     """Falls by `factor` when a metric of the evaluations has not improved `patience` times: torch's own.
 
     No function of the update, so it has a state, which checkpoints hold. The arguments are those of torch's
-    `ReduceLROnPlateau` (`patience` and `cooldown` count evaluations), but for `min_ratio`, its `min_lr` as a share of
-    the field's own value. `warmup` and `warmup_init_ratio` as for every schedule; what is observed during the warmup
-    counts.
+    `ReduceLROnPlateau` (`patience` and `cooldown` count evaluations), but for `min_ratio`, its `min_lr`, and `eps`,
+    which are shares of the field's own value. `warmup` and `warmup_init_ratio` as for every schedule; what is
+    observed during the warmup counts.
     """
 
     def __init__(
@@ -42,7 +42,8 @@ class Plateau:
         if not 0 < factor < 1:
             raise ConfigError("factor", f"needs a number above 0 and below 1, not {factor}")
         self.metric = metric
-        self._warmup = clock.updates(warmup, "warmup")
+        self._warmup = lengths(clock, warmup, 0)[0]
+        self.mode = mode
         self._warmup_init_ratio = warmup_init_ratio
         self._stand_in = torch.optim.SGD([torch.zeros(1)], lr=1.0)
         self._torch = ReduceLROnPlateau(

@@ -8,8 +8,8 @@ it again.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -67,11 +67,12 @@ class StatefulSchedulerBase(SchedulerBase):
         self.step_update(self._num_updates)
 
 
-@dataclass(frozen=True)
 class Stepped:
-    """A scheduler that waits for its optimizer."""
+    """A scheduler that waits for its optimizer; `make` replays it for one."""
 
-    make: Callable[[Optimizer], Any]
+    def __init__(self, make: Callable[[Optimizer], Replay]) -> None:
+        self._make = make
+        self._replay: Replay | None = None
 
     @staticmethod
     def is_made_by(factory: object) -> bool:
@@ -79,44 +80,56 @@ class Stepped:
         made = getattr(factory, "func", None)
         return isinstance(made, type) and issubclass(made, LRScheduler | SchedulerBase)
 
+    def replay(self, optimizer: Optimizer) -> Replay:
+        """Its values for the groups of an optimizer: those of the first, for the same groups are made again."""
+        if self._replay is None:
+            self._replay = self._make(optimizer)
+        return self._replay
+
 
 class Replay:
     """What a stepped scheduler writes into the groups before each update."""
 
-    def __init__(self, stepped: Stepped, optimizer: Optimizer) -> None:
-        self._optimizer = _StandIn(optimizer)
-        before = [_numbers(group) for group in self._optimizer.param_groups]
-        self._scheduler: Any = stepped.make(self._optimizer)
-        main = getattr(self._scheduler, "param_group_field", "lr")
-        self._history: list[list[dict[str, float]]] = []
-        early = [self._groups(update) for update in range(3)]
+    def __init__(self, make: Callable[[Optimizer], Any], optimizer: Optimizer, total_updates: int) -> None:
+        stand_in = _StandIn(optimizer)
+        initial = [_numbers(group) for group in stand_in.param_groups]
+        scheduler = make(stand_in)
+        main = getattr(scheduler, "param_group_field", "lr")
+        self._values = {
+            (n, field): array("d") for n, group in enumerate(initial) for field in group if field == main
+        }
+        for update in range(total_updates):
+            _advance(scheduler, stand_in, update)
+            for group_idx, group in enumerate(stand_in.param_groups):
+                for field, value in _numbers(group).items():
+                    cell = (group_idx, field)
+                    if cell in self._values:
+                        self._values[cell].append(value)
+                    elif value != initial[group_idx].get(field, value):  # it writes this one too
+                        before = initial[group_idx][field]
+                        self._values[cell] = array("d", [before] * update + [value])
         self.fields = [
-            [f for f in group if f == main or any(groups[n][f] != group[f] for groups in early)]
-            for n, group in enumerate(before)
+            [field for n, field in self._values if n == group_idx] for group_idx in range(len(initial))
         ]
         """The fields that it writes, group by group."""
 
     def value(self, update: int, group_idx: int, field: str) -> float:
-        """The value of a field, as `lr` or `betas.0`, in an update."""
-        return self._groups(update)[group_idx][field]
+        """The value of a field, as `lr` or `betas.0`, in an update; past the last one, the last."""
+        values = self._values[group_idx, field]
+        return values[min(update, len(values) - 1)]
 
-    def _groups(self, update: int) -> list[dict[str, float]]:
-        while len(self._history) <= update:
-            self._advance(len(self._history))
-            self._history.append([_numbers(group) for group in self._optimizer.param_groups])
-        return self._history[update]
 
-    def _advance(self, update: int) -> None:
-        match self._scheduler:
-            case StatefulSchedulerBase():
-                self._scheduler.step()
-            case SchedulerBase():
-                self._scheduler.step_update(update)
-            case _ if update > 0:  # torch's write the first values when they are made
-                self._optimizer.step()
-                self._scheduler.step()
-            case _:
-                pass
+def _advance(scheduler: Any, optimizer: Optimizer, update: int) -> None:
+    match scheduler:
+        case StatefulSchedulerBase():
+            scheduler.step()
+        case SchedulerBase():
+            scheduler.step_update(update)
+        case _ if update > 0:  # torch's write the first values when they are made
+            optimizer.step()
+            scheduler.step()
+        case _:
+            pass
 
 
 class _StandIn(Optimizer):

@@ -30,7 +30,7 @@ from hydrant.config.targets import check_arguments
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.distributed import World
 from hydrant.errors import ConfigError
-from hydrant.fitting import check_best, dry_forward, geometry, limited
+from hydrant.fitting import check_best, dry_forward, geometry, limited, scaled_lr
 from hydrant.loop import Journal, Run
 from hydrant.optimization import Optimization
 from hydrant.parallel import Parallel
@@ -168,10 +168,9 @@ def _task(config: Mapping[str, Any]) -> Task:
 def _optimization(
     config: Mapping[str, Any], task: Any, schedules: Mapping[str, AnySchedule], precision: Precision
 ) -> Optimization:
-    node = dict(config["optimizer"]) | _scaled_lr(config)
-    wanted = {k: v for k, v in config["param_groups"].items()}
-    groups = param_groups(task, node.get("lr"), **wanted)
-    _check_patterns(node, wanted["patterns"])
+    node = dict(config["optimizer"]) | scaled_lr(config)
+    groups = param_groups(task, node.get("lr"), **config["param_groups"])
+    _check_patterns(node, config["param_groups"]["patterns"])
     with refusals("optimizer", config):
         optimizer: Optimizer = _instantiate(node)(groups)
     check_fields(groups, optimizer.defaults, type(optimizer).__name__)
@@ -192,16 +191,6 @@ def _check_patterns(node: Mapping[str, Any], patterns: Mapping[str, Mapping[str,
         check_arguments(key, own)
         with refusals(key, own):
             _instantiate(own)([torch.nn.Parameter(torch.zeros(2, 2))])
-
-
-def _scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
-    """The lr for this batch size, where `optimizer.lr` is for one of `lr_base_size`: Goyal et al., 2017; timm."""
-    rule, ratio = config["lr_scaling"], config["global_batch_size"] / config["lr_base_size"]
-    if rule is None:
-        return {}
-    if "lr" not in config["optimizer"]:
-        raise ConfigError("lr_scaling", "this optimizer has no lr to scale; leave lr_scaling out")
-    return {"lr": config["optimizer"]["lr"] * (ratio if rule == "linear" else ratio**0.5)}
 
 
 def _parallel(config: Mapping[str, Any], world: World) -> Parallel:

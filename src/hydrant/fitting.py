@@ -44,6 +44,16 @@ def _multiples(number: int, divisor: int) -> str:
     return f"{below} or {below + divisor}" if below else str(divisor)
 
 
+def scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
+    """The lr for this batch size, where `optimizer.lr` is for one of `lr_base_size`: Goyal et al., 2017; timm."""
+    rule, ratio = config["lr_scaling"], config["global_batch_size"] / config["lr_base_size"]
+    if rule is None:
+        return {}
+    if "lr" not in config["optimizer"]:
+        raise ConfigError("lr_scaling", "this optimizer has no lr to scale; leave lr_scaling out")
+    return {"lr": config["optimizer"]["lr"] * (ratio if rule == "linear" else ratio**0.5)}
+
+
 def limited(source: Source, num_samples: int | None) -> Source:
     """The first samples of a source, at most so many; None is all."""
     return source if num_samples is None else source.first(min(num_samples, source.num_samples))

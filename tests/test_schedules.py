@@ -376,6 +376,31 @@ def test_restarts_are_where_they_belong_though_a_logarithm_would_miss_them() -> 
     assert [n for n in range(400) if schedule(n) == 1.0] == [n for n in begins if n < 400]
 
 
+def test_cosine_after_a_warmup_reaches_its_end_at_the_end_of_the_run() -> None:
+    """pytorch-accelerated's is cut by the warmup's length: at update 70 of 100 it falls from 0.41 to its floor."""
+    schedule = schedules.cosine(
+        clock(100), **FRAME | {"min_ratio": 0.0, "k_decay": 1.0, "num_cycles": 0.5, "warmup": 30}
+    )
+    assert [schedule(n) for n in (30, 65, 69, 70, 99)] == pytest.approx(
+        [0.5 * (1 + math.cos(math.pi * (n - 30) / 70)) for n in (30, 65, 69, 70, 99)], rel=1e-12
+    )
+    assert schedule(70) > 0.38
+    assert 0 < schedule(99) < 1e-3
+    assert schedule(100) == pytest.approx(0, abs=1e-15)
+
+
+def test_a_warmup_from_a_ratio_ends_at_the_whole_lr() -> None:
+    """pytorch-accelerated's slope is that from the absolute start, so that it reaches 0.9999991 where 0.91 is right."""
+    schedule = made("constant", 20, warmup=10, warmup_init_ratio=0.1)
+    assert [schedule(n) for n in (0, 9, 10)] == pytest.approx([0.1, 0.91, 1.0], rel=1e-12)
+
+
+def test_a_warmup_does_not_jump_into_the_middle_of_the_curve() -> None:
+    """timm's without `warmup_prefix` goes on with the curve's value at the warmup's length."""
+    schedule = made("linear", 100, warmup=50)
+    assert (schedule(49), schedule(50)) == pytest.approx((0.98, 1.0))
+
+
 def refused(name: str, total: int, **changed: Any) -> Callable[[], Schedule]:
     return lambda: getattr(schedules, name)(clock(total), **(FRAME | PLAIN[name] | changed))
 

@@ -16,7 +16,7 @@ from torch.optim import lr_scheduler
 
 from hydrant import cli, loop
 from hydrant.clock import Clock
-from hydrant.schedules import Plateau, Replay
+from hydrant.schedules import Plateau, Replay, StatefulSchedulerBase
 
 Train = Callable[..., Path]
 SHORT = ("tracker=local", "model.hidden=[8]", "duration=12", "log_every=1", "eval_every=2", "save_every=2")
@@ -61,6 +61,18 @@ def test_torch_s_own_are_replayed_bit_for_bit(make: Callable[[torch.optim.Optimi
         if cycles:
             assert [replay.value(n, g, "betas.0") for g in (0, 1)] == [beta for _, beta in expected[n]]
     assert replay.fields == [["lr", "betas.0"] if cycles else ["lr"]] * 2
+
+
+def test_the_first_step_gives_the_values_of_the_first_update() -> None:
+    """pytorch-accelerated steps after each update, so that its whole schedule comes one update late."""
+
+    class Counting(StatefulSchedulerBase):
+        def get_updated_values(self, num_updates: int) -> list[float]:
+            return [num_updates + 0.5, num_updates + 0.25]
+
+    replay = Replay(Counting, adamw(), TOTAL)
+    assert [replay.value(n, 0, "lr") for n in (0, 1, 7)] == [0.5, 1.5, 7.5]
+    assert replay.value(7, 1, "lr") == 7.25
 
 
 class Late(lr_scheduler.LRScheduler):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from checks import interrupt_at
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hydrant import cli, journal, loop
@@ -175,19 +175,6 @@ def test_an_interrupted_run_continues_as_if_it_had_not_been(
     assert same(read(whole), read(broken))
     for part in ("model", "training"):
         assert equal(checkpoint(whole, part), checkpoint(broken, part))
-
-
-def interrupt_at(patch: pytest.MonkeyPatch, num_updates: int, times: int = 1) -> None:
-    """Ctrl-C while update `num_updates` is made."""
-    make_update = loop.make_update
-
-    def interrupted(run: loop.Run, *, measure: bool) -> Any:
-        if run.state.num_updates + 1 == num_updates:
-            for _ in range(times):
-                signal.raise_signal(signal.SIGINT)
-        return make_update(run, measure=measure)
-
-    patch.setattr(loop, "make_update", interrupted)
 
 
 class _Reads(TorchDispatchMode):

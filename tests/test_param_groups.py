@@ -23,19 +23,13 @@ SHORT = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eva
 PLAIN: dict[str, Any] = {"no_decay": False, "layer_decay": None, "layer_decay_min_scale": 0.0, "patterns": {}}
 
 
-def task(model: nn.Module) -> nn.Module:
-    holder = nn.Module()
-    holder.model = model
-    return holder
-
-
 @pytest.fixture(scope="module")
 def vit() -> nn.Module:
     return timm.create_model("test_vit", num_classes=4)
 
 
 def test_nothing_asked_is_one_group(vit: nn.Module) -> None:
-    [group] = param_groups(task(vit), 0.1, **PLAIN)
+    [group] = param_groups(vit, dict(vit.named_parameters()), 0.1, **PLAIN)
     assert group == {"params": list(vit.parameters()), "name": "all", "pattern": None}
 
 
@@ -45,7 +39,10 @@ def ids(parameters: Any) -> set[int]:
 
 def test_no_decay_is_timm_s(vit: nn.Module) -> None:
     theirs = param_groups_weight_decay(vit, 0.05, no_weight_decay_list=vit.no_weight_decay())
-    groups = {g["name"]: g for g in param_groups(task(vit), 0.1, **PLAIN | {"no_decay": True})}
+    groups = {
+        g["name"]: g
+        for g in param_groups(vit, dict(vit.named_parameters()), 0.1, **PLAIN | {"no_decay": True})
+    }
     assert groups.keys() == {"decay", "no_decay"}
     assert groups["no_decay"]["weight_decay"] == 0.0
     assert "weight_decay" not in groups["decay"]  # the optimizer's
@@ -58,7 +55,7 @@ def test_layer_decay_is_timm_s(vit: nn.Module, min_scale: float) -> None:
         vit, 0.05, no_weight_decay_list=vit.no_weight_decay(), layer_decay=0.75, min_scale=min_scale
     )
     wanted = {"no_decay": True, "layer_decay": 0.75, "layer_decay_min_scale": min_scale}
-    ours = param_groups(task(vit), 0.1, **PLAIN | wanted)
+    ours = param_groups(vit, dict(vit.named_parameters()), 0.1, **PLAIN | wanted)
     expected = {id(p): (0.1 * g["lr_scale"], g["weight_decay"]) for g in theirs for p in g["params"]}
     assert {id(p): (g["lr"], g.get("weight_decay", 0.05)) for g in ours for p in g["params"]} == expected
     assert len({g["name"] for g in ours}) == len(ours)
@@ -71,7 +68,7 @@ def test_the_first_pattern_that_matches_has_the_parameter(vit: nn.Module) -> Non
         "rest_of_head": {"match": "head|norm", "lr_scale": 0.5},
     }
     wanted = {"patterns": patterns, "layer_decay": 0.5, "no_decay": True}
-    groups = {g["name"]: g for g in param_groups(task(vit), 0.1, **PLAIN | wanted)}
+    groups = {g["name"]: g for g in param_groups(vit, dict(vit.named_parameters()), 0.1, **PLAIN | wanted)}
     assert ids(groups["head_decay"]["params"]) == {id(vit.head.weight)}
     assert (groups["head_decay"]["lr"], groups["head_no_decay"]["weight_decay"]) == (1.0, 0.0)
     assert groups["rest_of_head_no_decay"]["lr"] == 0.05

@@ -18,7 +18,7 @@ def main(arguments: Sequence[str]) -> int:
     if not rest or "=" in rest[0]:
         example = "hydrant evaluate outputs/lr_study"
         raise ConfigError("", f"evaluate what? Give a run folder or a checkpoint: {example}")
-    from hydrant.loop import evaluate  # brings in torch
+    from hydrant.evaluation import evaluate  # brings in torch
     from hydrant.saved import open_run
     from hydrant.trackers.record import finite
 
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     p.precision.activate()
     p.world.activate()
     values = evaluate(
-        p.task.to(p.world.device),
+        p.precision.prepare(p.task).to(p.world.device),
         p.val.batches(p.spec, p.config["eval_batch_size"]),
         p.precision,
         p.parallel,

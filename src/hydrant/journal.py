@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from hydrant.build import Prepared, tracker_factory
 from hydrant.environment import describe_environment
 from hydrant.errors import typed_line
@@ -15,7 +17,7 @@ from hydrant.identity import identify, write_records
 from hydrant.job import Job
 from hydrant.logs import log
 from hydrant.loop import RunState
-from hydrant.plotting import draw_curves
+from hydrant.plotting import draw_curves, draw_pixels
 from hydrant.profiling import peak_flops, peak_memory_gib
 from hydrant.trackers.base import Tracker
 from hydrant.trackers.progress import Progress
@@ -46,7 +48,7 @@ class RunJournal:
     """
 
     def __init__(self, job: Job, prepared: Prepared, num_updates: int, history: Path) -> None:
-        self._folder, self._prepared = job.folder, prepared
+        self._folder, self._prepared, self._num_updates = job.folder, prepared, num_updates
         total_updates, device = prepared.clock.total_updates, prepared.world.device
         self._tracker: Tracker = tracker_factory(job.config)(identify(job), num_updates)
         try:
@@ -71,6 +73,7 @@ class RunJournal:
 
     def log(self, row: Mapping[str, float]) -> None:
         """One row to the record, the tracker, the bar and, where it holds an evaluation, the log."""
+        self._num_updates = int(row["num_updates"])
         row = dict(row) | self._compile_figures() | self._utilisation(row)
         self._record.log(row)
         self._tracker.log(row)
@@ -79,6 +82,14 @@ class RunJournal:
         if values:
             shown = ", ".join(f"{k} {v:.4f}" for k, v in values.items())
             log.info("update %d of %d: %s", row["num_updates"], self._prepared.clock.total_updates, shown)
+
+    def picture(self, name: str, picture: Tensor) -> None:
+        """A picture of the task's, (3 or 1, H, W) in 0..1, into `pictures/<name>/` and to the tracker."""
+        path = self._folder / "pictures" / name / f"update_{self._num_updates:08d}.png"
+        with _told(f"picture {name}"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draw_pixels(picture, path)
+            self._tracker.image(name, path)
 
     def note(self, **fields: Any) -> None:
         """Set fields of summary.json."""

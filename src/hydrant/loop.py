@@ -18,7 +18,10 @@ from hydrant.clock import Cadence, Clock
 from hydrant.data import Stream, StreamSpec
 from hydrant.distributed import World
 from hydrant.errors import Interrupted, NonFiniteError
+from hydrant.evaluation import draw, evaluate
+from hydrant.goal import Goal
 from hydrant.metrics import Meter, Pace
+from hydrant.mixing import Mixing
 from hydrant.optimization import Optimization, Update
 from hydrant.parallel import Parallel
 from hydrant.precision import Precision
@@ -29,7 +32,8 @@ class RunState:
     """What varies over a run and is no function of `num_updates`; saved in every checkpoint."""
 
     num_updates: int = 0  # completed updates
-    num_skipped: int = 0  # updates that the loss scaler tried and skipped
+    num_skipped: int = 0  # updates that were tried and not applied: a gradient was not finite
+    num_skipped_in_a_row: int = 0
     best: dict[str, Any] | None = None  # metric, value, num_updates
 
 
@@ -39,6 +43,8 @@ class Journal(Protocol):
     def advance(self) -> None: ...
 
     def log(self, row: Mapping[str, float]) -> None: ...
+
+    def picture(self, name: str, picture: Tensor) -> None: ...
 
 
 @dataclass
@@ -51,6 +57,7 @@ class Run:
     task: nn.Module  # the bare task; evaluation and checkpoints use it
     trained: nn.Module  # the task as it is trained: compiled, spread over ranks
     optimization: Optimization
+    mixing: Mixing
     precision: Precision
     parallel: Parallel
     averaging: Averaging
@@ -60,9 +67,7 @@ class Run:
     log_every: Cadence
     eval_every: Cadence
     save_every: Cadence
-    best_metric: str
-    best_mode: str  # "max" or "min"
-    patience: int | None  # evaluations in a row without a new best that end the run
+    goal: Goal
     max_skipped: int  # in a row
     journal: Journal
     save: Callable[[Run, bool], None]  # (run, is_best)
@@ -96,9 +101,10 @@ def train(run: Run) -> None:
     state, total = run.state, run.clock.total_updates
     if state.num_updates == 0 and run.eval_every.every is not None:
         run.journal.log(stamp(run) | evaluate_run(run))  # every curve starts at the untrained model
+        show_pictures(run)
 
     run.pace = Pace(state.num_updates)
-    while state.num_updates < total and not has_stalled(run):
+    while state.num_updates < total and not run.goal.has_stalled(state.best, state.num_updates):
         is_last = state.num_updates + 1 == total
         log_due, eval_due, save_due = (
             every.every is not None and (is_last or every.due(state.num_updates + 1))
@@ -107,16 +113,20 @@ def train(run: Run) -> None:
         update = make_update(run, measure=log_due)
         row: dict[str, float] = {}
         if log_due:
-            row |= read_training(run, update.grad_norm)  # the one host sync
+            row |= read_training(run, update.grad_norms)  # the one host sync
         if eval_due:
             row |= run.pace.outside(lambda: evaluate_run(run))
             run.optimization.schedules.observe(row)
-        is_best = improves(run, row)
+        found = run.goal.improved(state.best, row, state.num_updates)
+        is_best, state.best = found is not None, found or state.best
         if row:
             run.journal.log(stamp(run) | row)
+        if eval_due:
+            run.pace.outside(lambda: show_pictures(run))
         run.journal.advance()
 
-        stop, ends = run.stop_signal(), is_last or has_stalled(run)
+        ends = is_last or run.goal.has_stalled(state.best, state.num_updates)
+        stop = run.stop_signal()
         if ((save_due or is_best or ends) and run.save_every.every is not None) or stop is not None:
             check_finite(run)
             run.pace.outside(lambda is_best=is_best: run.save(run, is_best))
@@ -125,64 +135,62 @@ def train(run: Run) -> None:
 
 
 def make_update(run: Run, *, measure: bool) -> Update:
-    """One update, tried again on the same samples as long as the loss scaler skips it."""
-    num_updates, num_tries = run.state.num_updates, 0
-    while not (
-        update := run.optimization.update(num_updates, lambda: accumulate_gradients(run), measure=measure)
-    ).stepped:
-        run.state.num_skipped += 1
-        num_tries += 1
-        if num_tries > run.max_skipped:
-            raise NonFiniteError("a scaled gradient", num_updates, num_updates + 1)
-    run.state.num_updates += 1
-    run.averaging.update(run.model, run.state.num_updates)
+    """One update. One that the loss scaler skips is tried again; one of NaN or infinity may be passed over."""
+    state, optimization = run.state, run.optimization
+    kept = [b.clone() for b in run.task.buffers()] if optimization.skips_non_finite else []
+    while True:
+        update = optimization.update(state.num_updates, lambda: accumulate_gradients(run), measure=measure)
+        if update.stepped:
+            break
+        state.num_skipped += 1
+        state.num_skipped_in_a_row += 1
+        if state.num_skipped_in_a_row > run.max_skipped:
+            name = "a scaled gradient" if run.precision.scales_loss else "a gradient"
+            raise NonFiniteError(name, state.num_updates, state.num_updates + 1)
+        if optimization.skips_non_finite:
+            restore_buffers(run.task, kept)  # a norm's statistics may hold it too
+            state.num_updates += 1
+            return update
+    state.num_updates += 1
+    state.num_skipped_in_a_row = 0
+    run.averaging.update(run.model, state.num_updates)
     for outcome in update.outcomes:  # device tensors: no host sync in the hot path
         run.meter.add(outcome.scalars(), outcome.num_targets)
     return update
 
 
+def restore_buffers(task: nn.Module, values: list[Tensor]) -> None:
+    for buffer, value in zip(task.buffers(), values, strict=True):
+        buffer.copy_(value)
+
+
 def accumulate_gradients(run: Run) -> list[Outcome]:
-    """Add the gradients of the micro-batches of the coming update; the same at every call."""
+    """Add the gradients of the micro-batches of the coming update; the same at every call.
+
+    Each counts by its share of the targets, so that they are those of the whole update's mean loss.
+    """
     num_updates, num_micro_steps = run.state.num_updates, run.spec.num_micro_steps
-    outcomes = []
+    outcomes: list[Outcome] = []
     for micro_step, batch in enumerate(run.stream.micro_batches(num_updates)):
         micro_batch_idx = micro_step * run.world.world_size + run.world.rank
+        mixed = run.mixing(batch, run.seed, num_updates, micro_batch_idx)
         seeding.seed_micro_step(run.seed, num_updates, micro_batch_idx, run.world.device)
         with run.parallel.gradient_sync(run.trained, micro_step == num_micro_steps - 1):
             with run.precision.autocast():
-                outcome: Outcome = run.trained(batch)
-                loss = outcome.total_loss()
-            run.precision.backward(loss, run.loss_weight)  # backward adds: so the mean is taken
-        outcomes.append(outcome)
+                outcome: Outcome = run.trained(run.precision.cast(mixed))
+            outcomes.append(outcome)
+            ratio = outcome.num_targets / outcomes[0].num_targets
+            run.optimization.backward(outcome, run.loss_weight if ratio == 1 else run.loss_weight * ratio)
+    num_targets, assumed = sum(o.num_targets for o in outcomes), outcomes[0].num_targets * num_micro_steps
+    if num_targets != assumed:
+        run.optimization.scale_gradients(assumed / num_targets)
     return outcomes
-
-
-@torch.no_grad()
-def evaluate(
-    task: nn.Module, batches: Iterable[Batch], precision: Precision, parallel: Parallel
-) -> dict[str, float]:
-    """The means over every sample of `batches`, each counted once, and the task's own metrics: `val/...`."""
-    device = next(task.parameters()).device
-    meter, was_training = Meter(device, parallel.sum), task.training
-    metrics: dict[str, Any] = dict(cast("nn.ModuleDict", task.metrics).items())
-    task.eval()
-    for batch in batches:
-        with precision.autocast():
-            outcome: Outcome = task.forward(batch)
-        meter.add(outcome.scalars(), outcome.num_targets)
-        for metric in metrics.values():
-            metric.update(outcome.predictions, batch.targets)
-    values = meter.read()
-    for name, metric in metrics.items():
-        values[name] = float(metric.compute())
-        metric.reset()
-    task.train(was_training)
-    return {f"val/{name}": value for name, value in values.items()}
 
 
 def evaluate_run(run: Run) -> dict[str, float]:
     """Evaluate a run's task as it is now, and as `val_ema/...` with the averaged weights if there are any."""
-    row = evaluate(run.task, run.val_batches(), run.precision, run.parallel)
+    with run.optimization.showing_result():
+        row = evaluate(run.task, run.val_batches(), run.precision, run.parallel)
     if run.averaging.is_on:
         with run.averaging.in_place_of(run.task):
             averaged = evaluate(run.task, run.val_batches(), run.precision, run.parallel)
@@ -190,14 +198,22 @@ def evaluate_run(run: Run) -> dict[str, float]:
     return row
 
 
-def read_training(run: Run, grad_norm: Tensor | None) -> dict[str, float]:
+def show_pictures(run: Run) -> None:
+    """Give the journal what the task draws."""
+    with run.optimization.showing_result():
+        pictures = draw(run.task, run.precision)
+    for name, picture in pictures.items():
+        run.journal.picture(name, picture)
+
+
+def read_training(run: Run, grad_norms: Mapping[str, Tensor]) -> dict[str, float]:
     """The means since the last log point, the schedules' values and the pace.
 
     Raises:
         NonFiniteError: a mean or the gradient norm is NaN or infinite.
     """
     first, last = run.pace.logged_at, run.state.num_updates
-    measured = {} if grad_norm is None else {"optim/grad_norm": grad_norm}
+    measured = {f"optim/{name}": norm for name, norm in grad_norms.items()}
     row = {k if "/" in k else f"train/{k}": v for k, v in run.meter.read(measured).items()}
     for name, value in row.items():
         if not math.isfinite(value):
@@ -205,10 +221,9 @@ def read_training(run: Run, grad_norm: Tensor | None) -> dict[str, float]:
     values = run.optimization.schedules.values(last - 1)  # what this update ran with
     row |= {f"optim/{name}": value for name, value in values.items()}
     if run.precision.scales_loss:
-        row |= {
-            "optim/loss_scale": run.precision.scaler.get_scale(),
-            "optim/num_skipped": run.state.num_skipped,
-        }
+        row["optim/loss_scale"] = run.precision.scaler.get_scale()
+    if run.precision.scales_loss or run.optimization.skips_non_finite:
+        row["optim/num_skipped"] = run.state.num_skipped
     updates_per_second = run.pace.read(last)
     row["perf/updates_per_second"] = updates_per_second
     row["perf/samples_per_second"] = updates_per_second * run.spec.global_batch_size
@@ -222,26 +237,6 @@ def check_finite(run: Run) -> None:
         raise NonFiniteError(f"train/{name}", run.pace.logged_at, run.state.num_updates)
     if not torch.nn.utils.get_total_norm(list(run.model.parameters())).isfinite():
         raise NonFiniteError("a parameter", run.pace.logged_at, run.state.num_updates)
-
-
-def improves(run: Run, row: Mapping[str, float]) -> bool:
-    """Whether the row holds the best value so far of the metric that decides; remembers it."""
-    value, best = row.get(run.best_metric), run.state.best
-    if value is None or not math.isfinite(value):
-        return False
-    if best is not None and (value <= best["value"] if run.best_mode == "max" else value >= best["value"]):
-        return False
-    run.state.best = {"metric": run.best_metric, "value": value, "num_updates": run.state.num_updates}
-    return True
-
-
-def has_stalled(run: Run) -> bool:
-    """Whether the evaluations since the best one are as many as `patience`: a function of the state alone."""
-    every = run.eval_every.every
-    if run.patience is None or every is None:
-        return False
-    best_at = 0 if run.state.best is None else run.state.best["num_updates"]
-    return run.state.num_updates // every - best_at // every >= run.patience
 
 
 def stamp(run: Run) -> dict[str, float]:

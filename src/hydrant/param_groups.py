@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatch
-from typing import Any, cast
+from typing import Any
 
 from torch import nn
 
@@ -16,8 +16,55 @@ _OWN = ("match", "lr_scale", "schedules")
 """What a pattern says besides the fields of the optimizer."""
 
 
+def divided(task: nn.Module, parts: Mapping[str, Sequence[str] | None]) -> dict[str, dict[str, nn.Parameter]]:
+    """The trained parameters of a task by optimizer, then by their names as checkpoints have them.
+
+    Args:
+        parts: of each optimizer, the beginnings of the names of what it trains, whole words: `generator`; None is
+            what no other one has.
+
+    Raises:
+        ConfigError: one has nothing, or a parameter has none or two.
+    """
+    named = _named(task)
+    owners: dict[str, list[str]] = {name: [] for name in named}
+    for optimizer, beginnings in parts.items():
+        for beginning in beginnings or ():
+            found = [name for name in named if f"{name}.".startswith(f"{beginning}.")]
+            if not found:
+                known = ", ".join(dict.fromkeys(name.partition(".")[0] for name in named))
+                raise ConfigError(
+                    f"optimizers.{optimizer}.parts",
+                    f"nothing trained is called {beginning}; there are {known}",
+                )
+            for name in found:
+                owners[name].append(optimizer)
+    rest = [optimizer for optimizer, beginnings in parts.items() if beginnings is None]
+    if len(rest) > 1:
+        raise ConfigError(
+            f"optimizers.{rest[1]}.parts", f"{rest[0]} has what is left already; name the parts of one"
+        )
+    for name, own in owners.items():
+        if len(own) > 1:
+            raise ConfigError(
+                f"optimizers.{own[1]}.parts", f"{name} is trained by {own[0]} already; leave it to one"
+            )
+        if not own and not rest:
+            raise ConfigError(
+                f"optimizers.{next(iter(parts))}.parts", f"no optimizer trains {name}; add it to one"
+            )
+    divisions = {o: {n: p for n, p in named.items() if (owners[n] or rest) == [o]} for o in parts}
+    for optimizer, own in divisions.items():
+        if not own and len(parts) > 1:
+            raise ConfigError(
+                f"optimizers.{optimizer}.parts", "the others train everything; leave it something"
+            )
+    return divisions
+
+
 def param_groups(
-    task: nn.Module,
+    model: nn.Module,
+    named: Mapping[str, nn.Parameter],
     lr: float | None,
     *,
     no_decay: bool,
@@ -25,9 +72,10 @@ def param_groups(
     layer_decay_min_scale: float,
     patterns: Mapping[str, Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
-    """The trained parameters of a task in groups, each with a `name`; one group, `all`, if nothing is asked for.
+    """Parameters of a model in groups, each with a `name`; one group, `all`, if nothing is asked for.
 
     Args:
+        named: the parameters, by their names.
         lr: the optimizer's, of which layers and patterns may have a share.
         no_decay: no weight decay for vectors (norms, biases) and for what the model's `no_weight_decay()` names.
         layer_decay: the lr of each layer is this share of the next one's, as timm groups and scales them
@@ -39,9 +87,7 @@ def param_groups(
     Raises:
         ConfigError: a pattern matches nothing or is none; there are no layers to tell apart; no lr to scale.
     """
-    named = _named(task)
     find = _finder(patterns, list(named))
-    model = cast("nn.Module", task.model)
     scales = _layer_scales(model, layer_decay, layer_decay_min_scale)
     layers = {scale: layer for layer, scale in enumerate(sorted(set(scales.values())))}
     undecayed: set[str] = set(getattr(model, "no_weight_decay", set)())

@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 Curve = tuple[Sequence[float], Sequence[float]]
 """(x, y), equally long."""
 
 _BARS = " ▁▂▃▄▅▆▇█"
+
+
+def draw_pixels(picture: Tensor, path: Path) -> None:
+    """A PNG of a picture, (3 or 1, H, W) in 0..1."""
+    from PIL import Image
+
+    pixels = (picture.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).squeeze(2).numpy()
+    Image.fromarray(pixels).save(path)
 
 
 def draw_curves(panels: Mapping[str, Mapping[str, Curve]], path: Path, *, columns: int = 1) -> None:

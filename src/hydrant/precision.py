@@ -5,15 +5,21 @@ fp32 is the plain case: no autocast, and a scaler that is switched off.
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from hydrant.batch import Batch
 from hydrant.errors import ConfigError, unknown_name
 
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+_PARAMETERS = {"float32": None, "bfloat16": torch.bfloat16}
+_FP8 = ("tensorwise", "rowwise", "rowwise_with_gw_hp")
 _MATMUL = ("highest", "high")
 
 
@@ -25,6 +31,10 @@ class Precision:
         autocast: `bfloat16`, `float16` or `None` (torch.autocast; off).
         scale_loss: multiply the loss so that small float16 gradients survive (torch.amp.GradScaler).
         matmul: `highest` computes float32 products in float32, `high` in TensorFloat-32.
+        parameters: `float32`, or `bfloat16` for weights, buffers and the optimizer's state too.
+        fp8: recipe by which linear layers multiply in float8 (torchao): `tensorwise`, `rowwise`,
+            `rowwise_with_gw_hp`, or `None`.
+        emulate: compute float8 products in float32, where the device has none: slow, for trying it out.
         init_scale: first loss scale; halved when a gradient overflows.
         growth_interval: updates without overflow before the scale doubles.
     """
@@ -36,6 +46,9 @@ class Precision:
         autocast: str | None,
         scale_loss: bool,
         matmul: str,
+        parameters: str,
+        fp8: str | None,
+        emulate: bool,
         init_scale: float,
         growth_interval: int,
     ) -> None:
@@ -43,7 +56,19 @@ class Precision:
             raise unknown_name("precision.autocast", "dtype", autocast, _AUTOCAST)
         if matmul not in _MATMUL:
             raise unknown_name("precision.matmul", "setting", matmul, _MATMUL)
-        _require_support(device, autocast, matmul)
+        if parameters not in _PARAMETERS:
+            raise unknown_name("precision.parameters", "dtype", parameters, _PARAMETERS)
+        if fp8 is not None and fp8 not in _FP8:
+            raise unknown_name("precision.fp8", "recipe", fp8, _FP8)
+        if scale_loss and parameters != "float32":
+            raise ConfigError("precision.scale_loss", "the loss scaler needs float32 parameters")
+        uses_bf16 = autocast == "bfloat16" or parameters == "bfloat16"
+        _require_support(device, uses_bf16=uses_bf16, uses_tf32=matmul == "high")
+        if fp8 is not None and not emulate:
+            _require_fp8(device)
+        self._parameters = _PARAMETERS[parameters]
+        self._fp8 = fp8
+        self._emulate = emulate
         self._device_type = device.type
         self._dtype = None if autocast is None else _AUTOCAST[autocast]
         self._matmul = matmul
@@ -51,6 +76,27 @@ class Precision:
         self.scaler = torch.amp.GradScaler(
             device.type, init_scale=init_scale, growth_interval=growth_interval, enabled=scale_loss
         )
+
+    @property
+    def keeps_float32(self) -> bool:
+        """Whether the parameters are float32, so that small changes add up in them."""
+        return self._parameters is None
+
+    def check_fits(self, task: nn.Module) -> None:
+        """Raises ConfigError where nothing of a task could be in float8 as asked for."""
+        if self._fp8 is None:
+            return
+        if importlib.util.find_spec("torchao") is None:
+            raise ConfigError("precision", "fp8 needs torchao, which is not installed: pip install torchao")
+        if not any(_fits_fp8(module, name) for name, module in task.named_modules()):
+            needed = "fp8 is for linear layers whose sizes are multiples of 16, and this model has none"
+            raise ConfigError("precision", f"{needed}; use precision=bf16")
+
+    def prepare(self, task: nn.Module) -> nn.Module:
+        """The task in the number format of its parameters, its linear layers in float8 where asked for; in place."""
+        if self._fp8 is not None:
+            _convert_to_fp8(task, self._fp8, self._emulate)
+        return task.to(self._parameters)
 
     def activate(self) -> None:
         """Set the process-wide float32 matmul mode; convolutions follow it."""
@@ -63,23 +109,29 @@ class Precision:
             self._device_type, dtype=self._dtype or torch.bfloat16, enabled=self._dtype is not None
         )
 
-    def backward(self, loss: Tensor, weight: Tensor) -> None:
-        """Add the gradients of `weight * loss` (both of shape ()) to the parameters', scaled."""
-        self.scaler.scale(loss).backward(weight)
+    def cast(self, batch: Batch) -> Batch:
+        """The batch in the number format of the parameters."""
+        return batch if self._parameters is None else batch._replace(inputs=batch.inputs.to(self._parameters))
+
+    def backward(
+        self, loss: Tensor, weight: Tensor, into: Sequence[Tensor] | None, *, retain_graph: bool
+    ) -> None:
+        """Add the gradients of `weight * loss` (both of shape ()), scaled, to those of `into`; None is all."""
+        self.scaler.scale(loss).backward(weight.to(loss.dtype), retain_graph=retain_graph, inputs=into)
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
         """Bring the gradients of an optimizer back to their own scale: once an update, before clipping."""
         self.scaler.unscale_(optimizer)
 
-    def step(self, optimizers: list[torch.optim.Optimizer]) -> bool:
-        """Apply the unscaled gradients, of all optimizers or, after an overflow in any, of none: False.
+    def step(self, steps: Mapping[torch.optim.Optimizer, Callable[[], Any]]) -> bool:
+        """Apply the unscaled gradients, by the step of every optimizer or, after an overflow in any, by none: False.
 
         With a loss scaler this synchronises, once. `GradScaler.step` would for each optimizer, and not tell.
         """
-        has_overflown = self.scales_loss and self._has_overflown(optimizers)
+        has_overflown = self.scales_loss and self._has_overflown(list(steps))
         if not has_overflown:
-            for optimizer in optimizers:
-                optimizer.step()
+            for step in steps.values():
+                step()
         self.scaler.update()
         return not has_overflown
 
@@ -95,15 +147,37 @@ class Precision:
             self.scaler.load_state_dict(state)
 
 
-def _require_support(device: torch.device, autocast: str | None, matmul: str) -> None:
+def _require_support(device: torch.device, *, uses_bf16: bool, uses_tf32: bool) -> None:
     """Refuse what the device cannot do, naming the option that works."""
     tensor_cores = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
-    if matmul == "high" and not tensor_cores:
+    if uses_tf32 and not tensor_cores:
         raise ConfigError(
             "precision",
             f"tf32 needs CUDA with compute capability 8.0 or more; this is {device}. Use precision=fp32",
         )
-    if autocast == "bfloat16" and device.type == "cuda" and not tensor_cores:
+    if uses_bf16 and device.type == "cuda" and not tensor_cores:
         raise ConfigError(
             "precision", f"bf16 needs compute capability 8.0 or more ({device}). Use precision=fp16"
         )
+
+
+def _require_fp8(device: torch.device) -> None:
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 9):
+        raise ConfigError(
+            "precision",
+            f"fp8 needs CUDA with compute capability 8.9 or more; this is {device}. Use precision=bf16, or try it out "
+            "slowly with precision.emulate=true",
+        )
+
+
+def _convert_to_fp8(task: nn.Module, recipe: str, emulate: bool) -> None:
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    config = replace(Float8LinearConfig.from_recipe_name(recipe), emulate=emulate)
+    convert_to_float8_training(task, module_filter_fn=_fits_fp8, config=config)
+
+
+def _fits_fp8(module: nn.Module, name: str) -> bool:
+    """Tensor cores take multiples of 16."""
+    del name
+    return isinstance(module, nn.Linear) and not (module.in_features % 16 or module.out_features % 16)

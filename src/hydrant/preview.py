@@ -50,8 +50,8 @@ def show(config: dict[str, object], *, as_json: bool, png: Path | None) -> None:
     print(
         f"cost         {prepared.flops_per_sample:,} FLOPs a sample forward, about 3 times that to train on it"
     )
-    for name, optimizer in prepared.optimization.optimizers.items():
-        for group_idx, group in enumerate(optimizer.param_groups):
+    for name, share in prepared.optimization.shares.items():
+        for group_idx, group in enumerate(share.optimizer.param_groups):
             count = sum(p.numel() for p in group["params"])
             fields = {
                 k: v for k, v in group.items() if isinstance(v, int | float) and not isinstance(v, bool)

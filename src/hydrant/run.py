@@ -123,8 +123,9 @@ class _Session:
             "host": seeding.host_state(),
             "task": {k: v for k, v in run.task.state_dict().items() if not k.startswith("model.")},
         }
-        content = Checkpoint(run.model.state_dict(), training, run.averaging.state_dict())
-        self._checkpoints.save(run.state.num_updates, content, is_best=is_best)
+        with run.optimization.showing_result():
+            content = Checkpoint(run.model.state_dict(), training, run.averaging.state_dict())
+            self._checkpoints.save(run.state.num_updates, content, is_best=is_best)
         self._journal.note(num_updates=run.state.num_updates, best=run.state.best)
 
     def _restore(self, run: Run) -> None:

@@ -47,8 +47,9 @@ class ScheduledField:
     def write(self, update: int) -> None:
         group = self.optimizer.param_groups[self.group_idx]  # looked up: loading a state replaces the dicts
         value, current = self.value(update), group[self.name]
-        if isinstance(current, Tensor):  # in place: a compiled update holds on to the tensor
-            current.fill_(value)
+        target = current if self.position is None else current[self.position]
+        if isinstance(target, Tensor):  # in place: a compiled update holds on to the tensor
+            target.fill_(value)
         elif self.position is None:
             group[self.name] = value
         else:
@@ -91,7 +92,7 @@ class FieldSchedules:
         chosen = [n for n, title in enumerate(groups) if group_name in ("", title, patterns[n])]
         if not chosen:
             known = ", ".join(map(str, groups))
-            raise ConfigError(config_key(field), f"there is no group {group_name}; there are {known}")
+            raise ConfigError(config_key(name, field), f"there is no group {group_name}; there are {known}")
         if isinstance(schedule, Stepped):
             replay = schedule.replay(optimizer)
             written = replay.fields
@@ -101,10 +102,10 @@ class FieldSchedules:
                 [field_name] if _number(g, field_name) is not None else [] for g in optimizer.param_groups
             ]
             if not any(written[n] for n in chosen):
-                raise _no_number(optimizer, chosen, field_name, config_key(field))
+                raise _no_number(optimizer, chosen, field_name, config_key(name, field))
         if not any(field_name in written[n] for n in chosen):
             known = ", ".join(dict.fromkeys(itertools.chain.from_iterable(written)))
-            raise ConfigError(config_key(field), f"this scheduler writes {known}; not {field_name}")
+            raise ConfigError(config_key(name, field), f"this scheduler writes {known}; not {field_name}")
         for group_idx in chosen:
             for written_field in written[group_idx]:
                 key = f"{name}.{group_idx}.{written_field}"
@@ -112,7 +113,7 @@ class FieldSchedules:
                     continue  # the group's own goes before
                 if key in claimed:
                     raise ConfigError(
-                        config_key(field), f"{written_field} has a schedule already; remove one"
+                        config_key(name, field), f"{written_field} has a schedule already; remove one"
                     )
                 claimed[key] = field
                 if replay is None:
@@ -162,16 +163,26 @@ def _no_number(optimizer: Optimizer, groups: list[int], field: str, key: str) ->
     return ConfigError(key, f"{type(optimizer).__name__} has no number {field!r} to schedule; it has {has}")
 
 
-def config_key(field: str) -> str:
+def config_prefix(optimizer: str) -> str:
+    """What the config keys of a named optimizer begin with; those of `main`, the only one, with nothing."""
+    return "" if optimizer == "main" else f"optimizers.{optimizer}."
+
+
+def config_key(optimizer: str, field: str) -> str:
     """Where a field's schedule is configured."""
     group, _, name = field.rpartition("/")
+    prefix = config_prefix(optimizer)
     if group:
-        return f"param_groups.patterns.{group}.schedules.{name}"
-    return "scheduler" if field == "lr" else f"schedules.{field}"
+        return f"{prefix}param_groups.patterns.{group}.schedules.{name}"
+    return f"{prefix}scheduler" if field == "lr" else f"{prefix}schedules.{field}"
+
+
+def metric_prefix(optimizer: str) -> str:
+    """What the metrics of a named optimizer begin with; those of `main`, the only one, with nothing."""
+    return "" if optimizer == "main" else f"{optimizer}/"
 
 
 def _metric_name(optimizer: str, groups: list[str | None], group_idx: int, field: str) -> str:
-    prefix = "" if optimizer == "main" else f"{optimizer}/"
     title = groups[group_idx]
     suffix = str(group_idx) if title is None or Counter(groups)[title] > 1 else title
-    return prefix + field + ("" if group_idx == 0 else f"/{suffix}")
+    return metric_prefix(optimizer) + field + ("" if group_idx == 0 else f"/{suffix}")

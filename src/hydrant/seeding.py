@@ -7,8 +7,10 @@ sample's augmentation depends on the sample alone and not on its neighbours, wor
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 # Streams that must not share numbers though seed and position agree.
-MODEL, ORDER, UPDATE, SAMPLE, SYNTHETIC = range(1, 6)
+MODEL, ORDER, UPDATE, SAMPLE, SYNTHETIC, MIXING, EVALUATION = range(1, 8)
 
 
 def mix(*parts: int) -> int:
@@ -77,12 +79,32 @@ def seed_micro_step(seed: int, num_updates: int, micro_batch_idx: int, device: t
     """Seed the torch streams that dropout draws from, for one micro-batch of one update.
 
     `micro_batch_idx` counts over all ranks, so two ranks of one micro-batch draw what one rank of two does.
-    Seeds the generators themselves: about 1 us, where `torch.manual_seed` takes 80.
     """
-    value = _signed(mix(seed, UPDATE, num_updates, micro_batch_idx))
+    _seed_torch(mix(seed, UPDATE, num_updates, micro_batch_idx), device)
+
+
+def seed_evaluation(batch_idx: int, device: torch.device) -> None:
+    """Seed the torch streams for one batch of an evaluation: whatever a task draws there is always the same."""
+    _seed_torch(mix(EVALUATION, batch_idx), device)
+
+
+def _seed_torch(number: int, device: torch.device) -> None:
+    # The generators themselves: about 1 us, where `torch.manual_seed` takes 80.
+    value = _signed(number)
     torch.default_generator.manual_seed(value)
     if device.type == "cuda":
         torch.cuda.default_generators[device.index or 0].manual_seed(value)
+
+
+@contextlib.contextmanager
+def numpy_stream(*parts: int) -> Generator[None]:
+    """While it lasts, NumPy's global generator draws from a stream of its own; its state comes back."""
+    before = np.random.get_state()
+    np.random.seed(mix(*parts) & 0xFFFFFFFF)
+    try:
+        yield
+    finally:
+        np.random.set_state(before)
 
 
 def use_deterministic_kernels(enabled: bool) -> None:

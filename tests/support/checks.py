@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+
+from hydrant import loop
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,3 +65,16 @@ def assert_same_state(one: Any, other: Any) -> None:
             assert_same_state(a, b)
     else:
         assert one == other
+
+
+def interrupt_at(patch: pytest.MonkeyPatch, num_updates: int, times: int = 1) -> None:
+    """Ctrl-C while update `num_updates` is made."""
+    make_update = loop.make_update
+
+    def interrupted(run: loop.Run, *, measure: bool) -> Any:
+        if run.state.num_updates + 1 == num_updates:
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+        return make_update(run, measure=measure)
+
+    patch.setattr(loop, "make_update", interrupted)

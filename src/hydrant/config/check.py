@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -16,9 +16,12 @@ from hydrant.config.messages import explain_interpolation, unknown_key
 from hydrant.config.schema import (
     DURATIONS,
     GROUPS,
+    NAME,
     NOT_NEGATIVE,
+    OPTIMIZER_POSITIVE,
     POSITIVE,
     WAITING,
+    NamedOptimizer,
     TrainConfig,
     check_name,
 )
@@ -35,6 +38,7 @@ def check(config: DictConfig) -> dict[str, Any]:
     """
     plain = _plain(config)
     resolved = _typed("", TrainConfig, plain)
+    resolved["optimizers"] = _completed(resolved)
     for key, value in _leaves(resolved, ""):
         if isinstance(value, float) and math.isnan(value):
             raise ConfigError(key, "needs a number, not nan")
@@ -80,9 +84,7 @@ def _typed(prefix: str, schema: Any, values: Mapping[str, Any]) -> dict[str, Any
 def _check_values(resolved: Mapping[str, Any]) -> None:
     if resolved["name"] is not None:
         check_name(resolved["name"])
-    for key in POSITIVE:
-        if resolved[key] is not None and resolved[key] <= 0:
-            raise ConfigError(key, f"needs a number above 0, not {resolved[key]}")
+    _check_positive("", resolved, POSITIVE)
     for key in NOT_NEGATIVE:
         if resolved[key] < 0:
             raise ConfigError(key, f"needs a number from 0 on, not {resolved[key]}")
@@ -90,15 +92,56 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
         if resolved[key] is not None or key == "duration":
             Duration.parse(resolved[key], key)
     for group in GROUPS:
-        _check_part(group, resolved[group], f"{group}=<option>, see --help")
-        if group in WAITING and not resolved[group].get("_partial_"):
-            told = "is built later, with what the run gives it; add _partial_: true to the option"
-            raise ConfigError(f"{group}._partial_", told)
-    if "lr" in resolved["schedules"]:
-        raise ConfigError("schedules.lr", "lr is scheduled by scheduler; remove it here")
-    _check_schedules("schedules", resolved["schedules"])
-    for title, rule in resolved["param_groups"]["patterns"].items():
-        key = f"param_groups.patterns.{title}.schedules"
+        _check_group(group, resolved[group], f"{group}=<option>, see --help", waits=group in WAITING)
+    _check_optimizer("", resolved)
+    for name, settings in resolved["optimizers"].items():
+        prefix = f"optimizers.{name}."
+        _check_positive(prefix, settings, OPTIMIZER_POSITIVE)
+        for group in ("optimizer", "scheduler"):
+            key = f"{prefix}{group}"
+            _check_group(key, settings[group], f"+{group}@{key}=<option>, see --help", waits=True)
+        _check_optimizer(prefix, settings)
+
+
+def _completed(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The named optimizers, each with the settings of the top level where it has none of its own."""
+    completed: dict[str, dict[str, Any]] = {}
+    for name, own in resolved["optimizers"].items():
+        if not NAME.fullmatch(name):
+            raise ConfigError(f"optimizers.{name}", "is no name; use letters, digits, '.', '_' and '-'")
+        if name == "main":
+            raise ConfigError(
+                "optimizers.main", "main is the only one where there are none; choose another name"
+            )
+        settings = {"parts": None, "losses": None} | own
+        for key in typing.get_type_hints(NamedOptimizer).keys() - {"parts", "losses"}:
+            given, common = own.get(key, {}), resolved[key]
+            is_partial = isinstance(given, dict) and isinstance(common, dict) and "_target_" not in given
+            settings[key] = common | given if is_partial and key != "schedules" else own.get(key, common)
+        completed[name] = _typed(f"optimizers.{name}.", NamedOptimizer, settings)
+    return completed
+
+
+def _check_positive(prefix: str, settings: Mapping[str, Any], keys: Sequence[str]) -> None:
+    for key in keys:
+        if settings[key] is not None and settings[key] <= 0:
+            raise ConfigError(f"{prefix}{key}", f"needs a number above 0, not {settings[key]}")
+
+
+def _check_group(key: str, node: Any, remedy: str, *, waits: bool) -> None:
+    _check_part(key, node, remedy)
+    if waits and not node.get("_partial_"):
+        told = "is built later, with what the run gives it; add _partial_: true to the option"
+        raise ConfigError(f"{key}._partial_", told)
+
+
+def _check_optimizer(prefix: str, settings: Mapping[str, Any]) -> None:
+    """The schedules of an optimizer and of its groups."""
+    if "lr" in settings["schedules"]:
+        raise ConfigError(f"{prefix}schedules.lr", "lr is scheduled by scheduler; remove it here")
+    _check_schedules(f"{prefix}schedules", settings["schedules"])
+    for title, rule in settings["param_groups"]["patterns"].items():
+        key = f"{prefix}param_groups.patterns.{title}.schedules"
         check_value(key, dict[str, Any], rule.get("schedules", {}))
         _check_schedules(key, rule.get("schedules", {}))
 

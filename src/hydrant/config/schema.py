@@ -53,6 +53,8 @@ class TrainConfig:
     max_grad_norm: float | None
     max_grad_value: float | None
     agc: float | None
+    optimizers: dict[str, dict[str, Any]]
+    skip_non_finite: bool
     max_skipped: int
     limit_train_samples: int | None
     limit_val_samples: int | None
@@ -68,22 +70,40 @@ class TrainConfig:
     schedules: dict[str, Any]
     precision: Any
     averaging: Any
+    mixing: Any
     compile: Any
     parallel: Any
     tracker: Any
 
 
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+@dataclass(frozen=True)
+class NamedOptimizer:
+    """One of `optimizers`: what it trains, by which losses, and whatever else is not as at the top level."""
+
+    parts: list[str] | None
+    losses: list[str] | None
+    optimizer: Any
+    scheduler: Any
+    schedules: dict[str, Any]
+    param_groups: ParamGroups
+    lr_scaling: Literal["linear", "sqrt"] | None
+    lr_base_size: int
+    max_grad_norm: float | None
+    max_grad_value: float | None
+    agc: float | None
+
+
+NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 def check_name(name: str) -> None:
     """Raises ConfigError for a name that a run's folder cannot have."""
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise ConfigError("name", f"{name!r} is no folder name; use letters, digits, '.', '_' and '-'")
 
 
 DURATIONS = ("duration", "log_every", "eval_every", "save_every")
-GROUPS = ("data", "model", "task", "optimizer", "scheduler", "precision", "averaging", "compile", "parallel",
+GROUPS = ("data", "model", "task", "optimizer", "scheduler", "precision", "averaging", "mixing", "compile", "parallel",
           "tracker")  # fmt: skip
 WAITING = (
     "task",
@@ -91,10 +111,12 @@ WAITING = (
     "scheduler",
     "precision",
     "averaging",
+    "mixing",
     "compile",
     "tracker",
 )  # for what the run gives them
 POSITIVE = ("patience", "global_batch_size", "micro_batch_size", "eval_batch_size", "keep_last", "max_grad_norm",
             "max_grad_value", "agc", "lr_base_size",
             "limit_train_samples", "limit_val_samples")  # fmt: skip
+OPTIMIZER_POSITIVE = ("lr_base_size", "max_grad_norm", "max_grad_value", "agc")
 NOT_NEGATIVE = ("max_skipped",)

@@ -1,7 +1,8 @@
-"""Models: plain `nn.Module`s from `(input_shape, num_classes)`; they know no data set, task or config."""
+"""Models: plain `nn.Module`s; they know no data set, task or config."""
 
 from hydrant.models.convnet import ConvNet
+from hydrant.models.gan import Discriminator, Generator
 from hydrant.models.mlp import MLP
 from hydrant.models.timm import timm_model
 
-__all__ = ["MLP", "ConvNet", "timm_model"]
+__all__ = ["MLP", "ConvNet", "Discriminator", "Generator", "timm_model"]

@@ -2,5 +2,7 @@
 
 from hydrant.tasks.base import Task
 from hydrant.tasks.classification import Classification
+from hydrant.tasks.gan import Gan
+from hydrant.tasks.two_models import TwoModels
 
-__all__ = ["Classification", "Task"]
+__all__ = ["Classification", "Gan", "Task", "TwoModels"]

@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
 
-from torch import nn
+from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome
 
 
-class Task(Protocol):
-    """An `nn.Module` that holds a model and its losses. It is what is compiled and spread over ranks.
+def accuracy(logits: Tensor, targets: Tensor) -> Tensor:
+    """The share of samples whose class has the highest logit, shape (). logits (B, num_classes).
 
-    `model` is what checkpoints and exports hold; `metrics` are torchmetrics updated with
-    `(predictions, targets)` in evaluation, for what no mean over batches can give (F1, AUROC ...).
+    `targets` are class numbers, (B,) int64, or shares of the classes, (B, num_classes), of which the largest counts.
+
+    >>> logits = torch.tensor([[0.1, 0.9], [0.8, 0.2]])
+    >>> accuracy(logits, torch.tensor([1, 1])), accuracy(logits, torch.tensor([[0.3, 0.7], [0.6, 0.4]]))
+    (tensor(0.5000), tensor(1.))
+    """
+    classes = targets if targets.ndim == 1 else targets.argmax(dim=1)
+    return (logits.detach().argmax(dim=1) == classes).float().mean()
+
+
+class Task(nn.Module):
+    """A model together with its losses, as one module. It is what is compiled and spread over ranks.
+
+    Args:
+        model: what checkpoints and exports hold; several are an `nn.ModuleDict`. Reach it as `self.model` each time:
+            in evaluation an averaged one may be in its place.
+        metrics: torchmetrics by name, updated with `(predictions, targets)` in evaluation, for what no mean over
+            batches can give (F1, AUROC ...).
     """
 
     model: nn.Module
     metrics: nn.ModuleDict
 
-    def forward(self, batch: Batch) -> Outcome: ...
+    def __init__(self, model: nn.Module, metrics: Mapping[str, nn.Module] | None = None) -> None:
+        super().__init__()
+        self.model = model
+        self.metrics = nn.ModuleDict(metrics or {})
+
+    def forward(self, batch: Batch) -> Outcome:
+        """The losses and measurements of one batch."""
+        raise NotImplementedError
+
+    def pictures(self) -> dict[str, Tensor]:
+        """What is drawn after every evaluation: by name, (3, H, W) or (1, H, W) in 0..1. Nothing, for most."""
+        return {}

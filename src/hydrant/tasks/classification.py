@@ -9,9 +9,10 @@ from torch import nn
 
 from hydrant.batch import Batch, Outcome
 from hydrant.errors import ConfigError
+from hydrant.tasks.base import Task, accuracy
 
 
-class Classification(nn.Module):
+class Classification(Task):
     """Cross entropy with label smoothing (Szegedy et al., 2016, section 7) and top-1 accuracy.
 
     Args:
@@ -21,17 +22,14 @@ class Classification(nn.Module):
     """
 
     def __init__(self, model: nn.Module, *, label_smoothing: float, metrics: Mapping[str, nn.Module]) -> None:
-        super().__init__()
+        super().__init__(model, metrics)
         if not 0 <= label_smoothing <= 1:
             raise ConfigError("task.label_smoothing", f"needs a number from 0 to 1, not {label_smoothing}")
-        self.model = model
-        self.metrics = nn.ModuleDict(metrics)
         self._label_smoothing = label_smoothing
 
     def forward(self, batch: Batch) -> Outcome:
-        """`batch.targets` (B,) are class numbers, int64."""
-        logits = self.model(batch.inputs)
+        """`batch.targets` are class numbers, (B,) int64, or shares of the classes, (B, num_classes)."""
+        logits = self.model(batch.inputs).float()
         loss = F.cross_entropy(logits, batch.targets, label_smoothing=self._label_smoothing)
-        predictions = logits.detach()
-        accuracy = (predictions.argmax(dim=1) == batch.targets).float().mean()
-        return Outcome({"cross_entropy": loss}, {"accuracy": accuracy}, predictions, len(batch.targets))
+        measurements = {"accuracy": accuracy(logits, batch.targets)}
+        return Outcome({"cross_entropy": loss}, measurements, logits.detach(), len(batch.targets))

@@ -1,0 +1,181 @@
+"""Config -> objects, in one visible order. The only caller of Hydra's `instantiate`.
+
+`prepare` does everything that needs no device, so that a config that cannot run is refused before anything is
+started; `build` goes on from there. The order: seed -> task -> device and dtype -> compile in place ->
+wrap -> param groups -> optimizers -> schedules -> data -> trackers -> resume.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from torch import nn
+
+from hydrant import seeding
+from hydrant.averaging import Averaging
+from hydrant.build.making import make
+from hydrant.build.optimization import (
+    Schedules,
+    check_losses,
+    flat_schedules,
+    make_optimization,
+    make_schedules,
+)
+from hydrant.clock import Clock
+from hydrant.compilation import Compilation
+from hydrant.config.refusals import refusals
+from hydrant.data import Data, Source, StreamSpec
+from hydrant.distributed import World
+from hydrant.errors import ConfigError
+from hydrant.fitting import check_best, dry_forward, geometry, limited
+from hydrant.goal import Goal
+from hydrant.loop import Journal, Run
+from hydrant.mixing import Mixing
+from hydrant.optimization import Optimization
+from hydrant.parallel import Parallel
+from hydrant.precision import Precision
+from hydrant.schedules import Plateau
+from hydrant.tasks import Task
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run before it touches a device."""
+
+    config: Mapping[str, Any]
+    world: World
+    data: Data
+    train: Source
+    val: Source
+    clock: Clock
+    spec: StreamSpec
+    task: Any  # a Task, which is an nn.Module; on the host
+    flops_per_sample: int  # forward
+    schedules: Schedules
+    precision: Precision
+    compilation: Compilation
+    parallel: Parallel
+    averaging: Averaging
+    mixing: Mixing
+    optimization: Optimization  # on the host: for its groups, schedules and refusals
+
+    def schedule_values(self, updates: Sequence[int]) -> dict[str, list[float]]:
+        """Every scheduled field's value in these updates, by `optimizer.group.field`."""
+        return {key: [f.value(n) for n in updates] for key, f in self.optimization.schedules.fields.items()}
+
+
+def prepare(config: Mapping[str, Any]) -> Prepared:
+    """Build all that needs no device from a checked config.
+
+    Raises:
+        ConfigError: the config cannot run, with the key to change.
+    """
+    world = World.from_launcher()
+    with refusals("precision", config):
+        precision: Precision = make(config, "precision")(world.device)
+    with refusals("compile", config):
+        compilation: Compilation = make(config, "compile")(world.device)
+    parallel = _parallel(config, world)
+    data: Data = make(config, "data")
+    train = limited(data.train, config["limit_train_samples"])
+    val = limited(data.val, config["limit_val_samples"])
+    spec = geometry(config, world, train.num_samples)
+    clock = Clock.start(
+        config["duration"], num_samples=train.num_samples, global_batch_size=spec.global_batch_size
+    )
+    for key in ("log_every", "eval_every", "save_every"):
+        clock.cadence(config[key], key)
+    schedules = make_schedules(config, clock)
+    if config["patience"] is not None and config["eval_every"] is None:
+        raise ConfigError("eval_every", "patience counts evaluations; give one, such as 1ep")
+    task = _task(config)
+    flops, outcome = dry_forward(task, data, val)
+    check_losses(config, outcome)
+    precision.check_fits(task)
+    with refusals("mixing", config):
+        mixing: Mixing = make(config, "mixing")(data.num_classes, spec.micro_batch_size)
+    with refusals("averaging", config):
+        averaging: Averaging = make(config, "averaging")(clock)
+    splits = ("val", "val_ema") if averaging.is_on else ("val",)
+    check_best("best.", config["best"]["metric"], config["best"]["mode"], splits, task, outcome)
+    if averaging.is_on and not precision.keeps_float32:
+        told = "the average of bfloat16 weights would not move; use precision=bf16, or averaging=none"
+        raise ConfigError("averaging", told)
+    for key, schedule in flat_schedules(schedules).items():
+        if isinstance(schedule, Plateau):
+            check_best(f"{key}.", schedule.metric, schedule.mode, splits, task, outcome)
+            if config["eval_every"] is None:
+                raise ConfigError("eval_every", f"{key} waits for evaluations; give one, such as 1ep")
+    optimization = make_optimization(config, task, schedules, precision, lambda _, o: o.step)
+    return Prepared(
+        config, world, data, train, val, clock, spec, task, flops, schedules, precision, compilation,
+        parallel, averaging, mixing, optimization,
+    )  # fmt: skip
+
+
+def build(
+    prepared: Prepared,
+    journal: Journal,
+    save: Callable[[Run, bool], None],
+    stop_signal: Callable[[], int | None],
+) -> Run:
+    """The run, on its device."""
+    p, config = prepared, prepared.config
+    seeding.use_deterministic_kernels(config["deterministic"])
+    p.precision.activate()
+    p.world.activate()
+    task = p.precision.prepare(p.task).to(p.world.device)
+    p.averaging.start(cast("nn.Module", task.model))
+    p.compilation.apply(task)
+    trained = p.parallel.wrap(task)
+    eval_every = p.clock.cadence(config["eval_every"], "eval_every")
+    return Run(
+        seed=config["seed"],
+        world=p.world,
+        clock=p.clock,
+        task=task,
+        trained=trained,
+        optimization=make_optimization(config, task, p.schedules, p.precision, lambda _, o: o.step),
+        mixing=p.mixing,
+        precision=p.precision,
+        parallel=p.parallel,
+        averaging=p.averaging,
+        spec=p.spec,
+        stream=p.train.stream(p.spec),
+        val_batches=functools.partial(p.val.batches, p.spec, config["eval_batch_size"]),
+        log_every=p.clock.cadence(config["log_every"], "log_every"),
+        eval_every=eval_every,
+        save_every=p.clock.cadence(config["save_every"], "save_every"),
+        goal=Goal(config["best"]["metric"], config["best"]["mode"], config["patience"], eval_every),
+        max_skipped=config["max_skipped"],
+        journal=journal,
+        save=save,
+        stop_signal=stop_signal,
+    )
+
+
+def tracker_factory(config: Mapping[str, Any]) -> Callable[..., Any]:
+    """The tracker, to be called with `(identity, num_updates)`."""
+    return make(config, "tracker")
+
+
+def _task(config: Mapping[str, Any]) -> Task:
+    seeding.seed_process(config["seed"], seeding.MODEL)
+    with refusals("model", config):
+        model: nn.Module = make(config, "model")
+    with refusals("task", config):
+        return make(config, "task")(model)
+
+
+def _parallel(config: Mapping[str, Any], world: World) -> Parallel:
+    parallel: Parallel = make(config, "parallel")
+    if world.world_size != parallel.num_processes:
+        raise ConfigError(
+            "parallel",
+            f"the launcher started {world.world_size} ranks, but this option trains on {parallel.num_processes}; "
+            "start one process",
+        )
+    return parallel

@@ -1,0 +1,81 @@
+"""A generator of samples of a class and a discriminator that tells them from real ones."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Generator(nn.Module):
+    """Noise and a class -> a sample, by a multilayer perceptron with batch norm; its output is bounded by `tanh`.
+
+    Args:
+        latent_size: numbers of noise, drawn from N(0, 1).
+        output_shape: shape of one sample.
+        output_range: its least and greatest value.
+        num_classes: how many classes there are.
+        hidden: widths of the hidden layers.
+    """
+
+    def __init__(
+        self,
+        *,
+        latent_size: int,
+        output_shape: Sequence[int],
+        output_range: tuple[float, float],
+        num_classes: int,
+        hidden: Sequence[int],
+    ) -> None:
+        super().__init__()
+        self.latent_size, self.num_classes, self.output_shape = latent_size, num_classes, tuple(output_shape)
+        self._low, self._high = output_range
+        layers = [
+            nn.Sequential(nn.Linear(fan_in, fan_out, bias=False), nn.BatchNorm1d(fan_out), nn.ReLU())
+            for fan_in, fan_out in itertools.pairwise([latent_size + num_classes, *hidden])
+        ]
+        widths = [latent_size + num_classes, *hidden]
+        self.hidden = nn.Sequential(*layers)
+        self.output = nn.Linear(widths[-1], math.prod(output_shape))
+
+    def forward(self, noise: Tensor, classes: Tensor) -> Tensor:
+        """`noise` (B, latent_size), `classes` (B,) int64 -> samples (B, *output_shape)."""
+        inputs = torch.cat([noise, F.one_hot(classes, self.num_classes).to(noise.dtype)], dim=1)
+        share = (torch.tanh(self.output(self.hidden(inputs))) + 1) / 2
+        return (self._low + (self._high - self._low) * share).unflatten(1, self.output_shape)
+
+
+class Discriminator(nn.Module):
+    """A sample and its class -> how real it is, by a multilayer perceptron.
+
+    Args:
+        input_shape: shape of one sample.
+        num_classes: how many classes there are.
+        hidden: widths of the hidden layers.
+        dropout: probability of dropping a hidden unit, 0..1.
+    """
+
+    def __init__(
+        self, *, input_shape: Sequence[int], num_classes: int, hidden: Sequence[int], dropout: float
+    ) -> None:
+        super().__init__()
+        self.num_classes = num_classes
+        widths = [math.prod(input_shape) + num_classes, *hidden]
+        self.hidden = nn.Sequential(
+            *(
+                nn.Sequential(nn.Linear(fan_in, fan_out), nn.LeakyReLU(0.2), nn.Dropout(dropout))
+                for fan_in, fan_out in itertools.pairwise(widths)
+            )
+        )
+        self.output = nn.Linear(widths[-1], 1)
+
+    def forward(self, samples: Tensor, classes: Tensor) -> Tensor:
+        """`samples` (B, *input_shape), `classes` (B,) int64 -> logits (B,)."""
+        inputs = torch.cat(
+            [samples.flatten(1), F.one_hot(classes, self.num_classes).to(samples.dtype)], dim=1
+        )
+        return self.output(self.hidden(inputs)).squeeze(1)

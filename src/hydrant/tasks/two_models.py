@@ -1,0 +1,44 @@
+"""Two models whose outputs are mixed in two losses: every gradient goes through a graph that both share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch.nn.functional as F
+from torch import nn
+
+from hydrant.batch import Batch, Outcome
+from hydrant.errors import ConfigError
+from hydrant.tasks.base import Task, accuracy
+
+
+class TwoModels(Task):
+    """The example of "Working with multiple models, losses, and optimizers" in PyTorch's notes on automatic mixed
+    precision: `loss0 = f(2 o0 + 3 o1)`, `loss1 = f(3 o0 - 5 o1)`, with the cross entropy for `f`.
+
+    Args:
+        model: `first` and `second`, each `inputs (B, ...) -> logits (B, num_classes)`.
+        metrics: torchmetrics by name, for evaluation, of `2 o0 + 3 o1`.
+    """
+
+    def __init__(self, model: nn.ModuleDict, *, metrics: Mapping[str, nn.Module]) -> None:
+        super().__init__(model, metrics)
+        missing = {"first", "second"} - {name for name, _ in model.named_children()}
+        if missing:
+            raise ConfigError(
+                "model", f"this task needs a {' and a '.join(sorted(missing))} model; use model=two"
+            )
+
+    def forward(self, batch: Batch) -> Outcome:
+        """`batch.targets` are class numbers, (B,) int64, or shares of the classes, (B, num_classes)."""
+        models: Any = self.model  # which may be the averaged one
+        first, second = models["first"](batch.inputs), models["second"](batch.inputs)
+        logits = 2 * first + 3 * second
+        losses = {
+            "loss0": F.cross_entropy(logits, batch.targets),
+            "loss1": F.cross_entropy(3 * first - 5 * second, batch.targets),
+        }
+        return Outcome(
+            losses, {"accuracy": accuracy(logits, batch.targets)}, logits.detach(), len(batch.targets)
+        )

@@ -1,0 +1,179 @@
+"""Several models, losses and optimizers: equal to the loop one would write by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from checks import assert_same_state, interrupt_at, rows, weights
+from PIL import Image
+from sklearn.neighbors import KNeighborsClassifier
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
+
+from hydrant.build import prepare
+from hydrant.config import check, compose
+
+Train = Callable[..., Path]
+TWO = ("experiment=two_models", "model.modules.first.hidden=[16]", "model.modules.second.hidden=[24]",
+       "tracker=local", "duration=12", "log_every=4", "eval_every=6", "save_every=6")  # fmt: skip
+GAN = ("experiment=gan_digits", "tracker=local")
+
+
+@pytest.mark.parametrize(
+    ("precision", "init_scale"), [("fp32", 1.0), ("bf16", 1.0), ("fp16", 2.0**10), ("fp16", 2.0**26)]
+)
+def test_two_models_are_the_plain_loop_bit_for_bit(precision: str, init_scale: float, train: Train) -> None:
+    words = (*TWO, f"precision={precision}", f"precision.init_scale={init_scale}")
+    folder = train(*words)
+    p = prepare(check(compose(words)))
+    torch.manual_seed(0)  # what dropout draws is seeded below
+    task: Any = p.task
+    first, second = task.model["first"], task.model["second"]
+    settings = {k: v for k, v in p.config["optimizer"].items() if not k.startswith("_") and k != "lr"}
+    optimizer0 = torch.optim.SGD(first.parameters(), lr=0.01, **settings)
+    optimizer1 = torch.optim.SGD(second.parameters(), lr=0.003, **settings)
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float16
+    scaler = torch.amp.GradScaler("cpu", init_scale=init_scale, enabled=precision == "fp16")
+    stream, n, num_skipped = p.train.stream(p.spec), 0, 0
+    while n < p.clock.total_updates:
+        (batch,) = stream.micro_batches(n)
+        seed_as_the_run(n)
+        optimizer0.zero_grad()
+        optimizer1.zero_grad()
+        with torch.autocast("cpu", dtype=dtype, enabled=precision != "fp32"):
+            output0, output1 = first(batch.inputs), second(batch.inputs)
+            loss0 = F.cross_entropy(2 * output0 + 3 * output1, batch.targets)
+            loss1 = F.cross_entropy(3 * output0 - 5 * output1, batch.targets)
+        scaler.scale(loss0).backward(retain_graph=True)
+        scaler.scale(loss1).backward()
+        scaler.unscale_(optimizer0)
+        torch.nn.utils.clip_grad_norm_(first.parameters(), 1.0)
+        if all(p.grad.isfinite().all() for p in task.model.parameters()):
+            scaler.step(optimizer0)
+            scaler.step(optimizer1)
+            n += 1
+        else:
+            scaler.unscale_(optimizer1)  # notes what overflowed
+            num_skipped += 1
+        scaler.update()
+    assert (num_skipped > 0) == (init_scale > 2**20)
+    assert rows(folder)[-1].get("optim/num_skipped", 0) == num_skipped
+    assert_same_state(dict(task.model.state_dict()), weights(folder))
+
+
+def seed_as_the_run(num_updates: int) -> None:
+    from hydrant import seeding
+
+    seeding.seed_micro_step(0, num_updates, 0, torch.device("cpu"))
+
+
+def test_each_optimizer_has_its_own_metrics_and_limits(train: Train) -> None:
+    last = rows(train(*TWO, "optimizers.second.optimizer.lr=0.5"))[-1]
+    assert (last["optim/first/lr"], last["optim/second/lr"]) == (0.01, 0.5)
+    assert last["optim/first/grad_norm"] > 0
+    assert last["optim/second/grad_norm"] > 0
+    assert "optim/lr" not in last
+
+
+def test_a_model_follows_its_own_losses_alone(train: Train) -> None:
+    """A generator that follows nothing of the discriminator's loss is the one that is trained beside a frozen one."""
+    short = (*GAN, "duration=3", "eval_every=3", "log_every=1", "model.modules.discriminator.dropout=0")
+    begun = train(*short, "duration=1", "optimizer.lr=1e-30", name="begun")
+    frozen = train(*short, "+optimizers.discriminator.optimizer.lr=0", name="frozen")
+    before, after = weights(begun), weights(frozen)
+    moved = {name.partition(".")[0] for name in before if not torch.equal(before[name], after[name])}
+    assert moved == {"generator"}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16_true"])
+def test_several_optimizers_resume_exactly(
+    precision: str, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (*GAN, f"precision={precision}", "duration=8", "eval_every=4", "save_every=4", "log_every=1")
+    whole = train(*words, name="whole")
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 5)
+        train(*words, name="half", status=130)
+    half = train(*words, name="half")
+    assert rows(whole) == rows(half)
+    for part in ("model", "training"):
+        assert_same_state(saved(whole, part), saved(half, part))
+
+
+@pytest.mark.parametrize("stop_at", [3, 4, 10])
+def test_all_that_has_a_state_at_once_resumes_exactly(
+    stop_at: int, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (*TWO, "precision=fp16", "precision.init_scale=67108864.0", "precision.growth_interval=3",
+             "averaging=ema", "averaging.decay=0.7", "mixing=mixup_cutmix", "scheduler=plateau",
+             "scheduler.patience=0", "scheduler.threshold=0.5", "data.augment.max_shift=1", "micro_batch_size=16",
+             "global_batch_size=32", "log_every=1", "eval_every=2",
+             "+optimizer@optimizers.second.optimizer=adamw")  # fmt: skip
+    whole = train(*words, name="whole")
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, stop_at)
+        train(*words, name="half", status=130)
+    half = train(*words, name="half")
+    last = rows(whole)[-1]
+    assert last["optim/num_skipped"] > 0
+    assert last["optim/second/lr"] < 0.003  # the plateau has been reached
+    assert last["val_ema/loss"] != last["val/loss"]
+    assert rows(whole) == rows(half)
+    for part in ("model", "training", "ema"):
+        assert_same_state(saved(whole, part), saved(half, part))
+
+
+def saved(folder: Path, part: str) -> dict[str, Any]:
+    return torch.load(folder / "checkpoints" / "last" / f"{part}.pt", weights_only=True)
+
+
+@pytest.mark.slow
+def test_the_gan_makes_digits_that_a_classifier_reads(train: Train) -> None:
+    folder = train(*GAN, "tracker=tensorboard")
+    p: Any = prepare(check(compose([*GAN])))
+    real, labels, mean, std = p.train.on(torch.device("cpu"))
+    pixels = ((real - mean) / std).flatten(1).numpy()
+    reader = KNeighborsClassifier(5).fit(pixels, labels.numpy())
+    generator = p.task.model["generator"]
+    p.task.model.load_state_dict(weights(folder, "best"))
+    generator.eval()
+    classes = torch.arange(10).repeat_interleave(100)
+    with torch.no_grad():
+        noise = torch.randn(1000, generator.latent_size, generator=torch.Generator().manual_seed(1))
+        samples = generator(noise, classes).flatten(1)
+    read = torch.from_numpy(reader.predict(samples.numpy()))
+    assert (read == classes).float().mean() > 0.85
+    spread = torch.stack([samples[classes == c].std(dim=0).mean() for c in range(10)])
+    real_spread = torch.stack([torch.from_numpy(pixels)[labels == c].std(dim=0).mean() for c in range(10)])
+    assert (spread > real_spread / 2).all()  # no digit is always the same one
+    drawn = sorted((folder / "pictures" / "samples").iterdir())
+    assert [path.name for path in drawn[:2]] == ["update_00000000.png", "update_00000450.png"]
+    with Image.open(drawn[-1]) as picture:
+        assert picture.size == (10 * 33 + 1, 8 * 33 + 1)
+    events = EventAccumulator(str(folder / "tensorboard"), {"images": 0}).Reload()
+    assert [event.step for event in events.Images("samples")][1:2] == [450]
+
+
+def test_an_optimizer_takes_what_it_does_not_say_from_the_top_level() -> None:
+    words = (*TWO, "optimizer=adamw", "max_grad_value=2", "optimizers.first.max_grad_norm=null")
+    resolved = check(compose(words))
+    first, second = resolved["optimizers"]["first"], resolved["optimizers"]["second"]
+    assert first["optimizer"] == resolved["optimizer"] | {"lr": 0.01}
+    assert second["optimizer"] == resolved["optimizer"] | {"lr": 0.003}
+    assert (first["max_grad_value"], first["scheduler"]) == (2, resolved["scheduler"])
+    own = check(compose([*words, "+optimizer@optimizers.first.optimizer=sgd"]))
+    assert own["optimizers"]["first"]["optimizer"]["_target_"] == "torch.optim.SGD"
+
+
+def test_named_optimizers_start_where_plain_ones_do(train: Train) -> None:
+    """One optimizer over everything by name is the plain case."""
+    words = ("tracker=local", "model.hidden=[16]", "duration=4", "log_every=1", "save_every=4")
+    plain = train(*words, name="plain")
+    named = train(*words, "+optimizers.all.parts=null", name="named")
+    assert_same_state(weights(plain), weights(named))
+    assert isinstance(prepare(check(compose([*words]))).task.model, nn.Module)

@@ -27,6 +27,11 @@ NEEDS = {
     "scheduler/lambda": ("scheduler.fn._target_=pixel_bag.halve", "allow_targets=[pixel_bag]"),
     "scheduler/stepped": ("scheduler._target_=torch.optim.lr_scheduler.StepLR", "+scheduler.step_size=1"),
     "scheduler/one_cycle_momentum": ("scheduler.pct_start=0.5",),
+    "model/gan": ("task=gan", "best.metric=val/generator", "best.mode=min"),
+    "task/gan": ("model=gan", "best.metric=val/generator", "best.mode=min"),
+    "model/two": ("task=two_models",),
+    "task/two_models": ("model=two",),
+    "precision/fp8": ("precision.emulate=true",),
     "compile/max_autotune": ("model.hidden=[8]",),
     "compile/default": ("model.hidden=[8]",),
 }  # fmt: skip

@@ -44,7 +44,7 @@ def completions(word: str) -> list[str]:
     """What a word of the command line can become, as far as file names tell; empty where Hydra must be asked.
 
     >>> completions("precision=f"), completions("see")
-    (['precision=fp16', 'precision=fp32'], ['seed='])
+    (['precision=fp16', 'precision=fp32', 'precision=fp8'], ['seed='])
     """
     group, is_choice, prefix = word.partition("=")
     options = group_options()

@@ -51,6 +51,8 @@ def main(arguments: Sequence[str]) -> int:
         failure = str(error)
     except KeyboardInterrupt:
         stopped = 130
+        if not (sweep.has_run or results):
+            print("stopped by a signal before the first job", file=sys.stderr, flush=True)
     except SweepStopped as request:
         stopped = request.exit_status
     finally:

@@ -14,6 +14,7 @@ def accuracy(logits: Tensor, targets: Tensor) -> Tensor:
 
     `targets` are class numbers, (B,) int64, or shares of the classes, (B, num_classes), of which the largest counts.
 
+    >>> import torch
     >>> logits = torch.tensor([[0.1, 0.9], [0.8, 0.2]])
     >>> accuracy(logits, torch.tensor([1, 1])), accuracy(logits, torch.tensor([[0.3, 0.7], [0.6, 0.4]]))
     (tensor(0.5000), tensor(1.))

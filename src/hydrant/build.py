@@ -1,4 +1,4 @@
-"""Config -> objects, in one visible order. The only caller of Hydra's `instantiate`.
+"""Config -> objects, in one visible order.
 
 `prepare` does everything that needs no device, so that a config that cannot run is refused before anything is
 started; `build` goes on from there. The order: seed -> task -> device and dtype -> compile in place ->
@@ -16,14 +16,6 @@ from torch import nn
 
 from hydrant import seeding
 from hydrant.averaging import Averaging
-from hydrant.build.making import make
-from hydrant.build.optimization import (
-    Schedules,
-    check_losses,
-    flat_schedules,
-    make_optimization,
-    make_schedules,
-)
 from hydrant.clock import Clock
 from hydrant.compilation import Compilation
 from hydrant.config.refusals import refusals
@@ -33,6 +25,14 @@ from hydrant.errors import ConfigError
 from hydrant.fitting import check_best, dry_forward, geometry, limited
 from hydrant.goal import Goal
 from hydrant.loop import Journal, Run
+from hydrant.making import make
+from hydrant.making.optimization import (
+    Schedules,
+    check_losses,
+    flat_schedules,
+    make_optimization,
+    make_schedules,
+)
 from hydrant.mixing import Mixing
 from hydrant.optimization import Optimization
 from hydrant.parallel import Parallel

@@ -13,13 +13,13 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from hydrant.batch import Outcome
-from hydrant.build.making import make_node, within
 from hydrant.clipping import Clipping
 from hydrant.clock import Clock
 from hydrant.config.refusals import refusals
 from hydrant.config.targets import check_arguments
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.fitting import scaled_lr
+from hydrant.making import make_node, within
 from hydrant.optimization import Optimization, Share
 from hydrant.param_groups import check_fields, divided, param_groups
 from hydrant.precision import Precision

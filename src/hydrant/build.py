@@ -109,7 +109,7 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
             check_best(f"{key}.", schedule.metric, schedule.mode, splits, task, outcome)
             if config["eval_every"] is None:
                 raise ConfigError("eval_every", f"{key} waits for evaluations; give one, such as 1ep")
-    optimization = make_optimization(config, task, schedules, precision, lambda _, o: o.step)
+    optimization = make_optimization(config, task, schedules, precision, lambda o, _: o.step)
     return Prepared(
         config, world, data, train, val, clock, spec, task, flops, schedules, precision, compilation,
         parallel, averaging, mixing, optimization,
@@ -138,7 +138,7 @@ def build(
         clock=p.clock,
         task=task,
         trained=trained,
-        optimization=make_optimization(config, task, p.schedules, p.precision, lambda _, o: o.step),
+        optimization=make_optimization(config, task, p.schedules, p.precision, p.compilation.update_of),
         mixing=p.mixing,
         precision=p.precision,
         parallel=p.parallel,

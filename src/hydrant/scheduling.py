@@ -124,6 +124,11 @@ class FieldSchedules:
                     self.fields[key] = ScheduledField.replayed(optimizer, group_idx, written_field, replay)
                 self.metric_names[key] = _metric_name(name, groups, group_idx, written_field)
 
+    def of(self, optimizer: str) -> list[str]:
+        """The fields of a named optimizer that change, whichever group's."""
+        own = [key.split(".", 2)[2] for key in self.fields if key.startswith(f"{optimizer}.")]
+        return list(dict.fromkeys(own))
+
     def write(self, num_updates: int) -> None:
         """Write every field for the update after `num_updates` completed ones."""
         for field in self.fields.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -29,8 +29,8 @@ from hydrant.scheduling import AnySchedule, FieldSchedules, config_key, config_p
 Schedules = Mapping[str, Mapping[str, AnySchedule]]
 """By optimizer and field."""
 
-Stepper = Callable[[str, Optimizer], Callable[[], Any]]
-"""From an optimizer and its name to what applies its update."""
+Stepper = Callable[[Optimizer, Collection[str]], Callable[[], Any]]
+"""From an optimizer and its scheduled fields to what applies its update."""
 
 
 def named_settings(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -74,7 +74,9 @@ def make_optimization(
             clippings[name] = _clipping(settings, own[name])
     fields = FieldSchedules(optimizers, schedules)
     shares = {
-        name: Share(optimizer, stepper(name, optimizer), clippings[name], _names(every[name]["losses"]))
+        name: Share(
+            optimizer, stepper(optimizer, fields.of(name)), clippings[name], _names(every[name]["losses"])
+        )
         for name, optimizer in optimizers.items()
     }
     return Optimization(shares, fields, precision, skip_non_finite=config["skip_non_finite"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable
 from typing import Any
 
@@ -78,6 +79,8 @@ class MuonWithAdamW(Optimizer):
     def _share_groups(self) -> None:
         # The parts' own dicts: a schedule that writes self.param_groups[i]["lr"] writes the part's.
         self.param_groups = [group for part in self._parts.values() for group in part.param_groups]
+        state: Any = ChainMap(*(part.state for part in self._parts.values()))  # to look at
+        self.state = state
 
 
 def _split(groups: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
+from hydrant.compilation.update import compiled_update
 from hydrant.errors import ConfigError, unknown_name
 
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -50,6 +52,10 @@ class Compilation(Protocol):
 
     def apply(self, task: nn.Module) -> None: ...
 
+    def update_of(self, optimizer: Optimizer, scheduled: Collection[str]) -> Callable[[], Any]:
+        """What applies the update of an optimizer, of whose groups these fields change from update to update."""
+        ...
+
     def report(self) -> CompileReport: ...
 
 
@@ -61,6 +67,10 @@ class Eager:
 
     def apply(self, task: nn.Module) -> None: ...
 
+    def update_of(self, optimizer: Optimizer, scheduled: Collection[str]) -> Callable[[], Any]:
+        del scheduled
+        return optimizer.step
+
     def report(self) -> CompileReport:
         return CompileReport()
 
@@ -69,7 +79,7 @@ class Compile:
     """`torch.compile` of the whole task, so that the loss is in the graph. The arguments are torch.compile's.
 
     In place (`task.compile()`), so names in checkpoints carry no prefix. Evaluation calls the task's own
-    `forward`, which stays eager: a smaller last batch costs no recompile.
+    `forward`, which stays eager: a smaller last batch costs no recompile. `optimizer` compiles the update too.
     """
 
     def __init__(
@@ -81,6 +91,7 @@ class Compile:
         fullgraph: bool,
         dynamic: bool | None,
         options: Mapping[str, Any] | None,
+        optimizer: bool,
     ) -> None:
         if mode not in _MODES:
             raise unknown_name("compile.mode", "mode", mode, _MODES)
@@ -107,6 +118,7 @@ class Compile:
             "fullgraph": fullgraph,
             "dynamic": dynamic,
         }
+        self._compiles_updates = optimizer
         self._first_metric = 0
         self._first_break = 0
 
@@ -122,6 +134,11 @@ class Compile:
         self._first_break = len(utils.graph_break_reasons)
         task.compile(**self._arguments)
 
+    def update_of(self, optimizer: Optimizer, scheduled: Collection[str]) -> Callable[[], Any]:
+        if not self._compiles_updates:
+            return optimizer.step
+        return compiled_update(optimizer, scheduled, {"backend": self._arguments["backend"]})
+
     def report(self) -> CompileReport:
         """The account so far."""
         from torch._dynamo import utils
@@ -133,7 +150,9 @@ class Compile:
                 1 for m in metrics if m.is_forward is not False and m.graph_op_count and not m.fail_type
             ),
             seconds=sum(m.duration_us or 0 for m in metrics) / 1e6,
-            graph_breaks=[Incident(b.reason, _user_line(b.user_stack)) for b in breaks],
+            graph_breaks=[
+                Incident(b.reason, _user_line(b.user_stack)) for b in breaks if not _is_of_torch(b.user_stack)
+            ],
             recompiles=[
                 Incident(m.recompile_reason, f"{m.co_filename}:{m.co_firstlineno}")
                 for m in metrics
@@ -146,3 +165,8 @@ def _user_line(stack: Any) -> str:
     """file:line of the innermost frame outside installed packages."""
     frames = [f for f in stack if "site-packages" not in f.filename] or list(stack)
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "unknown"
+
+
+def _is_of_torch(stack: Any) -> bool:
+    """Whether a break is the one that every optimizer of torch makes around its update, which is one graph."""
+    return bool(stack) and stack[-1].filename.endswith("torch/optim/optimizer.py")

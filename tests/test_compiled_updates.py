@@ -1,0 +1,224 @@
+"""Compiled updates: no schedule compiles anything again, the weights are those of the eager update, resume is exact."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checks import ROOT, assert_same_state, interrupt_at, rows, summary, weights
+from torch import nn
+from torch._dynamo.utils import counters
+
+from hydrant.compilation.update import WARM_UP, CompiledUpdate, _DecayFromHost, compiled_update, why_eager
+from hydrant.config import check, compose
+from hydrant.making import make_node
+from hydrant.scheduling import ScheduledField
+
+Train = Callable[..., Path]
+UPDATES = 8
+VALUES = {"lr": 1e-2, "weight_decay": 0.1, "momentum": 0.9, "betas.0": 0.9, "rho": 0.9, "alpha": 0.9}
+LOOSE = ("muon", "torch_muon", "timm adafactorbv")  # bfloat16 inside
+
+
+def table() -> Iterator[tuple[str, str, str]]:
+    """(optimizer, field, what docs/compiled-updates.md says) of every cell that says something."""
+    lines = (ROOT / "docs" / "compiled-updates.md").read_text().splitlines()
+    cells = [
+        [cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")
+    ]
+    head, _, *body = cells
+    for name, *said in body:
+        for field, told in zip(head[1:], said, strict=True):
+            if told:
+                yield name, field, told
+
+
+CELLS = list(table())
+COMPILED = [(name, field) for name, field, told in CELLS if told == "compiled"]
+
+
+def test_the_table_has_every_optimizer() -> None:
+    options = {path.stem for path in (ROOT / "conf" / "optimizer").glob("*.yaml")} - {"timm"}
+    assert {name for name, *_ in CELLS if not name.startswith("timm ")} == options
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+
+
+def optimizer_over(net: Any, name: str) -> Any:
+    option, _, timm_name = name.partition(" ")
+    words = [f"optimizer={option}", *([f"optimizer.name={timm_name}"] if timm_name else [])]
+    if name == "lbfgs":  # takes no groups
+        return make_node(check(compose(words))["optimizer"])(list(net.parameters()))
+    groups = [{"params": [net[n].weight for n in (0, 2)]}, {"params": [net[n].bias for n in (0, 2)]}]
+    return make_node(check(compose(words))["optimizer"])(groups)
+
+
+def advance(
+    net: Any, optimizer: Any, field: str, step: Callable[[], Any], first: int = 0, last: int = UPDATES
+) -> list[int]:
+    """Updates `first` to `last` with scheduled lr and field; how many frames Dynamo had seen after each."""
+    seen = []
+    for n in range(first, last):
+        for group_idx in range(len(optimizer.param_groups)):
+            for name in ("lr", field):
+                write(optimizer, group_idx, name, VALUES[name] * (1 - n / (2 * UPDATES)) / (1 + group_idx))
+        generator = torch.Generator().manual_seed(n)
+        for parameter in net.parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+        step()
+        seen.append(counters["frames"]["total"])
+    return seen
+
+
+def write(optimizer: Any, group_idx: int, field: str, value: float) -> None:
+    name, _, position = field.partition(".")
+    if name in optimizer.param_groups[group_idx]:
+        place = int(position) if position else None
+        ScheduledField(optimizer, group_idx, name, place, lambda _: value).write(0)
+
+
+def check_cell(name: str, field: str, backend: str) -> None:
+    plain, net = model(), model()
+    eager, optimizer = optimizer_over(plain, name), optimizer_over(net, name)
+    scheduled = {"lr", field}
+    advance(plain, eager, field, eager.step)
+    counters.clear()
+    step = compiled_update(optimizer, scheduled, {"backend": backend})
+    seen = advance(net, optimizer, field, step, 0, 4)
+    saved = copy.deepcopy((net.state_dict(), optimizer.state_dict()))
+    seen += advance(net, optimizer, field, step, 4)
+    assert counters["stats"]["unique_graphs"] >= 1
+    assert len(set(seen[WARM_UP:])) == 1
+    tolerance = 2e-3 if name in LOOSE else 1e-5
+    for ours, theirs in zip(net.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance)
+    torch._dynamo.reset()
+    again = model()
+    resumed = optimizer_over(again, name)
+    again.load_state_dict(saved[0])
+    step = compiled_update(resumed, scheduled, {"backend": backend})
+    resumed.load_state_dict(saved[1])
+    advance(again, resumed, field, step, 4)
+    assert_same_state(dict(again.state_dict()), dict(net.state_dict()))
+
+
+@pytest.mark.parametrize(("name", "field"), [cell for cell in COMPILED if not cell[0].startswith("timm")])
+def test_a_compiled_cell_keeps_its_promise(name: str, field: str) -> None:
+    check_cell(name, field, "aot_eager")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "field"), COMPILED)
+def test_a_compiled_cell_keeps_its_promise_with_inductor(name: str, field: str) -> None:
+    check_cell(name, field, "inductor")
+
+
+@pytest.mark.filterwarnings("ignore:It is highly recommended to have 'opt_einsum'")
+@pytest.mark.parametrize(("name", "field"), [(n, f) for n, f, told in CELLS if told == "eager"])
+def test_an_eager_cell_says_why_once(name: str, field: str, caplog: pytest.LogCaptureFixture) -> None:
+    optimizer = optimizer_over(model(), name)
+    with caplog.at_level(logging.WARNING, "hydrant"):
+        step = compiled_update(optimizer, {"lr", field}, {"backend": "aot_eager"})
+    assert step == optimizer.step
+    [record] = caplog.records
+    assert re.fullmatch(r"the update of \w+ stays eager: .*", record.getMessage())
+
+
+@pytest.mark.parametrize("name", sorted({name for name, field in COMPILED if field == "weight_decay"}))
+def test_weight_decay_from_the_host_is_the_optimizer_s_own(name: str) -> None:
+    plain, net = model(), model()
+    eager, optimizer = optimizer_over(plain, name), optimizer_over(net, name)
+    ours = CompiledUpdate(optimizer, {"weight_decay"}, {"backend": "eager"})
+    if not ours._decays:
+        return  # a tensor
+    numbers = optimizer_over(net, name)
+
+    def step() -> None:
+        with _DecayFromHost(numbers, True):
+            numbers.step()
+
+    advance(plain, eager, "weight_decay", eager.step)
+    advance(net, numbers, "weight_decay", step)
+    assert_same_state(dict(net.state_dict()), dict(plain.state_dict()))
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "adagrad", "rmsprop", "muon"])
+def test_groups_do_not_share_their_lr(name: str) -> None:
+    optimizer = optimizer_over(model(), name)
+    compiled_update(optimizer, {"lr"}, {"backend": "aot_eager"})
+    rates = [group["lr"] for group in optimizer.param_groups]
+    assert all(rate.dtype == torch.float64 and rate.shape == () for rate in rates)
+    assert len({id(rate) for rate in rates}) == len(rates)
+
+
+@pytest.mark.parametrize("kernel", ["fused", "foreach"])
+def test_kernels_that_take_numbers_stay_eager(kernel: str, train: Train) -> None:
+    folder = train("tracker=local", "compile=default", "compile.backend=aot_eager", "compile.optimizer=true",
+                   f"optimizer.{kernel}=true", "duration=4", "log_every=1", "model.hidden=[8]")  # fmt: skip
+    log = (folder / "train.log").read_text()
+    assert log.count("the update of AdamW stays eager") == 1
+    assert f"(optimizer.{kernel}=true)" in log
+
+
+def test_what_compiles_again_and_again_goes_on_eager(train: Train, workdir: Path) -> None:
+    """A schedule-free optimizer counts in numbers: unknown to us, watched, told."""
+    option = workdir / "conf" / "optimizer" / "schedule_free.yaml"
+    option.parent.mkdir(parents=True)
+    option.write_text("_target_: schedulefree.AdamWScheduleFree\n_partial_: true\nlr: 0.01\nforeach: false\n")
+    words = ("tracker=local", "optimizer=schedule_free", "allow_targets=[schedulefree]", "scheduler=constant",
+             "duration=12", "log_every=1", "eval_every=6", "model.hidden=[8]", "model.dropout=0")  # fmt: skip
+    eager = train(*words, name="eager")
+    folder = train(
+        *words, "compile=default", "compile.backend=aot_eager", "compile.optimizer=true", name="compiled"
+    )
+    log = (folder / "train.log").read_text()
+    assert len(re.findall("was compiled again in its call 4, and goes on eager", log)) == 1
+    for one, other in zip(weights(eager).values(), weights(folder).values(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("stop_at", [1, 3, 7])
+def test_a_run_with_compiled_updates_resumes_exactly(
+    stop_at: int, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("tracker=local", "compile=default", "compile.backend=aot_eager", "compile.optimizer=true",
+             "+scheduler@schedules.weight_decay=linear", "+scheduler@schedules.betas.0=constant",
+             "param_groups.no_decay=true", "precision=fp16", "precision.init_scale=1e9", "max_grad_norm=1",
+             "duration=9", "log_every=1", "save_every=3", "model.hidden=[8]")  # fmt: skip
+    whole = train(*words, name="whole")
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, stop_at)
+        train(*words, name="half", status=130)
+    half = train(*words, name="half")
+    assert rows_but_compile(whole) == rows_but_compile(half)
+    assert_same_state(weights(whole), weights(half))
+    assert summary(whole)["compile"]["recompiles"] == 0
+    assert summary(whole)["compile"]["graph_breaks"] == 0
+
+
+def rows_but_compile(folder: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if not k.startswith("compile/")} for row in rows(folder)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", sorted(path.stem for path in (ROOT / "conf" / "optimizer").glob("*.yaml")))
+def test_every_optimizer_trains_with_a_cosine(option: str, train: Train) -> None:
+    """On digits, with inductor; compiled again in no update after the third."""
+    if option == "sparse_adam":
+        pytest.skip("needs a model of embeddings only; its update is never compiled")
+    words = ("tracker=local", "compile=default", "compile.optimizer=true", f"optimizer={option}", "scheduler=cosine",
+             "duration=12", "log_every=1", "eval_every=12", "model.hidden=[16]")  # fmt: skip
+    made = [row["compile/graphs"] for row in rows(train(*words)) if "train/loss" in row]
+    recompiled = [row["compile/recompiles"] for row in rows(Path("outputs/run")) if "train/loss" in row]
+    assert len(set(made[WARM_UP:])) == len(set(recompiled[WARM_UP:])) == 1
+    stays_eager = why_eager(optimizer_over(model(), option), {"lr"}) is not None
+    assert made[-1] == 1 if stays_eager else made[-1] > 1

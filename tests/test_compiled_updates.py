@@ -169,19 +169,42 @@ def test_kernels_that_take_numbers_stay_eager(kernel: str, train: Train) -> None
     assert f"(optimizer.{kernel}=true)" in log
 
 
-def test_what_compiles_again_and_again_goes_on_eager(train: Train, workdir: Path) -> None:
-    """A schedule-free optimizer counts in numbers: unknown to us, watched, told."""
-    option = workdir / "conf" / "optimizer" / "schedule_free.yaml"
+COUNTING = """
+import torch
+
+class Counting(torch.optim.Optimizer):
+    def __init__(self, params, *, lr):
+        super().__init__(params, {"lr": lr, "count": 0})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["count"] += 1
+            for p in group["params"]:
+                self.state[p]["seen"] = True
+                for _ in range(group["count"] % 7):  # another graph for each count
+                    p.sub_(group["lr"] * p.grad)
+"""
+
+
+def test_what_compiles_again_and_again_goes_on_eager(
+    train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(workdir)
+    (workdir / "counting.py").write_text(COUNTING)
+    option = workdir / "conf" / "optimizer" / "counting.yaml"
     option.parent.mkdir(parents=True)
-    option.write_text("_target_: schedulefree.AdamWScheduleFree\n_partial_: true\nlr: 0.01\nforeach: false\n")
-    words = ("tracker=local", "optimizer=schedule_free", "allow_targets=[schedulefree]", "scheduler=constant",
-             "duration=12", "log_every=1", "eval_every=6", "model.hidden=[8]", "model.dropout=0")  # fmt: skip
+    option.write_text("_target_: counting.Counting\n_partial_: true\nlr: 0.01\n")
+    words = ("tracker=local", "optimizer=counting", "allow_targets=[counting]", "scheduler=cosine", "duration=12",
+             "log_every=1", "eval_every=6", "model.hidden=[8]", "model.dropout=0")  # fmt: skip
     eager = train(*words, name="eager")
     folder = train(
         *words, "compile=default", "compile.backend=aot_eager", "compile.optimizer=true", name="compiled"
     )
     log = (folder / "train.log").read_text()
-    assert len(re.findall("was compiled again in its call 4, and goes on eager", log)) == 1
+    assert log.count("the update of Counting was compiled again in its call 4, and goes on eager") == 1
+    graphs = [row["compile/graphs"] for row in rows(folder) if "train/loss" in row]
+    assert len(set(graphs[WARM_UP + 2 :])) == 1
     for one, other in zip(weights(eager).values(), weights(folder).values(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
 

@@ -16,6 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hydrant import cli, journal, loop
 from hydrant import run as hydrant_run
+from hydrant.batch import Batch
+from hydrant.data import ResidentSource
 from hydrant.trackers.base import NullTracker
 from hydrant.trackers.progress import Progress
 
@@ -223,6 +225,76 @@ def test_a_gradient_that_always_overflows_fails_the_run(
 ) -> None:
     train(*DIGITS, "precision=fp16", "precision.init_scale=1e30", "max_skipped=2", "duration=2", status=1)
     assert "a scaled gradient became NaN or infinite" in capsys.readouterr().err
+
+
+POISON = """
+from torch import nn
+
+class Poisoned(nn.Module):
+    def __init__(self, *, input_shape, num_classes, hidden, dropout, bad):
+        super().__init__()
+        self.norm, self.linear, self.bad, self.calls = nn.BatchNorm1d(64), nn.Linear(64, 10), bad, 0
+
+    def forward(self, inputs):
+        self.calls += self.training
+        if self.training and self.calls in self.bad:
+            inputs = inputs * float("nan")
+        return self.linear(self.norm(inputs.flatten(1)))
+"""
+
+
+def test_updates_that_are_not_finite_are_passed_over_and_counted(
+    train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(workdir)
+    (workdir / "poison.py").write_text(POISON)
+    words = (*DIGITS, "model._target_=poison.Poisoned", "allow_targets=[poison]", "duration=8", "log_every=1",
+             "averaging=ema", "averaging.decay=0.5", "scheduler=constant")  # fmt: skip
+    train(*words, "+model.bad=[3,4,7]", name="failed", status=1)
+    passed = read(train(*words, "+model.bad=[3,4,7]", "skip_non_finite=true", name="passed"))
+    logged = [row for row in passed if "optim/lr" in row]
+    assert [row["num_updates"] for row in logged] == list(range(1, 9))
+    assert [n for n, row in enumerate(logged, start=1) if "train/loss" not in row] == [3, 4, 7]
+    assert logged[-1]["optim/num_skipped"] == 3
+    assert math.isfinite(passed[-1]["val/loss"])
+    only_two = train(*words, "+model.bad=[3,4,5,6,7,8]", "skip_non_finite=true", name="only_two")
+    two = train(*words, "+model.bad=[]", "duration=2", name="two")
+    for part in (
+        "model",
+        "ema",
+    ):  # nothing that was passed over left a trace, in the statistics of the norm either
+        assert equal(checkpoint(only_two, part), checkpoint(two, part))
+    train(*words, "+model.bad=[2,4,5,6]", "skip_non_finite=true", "max_skipped=2", name="many", status=1)
+
+
+class Uneven:
+    """Micro-batches of 24, 24 and 16 samples: a stream of one's own."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def micro_batches(self, num_updates: int) -> Any:
+        whole = [torch.cat(parts) for parts in zip(*self._stream.micro_batches(num_updates), strict=True)]
+        yield from map(Batch._make, zip(*(tensor.split(24) for tensor in whole), strict=True))
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_smaller_last_micro_batch_counts_by_its_targets(
+    train: Train, monkeypatch: pytest.MonkeyPatch, optimizer: str
+) -> None:
+    words = (*DIGITS, f"optimizer={optimizer}", "global_batch_size=64", "model.dropout=0", "duration=6",
+             "log_every=1")  # fmt: skip
+    whole = train(*words, name="whole")
+    stream = ResidentSource.stream
+    monkeypatch.setattr(ResidentSource, "stream", lambda *given: Uneven(stream(*given)))
+    uneven = train(*words, "micro_batch_size=16", name="uneven")  # 4 of 16 expected, 3 come
+    for one, other in zip(read(whole), read(uneven), strict=True):
+        for key in ("train/loss", "train/accuracy", "val/loss", "optim/grad_norm"):
+            assert one.get(key, 0) == pytest.approx(other.get(key, 0), abs=2e-6)
+    for a, b in zip(checkpoint(whole, "model").values(), checkpoint(uneven, "model").values(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
 
 
 def test_nan_names_the_interval_and_keeps_the_last_good_checkpoint(

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import schedulefree
 import torch
+import torch.nn.functional as F
+from checks import assert_same_state, interrupt_at, rows, weights
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import nn
 
-from hydrant.config import compose, conf_dir
+from hydrant import seeding
+from hydrant.build import prepare
+from hydrant.config import check, compose, conf_dir
 from hydrant.optimizers import MuonWithAdamW
 
 OPTIONS = sorted(p.stem for p in (conf_dir() / "optimizer").glob("*.yaml"))
@@ -125,3 +132,57 @@ def test_muon_gives_each_part_its_own_rule() -> None:
                 rule.step()
     assert torch.equal(model.weight, reference.weight)
     assert torch.equal(model.bias, reference.bias)
+
+
+SHORT = ("tracker=local", "model.hidden=[16]", "duration=8", "log_every=1", "eval_every=4", "save_every=4")
+
+
+@pytest.mark.parametrize("option", ["adam", "adamw", "sgd", "adagrad"])
+@pytest.mark.parametrize("kernel", ["fused", "foreach"])
+def test_kernels_are_the_optimizer_s_own(option: str, kernel: str, train: Callable[..., Path]) -> None:
+    plain = train(*SHORT, f"optimizer={option}", f"optimizer.{kernel}=false", name="plain")
+    other = train(*SHORT, f"optimizer={option}", f"optimizer.{kernel}=true", name="other")
+    for one, two in zip(weights(plain).values(), weights(other).values(), strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("class_name", ["AdamWScheduleFree", "SGDScheduleFree", "RAdamScheduleFree"])
+def test_schedule_free_shows_its_average_and_trains_on(
+    class_name: str, train: Callable[..., Path], workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal to the loop of its documentation, `train` and `eval` around; resumed bit for bit."""
+    option = workdir / "conf" / "optimizer" / "schedule_free.yaml"
+    option.parent.mkdir(parents=True)
+    option.write_text(f"_target_: schedulefree.{class_name}\n_partial_: true\nlr: 0.01\n")
+    words = (*SHORT, "optimizer=schedule_free", "scheduler=constant", "allow_targets=[schedulefree]")
+    whole = train(*words, name="whole")
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 3)
+        train(*words, name="half", status=130)
+    half = train(*words, name="half")
+    assert rows(whole) == rows(half)
+    assert_same_state(weights(whole), weights(half))
+    p: Any = prepare(check(compose(words)))
+    optimizer = getattr(schedulefree, class_name)(p.task.model.parameters(), lr=0.01)
+    stream = p.train.stream(p.spec)
+    for n in range(8):
+        optimizer.train()
+        (batch,) = stream.micro_batches(n)
+        seeding.seed_micro_step(0, n, 0, torch.device("cpu"))
+        optimizer.zero_grad()
+        F.cross_entropy(p.task.model(batch.inputs), batch.targets).backward()
+        optimizer.step()
+    optimizer.eval()
+    assert_same_state(dict(p.task.model.state_dict()), weights(whole))
+
+
+@pytest.mark.parametrize("name", ["lookahead_adamw", "lookahead_sgd"])
+def test_lookahead_resumes(name: str, train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    words = (*SHORT, "optimizer=timm", f"optimizer.name={name}")
+    whole = train(*words, name="whole")
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 7)
+        train(*words, name="half", status=130)
+    half = train(*words, name="half")
+    assert rows(whole) == rows(half)
+    assert_same_state(weights(whole), weights(half))

@@ -19,7 +19,7 @@ from hydrant.errors import ConfigError, unknown_name
 
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _PARAMETERS = {"float32": None, "bfloat16": torch.bfloat16}
-_FP8 = ("tensorwise", "rowwise", "rowwise_with_gw_hp")
+_FP8 = ("tensorwise", "rowwise")
 _MATMUL = ("highest", "high")
 
 
@@ -32,8 +32,8 @@ class Precision:
         scale_loss: multiply the loss so that small float16 gradients survive (torch.amp.GradScaler).
         matmul: `highest` computes float32 products in float32, `high` in TensorFloat-32.
         parameters: `float32`, or `bfloat16` for weights, buffers and the optimizer's state too.
-        fp8: recipe by which linear layers multiply in float8 (torchao): `tensorwise`, `rowwise`,
-            `rowwise_with_gw_hp`, or `None`.
+        fp8: recipe by which linear layers multiply in float8 (torchao): `tensorwise`, `rowwise` or
+            `None`.
         emulate: compute float8 products in float32, where the device has none: slow, for trying it out.
         init_scale: first loss scale; halved when a gradient overflows.
         growth_interval: updates without overflow before the scale doubles.

@@ -80,9 +80,10 @@ def test_null_cadences_never_happen(train: Train) -> None:
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_four_micro_batches_are_one_batch(train: Train, optimizer: str) -> None:
-    same_run = (*DIGITS, f"optimizer={optimizer}", "model.dropout=0", "duration=6", "log_every=1")
+    same_run = (*DIGITS, f"optimizer={optimizer}", "global_batch_size=64", "model.dropout=0", "duration=6",
+                "log_every=1")  # fmt: skip
     whole = train(*same_run, name="whole")
-    parts = train(*same_run, "micro_batch_size=8", name="parts")
+    parts = train(*same_run, "micro_batch_size=16", name="parts")
     for one, other in zip(read(whole), read(parts), strict=True):
         assert one["num_updates"] == other["num_updates"]
         assert one.get("optim/lr") == other.get("optim/lr")

@@ -36,6 +36,7 @@ def direct_requirements() -> list[Requirement]:
     listed = [
         *project["dependencies"],
         *project["optional-dependencies"]["onnx"],
+        *project["optional-dependencies"]["fp8"],
         *PROJECT["dependency-groups"]["dev"],
     ]
     return [Requirement(line) for line in listed]

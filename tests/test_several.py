@@ -177,3 +177,26 @@ def test_named_optimizers_start_where_plain_ones_do(train: Train) -> None:
     named = train(*words, "+optimizers.all.parts=null", name="named")
     assert_same_state(weights(plain), weights(named))
     assert isinstance(prepare(check(compose([*words]))).task.model, nn.Module)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("experiment", [TWO, GAN], ids=["two_models", "gan"])
+def test_several_losses_through_one_compiled_graph(
+    experiment: tuple[str, ...], backend: str, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropouts = [f"model.modules.{name}.dropout=0" for name in ("first", "second", "discriminator")]
+    own = dropouts[:2] if experiment is TWO else dropouts[2:]
+    words = (*experiment, *own, "precision=fp32", "duration=6", "log_every=1", "eval_every=6")
+    monkeypatch.setattr("torch.randn", zeros_that_count)  # a compiled graph draws other numbers
+    eager = train(*words, name="eager")
+    compiled = train(*words, "compile=default", f"compile.backend={backend}", name="compiled")
+    for one, other in zip(rows(eager), rows(compiled), strict=True):
+        for key in one.keys() & other.keys():
+            assert one[key] == pytest.approx(other[key], abs=1e-5), key
+    assert rows(compiled)[-1]["compile/graphs"] == 1
+
+
+def zeros_that_count(*shape: Any, **kwargs: Any) -> torch.Tensor:
+    kwargs.pop("generator", None)
+    size = shape[0] if isinstance(shape[0], tuple) else shape
+    return torch.linspace(-1, 1, size[0] * size[1], **kwargs).view(size)

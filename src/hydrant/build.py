@@ -129,7 +129,7 @@ def build(
     p.world.activate()
     task = p.precision.prepare(p.task).to(p.world.device)
     p.averaging.start(cast("nn.Module", task.model))
-    p.compilation.apply(task)
+    p.compilation.apply(task, retains_graph=p.optimization.retains_graph)
     trained = p.parallel.wrap(task)
     eval_every = p.clock.cadence(config["eval_every"], "eval_every")
     return Run(

@@ -88,6 +88,11 @@ class Optimization:
                 "and skip_non_finite rule out. Use precision=bf16 or fp32",
             )
 
+    @property
+    def retains_graph(self) -> bool:
+        """Whether losses are backpropagated one after the other."""
+        return any(share.losses is not None for share in self.shares.values())
+
     def update(self, num_updates: int, accumulate: Callable[[], list[Outcome]], *, measure: bool) -> Update:
         """Make update `num_updates`: write the schedules, let `accumulate` add the gradients, clip, step.
 
@@ -173,7 +178,7 @@ class Optimization:
 
     def _passes(self, outcome: Outcome) -> list[tuple[Tensor, list[nn.Parameter] | None]]:
         """Each loss to backpropagate, and into which parameters; None is all."""
-        if all(share.losses is None for share in self.shares.values()):
+        if not self.retains_graph:
             return [(outcome.total_loss(), None)]
 
         def receivers(loss: str | None) -> list[nn.Parameter]:

@@ -50,7 +50,9 @@ class CompileReport:
 class Compilation(Protocol):
     """Compiles a task, and tells what that took."""
 
-    def apply(self, task: nn.Module) -> None: ...
+    def apply(self, task: nn.Module, *, retains_graph: bool) -> None:
+        """Compile a task in place; `retains_graph`: its losses are backpropagated one after the other."""
+        ...
 
     def update_of(self, optimizer: Optimizer, scheduled: Collection[str]) -> Callable[[], Any]:
         """What applies the update of an optimizer, of whose groups these fields change from update to update."""
@@ -65,7 +67,7 @@ class Eager:
     def __init__(self, device: torch.device) -> None:
         del device
 
-    def apply(self, task: nn.Module) -> None: ...
+    def apply(self, task: nn.Module, *, retains_graph: bool) -> None: ...
 
     def update_of(self, optimizer: Optimizer, scheduled: Collection[str]) -> Callable[[], Any]:
         del scheduled
@@ -122,13 +124,16 @@ class Compile:
         self._first_metric = 0
         self._first_break = 0
 
-    def apply(self, task: nn.Module) -> None:
+    def apply(self, task: nn.Module, *, retains_graph: bool) -> None:
         """Compile on the first call. Starts the account."""
         import torch._dynamo
+        import torch._functorch.config as autograd
         from torch._dynamo import utils
 
         # timm.optim raises this limit to a million on import, and a recompile storm would go unnoticed.
         torch._dynamo.config.recompile_limit = 8
+        if retains_graph:
+            autograd.donated_buffer = False  # else the first pass may write over what the next one needs
         utils.set_compilation_metrics_limit(100_000)
         self._first_metric = len(utils.get_compilation_metrics())
         self._first_break = len(utils.graph_break_reasons)

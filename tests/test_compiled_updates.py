@@ -15,13 +15,15 @@ from checks import ROOT, assert_same_state, interrupt_at, rows, summary, weights
 from torch import nn
 from torch._dynamo.utils import counters
 
-from hydrant.compilation.update import WARM_UP, CompiledUpdate, _DecayFromHost, compiled_update, why_eager
+from hydrant.compilation.known import DECAYS, KNOWN, TENSORS, name_of, why_eager
+from hydrant.compilation.update import WARM_UP, EagerUpdate, _DecayFromHost, compiled_update
 from hydrant.config import check, compose
 from hydrant.making import make_node
 from hydrant.scheduling import ScheduledField
 
 Train = Callable[..., Path]
 UPDATES = 8
+COMPILE = ("compile=default", "compile.backend=aot_eager", "compile.optimizer=true")
 VALUES = {"lr": 1e-2, "weight_decay": 0.1, "momentum": 0.9, "betas.0": 0.9, "rho": 0.9, "alpha": 0.9}
 LOOSE = ("muon", "torch_muon", "timm adafactorbv")  # bfloat16 inside
 
@@ -63,9 +65,9 @@ def optimizer_over(net: Any, name: str) -> Any:
 
 
 def advance(
-    net: Any, optimizer: Any, field: str, step: Callable[[], Any], first: int = 0, last: int = UPDATES
+    net: Any, optimizer: Any, field: str, step: Callable[[int], Any], first: int = 0, last: int = UPDATES
 ) -> list[int]:
-    """Updates `first` to `last` with scheduled lr and field; how many frames Dynamo had seen after each."""
+    """Updates `first` to `last` with scheduled lr and field; how many graphs Dynamo had made after each."""
     seen = []
     for n in range(first, last):
         for group_idx in range(len(optimizer.param_groups)):
@@ -74,8 +76,8 @@ def advance(
         generator = torch.Generator().manual_seed(n)
         for parameter in net.parameters():
             parameter.grad = torch.randn(parameter.shape, generator=generator)
-        step()
-        seen.append(counters["frames"]["total"])
+        step(n)
+        seen.append(counters["stats"]["unique_graphs"])
     return seen
 
 
@@ -90,7 +92,7 @@ def check_cell(name: str, field: str, backend: str) -> None:
     plain, net = model(), model()
     eager, optimizer = optimizer_over(plain, name), optimizer_over(net, name)
     scheduled = {"lr", field}
-    advance(plain, eager, field, eager.step)
+    advance(plain, eager, field, EagerUpdate(eager))
     counters.clear()
     step = compiled_update(optimizer, scheduled, {"backend": backend})
     seen = advance(net, optimizer, field, step, 0, 4)
@@ -128,27 +130,50 @@ def test_an_eager_cell_says_why_once(name: str, field: str, caplog: pytest.LogCa
     optimizer = optimizer_over(model(), name)
     with caplog.at_level(logging.WARNING, "hydrant"):
         step = compiled_update(optimizer, {"lr", field}, {"backend": "aot_eager"})
-    assert step == optimizer.step
+    assert isinstance(step, EagerUpdate)
     [record] = caplog.records
     assert re.fullmatch(r"the update of \w+ stays eager: .*", record.getMessage())
 
 
-@pytest.mark.parametrize("name", sorted({name for name, field in COMPILED if field == "weight_decay"}))
+def decays_from_host(name: str) -> bool:
+    kind = name_of(optimizer_over(model(), name))
+    return kind in DECAYS and "weight_decay" not in TENSORS.get(kind, ())
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, field in COMPILED if field == "weight_decay" and decays_from_host(n)]
+)
 def test_weight_decay_from_the_host_is_the_optimizer_s_own(name: str) -> None:
     plain, net = model(), model()
-    eager, optimizer = optimizer_over(plain, name), optimizer_over(net, name)
-    ours = CompiledUpdate(optimizer, {"weight_decay"}, {"backend": "eager"})
-    if not ours._decays:
-        return  # a tensor
-    numbers = optimizer_over(net, name)
+    eager, ours = optimizer_over(plain, name), optimizer_over(net, name)
 
-    def step() -> None:
-        with _DecayFromHost(numbers, True):
-            numbers.step()
+    def step(n: int) -> None:
+        with _DecayFromHost(ours, True):
+            ours.step()
 
-    advance(plain, eager, "weight_decay", eager.step)
-    advance(net, numbers, "weight_decay", step)
+    advance(plain, eager, "weight_decay", EagerUpdate(eager))
+    advance(net, ours, "weight_decay", step)
     assert_same_state(dict(net.state_dict()), dict(plain.state_dict()))
+
+
+def test_the_table_has_every_optimizer_that_compiles() -> None:
+    assert {name_of(optimizer_over(model(), name)) for name, _ in COMPILED} == KNOWN
+
+
+def test_plain_sgd_compiles_too(train: Train) -> None:
+    """It keeps no state, by which the first update could be told."""
+    folder = train("tracker=local", *COMPILE, "optimizer=sgd", "optimizer.momentum=0", "duration=6", "log_every=1",
+                   "model.hidden=[8]")  # fmt: skip
+    assert summary(folder)["compile"]["graphs"] == 2
+
+
+def test_many_optimizers_of_one_class_compile_each_for_itself(train: Train) -> None:
+    """More than torch keeps of one piece of code."""
+    layers = [f"hidden.{n}" for n in range(10)] + ["classifier"]
+    words = [f"+optimizers.part{n}.parts=[{layer}]" for n, layer in enumerate(layers)]
+    folder = train("tracker=local", *COMPILE, f"model.hidden={[8] * 10}", "duration=5", "log_every=1", *words)
+    assert summary(folder)["compile"]["graphs"] == 1 + len(layers)
+    assert summary(folder)["compile"]["recompiles"] == summary(folder)["compile"]["graph_breaks"] == 0
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "adagrad", "rmsprop", "muon"])
@@ -169,44 +194,49 @@ def test_kernels_that_take_numbers_stay_eager(kernel: str, train: Train) -> None
     assert f"(optimizer.{kernel}=true)" in log
 
 
-COUNTING = """
-import torch
+def test_what_is_not_known_stays_eager_and_says_so(train: Train, workdir: Path) -> None:
+    option = workdir / "conf" / "optimizer" / "schedule_free.yaml"
+    option.parent.mkdir(parents=True)
+    option.write_text("_target_: schedulefree.AdamWScheduleFree\n_partial_: true\nlr: 0.01\n")
+    words = ("tracker=local", "optimizer=schedule_free", "allow_targets=[schedulefree]", "scheduler=constant",
+             "duration=4", "log_every=1", "model.hidden=[8]")  # fmt: skip
+    folder = train(*words, *COMPILE)
+    log = (folder / "train.log").read_text()
+    assert (
+        log.count("the update of AdamWScheduleFree stays eager: it is not known whether it compiles once")
+        == 1
+    )
+    assert summary(folder)["compile"]["graphs"] == 1
 
-class Counting(torch.optim.Optimizer):
-    def __init__(self, params, *, lr):
-        super().__init__(params, {"lr": lr, "count": 0})
 
-    @torch.no_grad()
-    def step(self, closure=None):
-        for group in self.param_groups:
-            group["count"] += 1
-            for p in group["params"]:
-                self.state[p]["seen"] = True
-                for _ in range(group["count"] % 7):  # another graph for each count
-                    p.sub_(group["lr"] * p.grad)
+FLAKY = """
+from torch import nn
+
+class Flaky(nn.Module):
+    def __init__(self, *, input_shape, num_classes, hidden, dropout):
+        super().__init__()
+        self.one, self.other, self.calls = nn.Linear(64, 10), nn.Linear(64, 10), 0
+
+    def forward(self, inputs):
+        self.calls += self.training
+        uses_other = self.calls % 5 == 0  # so that gradients come and go
+        return self.one(inputs.flatten(1)) + (self.other(inputs.flatten(1)) if uses_other else 0)
 """
 
 
-def test_what_compiles_again_and_again_goes_on_eager(
+def test_an_update_that_compiles_again_goes_on_eager_also_after_a_resume(
     train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(workdir)
-    (workdir / "counting.py").write_text(COUNTING)
-    option = workdir / "conf" / "optimizer" / "counting.yaml"
-    option.parent.mkdir(parents=True)
-    option.write_text("_target_: counting.Counting\n_partial_: true\nlr: 0.01\n")
-    words = ("tracker=local", "optimizer=counting", "allow_targets=[counting]", "scheduler=cosine", "duration=12",
-             "log_every=1", "eval_every=6", "model.hidden=[8]", "model.dropout=0")  # fmt: skip
-    eager = train(*words, name="eager")
-    folder = train(
-        *words, "compile=default", "compile.backend=aot_eager", "compile.optimizer=true", name="compiled"
-    )
+    (workdir / "flaky.py").write_text(FLAKY)
+    words = ("tracker=local", "model._target_=flaky.Flaky", "allow_targets=[flaky]", *COMPILE, "duration=9",
+             "log_every=1", "eval_every=9", "compile.backend=aot_eager")  # fmt: skip
+    folder = train(*words, "duration=9")
     log = (folder / "train.log").read_text()
-    assert log.count("the update of Counting was compiled again in its call 4, and goes on eager") == 1
-    graphs = [row["compile/graphs"] for row in rows(folder) if "train/loss" in row]
-    assert len(set(graphs[WARM_UP + 2 :])) == 1
-    for one, other in zip(weights(eager).values(), weights(folder).values(), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+    assert log.count("the update of AdamW was compiled again in its call 4, and goes on eager") == 1
+    state = torch.load(folder / "checkpoints" / "last" / "training.pt", weights_only=True)
+    assert state["optimization"]["steps"] == {"main": {"is_compiled": False}}
+    assert isinstance(state["optimization"]["optimizers"]["main"]["param_groups"][0]["lr"], float)
 
 
 @pytest.mark.parametrize("stop_at", [1, 3, 7])

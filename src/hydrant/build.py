@@ -17,7 +17,7 @@ from torch import nn
 from hydrant import seeding
 from hydrant.averaging import Averaging
 from hydrant.clock import Clock
-from hydrant.compilation import Compilation
+from hydrant.compilation import Compilation, EagerUpdate
 from hydrant.config.refusals import refusals
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.distributed import World
@@ -109,7 +109,7 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
             check_best(f"{key}.", schedule.metric, schedule.mode, splits, task, outcome)
             if config["eval_every"] is None:
                 raise ConfigError("eval_every", f"{key} waits for evaluations; give one, such as 1ep")
-    optimization = make_optimization(config, task, schedules, precision, lambda o, _: o.step)
+    optimization = make_optimization(config, task, schedules, precision, lambda o, _: EagerUpdate(o))
     return Prepared(
         config, world, data, train, val, clock, spec, task, flops, schedules, precision, compilation,
         parallel, averaging, mixing, optimization,

@@ -56,9 +56,9 @@ class RecordError(HydrantError):
 class NonFiniteError(HydrantError):
     """The loss or a gradient became NaN or infinite between two log points."""
 
-    def __init__(self, metric: str, first_update: int, last_update: int) -> None:
+    def __init__(self, metric: str, first_update: int, last_update: int, more: str = "") -> None:
         super().__init__(
-            f"{metric} became NaN or infinite between updates {first_update} and {last_update}. "
+            f"{metric} became NaN or infinite between updates {first_update} and {last_update}{more}. "
             "Lower optimizer.lr, lengthen scheduler.warmup, set max_grad_norm, or use precision=fp32."
         )
 

@@ -22,7 +22,7 @@ from hydrant.evaluation import draw, evaluate
 from hydrant.goal import Goal
 from hydrant.metrics import Meter, Pace
 from hydrant.mixing import Mixing
-from hydrant.optimization import Optimization, Update
+from hydrant.optimization import Optimization, Result, Update
 from hydrant.parallel import Parallel
 from hydrant.precision import Precision
 
@@ -137,18 +137,19 @@ def train(run: Run) -> None:
 def make_update(run: Run, *, measure: bool) -> Update:
     """One update. One that the loss scaler skips is tried again; one of NaN or infinity may be passed over."""
     state, optimization = run.state, run.optimization
-    kept = [b.clone() for b in run.task.buffers()] if optimization.skips_non_finite else []
+    may_skip = optimization.skips_non_finite or run.precision.scales_loss
+    kept = [b.clone() for b in run.task.buffers()] if may_skip else []
     while True:
         update = optimization.update(state.num_updates, lambda: accumulate_gradients(run), measure=measure)
-        if update.stepped:
+        if update.result is Result.APPLIED:
             break
+        for buffer, value in zip(run.task.buffers(), kept, strict=True):
+            buffer.copy_(value)  # a norm's statistics, which have seen the samples
         state.num_skipped += 1
         state.num_skipped_in_a_row += 1
         if state.num_skipped_in_a_row > run.max_skipped:
-            name = "a scaled gradient" if run.precision.scales_loss else "a gradient"
-            raise NonFiniteError(name, state.num_updates, state.num_updates + 1)
-        if optimization.skips_non_finite:
-            restore_buffers(run.task, kept)  # a norm's statistics may hold it too
+            raise _too_many_skipped(run, update.result)
+        if update.result is Result.NOT_FINITE:
             state.num_updates += 1
             return update
     state.num_updates += 1
@@ -159,9 +160,10 @@ def make_update(run: Run, *, measure: bool) -> Update:
     return update
 
 
-def restore_buffers(task: nn.Module, values: list[Tensor]) -> None:
-    for buffer, value in zip(task.buffers(), values, strict=True):
-        buffer.copy_(value)
+def _too_many_skipped(run: Run, result: Result) -> NonFiniteError:
+    name = "a scaled gradient" if result is Result.OVERFLOWED else "the loss or a gradient"
+    last, length = run.state.num_updates + 1, 1 if result is Result.OVERFLOWED else run.max_skipped + 1
+    return NonFiniteError(name, last - length, last, f"; more in a row than max_skipped={run.max_skipped}")
 
 
 def accumulate_gradients(run: Run) -> list[Outcome]:
@@ -171,6 +173,7 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
     """
     num_updates, num_micro_steps = run.state.num_updates, run.spec.num_micro_steps
     outcomes: list[Outcome] = []
+    expected = 0  # targets of a micro-batch: those of the first that has any
     for micro_step, batch in enumerate(run.stream.micro_batches(num_updates)):
         micro_batch_idx = micro_step * run.world.world_size + run.world.rank
         mixed = run.mixing(batch, run.seed, num_updates, micro_batch_idx)
@@ -179,12 +182,14 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
             with run.precision.autocast():
                 outcome: Outcome = run.trained(run.precision.cast(mixed))
             outcomes.append(outcome)
-            ratio = outcome.num_targets / outcomes[0].num_targets
-            run.optimization.backward(outcome, run.loss_weight if ratio == 1 else run.loss_weight * ratio)
-    num_targets, assumed = sum(o.num_targets for o in outcomes), outcomes[0].num_targets * num_micro_steps
-    if num_targets != assumed:
-        run.optimization.scale_gradients(assumed / num_targets)
-    return outcomes
+            expected = expected or outcome.num_targets
+            if outcome.num_targets:  # the mean over none is no number
+                ratio = outcome.num_targets / expected
+                run.optimization.backward(outcome, run.loss_weight if ratio == 1 else run.loss_weight * ratio)
+    num_targets = sum(outcome.num_targets for outcome in outcomes)
+    if num_targets not in (expected * num_micro_steps, 0):
+        run.optimization.scale_gradients(expected * num_micro_steps / num_targets)
+    return [outcome for outcome in outcomes if outcome.num_targets]
 
 
 def evaluate_run(run: Run) -> dict[str, float]:
@@ -235,7 +240,8 @@ def check_finite(run: Run) -> None:
     name = run.meter.first_non_finite()
     if name is not None:
         raise NonFiniteError(f"train/{name}", run.pace.logged_at, run.state.num_updates)
-    if not torch.nn.utils.get_total_norm(list(run.model.parameters())).isfinite():
+    kept = [*run.task.state_dict().values(), *run.averaging.state_dict().values()]
+    if not torch.nn.utils.get_total_norm([t for t in kept if t.is_floating_point()]).isfinite():
         raise NonFiniteError("a parameter", run.pace.logged_at, run.state.num_updates)
 
 

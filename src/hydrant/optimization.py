@@ -9,6 +9,7 @@ import contextlib
 import inspect
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
 import torch
@@ -17,9 +18,18 @@ from torch.optim import Optimizer
 
 from hydrant.batch import Outcome
 from hydrant.clipping import Clipping
+from hydrant.compilation import Step
 from hydrant.errors import ConfigError
 from hydrant.precision import Precision
-from hydrant.scheduling import FieldSchedules, metric_prefix
+from hydrant.scheduling import FieldSchedules, config_prefix, metric_prefix
+
+
+class Result(Enum):
+    """What became of an update."""
+
+    APPLIED = auto()
+    OVERFLOWED = auto()  # the loss scaler skipped it: to be tried again, with the smaller scale
+    NOT_FINITE = auto()  # its loss or a gradient is NaN or infinite whatever the scale: to be passed over
 
 
 @dataclass(frozen=True)
@@ -27,7 +37,7 @@ class Update:
     """What one update did."""
 
     outcomes: list[Outcome]  # of the micro-batches
-    stepped: bool  # False: a gradient was not finite, and nothing was applied
+    result: Result
     grad_norms: dict[
         str, Tensor
     ]  # `grad_norm`, `critic/grad_norm`: before clipping, shape (); where computed
@@ -42,7 +52,7 @@ class Share:
     """
 
     optimizer: Optimizer
-    step: Callable[[], Any]
+    step: Step
     clipping: Clipping
     losses: tuple[str, ...] | None = None
 
@@ -58,8 +68,8 @@ class Optimization:
         shares: the optimizers by name, each with what is its own.
         schedules: what varies of their groups' fields.
         precision: owner of the loss scaler.
-        skip_non_finite: without a loss scaler too, do not apply an update whose loss or gradient is NaN or
-            infinite. Synchronises once an update.
+        skip_non_finite: do not apply an update whose loss or gradient is NaN or infinite, and not for want of a
+            smaller loss scale. Synchronises every update.
     """
 
     def __init__(
@@ -73,20 +83,17 @@ class Optimization:
         self.shares = dict(shares)
         self.schedules = schedules
         self._precision = precision
-        self.skips_non_finite = skip_non_finite and not precision.scales_loss
+        self.skips_non_finite = skip_non_finite
         self._parameters = {name: share.parameters for name, share in shares.items()}
         self._optimizers = [share.optimizer for share in shares.values()]
         self._modal = [o for o in self._optimizers if _has_modes(o)]
         self._modal_parameters = [p for o in self._modal for g in o.param_groups for p in g["params"]]
         self._go_on_from(self._trained_weights())
+        self._steps = {share.optimizer: share.step for share in shares.values()}
+        self._passes = self._plan_passes()
         self._reevaluating = [o for o in self._optimizers if _needs_closure(o)]
-        if self._reevaluating and (precision.scales_loss or len(shares) > 1 or skip_non_finite):
-            name = type(self._reevaluating[0]).__name__
-            raise ConfigError(
-                "precision",
-                f"{name} evaluates the loss several times an update, which a loss scaler (fp16), a second optimizer "
-                "and skip_non_finite rule out. Use precision=bf16 or fp32",
-            )
+        if self._reevaluating:
+            self._check_reevaluation()
 
     @property
     def retains_graph(self) -> bool:
@@ -96,34 +103,44 @@ class Optimization:
     def update(self, num_updates: int, accumulate: Callable[[], list[Outcome]], *, measure: bool) -> Update:
         """Make update `num_updates`: write the schedules, let `accumulate` add the gradients, clip, step.
 
-        `accumulate` gives the same gradients however often it is called; the first call's outcomes are
-        returned. `measure` asks for the gradient norms where they are not computed for clipping anyway.
+        `accumulate` gives the same gradients however often it is called. `measure` asks for the gradient norms
+        where they are not computed for clipping anyway.
         """
         self.schedules.write(num_updates)
-        evaluations: list[list[Outcome]] = []
-        norms: list[dict[str, Tensor]] = []
+        if self._reevaluating:
+            return self._reevaluate(accumulate, measure)
+        outcomes = self._accumulate(accumulate)
+        if self.skips_non_finite and not bool(_mean_loss(outcomes).isfinite()):
+            return Update(outcomes, Result.NOT_FINITE, {})
+        norms = self._clip(measure)
+        looks = self.skips_non_finite and not self._precision.scales_loss
+        if looks and not bool(torch.stack(list(norms.values())).isfinite().all()):
+            return Update(outcomes, Result.NOT_FINITE, {})
+        is_applied = self._precision.step(self._steps, num_updates)
+        return Update(outcomes, Result.APPLIED if is_applied else Result.OVERFLOWED, norms)
+
+    def _accumulate(self, accumulate: Callable[[], list[Outcome]]) -> list[Outcome]:
+        for optimizer in self._optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        return accumulate()
+
+    def _reevaluate(self, accumulate: Callable[[], list[Outcome]], measure: bool) -> Update:
+        """The update of an optimizer that evaluates the loss itself; the first evaluation is told."""
+        evaluations: list[Update] = []
 
         def closure() -> Tensor:
-            for optimizer in self._optimizers:
-                optimizer.zero_grad(set_to_none=True)
-            evaluations.append(accumulate())
-            norms.append(self._clip(measure))
-            return _mean_loss(evaluations[-1])
+            outcomes = self._accumulate(accumulate)
+            evaluations.append(Update(outcomes, Result.APPLIED, self._clip(measure)))
+            return _mean_loss(outcomes)
 
-        if self._reevaluating:
-            self._reevaluating[0].step(closure)  # type: ignore[arg-type]  # returns a tensor, as LBFGS wants
-            return Update(evaluations[0], True, norms[0])
-        loss = closure()
-        if self.skips_non_finite and not bool(torch.stack([loss, *norms[0].values()]).isfinite().all()):
-            return Update(evaluations[0], False, {})
-        steps = {share.optimizer: share.step for share in self.shares.values()}
-        return Update(evaluations[0], self._precision.step(steps), norms[0])
+        self._reevaluating[0].step(closure)  # type: ignore[arg-type]  # returns a tensor, as LBFGS wants
+        return evaluations[0]
 
     def backward(self, outcome: Outcome, weight: Tensor) -> None:
         """Add the gradients of `weight` (shape ()) times each loss to the parameters of those that follow it."""
-        passes = self._passes(outcome)
-        for position, (loss, receivers) in enumerate(passes):
-            keep = position < len(passes) - 1  # losses share parts of the graph
+        for position, (name, receivers) in enumerate(self._passes):
+            loss = outcome.total_loss() if name is None else outcome.losses[name]
+            keep = position < len(self._passes) - 1  # losses share parts of the graph
             self._precision.backward(loss, weight, receivers, retain_graph=keep)
 
     def scale_gradients(self, ratio: float) -> None:
@@ -151,6 +168,7 @@ class Optimization:
         return {
             "optimizers": {name: share.optimizer.state_dict() for name, share in self.shares.items()},
             "schedules": self.schedules.state_dict(),
+            "steps": {name: share.step.state_dict() for name, share in self.shares.items()},
             "trained_weights": self._trained_weights(),
         }
 
@@ -158,6 +176,7 @@ class Optimization:
         """Restore the optimizers; the scheduled fields are written anew before the next update."""
         for name, share in self.shares.items():
             share.optimizer.load_state_dict(state["optimizers"][name])
+            share.step.load_state_dict(state["steps"][name])
         self.schedules.load_state_dict(state["schedules"])
         self._go_on_from(state["trained_weights"])
 
@@ -176,22 +195,30 @@ class Optimization:
             share.clipping(parameters, norm)
         return norms
 
-    def _passes(self, outcome: Outcome) -> list[tuple[Tensor, list[nn.Parameter] | None]]:
-        """Each loss to backpropagate, and into which parameters; None is all."""
+    def _plan_passes(self) -> list[tuple[str | None, list[nn.Parameter] | None]]:
+        """Which losses to backpropagate, in this order, and into which parameters; None is the sum, and all."""
         if not self.retains_graph:
-            return [(outcome.total_loss(), None)]
+            return [(None, None)]
+        followed = dict.fromkeys(loss for share in self.shares.values() for loss in share.losses or ())
+        summed = [p for name, s in self.shares.items() if s.losses is None for p in self._parameters[name]]
+        passes: list[tuple[str | None, list[nn.Parameter] | None]] = [(None, summed)] if summed else []
+        for loss in followed:
+            own = [name for name, share in self.shares.items() if loss in (share.losses or ())]
+            passes.append((loss, [p for name in own for p in self._parameters[name]]))
+        return passes
 
-        def receivers(loss: str | None) -> list[nn.Parameter]:
-            own = {
-                n: s
-                for n, s in self.shares.items()
-                if (loss is None if s.losses is None else loss in s.losses)
-            }
-            return [p for name in own for p in self._parameters[name]]
-
-        passes = [(outcome.total_loss(), receivers(None))]
-        passes += [(loss, receivers(name)) for name, loss in outcome.losses.items()]
-        return [(loss, into) for loss, into in passes if into]
+    def _check_reevaluation(self) -> None:
+        """Raises ConfigError where a loss that is evaluated several times an update does not fit."""
+        [name] = [name for name, share in self.shares.items() if share.optimizer is self._reevaluating[0]][:1]
+        told = f"{type(self._reevaluating[0]).__name__} evaluates the loss several times an update, which"
+        if self._precision.scales_loss:
+            raise ConfigError("precision", f"{told} a loss scaler rules out; use precision=bf16 or fp32")
+        if len(self.shares) > 1:
+            raise ConfigError(
+                f"{config_prefix(name)}optimizer", f"{told} other optimizers rule out; choose another one"
+            )
+        if self.skips_non_finite:
+            raise ConfigError("skip_non_finite", f"{told} rules it out; use skip_non_finite=false")
 
     def _trained_weights(self) -> list[Tensor]:
         return [p.detach().clone() for p in self._modal_parameters]

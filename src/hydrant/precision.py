@@ -123,15 +123,15 @@ class Precision:
         """Bring the gradients of an optimizer back to their own scale: once an update, before clipping."""
         self.scaler.unscale_(optimizer)
 
-    def step(self, steps: Mapping[torch.optim.Optimizer, Callable[[], Any]]) -> bool:
-        """Apply the unscaled gradients, by the step of every optimizer or, after an overflow in any, by none: False.
+    def step(self, steps: Mapping[torch.optim.Optimizer, Callable[[int], Any]], num_updates: int) -> bool:
+        """Apply update `num_updates`, by the step of every optimizer or, after an overflow in any, by none: False.
 
         With a loss scaler this synchronises, once. `GradScaler.step` would for each optimizer, and not tell.
         """
         has_overflown = self.scales_loss and self._has_overflown(list(steps))
         if not has_overflown:
             for step in steps.values():
-                step()
+                step(num_updates)
         self.scaler.update()
         return not has_overflown
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from hydrant.compilation.update import compiled_update
+from hydrant.compilation.update import EagerUpdate, Step, compiled_update
 from hydrant.errors import ConfigError, unknown_name
 
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -54,7 +54,7 @@ class Compilation(Protocol):
         """Compile a task in place; `retains_graph`: its losses are backpropagated one after the other."""
         ...
 
-    def update_of(self, optimizer: Optimizer, scheduled: Collection[str]) -> Callable[[], Any]:
+    def update_of(self, optimizer: Optimizer, scheduled: Collection[str]) -> Step:
         """What applies the update of an optimizer, of whose groups these fields change from update to update."""
         ...
 
@@ -69,9 +69,9 @@ class Eager:
 
     def apply(self, task: nn.Module, *, retains_graph: bool) -> None: ...
 
-    def update_of(self, optimizer: Optimizer, scheduled: Collection[str]) -> Callable[[], Any]:
+    def update_of(self, optimizer: Optimizer, scheduled: Collection[str]) -> Step:
         del scheduled
-        return optimizer.step
+        return EagerUpdate(optimizer)
 
     def report(self) -> CompileReport:
         return CompileReport()
@@ -139,9 +139,9 @@ class Compile:
         self._first_break = len(utils.graph_break_reasons)
         task.compile(**self._arguments)
 
-    def update_of(self, optimizer: Optimizer, scheduled: Collection[str]) -> Callable[[], Any]:
+    def update_of(self, optimizer: Optimizer, scheduled: Collection[str]) -> Step:
         if not self._compiles_updates:
-            return optimizer.step
+            return EagerUpdate(optimizer)
         return compiled_update(optimizer, scheduled, {"backend": self._arguments["backend"]})
 
     def report(self) -> CompileReport:

@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from hydrant.batch import Outcome
 from hydrant.clipping import Clipping
 from hydrant.clock import Clock
+from hydrant.compilation import Step
 from hydrant.config.refusals import refusals
 from hydrant.config.targets import check_arguments
 from hydrant.errors import ConfigError, unknown_name
@@ -29,7 +30,7 @@ from hydrant.scheduling import AnySchedule, FieldSchedules, config_key, config_p
 Schedules = Mapping[str, Mapping[str, AnySchedule]]
 """By optimizer and field."""
 
-Stepper = Callable[[Optimizer, Collection[str]], Callable[[], Any]]
+Stepper = Callable[[Optimizer, Collection[str]], Step]
 """From an optimizer and its scheduled fields to what applies its update."""
 
 

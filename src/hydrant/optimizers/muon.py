@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import ChainMap
 from collections.abc import Callable
 from typing import Any
@@ -65,7 +66,9 @@ class MuonWithAdamW(Optimizer):
         with torch.enable_grad():
             loss = None if closure is None else closure()
         for part in self._parts.values():
-            part.step()
+            inspect.unwrap(type(part).step)(
+                part
+            )  # torch's wrappers would break the graph of a compiled update
         return loss
 
     def state_dict(self) -> dict[str, Any]:

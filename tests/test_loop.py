@@ -245,7 +245,7 @@ class Poisoned(nn.Module):
 
 
 def test_updates_that_are_not_finite_are_passed_over_and_counted(
-    train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch
+    train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(workdir)
     (workdir / "poison.py").write_text(POISON)
@@ -266,6 +266,25 @@ def test_updates_that_are_not_finite_are_passed_over_and_counted(
     ):  # nothing that was passed over left a trace, in the statistics of the norm either
         assert equal(checkpoint(only_two, part), checkpoint(two, part))
     train(*words, "+model.bad=[2,4,5,6]", "skip_non_finite=true", "max_skipped=2", name="many", status=1)
+    assert "between updates 3 and 6; more in a row than max_skipped=2" in capsys.readouterr().err
+    half = train(*words, "+model.bad=[3,4,7]", "skip_non_finite=true", "precision=fp16", name="half")
+    assert read(half)[-1]["optim/num_skipped"] == 3  # not for want of a smaller scale
+
+
+def test_an_overflow_leaves_no_trace_in_the_statistics_of_a_norm(train: Train) -> None:
+    words = (
+        "tracker=local",
+        "model=convnet",
+        "model.widths=[4,8]",
+        "precision=fp16",
+        "duration=3",
+        "log_every=1",
+    )
+    folder = train(*words, "precision.init_scale=1e9")
+    state = checkpoint(folder, "model")
+    counted = {int(value) for name, value in state.items() if name.endswith("num_batches_tracked")}
+    assert read(folder)[-1]["num_updates"] == 3
+    assert counted == {3}
 
 
 class Uneven:

@@ -22,7 +22,7 @@ from hydrant.config.refusals import refusals
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.distributed import World
 from hydrant.errors import ConfigError
-from hydrant.fitting import check_best, dry_forward, geometry, limited
+from hydrant.fitting import check_best, dry_forward, dry_mixing, geometry, limited
 from hydrant.goal import Goal
 from hydrant.loop import Journal, Run
 from hydrant.making import make
@@ -97,6 +97,7 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     precision.check_fits(task)
     with refusals("mixing", config):
         mixing: Mixing = make(config, "mixing")(data.num_classes, spec.micro_batch_size)
+    dry_mixing(task, train, mixing)
     with refusals("averaging", config):
         averaging: Averaging = make(config, "averaging")(clock)
     splits = ("val", "val_ema") if averaging.is_on else ("val",)
@@ -110,6 +111,7 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
             if config["eval_every"] is None:
                 raise ConfigError("eval_every", f"{key} waits for evaluations; give one, such as 1ep")
     optimization = make_optimization(config, task, schedules, precision, lambda o, _: EagerUpdate(o))
+    optimization.schedules.check(clock.total_updates)
     return Prepared(
         config, world, data, train, val, clock, spec, task, flops, schedules, precision, compilation,
         parallel, averaging, mixing, optimization,

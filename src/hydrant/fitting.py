@@ -11,6 +11,7 @@ from hydrant.batch import Outcome
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.distributed import World
 from hydrant.errors import ConfigError, location, suggestion, typed_line
+from hydrant.mixing import Mixing
 from hydrant.profiling import count_flops
 
 
@@ -72,6 +73,19 @@ def dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
             f"(at {location(error)}). "
             "Choose another model, or set its own keys to that shape",
         ) from error
+
+
+def dry_mixing(task: Any, train: Source, mixing: Mixing) -> None:
+    """Two samples, mixed, through the task on the host: refuses a mixing that does not fit the data or the task."""
+    host = StreamSpec(0, 2, 2, 0, 1, torch.device("cpu"))
+    batch = next(iter(train.first(2).batches(host, 2)))
+    try:
+        mixed = mixing(batch, 0, 0, 0)
+        if mixed is not batch:
+            count_flops(task, mixed)
+    except Exception as error:  # timm and a user's task raise anything
+        told = f"does not fit this data and task: {typed_line(error)} (at {location(error)}); use mixing=none"
+        raise ConfigError("mixing", told) from error
 
 
 def check_best(key: str, metric: str, mode: str, splits: Sequence[str], task: Any, outcome: Outcome) -> None:

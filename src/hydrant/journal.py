@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,8 @@ class RunJournal:
         self._tracker.log(row)
         self._progress.log(row)
         values = {k: v for k, v in row.items() if k.startswith(("val/", "val_ema/"))}
+        for key in (k for k, v in values.items() if not math.isfinite(v)):
+            log.warning("%s is not finite at update %d", key, row["num_updates"])
         if values:
             shown = ", ".join(f"{k} {v:.4f}" for k, v in values.items())
             log.info("update %d of %d: %s", row["num_updates"], self._prepared.clock.total_updates, shown)

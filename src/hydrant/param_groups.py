@@ -29,6 +29,10 @@ def divided(task: nn.Module, parts: Mapping[str, Sequence[str] | None]) -> dict[
     named = _named(task)
     owners: dict[str, list[str]] = {name: [] for name in named}
     for optimizer, beginnings in parts.items():
+        if beginnings is not None and not beginnings:
+            raise ConfigError(
+                f"optimizers.{optimizer}.parts", "needs a part or more, or null for what is left"
+            )
         for beginning in beginnings or ():
             found = [name for name in named if f"{name}.".startswith(f"{beginning}.")]
             if not found:
@@ -38,7 +42,7 @@ def divided(task: nn.Module, parts: Mapping[str, Sequence[str] | None]) -> dict[
                     f"nothing trained is called {beginning}; there are {known}",
                 )
             for name in found:
-                owners[name].append(optimizer)
+                owners[name] += [optimizer] * (optimizer not in owners[name])
     rest = [optimizer for optimizer, beginnings in parts.items() if beginnings is None]
     if len(rest) > 1:
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -51,6 +52,7 @@ def sparkline(values: Sequence[float], width: int = 60) -> str:
     """
     top = max(values)
     columns = min(width, len(values))
-    picked = [values[round(i * (len(values) - 1) / max(columns - 1, 1))] for i in range(columns)]
+    edges = [round(i * len(values) / columns) for i in range(columns + 1)]
+    picked = [max(values[a:b]) for a, b in itertools.pairwise(edges)]
     levels = len(_BARS) - 1
     return "".join(_BARS[max(round(v / top * levels), 1) if v > 0 else 0] for v in picked)

@@ -62,6 +62,16 @@ class Precision:
             raise unknown_name("precision.fp8", "recipe", fp8, _FP8)
         if scale_loss and parameters != "float32":
             raise ConfigError("precision.scale_loss", "the loss scaler needs float32 parameters")
+        if parameters == "bfloat16" and autocast is not None:
+            raise ConfigError(
+                "precision.autocast", "parameters in bfloat16 need none; use precision.autocast=null"
+            )
+        if emulate and fp8 is None:
+            raise ConfigError("precision.emulate", "is for fp8 alone; use precision=fp8")
+        if not 0 < init_scale < float("inf"):
+            raise ConfigError("precision.init_scale", f"needs a number above 0, not {init_scale}")
+        if growth_interval < 1:
+            raise ConfigError("precision.growth_interval", f"needs a number above 0, not {growth_interval}")
         uses_bf16 = autocast == "bfloat16" or parameters == "bfloat16"
         _require_support(device, uses_bf16=uses_bf16, uses_tf32=matmul == "high")
         if fp8 is not None and not emulate:
@@ -173,7 +183,8 @@ def _require_fp8(device: torch.device) -> None:
 def _convert_to_fp8(task: nn.Module, recipe: str, emulate: bool) -> None:
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
-    config = replace(Float8LinearConfig.from_recipe_name(recipe), emulate=emulate)
+    # Padded, so that a micro-batch may have any size.
+    config = replace(Float8LinearConfig.from_recipe_name(recipe), emulate=emulate, pad_inner_dim=True)
     convert_to_float8_training(task, module_filter_fn=_fits_fp8, config=config)
 
 

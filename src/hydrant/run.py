@@ -84,7 +84,7 @@ class _Session:
             ending = Ending("preempted", 128 + signal.SIGINT, self._without_saving(), None)
         except (Exception, SystemExit) as error:
             log.debug("the run failed", exc_info=error)
-            ending = _failed(error)
+            ending = _failed(error, self._job.folder)
         try:
             return self._finish(ending)
         except KeyboardInterrupt:  # again: what is only for looking at may be missing
@@ -156,7 +156,7 @@ class _Session:
         try:
             self._journal.conclude(ending, self._state)
         except OSError as error:
-            ending = _failed(error)
+            ending = _failed(error, self._job.folder)
         self._journal.close(ending)
         return self._result(ending)
 
@@ -170,8 +170,11 @@ class _Session:
         return f"stopped by SIGINT without saving; {self._job.same_command()} {what}"
 
 
-def _failed(error: BaseException) -> Ending:
-    message = str(error) if isinstance(error, HydrantError) else typed_line(error)
+def _failed(error: BaseException, folder: Path) -> Ending:
+    place = f"{typed_line(error)} (at {location(error)}); {relative(folder)}/train.log has the traceback"
+    if isinstance(error, OSError):  # of the machine, and the log may be what could not be written
+        place = typed_line(error)
+    message = str(error) if isinstance(error, HydrantError) else place
     described = {"type": type(error).__name__, "message": first_line(error)}
     return Ending("failed", 1, message, described)  # a ConfigError too: the run had begun
 

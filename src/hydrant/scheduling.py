@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any, cast
 from torch import Tensor
 from torch.optim import Optimizer
 
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, location, typed_line
 from hydrant.schedules import Plateau, Replay, Schedule, Stepped
 
 AnySchedule = Schedule | Plateau | Stepped
@@ -123,6 +124,26 @@ class FieldSchedules:
                 else:
                     self.fields[key] = ScheduledField.replayed(optimizer, group_idx, written_field, replay)
                 self.metric_names[key] = _metric_name(name, groups, group_idx, written_field)
+
+    def check(self, total_updates: int) -> None:
+        """Look at every schedule over the run, at 2,000 updates at most.
+
+        Raises:
+            ConfigError: a value is no finite number, or cannot be computed; a learning rate is negative.
+        """
+        for key, field in self.fields.items():
+            optimizer, _, name = key.split(".", 2)
+            for update in range(0, total_updates, max(total_updates // 2000, 1)):
+                try:
+                    value: Any = field.value(update)
+                except Exception as error:  # a user's schedule raises anything
+                    told = f"raises {typed_line(error)} for update {update} (at {location(error)})"
+                    raise ConfigError(config_key(optimizer, name), told) from error
+                is_number = isinstance(value, int | float) and not isinstance(value, bool)
+                if not is_number or not math.isfinite(value) or (name == "lr" and value < 0):
+                    needed = "needed is a finite number" + (" from 0 on" if name == "lr" else "")
+                    told = f"gives {value!r} for update {update}; {needed}"
+                    raise ConfigError(config_key(optimizer, name), told)
 
     def of(self, optimizer: str) -> list[str]:
         """The fields of a named optimizer that change, whichever group's."""

@@ -16,7 +16,6 @@ from hydrant.config.messages import explain_interpolation, unknown_key
 from hydrant.config.schema import (
     DURATIONS,
     GROUPS,
-    NAME,
     NOT_NEGATIVE,
     OPTIMIZER_POSITIVE,
     POSITIVE,
@@ -107,8 +106,9 @@ def _completed(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The named optimizers, each with the settings of the top level where it has none of its own."""
     completed: dict[str, dict[str, Any]] = {}
     for name, own in resolved["optimizers"].items():
-        if not NAME.fullmatch(name):
-            raise ConfigError(f"optimizers.{name}", "is no name; use letters, digits, '.', '_' and '-'")
+        if not name.isidentifier():
+            raise ConfigError(f"optimizers.{name}", "is no name; use letters, digits and '_'")
+        check_value(f"optimizers.{name}", dict[str, Any], own)
         if name == "main":
             raise ConfigError(
                 "optimizers.main", "main is the only one where there are none; choose another name"
@@ -117,7 +117,7 @@ def _completed(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         for key in typing.get_type_hints(NamedOptimizer).keys() - {"parts", "losses"}:
             given, common = own.get(key, {}), resolved[key]
             is_partial = isinstance(given, dict) and isinstance(common, dict) and "_target_" not in given
-            settings[key] = common | given if is_partial and key != "schedules" else own.get(key, common)
+            settings[key] = common | given if is_partial else own.get(key, common)
         completed[name] = _typed(f"optimizers.{name}.", NamedOptimizer, settings)
     return completed
 

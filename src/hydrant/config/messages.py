@@ -108,6 +108,8 @@ def _not_in_struct(error: Any) -> ConfigError:
     parent, _, name = key.rpartition(".")
     if parent == "schedules":
         return ConfigError(key, f"no such schedule; choose one: +scheduler@{key}=linear")
+    if re.match(r"optimizers\.[^.]+\.|param_groups\.patterns\.|optimizers\.", key):  # what a user names
+        return ConfigError(key, "there is none yet; to add it, write + before the key")
     siblings: Mapping[Any, Any] = error.parent_node if isinstance(error.parent_node, DictConfig) else {}
     if not siblings:
         return ConfigError(key, f"no such key: {parent} holds none")

@@ -53,7 +53,7 @@ class TrainConfig:
     max_grad_norm: float | None
     max_grad_value: float | None
     agc: float | None
-    optimizers: dict[str, dict[str, Any]]
+    optimizers: dict[str, Any]
     skip_non_finite: bool
     max_skipped: int
     limit_train_samples: int | None

@@ -49,7 +49,7 @@ def _not_allowed(key: str, target: object, trusted: Sequence[str]) -> ConfigErro
     return ConfigError(
         f"{key}._target_",
         f"{shown(target)} is not allowed: what is called lies in {', '.join((*ALLOWED, *trusted))}. "
-        "If you trust it, add its package to allow_targets",
+        "If you trust it, add its package: 'allow_targets=[my_package]'",
     )
 
 

@@ -18,7 +18,7 @@ from hydrant.clock import Clock
 from hydrant.compilation import Step
 from hydrant.config.refusals import refusals
 from hydrant.config.targets import check_arguments
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError, shown, unknown_name
 from hydrant.fitting import scaled_lr
 from hydrant.making import make_node, within
 from hydrant.optimization import Optimization, Share
@@ -95,6 +95,9 @@ def check_losses(config: Mapping[str, Any], outcome: Outcome) -> None:
         for loss in settings["losses"] or ():
             if loss not in outcome.losses:
                 raise unknown_name(f"optimizers.{name}.losses", "loss", loss, outcome.losses)
+        if settings["losses"] is not None and len(set(settings["losses"])) != max(len(settings["losses"]), 1):
+            told = f"needs one loss or more, each once, or null; not {shown(settings['losses'])}"
+            raise ConfigError(f"optimizers.{name}.losses", told)
     if None in followed:
         return
     for loss in outcome.losses:
@@ -108,7 +111,10 @@ def _optimizer(settings: Mapping[str, Any], task: Any, own: Mapping[str, nn.Para
     groups = param_groups(task.model, own, node.get("lr"), **settings["param_groups"])
     _check_patterns(node, settings["param_groups"]["patterns"])
     with refusals("optimizer", settings):
-        optimizer: Optimizer = make_node(node)(groups)
+        optimizer: Any = make_node(node)(groups)
+    if not isinstance(optimizer, Optimizer):
+        told = f"{node['_target_']} makes a {type(optimizer).__name__}; needed is a torch.optim.Optimizer"
+        raise ConfigError("optimizer._target_", told)
     check_fields(groups, optimizer.defaults, type(optimizer).__name__)
     return optimizer
 

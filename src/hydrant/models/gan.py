@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hydrant.errors import ConfigError
+
 
 class Generator(nn.Module):
     """Noise and a class -> a sample, by a multilayer perceptron with batch norm; its output is bounded by `tanh`.
@@ -32,6 +34,8 @@ class Generator(nn.Module):
         hidden: Sequence[int],
     ) -> None:
         super().__init__()
+        if latent_size < 1:
+            raise ConfigError("model.modules.generator.latent_size", f"needs 1 or more, not {latent_size}")
         self.latent_size, self.num_classes, self.output_shape = latent_size, num_classes, tuple(output_shape)
         self._low, self._high = output_range
         layers = [

@@ -23,6 +23,10 @@ class Classification(Task):
 
     def __init__(self, model: nn.Module, *, label_smoothing: float, metrics: Mapping[str, nn.Module]) -> None:
         super().__init__(model, metrics)
+        if isinstance(model, nn.ModuleDict):
+            raise ConfigError(
+                "task", f"takes one model, and this one holds {', '.join(model)}; choose another task"
+            )
         if not 0 <= label_smoothing <= 1:
             raise ConfigError("task.label_smoothing", f"needs a number from 0 to 1, not {label_smoothing}")
         self._label_smoothing = label_smoothing

@@ -34,10 +34,10 @@ class TwoModels(Task):
         """`batch.targets` are class numbers, (B,) int64, or shares of the classes, (B, num_classes)."""
         models: Any = self.model  # which may be the averaged one
         first, second = models["first"](batch.inputs), models["second"](batch.inputs)
-        logits = 2 * first + 3 * second
+        logits = (2 * first + 3 * second).float()
         losses = {
             "loss0": F.cross_entropy(logits, batch.targets),
-            "loss1": F.cross_entropy(3 * first - 5 * second, batch.targets),
+            "loss1": F.cross_entropy((3 * first - 5 * second).float(), batch.targets),
         }
         return Outcome(
             losses, {"accuracy": accuracy(logits, batch.targets)}, logits.detach(), len(batch.targets)

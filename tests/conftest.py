@@ -35,6 +35,7 @@ def _as_found() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()
+        torch.compiler.set_stance("default")
 
 
 @pytest.fixture

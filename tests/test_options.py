@@ -33,6 +33,8 @@ NEEDS = {
     "task/two_models": ("model=two",),
     "precision/fp8": ("precision.emulate=true",),
     "compile/max_autotune": ("model.hidden=[8]",),
+    "compile/max_autotune_no_cudagraphs": ("model.hidden=[8]",),
+    "compile/blocks": ("model=timm", "model.name=test_vit", "data.input_shape=[3,16,16]", "+model.kwargs.img_size=16"),
     "compile/default": ("model.hidden=[8]",),
 }  # fmt: skip
 CUDA_ONLY = {"precision/tf32": "needs CUDA", "compile/reduce_overhead": "needs CUDA"}

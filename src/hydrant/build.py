@@ -95,6 +95,7 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     flops, outcome = dry_forward(task, data, val)
     check_losses(config, outcome)
     precision.check_fits(task)
+    compilation.check_fits(task)
     with refusals("mixing", config):
         mixing: Mixing = make(config, "mixing")(data.num_classes, spec.micro_batch_size)
     dry_mixing(task, train, mixing)
@@ -144,6 +145,7 @@ def build(
         mixing=p.mixing,
         precision=p.precision,
         parallel=p.parallel,
+        compilation=p.compilation,
         averaging=p.averaging,
         spec=p.spec,
         stream=p.train.stream(p.spec),

@@ -18,6 +18,7 @@ COMMANDS = {
     "preview": ("hydrant.preview:main", "show the schedules, groups and size of a config without training"),
     "evaluate": ("hydrant.evaluate:main", "evaluate a run or a checkpoint"),
     "export": ("hydrant.export:main", "write a run's model as safetensors, torch_export or onnx"),
+    "list": ("hydrant.listing:main", "show what this machine can do"),
 }
 
 

@@ -6,6 +6,7 @@ HydrantError                 anything a user can cause or must know; its message
 ├── CheckpointError          a checkpoint is missing, damaged or of another run                (exit 1)
 ├── RecordError              a file of a run folder is damaged                                 (exit 1)
 ├── NonFiniteError           the loss or a gradient became NaN or infinite                     (exit 1)
+├── CompileError             a task cannot be compiled, or not truly, or too often                   (exit 1)
 ├── ExportError              an exported model does not give the trained model's outputs       (exit 1)
 ├── JobFailed                a job of a sweep failed; raised in the sweep's process            (exit 1)
 └── Interrupted              a signal asked the run to stop; its state is saved                (exit 130, 143)
@@ -61,6 +62,10 @@ class NonFiniteError(HydrantError):
             f"{metric} became NaN or infinite between updates {first_update} and {last_update}{more}. "
             "Lower optimizer.lr, lengthen scheduler.warmup, set max_grad_norm, or use precision=fp32."
         )
+
+
+class CompileError(HydrantError):
+    """A task cannot be compiled, computes something else when it is, or is compiled more often than it may be."""
 
 
 class ExportError(HydrantError):

@@ -31,6 +31,7 @@ def main(arguments: Sequence[str]) -> int:
         p.val.batches(p.spec, p.config["eval_batch_size"]),
         p.precision,
         p.parallel,
+        lambda task, batch: task(batch),
     )
     if options.json:
         shown = {"checkpoint": str(saved.checkpoint), "num_updates": saved.num_updates, **values}

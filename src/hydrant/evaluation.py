@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, cast
 
 import torch
@@ -18,9 +18,16 @@ from hydrant.precision import Precision
 
 @torch.no_grad()
 def evaluate(
-    task: nn.Module, batches: Iterable[Batch], precision: Precision, parallel: Parallel
+    task: nn.Module,
+    batches: Iterable[Batch],
+    precision: Precision,
+    parallel: Parallel,
+    forward: Callable[[nn.Module, Batch], Outcome],
 ) -> dict[str, float]:
-    """The means over `batches` and the task's own metrics: `val/...`. What a task draws in it is always the same."""
+    """The means over `batches` and the task's own metrics: `val/...`. What a task draws in it is always the same.
+
+    `forward` gives the task's outcome, eager or compiled.
+    """
     device = next(task.parameters()).device
     meter = Meter(device, parallel.sum)
     metrics: dict[str, Any] = dict(cast("nn.ModuleDict", task.metrics).items())
@@ -28,7 +35,7 @@ def evaluate(
         for batch_idx, batch in enumerate(batches):
             seeding.seed_evaluation(batch_idx, device)
             with precision.autocast():
-                outcome: Outcome = task.forward(precision.cast(batch))
+                outcome = forward(task, precision.cast(batch))
             meter.add(outcome.scalars(), outcome.num_targets)
             for metric in metrics.values():
                 metric.update(outcome.predictions, batch.targets)

@@ -45,6 +45,11 @@ Write a run's model for use elsewhere, and check that it gives the same outputs.
 
   --output FILE   default: <run>/export/model.<safetensors, pt2, onnx>
   --weights ema   the averaged weights (averaging=ema)""",
+    "list": """
+Show what this machine can do.
+
+  hydrant list backends           the backends of torch.compile (compile.backend=...), and what they lack here
+  hydrant list backends --json    {"inductor": null, "tvm": "needs tvm: ..."}""",
 }
 
 

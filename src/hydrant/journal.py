@@ -118,6 +118,8 @@ class RunJournal:
         )
         if ending.status == "finished":
             log.info("finished: %s", _outcome(state, self._prepared.clock.total_updates, rows))
+            if self._prepared.compilation.is_on:
+                log.info("compiled: %s", self._prepared.compilation.report())
 
     def close(self, ending: Ending) -> None:
         """Write what is only for looking at, and end the tracker. What fails is told; the rest goes on."""

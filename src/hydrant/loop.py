@@ -15,6 +15,7 @@ from hydrant import seeding
 from hydrant.averaging import Averaging
 from hydrant.batch import Batch, Outcome
 from hydrant.clock import Cadence, Clock
+from hydrant.compilation import Compilation
 from hydrant.data import Stream, StreamSpec
 from hydrant.distributed import World
 from hydrant.errors import Interrupted, NonFiniteError
@@ -60,6 +61,7 @@ class Run:
     mixing: Mixing
     precision: Precision
     parallel: Parallel
+    compilation: Compilation
     averaging: Averaging
     spec: StreamSpec
     stream: Stream
@@ -111,6 +113,7 @@ def train(run: Run) -> None:
             for every in (run.log_every, run.eval_every, run.save_every)
         )
         update = make_update(run, measure=log_due)
+        run.compilation.follow(state.num_updates)
         row: dict[str, float] = {}
         if log_due:
             row |= read_training(run, update.grad_norms)  # the one host sync
@@ -195,10 +198,12 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
 def evaluate_run(run: Run) -> dict[str, float]:
     """Evaluate a run's task as it is now, and as `val_ema/...` with the averaged weights if there are any."""
     with run.optimization.showing_result():
-        row = evaluate(run.task, run.val_batches(), run.precision, run.parallel)
+        row = evaluate(run.task, run.val_batches(), run.precision, run.parallel, run.compilation.evaluate)
     if run.averaging.is_on:
         with run.averaging.in_place_of(run.task):
-            averaged = evaluate(run.task, run.val_batches(), run.precision, run.parallel)
+            averaged = evaluate(
+                run.task, run.val_batches(), run.precision, run.parallel, run.compilation.evaluate
+            )
         row |= {key.replace("val/", "val_ema/", 1): value for key, value in averaged.items()}
     return row
 

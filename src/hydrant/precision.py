@@ -92,6 +92,15 @@ class Precision:
         """Whether the parameters are float32, so that small changes add up in them."""
         return self._parameters is None
 
+    @property
+    def tolerance(self) -> float:
+        """By how much gradients may differ, relative to their norm, that were computed in another order."""
+        if self._fp8 is not None:
+            return 0.3
+        if self._dtype is not None or self._parameters is not None:
+            return 0.05
+        return 1e-3 if self._matmul == "highest" else 0.01
+
     def check_fits(self, task: nn.Module) -> None:
         """Raises ConfigError where nothing of a task could be in float8 as asked for."""
         if self._fp8 is None:

@@ -19,6 +19,7 @@ from hydrant.profiling import count_parameters
 from hydrant.resume import Start, starting_point
 from hydrant.signals import StopRequest
 from hydrant.trackers.record import read_summary
+from hydrant.trial import try_compiled
 
 
 def execute(job: Job) -> Result:
@@ -110,6 +111,7 @@ class _Session:
             self._checkpoints.adopt(self._foreign, None if state.best is None else state.best["num_updates"])
         self._restore(run)
         try:
+            try_compiled(run)
             train(run)
         finally:
             run.stream.close()

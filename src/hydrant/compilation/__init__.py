@@ -1,6 +1,8 @@
 """torch.compile of a task and of the update, and the account of what it did. Eager is the null compilation."""
 
-from hydrant.compilation.task import Compilation, Compile, CompileReport, Eager
+from hydrant.compilation.base import Compilation, Eager
+from hydrant.compilation.task import Compile
 from hydrant.compilation.update import EagerUpdate, Step
+from hydrant.compilation.watch import CompileReport, user_line
 
-__all__ = ["Compilation", "Compile", "CompileReport", "Eager", "EagerUpdate", "Step"]
+__all__ = ["Compilation", "Compile", "CompileReport", "Eager", "EagerUpdate", "Step", "user_line"]

@@ -1,88 +1,53 @@
-"""torch.compile of a task, in place, and the account of what it did. Eager is the null compilation."""
+"""torch.compile of a task, in place."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import os
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from hydrant.batch import Batch, Outcome
+from hydrant.compilation.scopes import parts_of
 from hydrant.compilation.update import EagerUpdate, Step, compiled_update
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.compilation.watch import CompileReport, Incident, Watch
+from hydrant.errors import CompileError, ConfigError, unknown_name
+
+log = logging.getLogger("hydrant")
 
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+_MIN_CAPABILITY = (7, 0)
 
-
-@dataclass(frozen=True)
-class Incident:
-    """A graph break or a recompile: why, and at which line of the user's code."""
-
-    reason: str
-    location: str
-
-
-@dataclass(frozen=True)
-class CompileReport:
-    """What torch.compile did in this process since the compilation was applied."""
-
-    graphs: int = 0
-    seconds: float = 0.0
-    graph_breaks: list[Incident] = field(default_factory=list)
-    recompiles: list[Incident] = field(default_factory=list)
-
-    def summary(self) -> dict[str, float]:
-        """The counts, as summary.json shows them."""
-        return {
-            "graphs": self.graphs,
-            "graph_breaks": len(self.graph_breaks),
-            "recompiles": len(self.recompiles),
-            "seconds": self.seconds,
-        }
-
-    def details(self) -> dict[str, Any]:
-        """Everything, as compile_report.json shows it."""
-        return asdict(self)
-
-
-class Compilation(Protocol):
-    """Compiles a task, and tells what that took."""
-
-    def apply(self, task: nn.Module, *, retains_graph: bool) -> None:
-        """Compile a task in place; `retains_graph`: its losses are backpropagated one after the other."""
-        ...
-
-    def update_of(self, optimizer: Optimizer, scheduled: Collection[str]) -> Step:
-        """What applies the update of an optimizer, of whose groups these fields change from update to update."""
-        ...
-
-    def report(self) -> CompileReport: ...
-
-
-class Eager:
-    """Nothing is compiled."""
-
-    def __init__(self, device: torch.device) -> None:
-        del device
-
-    def apply(self, task: nn.Module, *, retains_graph: bool) -> None: ...
-
-    def update_of(self, optimizer: Optimizer, scheduled: Collection[str]) -> Step:
-        del scheduled
-        return EagerUpdate(optimizer)
-
-    def report(self) -> CompileReport:
-        return CompileReport()
+Scope = Literal["task", "model", "model_and_loss", "blocks"]
+Handling = Literal["fail", "fallback"]
+Excess = Literal["fail", "warn"]
 
 
 class Compile:
-    """`torch.compile` of the whole task, so that the loss is in the graph. The arguments are torch.compile's.
+    """`torch.compile` in place, so that names in checkpoints carry no prefix.
 
-    In place (`task.compile()`), so names in checkpoints carry no prefix. Evaluation calls the task's own
-    `forward`, which stays eager: a smaller last batch costs no recompile. `optimizer` compiles the update too.
+    Args:
+        mode, backend, dynamic, options: torch.compile's.
+        fullgraph: torch.compile's; `auto` is true on one rank.
+        scope: what is one graph: the `task` (model and loss), the `model`, the model and the loss each
+            (`model_and_loss`), or each repeated block of the model, compiled once for all of them (`blocks`).
+        optimizer: compile the update too.
+        evaluation: compile evaluation too, in a graph for any batch size; else it is eager.
+        check: compare the first loss and gradients with eager ones.
+        same_random: dropout draws what it draws eager; false leaves it to Inductor, which is faster.
+        cache_dir: folder of compiled code, for other processes; None is torch's own.
+        max_recompiles, max_graph_breaks: how many there may be; None is any number.
+        over_budget: whether more than that `fail` the run or `warn`.
+        on_failure: whether a task that cannot be compiled is to `fail`, or go on eager with a warning (`fallback`).
     """
+
+    is_on = True
 
     def __init__(
         self,
@@ -90,88 +55,159 @@ class Compile:
         *,
         mode: str,
         backend: str,
-        fullgraph: bool,
+        fullgraph: bool | Literal["auto"],
         dynamic: bool | None,
         options: Mapping[str, Any] | None,
+        scope: Scope,
         optimizer: bool,
+        evaluation: bool,
+        check: bool,
+        same_random: bool,
+        cache_dir: str | None,
+        max_recompiles: int | None,
+        max_graph_breaks: int | None,
+        over_budget: Excess,
+        on_failure: Handling,
     ) -> None:
-        if mode not in _MODES:
-            raise unknown_name("compile.mode", "mode", mode, _MODES)
-        if mode == "reduce-overhead" and device.type != "cuda":
-            told = "reduce_overhead records CUDA graphs and needs CUDA; use compile=default"
-            raise ConfigError("compile", told)
-        if options and mode != "default":
-            told = f"torch.compile takes options or mode={mode}, not both; use compile=default"
-            raise ConfigError("compile.options", told)
-        import torch._dynamo
-
-        if backend not in torch._dynamo.list_backends(None):
-            raise unknown_name("compile.backend", "backend", backend, torch._dynamo.list_backends())
-        if options and backend == "inductor":
-            from torch._inductor import list_options
-
-            for option in options.keys() - set(list_options()):
-                raise unknown_name(f"compile.options.{option}", "option of inductor", option, list_options())
+        _check_mode(mode, options, device)
+        _check_backend(backend, options)
+        for key, budget in {"max_recompiles": max_recompiles, "max_graph_breaks": max_graph_breaks}.items():
+            if budget is not None and budget < 0:
+                raise ConfigError(f"compile.{key}", f"needs a number from 0 on, or null; not {budget}")
         # torch refuses mode and options together, and `default` is what it takes for neither.
-        self._arguments = {
+        self._arguments: dict[str, Any] = {
             "mode": None if options else mode,
             "options": dict(options) if options else None,
             "backend": backend,
-            "fullgraph": fullgraph,
+            "fullgraph": fullgraph is True or fullgraph == "auto",
             "dynamic": dynamic,
         }
+        self._scope: Scope = scope
         self._compiles_updates = optimizer
-        self._first_metric = 0
-        self._first_break = 0
+        self._evaluates = evaluation
+        self._same_random = same_random
+        self._cache_dir = cache_dir
+        self._budgets = {"recompile": max_recompiles, "graph break": max_graph_breaks}
+        self._fails_over_budget = over_budget == "fail"
+        self._told: set[str] = set()
+        self._evaluated: set[int] = set()
+        self._num_updates = 0
+        self._watch: Watch | None = None
+        self._has_given_up = False
+        self.checks = check
+        self.falls_back = on_failure == "fallback"
+        if device.type == "cuda" and torch.cuda.get_device_capability(device) < _MIN_CAPABILITY:
+            self._refuse_device(device)
 
     def apply(self, task: nn.Module, *, retains_graph: bool) -> None:
         """Compile on the first call. Starts the account."""
+        if self._has_given_up:
+            return
         import torch._dynamo
         import torch._functorch.config as autograd
-        from torch._dynamo import utils
+        import torch._inductor.config as inductor
 
+        torch._dynamo.reset()  # what another run of this process has compiled is not this one's
         # timm.optim raises this limit to a million on import, and a recompile storm would go unnoticed.
         torch._dynamo.config.recompile_limit = 8
+        inductor.fallback_random = self._same_random
         if retains_graph:
             autograd.donated_buffer = False  # else the first pass may write over what the next one needs
-        utils.set_compilation_metrics_limit(100_000)
-        self._first_metric = len(utils.get_compilation_metrics())
-        self._first_break = len(utils.graph_break_reasons)
-        task.compile(**self._arguments)
+        if self._cache_dir is not None:
+            folder = Path(self._cache_dir).absolute()
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+            os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
+        self._watch = Watch()
+        for compile_part in parts_of(task, self._scope):
+            compile_part(**self._arguments)
+
+    def check_fits(self, task: nn.Module) -> None:
+        parts_of(task, self._scope)
+
+    def eagerly(self) -> contextlib.AbstractContextManager[Any]:
+        return torch.compiler.set_stance("force_eager")
+
+    def give_up(self) -> None:
+        self._has_given_up = True
+        torch.compiler.set_stance("force_eager")
+
+    def evaluate(self, task: nn.Module, batch: Batch) -> Outcome:
+        if (
+            not self._evaluates or self._has_given_up or len(batch.inputs) == 1
+        ):  # one sample is a graph of its own
+            with self.eagerly():
+                return task(batch)
+        import torch._dynamo
+
+        for tensor in batch:
+            torch._dynamo.maybe_mark_dynamic(tensor, 0)
+        outcome = task(batch)
+        self._follow_evaluation(id(task.model))
+        return outcome
 
     def update_of(self, optimizer: Optimizer, scheduled: Collection[str]) -> Step:
-        if not self._compiles_updates:
+        if not self._compiles_updates or self._has_given_up:
             return EagerUpdate(optimizer)
         return compiled_update(optimizer, scheduled, {"backend": self._arguments["backend"]})
 
+    def follow(self, num_updates: int) -> None:
+        self._num_updates = num_updates
+        if self._watch is None or not self._watch.has_news():
+            return
+        for incident in self._watch.read(num_updates):
+            log.warning("compiled again after update %d: %s", num_updates, incident)
+        report = self._watch.report()
+        self._check_budget("recompile", report.recompiles)
+        self._check_budget("graph break", report.graph_breaks)
+
+    def _follow_evaluation(self, model: int) -> None:
+        """The first graph of each model is planned."""
+        if self._watch is not None and self._watch.has_news():
+            for incident in self._watch.read(self._num_updates, is_planned=model not in self._evaluated):
+                log.warning(
+                    "compiled again in the evaluation after update %d: %s", self._num_updates, incident
+                )
+        self._evaluated.add(model)
+
     def report(self) -> CompileReport:
-        """The account so far."""
-        from torch._dynamo import utils
+        return CompileReport() if self._watch is None else self._watch.report()
 
-        metrics = utils.get_compilation_metrics()[self._first_metric :]
-        breaks = utils.graph_break_reasons[self._first_break :]
-        return CompileReport(
-            graphs=sum(
-                1 for m in metrics if m.is_forward is not False and m.graph_op_count and not m.fail_type
-            ),
-            seconds=sum(m.duration_us or 0 for m in metrics) / 1e6,
-            graph_breaks=[
-                Incident(b.reason, _user_line(b.user_stack)) for b in breaks if not _is_of_torch(b.user_stack)
-            ],
-            recompiles=[
-                Incident(m.recompile_reason, f"{m.co_filename}:{m.co_firstlineno}")
-                for m in metrics
-                if m.recompile_reason
-            ],
-        )
+    def _check_budget(self, kind: str, incidents: list[Incident]) -> None:
+        budget, key = self._budgets[kind], f"compile.max_{kind.replace(' ', '_')}s"
+        if budget is None or len(incidents) <= budget or kind in self._told:
+            return
+        self._told.add(kind)
+        told = f"{len(incidents)} {kind}s are more than {key}={budget}; the last one at {incidents[-1]}"
+        if self._fails_over_budget:
+            raise CompileError(told)
+        log.warning("%s", told)
 
-
-def _user_line(stack: Any) -> str:
-    """file:line of the innermost frame outside installed packages."""
-    frames = [f for f in stack if "site-packages" not in f.filename] or list(stack)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "unknown"
+    def _refuse_device(self, device: torch.device) -> None:
+        told = f"needs compute capability 7.0 or more; this is {torch.cuda.get_device_name(device)}. Use compile=eager"
+        if not self.falls_back:
+            raise ConfigError("compile", told)
+        log.warning("compile %s; going on eager", told)
+        self._has_given_up = True
 
 
-def _is_of_torch(stack: Any) -> bool:
-    """Whether a break is the one that every optimizer of torch makes around its update, which is one graph."""
-    return bool(stack) and stack[-1].filename.endswith("torch/optim/optimizer.py")
+def _check_mode(mode: str, options: Mapping[str, Any] | None, device: torch.device) -> None:
+    if mode not in _MODES:
+        raise unknown_name("compile.mode", "mode", mode, _MODES)
+    if mode == "reduce-overhead" and device.type != "cuda":
+        told = "reduce_overhead records CUDA graphs and needs CUDA; use compile=default"
+        raise ConfigError("compile", told)
+    if options and mode != "default":
+        told = f"torch.compile takes options or mode={mode}, not both; use compile=default"
+        raise ConfigError("compile.options", told)
+
+
+def _check_backend(backend: str, options: Mapping[str, Any] | None) -> None:
+    import torch._dynamo
+
+    if backend not in torch._dynamo.list_backends(None):
+        raise unknown_name("compile.backend", "backend", backend, torch._dynamo.list_backends())
+    if options and backend == "inductor":
+        from torch._inductor import list_options
+
+        for option in options.keys() - set(list_options()):
+            raise unknown_name(f"compile.options.{option}", "option of inductor", option, list_options())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome
 from hydrant.errors import ConfigError
@@ -33,7 +33,11 @@ class Classification(Task):
 
     def forward(self, batch: Batch) -> Outcome:
         """`batch.targets` are class numbers, (B,) int64, or shares of the classes, (B, num_classes)."""
-        logits = self.model(batch.inputs).float()
+        return self.assess(self.model(batch.inputs), batch)
+
+    def assess(self, outputs: Tensor, batch: Batch) -> Outcome:
+        """The loss of the model's logits, (B, num_classes)."""
+        logits = outputs.float()
         loss = F.cross_entropy(logits, batch.targets, label_smoothing=self._label_smoothing)
         measurements = {"accuracy": accuracy(logits, batch.targets)}
         return Outcome({"cross_entropy": loss}, measurements, logits.detach(), len(batch.targets))

@@ -1,0 +1,70 @@
+"""Which parts of a task are compiled, each as one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from hydrant.errors import ConfigError, unknown_name
+
+SCOPES = ("task", "model", "model_and_loss", "blocks")
+
+CompilePart = Callable[..., Any]
+"""Compiles a part in place, given the arguments of torch.compile."""
+
+
+def parts_of(task: nn.Module, scope: str) -> list[CompilePart]:
+    """The parts that a scope compiles.
+
+    Raises:
+        ConfigError: the task has none of them.
+    """
+    match scope:
+        case "task":
+            return [task.compile]
+        case "model":
+            return [model.compile for model in _models(task)]
+        case "model_and_loss":
+            return [*(model.compile for model in _models(task)), _loss(task)]
+        case "blocks":
+            blocks = [block for model in _models(task) for block in _repeated(model)]
+            if not blocks:
+                told = "this model has no repeated blocks; use compile.scope=task"
+                raise ConfigError("compile.scope", told)
+            return [block.compile for block in blocks]
+        case _:
+            raise unknown_name("compile.scope", "scope", scope, SCOPES)
+
+
+def _models(task: nn.Module) -> list[nn.Module]:
+    model = cast("nn.Module", task.model)
+    return list(model.children()) if isinstance(model, nn.ModuleDict) else [model]
+
+
+def _loss(task: nn.Module) -> CompilePart:
+    own: Any = getattr(task, "assess", None)
+    if own is None:
+        told = f"{type(task).__name__} has no loss apart from its model (a method `assess`); use compile.scope=task"
+        raise ConfigError("compile.scope", told)
+
+    def compile_loss(**arguments: Any) -> None:
+        task.assess = torch.compile(own, **arguments)  # type: ignore[assignment]  # of this task alone
+
+    return compile_loss
+
+
+def _repeated(model: nn.Module) -> Iterator[nn.Module]:
+    """The members of every list of alike modules, the outer ones: same class, same shapes, made of others."""
+    inner: set[int] = set()
+    for module in model.modules():
+        if not isinstance(module, nn.ModuleList | nn.Sequential) or id(module) in inner:
+            continue
+        children = [child for child in module if any(True for _ in child.children())]
+        kinds = [(type(child), [p.shape for p in child.parameters()]) for child in children]
+        for child, kind in zip(children, kinds, strict=True):
+            if kinds.count(kind) > 1:
+                inner.update(map(id, child.modules()))
+                yield child

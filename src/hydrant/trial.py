@@ -1,0 +1,111 @@
+"""Is what was compiled what was written? The first loss and gradients, compiled and eager, on the same samples."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hydrant import seeding
+from hydrant.compilation import user_line
+from hydrant.errors import CompileError, location
+from hydrant.logs import log
+from hydrant.loop import Run
+
+_SHOWN = 5  # names of parameters in an error
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The loss of one micro-batch, shape (), and its gradients by parameter."""
+
+    loss: Tensor
+    gradients: dict[str, Tensor]
+
+
+def try_compiled(run: Run) -> None:
+    """Compile by running the first micro-batch of the coming update; compare where that is asked for.
+
+    Leaves everything as it was: gradients, buffers, random streams.
+
+    Raises:
+        CompileError: it cannot be compiled, nothing was, or it computes something else; unless the run may go on eager.
+    """
+    if not run.compilation.is_on:
+        return
+    try:
+        with warnings.catch_warnings():
+            # Dynamo looks at every input of a graph, also at those in the middle of a model.
+            warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
+            compiled = _measure(run)
+        if not run.compilation.report().graphs:
+            raise CompileError(
+                "nothing was compiled: torch.compile found no graph in this task. Try another compile.scope"
+            )
+        if run.compilation.checks:
+            with run.compilation.eagerly():
+                _compare(_measure(run), compiled, run.precision.tolerance)
+        run.compilation.follow(run.state.num_updates)
+    except Exception as error:  # a backend raises anything
+        told = _told(error)
+        if not run.compilation.falls_back:
+            raise CompileError(f"{told}. compile=eager, or compile.on_failure=fallback, goes on") from error
+        log.warning("%s. Going on eager", told)
+        run.compilation.give_up()
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, CompileError):
+        return str(error).rstrip(".")
+    head, _, code = str(error).partition("from user code:")
+    reason = " ".join(head.strip().split("\n\n")[0].split())
+    return f"the task cannot be compiled: {type(error).__name__}: {reason} (at {user_line(code) or location(error)})"
+
+
+def _measure(run: Run) -> Measured:
+    task: Any = run.task
+    buffers = [buffer.clone() for buffer in task.buffers()]
+    num_updates = run.state.num_updates
+    batch = next(iter(run.stream.micro_batches(num_updates)))
+    mixed = run.mixing(batch, run.seed, num_updates, run.world.rank)
+    seeding.seed_micro_step(run.seed, num_updates, run.world.rank, run.world.device)
+    task.zero_grad(set_to_none=True)
+    with run.precision.autocast():
+        outcome = task(run.precision.cast(mixed))
+    run.optimization.backward(outcome, run.loss_weight)
+    gradients = {name: p.grad.clone() for name, p in task.named_parameters() if p.grad is not None}
+    task.zero_grad(set_to_none=True)
+    with torch.no_grad():
+        for buffer, before in zip(task.buffers(), buffers, strict=True):
+            buffer.copy_(before)
+    return Measured(outcome.total_loss().detach(), gradients)
+
+
+def _compare(eager: Measured, compiled: Measured, tolerance: float) -> None:
+    """Raises CompileError where loss or gradients differ by more than `tolerance`, relative to their norms."""
+    loss, other = float(eager.loss), float(compiled.loss)
+    if abs(loss - other) > tolerance * max(abs(loss), 1e-3):
+        raise CompileError(
+            f"the loss is {other:.6g} compiled and {loss:.6g} eager, more apart than rounding explains"
+        )
+    norms = {name: float(g.double().norm()) for name, g in eager.gradients.items()}
+    least = 1e-3 * max(norms.values(), default=0.0)  # rounding of the large ones is seen in the small ones
+    apart: dict[str, float] = {}
+    for name, norm in norms.items():
+        own = compiled.gradients.get(name)
+        difference = eager.gradients[name] if own is None else eager.gradients[name] - own
+        size = float(difference.double().norm())
+        if size > tolerance * max(
+            norm, least
+        ):  # NaN and infinity, of a loss scaled too high, are no difference
+            apart[name] = size / max(norm, least)
+    missing = compiled.gradients.keys() - norms.keys()
+    if apart or missing:
+        names = [f"{name} (by {size:.2g} of its norm)" for name, size in apart.items()] + sorted(missing)
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        raise CompileError(
+            f"the gradients differ between compiled and eager: {', '.join(names[:_SHOWN])}{more}"
+        )

@@ -1,0 +1,244 @@
+"""Compiled runs: the numbers of the eager run, one graph, no surprise; and what goes wrong is said, with its line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checks import assert_same_state, interrupt_at, rows, summary, weights
+
+from hydrant import cli
+
+Train = Callable[..., Path]
+VIT = ("tracker=local", "data=synthetic", "data.input_shape=[3,16,16]", "data.num_classes=4", "data.num_samples=96",
+       "data.num_val_samples=21", "model=timm", "model.name=test_vit", "+model.kwargs.img_size=16",
+       "global_batch_size=16", "eval_batch_size=8", "duration=8", "log_every=1", "eval_every=4",
+       "save_every=4")  # fmt: skip
+MLP = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=3", "save_every=3")
+AOT = ("compile=default", "compile.backend=aot_eager")
+
+
+def report(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "compile_report.json").read_text())
+
+
+def numbers(folder: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if not k.startswith("compile/")} for row in rows(folder)]
+
+
+def assert_close(one: Path, other: Path, tolerance: float) -> None:
+    for a, b in zip(numbers(one), numbers(other), strict=True):
+        assert a.keys() == b.keys()
+        for key in a:
+            assert a[key] == pytest.approx(b[key], rel=tolerance, abs=tolerance), key
+
+
+@pytest.mark.parametrize(
+    ("words", "tolerance"),
+    [
+        (("micro_batch_size=4",), 1e-4),
+        (("precision=bf16",), 0.02),
+        (("precision=fp16", "precision.init_scale=1024.0", "micro_batch_size=8"), 0.02),
+        (("mixing=mixup", "averaging=ema", "averaging.decay=0.5"), 1e-4),
+        (("max_grad_norm=1", "compile.optimizer=true", "+scheduler@schedules.weight_decay=linear"), 1e-4),
+        (("skip_non_finite=true", "scheduler=plateau", "scheduler.patience=0"), 1e-4),
+    ],
+)
+def test_one_graph_and_the_numbers_of_the_eager_run(
+    words: tuple[str, ...], tolerance: float, train: Train
+) -> None:
+    """Through training, evaluation with a smaller last batch, accumulation and a full schedule."""
+    own = tuple(word for word in words if not word.startswith("compile."))
+    eager = train(*VIT, *own, name="eager")
+    compiled = train(*VIT, *AOT, *words, "compile.evaluation=true", name="compiled")
+    assert_close(eager, compiled, tolerance)
+    found, updates = report(compiled), "compile.optimizer=true" in words
+    assert found["graphs"] == 2 + updates  # of training, of evaluation, of the update
+    assert found["graph_breaks"] == found["recompiles"] == []
+    assert [incident["guard"] for incident in found["planned"]] == ["GLOBAL_STATE changed: grad_mode"]
+    assert summary(compiled)["compile"].keys() == {
+        "graphs",
+        "graph_breaks",
+        "recompiles",
+        "seconds",
+        "cold_seconds",
+    }
+
+
+@pytest.mark.parametrize(
+    ("scope", "graphs"), [("task", 1), ("model", 1), ("model_and_loss", 2), ("blocks", 1)]
+)
+def test_scopes(scope: str, graphs: int, train: Train) -> None:
+    eager = train(*VIT, name="eager")
+    folder = train(*VIT, *AOT, f"compile.scope={scope}", name="compiled")
+    assert_close(eager, folder, 1e-4)
+    assert report(folder)["graphs"] == graphs
+    assert report(folder)["graph_breaks"] == report(folder)["recompiles"] == []
+    assert weights(folder).keys() == weights(eager).keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["default", "blocks", "max_autotune_no_cudagraphs"])
+def test_inductor_too(option: str, train: Train) -> None:
+    eager = train(*VIT, name="eager")
+    folder = train(*VIT, f"compile={option}", "compile.evaluation=true", name="compiled")
+    assert_close(eager, folder, 1e-3)
+    assert report(folder)["graph_breaks"] == report(folder)["recompiles"] == []
+
+
+def test_resuming_costs_the_graphs_of_a_start_and_is_exact(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (*MLP, *AOT, "compile.evaluation=true", "model.dropout=0.3")
+    whole = train(*words, name="whole")
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 2)
+        train(*words, name="half", status=130)
+    half = train(*words, name="half")
+    assert numbers(whole) == numbers(half)
+    assert_same_state(weights(whole), weights(half))
+    assert report(half)["recompiles"] == []
+
+
+def test_dropout_draws_what_it_draws_eager(train: Train) -> None:
+    words = (*MLP, "model.dropout=0.5")
+    assert_close(train(*words, name="eager"), train(*words, "compile=default", name="compiled"), 1e-4)
+
+
+PARTS = """
+import torch
+from torch import nn
+from torch._dynamo import register_backend
+
+calls = []
+
+class Net(nn.Module):
+    def __init__(self, *, input_shape, num_classes, hidden, dropout, kind):
+        super().__init__()
+        self.linear, self.kind, self.calls = nn.Linear(64, num_classes), kind, 0
+
+    def forward(self, inputs):
+        logits = self.linear(inputs.flatten(1))
+        if self.kind == "branch":
+            if logits.sum() > 1e9:
+                logits = logits * 2
+        if self.kind == "print":
+            print("looking")
+        if self.kind == "counting" and self.training:
+            self.calls += 1
+            logits = logits + 0.0 * self.calls * len("x" * self.calls)
+        if self.kind == "disabled":
+            logits = skipped(logits)
+        return logits
+
+@torch.compiler.disable
+def skipped(logits):
+    return logits
+
+@register_backend
+def raising(module, inputs):
+    raise RuntimeError("no code for you")
+
+@register_backend
+def wrong(module, inputs):
+    def call(*args):
+        outputs = module(*args)
+        return [o * 1.5 if torch.is_tensor(o) and o.is_floating_point() else o for o in outputs]
+    return call
+"""
+
+
+@pytest.fixture
+def net(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[str, ...]]:
+    monkeypatch.syspath_prepend(workdir)
+    (workdir / "parts.py").write_text(PARTS)
+    return lambda kind: (*MLP, "model._target_=parts.Net", f"+model.kind={kind}", "allow_targets=[parts]")
+
+
+def line_of(text: str) -> str:
+    return f"parts.py:{PARTS.splitlines().index(next(x for x in PARTS.splitlines() if text in x)) + 1}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("branch", "if logits.sum()"), ("print", "print("), ("disabled", "skipped(logits)")]
+)
+def test_a_graph_break_fails_with_its_line_or_is_reported(
+    kind: str,
+    text: str,
+    net: Callable[[str], tuple[str, ...]],
+    train: Train,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    train(*net(kind), *AOT, name="refused", status=1)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "the task cannot be compiled" in said
+    assert line_of(text) in said
+    folder = train(*net(kind), *AOT, "compile.fullgraph=false", name="broken")
+    assert any(line_of(text) in b["location"] for b in report(folder)["graph_breaks"])
+    assert summary(folder)["compile"]["graph_breaks"] >= 1
+    eager = train(*net(kind), name="eager")
+    gone_on = train(*net(kind), *AOT, "compile.on_failure=fallback", name="gone_on")
+    assert numbers(gone_on) == numbers(eager)
+    assert "Going on eager" in (gone_on / "train.log").read_text()
+
+
+@pytest.mark.parametrize(("backend", "told"), [("raising", "no code for you"), ("wrong", "the loss is")])
+def test_a_backend_that_raises_or_is_wrong_is_found_before_the_first_update(
+    backend: str,
+    told: str,
+    net: Callable[[str], tuple[str, ...]],
+    train: Train,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = (*net("plain"), "compile=default", f"compile.backend={backend}")
+    folder = train(*words, name="refused", status=1)
+    assert told in capsys.readouterr().err.splitlines()[-1]
+    assert not any("train/loss" in row for row in rows(folder))
+    assert numbers(train(*words, "compile.on_failure=fallback", name="on")) == numbers(
+        train(*net("plain"), name="e")
+    )
+
+
+def test_a_recompile_is_told_when_it_happens_and_budgets_hold(
+    net: Callable[[str], tuple[str, ...]], train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (*net("counting"), *AOT, "compile.check=false")
+    folder = train(*words, name="free")
+    found = report(folder)["recompiles"]
+    assert found
+    assert all("parts.py" in incident["location"] or "calls" in incident["guard"] for incident in found)
+    log = (folder / "train.log").read_text()
+    assert log.count("compiled again after update") == len(found)
+    train(*words, "compile.max_recompiles=0", name="strict", status=1)
+    assert "more than compile.max_recompiles=0" in capsys.readouterr().err.splitlines()[-1]
+    warned = train(*words, "compile.max_recompiles=0", "compile.over_budget=warn", name="warned")
+    assert (warned / "train.log").read_text().count("more than compile.max_recompiles=0") == 1
+
+
+def test_the_cache_dir_is_shared_by_runs(train: Train, workdir: Path) -> None:
+    words = (*MLP, "compile=default", "compile.cache_dir=compiled", "model.dropout=0")
+    first = report(train(*words, name="first"))
+    torch._dynamo.reset()
+    second = report(train(*words, "optimizer.lr=1e-2", name="second"))
+    assert first["cache"]["misses"] > 0
+    assert second["cache"]["misses"] == 0
+    assert second["cache"]["hits"] > 0
+    assert (workdir / "compiled").is_dir()
+
+
+def test_what_is_not_there_to_compile_is_refused(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, told in {
+        ("compile=blocks",): "compile.scope: this model has no repeated blocks; use compile.scope=task",
+        ("compile=default", "compile.scope=modl"): "compile.scope: ",
+        ("compile=default", "compile.scope=model_and_loss", "task=gan", "model=gan", "best.metric=val/generator",
+         "best.mode=min"): "compile.scope: Gan has no loss apart from its model",
+        ("compile=default", "compile.max_recompiles=-1"): "compile.max_recompiles: ",
+        ("compile=default", "compile.on_failure=ignore"): "compile.on_failure: ",
+    }.items():  # fmt: skip
+        assert cli.main(["train", *MLP[:1], *words]) == 2
+        assert told in capsys.readouterr().err
+    assert not list(workdir.iterdir())

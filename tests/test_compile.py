@@ -112,7 +112,9 @@ def test_dropout_draws_what_it_draws_eager(train: Train) -> None:
 PARTS = """
 import torch
 from torch import nn
+from functorch.compile import make_boxed_func
 from torch._dynamo import register_backend
+from torch._dynamo.backends.common import aot_autograd
 
 calls = []
 
@@ -149,6 +151,14 @@ def wrong(module, inputs):
         outputs = module(*args)
         return [o * 1.5 if torch.is_tensor(o) and o.is_floating_point() else o for o in outputs]
     return call
+
+def as_it_is(module, inputs):
+    return make_boxed_func(module.forward)
+
+def doubled(module, inputs):
+    return make_boxed_func(lambda *args: [g if g is None else 2 * g for g in module(*args)])
+
+register_backend(aot_autograd(fw_compiler=as_it_is, bw_compiler=doubled), name="wrong_gradients")
 """
 
 
@@ -186,7 +196,18 @@ def test_a_graph_break_fails_with_its_line_or_is_reported(
     assert "Going on eager" in (gone_on / "train.log").read_text()
 
 
-@pytest.mark.parametrize(("backend", "told"), [("raising", "no code for you"), ("wrong", "the loss is")])
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("backend", "told"),
+    [
+        ("raising", "no code for you"),
+        ("wrong", "the loss is"),
+        (
+            "wrong_gradients",
+            "the gradients differ between compiled and eager: model.linear.weight (by 1 of its norm)",
+        ),
+    ],
+)
 def test_a_backend_that_raises_or_is_wrong_is_found_before_the_first_update(
     backend: str,
     told: str,

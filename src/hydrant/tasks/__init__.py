@@ -2,7 +2,8 @@
 
 from hydrant.tasks.base import Task
 from hydrant.tasks.classification import Classification
+from hydrant.tasks.distillation import Distillation
 from hydrant.tasks.gan import Gan
 from hydrant.tasks.two_models import TwoModels
 
-__all__ = ["Classification", "Gan", "Task", "TwoModels"]
+__all__ = ["Classification", "Distillation", "Gan", "Task", "TwoModels"]

@@ -1,0 +1,77 @@
+"""Classification by a student that also learns from what a teacher says of the samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hydrant.batch import Batch, Outcome
+from hydrant.errors import ConfigError
+from hydrant.tasks.base import Task, accuracy
+
+
+class Distillation(Task):
+    """Hinton, Vinyals & Dean, "Distilling the knowledge in a neural network", 2015; the teacher is frozen.
+
+    The loss is `(1 - share) cross_entropy + share distillation`. Both are in the graph when the task is compiled.
+
+    Args:
+        model: the student, `inputs (B, ...) -> logits (B, num_classes)`.
+        teacher: the same; in evaluation mode, without gradients.
+        loss: `kl` is the Kullback-Leibler divergence of the class probabilities at `temperature`, times its square
+            (section 2 there); `mse` the mean squared difference of the logits (Ba & Caruana, 2014).
+        temperature: by which logits are divided for `kl`, above 0.
+        share: of the distillation loss, 0..1.
+        metrics: torchmetrics by name, for evaluation, of the student's logits.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        teacher: nn.Module,
+        loss: Literal["kl", "mse"],
+        temperature: float,
+        share: float,
+        metrics: Mapping[str, nn.Module],
+    ) -> None:
+        super().__init__(model, metrics)
+        if temperature <= 0:
+            raise ConfigError("task.temperature", f"needs a number above 0, not {temperature}")
+        if not 0 <= share <= 1:
+            raise ConfigError("task.share", f"needs a number from 0 to 1, not {share}")
+        self.teacher = teacher.requires_grad_(False).eval()
+        self._loss, self._temperature, self._share = loss, temperature, share
+
+    def train(self, mode: bool = True) -> Distillation:
+        """As of any module, but the teacher stays in evaluation mode."""
+        super().train(mode)
+        self.teacher.eval()
+        return self
+
+    def forward(self, batch: Batch) -> Outcome:
+        """`batch.targets` are class numbers, (B,) int64, or shares of the classes, (B, num_classes)."""
+        return self.assess(self.model(batch.inputs), batch)
+
+    def assess(self, outputs: Tensor, batch: Batch) -> Outcome:
+        """The losses of the student's logits, (B, num_classes)."""
+        logits = outputs.float()
+        with torch.no_grad():
+            taught = self.teacher(batch.inputs).float()
+        losses = {
+            "cross_entropy": (1 - self._share) * F.cross_entropy(logits, batch.targets),
+            "distillation": self._share * self._distance(logits, taught),
+        }
+        agreement = (logits.detach().argmax(dim=1) == taught.argmax(dim=1)).float().mean()
+        measurements = {"accuracy": accuracy(logits, batch.targets), "agreement": agreement}
+        return Outcome(losses, measurements, logits.detach(), len(batch.targets))
+
+    def _distance(self, logits: Tensor, taught: Tensor) -> Tensor:
+        if self._loss == "mse":
+            return F.mse_loss(logits, taught)
+        student, teacher = ((x / self._temperature).log_softmax(dim=1) for x in (logits, taught))
+        return F.kl_div(student, teacher, reduction="batchmean", log_target=True) * self._temperature**2

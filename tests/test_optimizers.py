@@ -176,13 +176,27 @@ def test_schedule_free_shows_its_average_and_trains_on(
     assert_same_state(dict(p.task.model.state_dict()), weights(whole))
 
 
-@pytest.mark.parametrize("name", ["lookahead_adamw", "lookahead_sgd"])
-def test_lookahead_resumes(name: str, train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    words = (*SHORT, "optimizer=timm", f"optimizer.name={name}")
-    whole = train(*words, name="whole")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("optimizer=timm", "optimizer.name=lookahead_adamw"),
+        ("optimizer=timm", "optimizer.name=lookahead_sgd"),
+        ("optimizer=lookahead",),
+    ],
+)
+def test_lookahead_resumes(
+    words: tuple[str, ...], train: Callable[..., Path], workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its name, and by `_target_` in an option of one's own."""
+    option = workdir / "conf" / "optimizer" / "lookahead.yaml"
+    option.parent.mkdir(parents=True)
+    option.write_text(
+        "_target_: timm.optim.create_optimizer_v2\n_partial_: true\nopt: lookahead_radam\nlr: 1e-3\n"
+    )
+    whole = train(*SHORT, *words, name="whole")
     with monkeypatch.context() as patch:
         interrupt_at(patch, 7)
-        train(*words, name="half", status=130)
-    half = train(*words, name="half")
+        train(*SHORT, *words, name="half", status=130)
+    half = train(*SHORT, *words, name="half")
     assert rows(whole) == rows(half)
     assert_same_state(weights(whole), weights(half))

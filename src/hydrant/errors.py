@@ -63,6 +63,13 @@ class NonFiniteError(HydrantError):
             "Lower optimizer.lr, lengthen scheduler.warmup, set max_grad_norm, or use precision=fp32."
         )
 
+    @classmethod
+    def after_skips(cls, num_updates: int, max_skipped: int, has_overflown: bool) -> NonFiniteError:
+        """More than `max_skipped` in a row were skipped: tries of one update if it overflowed, else updates."""
+        first = num_updates if has_overflown else num_updates - max_skipped
+        name = "a scaled gradient" if has_overflown else "the loss or a gradient"
+        return cls(name, first, num_updates + 1, f"; more in a row than max_skipped={max_skipped}")
+
 
 class CompileError(HydrantError):
     """A task cannot be compiled, computes something else when it is, or is compiled more often than it may be."""

@@ -151,7 +151,9 @@ def make_update(run: Run, *, measure: bool) -> Update:
         state.num_skipped += 1
         state.num_skipped_in_a_row += 1
         if state.num_skipped_in_a_row > run.max_skipped:
-            raise _too_many_skipped(run, update.result)
+            raise NonFiniteError.after_skips(
+                state.num_updates, run.max_skipped, update.result is Result.OVERFLOWED
+            )
         if update.result is Result.NOT_FINITE:
             state.num_updates += 1
             return update
@@ -161,12 +163,6 @@ def make_update(run: Run, *, measure: bool) -> Update:
     for outcome in update.outcomes:  # device tensors: no host sync in the hot path
         run.meter.add(outcome.scalars(), outcome.num_targets)
     return update
-
-
-def _too_many_skipped(run: Run, result: Result) -> NonFiniteError:
-    name = "a scaled gradient" if result is Result.OVERFLOWED else "the loss or a gradient"
-    last, length = run.state.num_updates + 1, 1 if result is Result.OVERFLOWED else run.max_skipped + 1
-    return NonFiniteError(name, last - length, last, f"; more in a row than max_skipped={run.max_skipped}")
 
 
 def accumulate_gradients(run: Run) -> list[Outcome]:

@@ -104,7 +104,6 @@ def train(run: Run) -> None:
     if state.num_updates == 0 and run.eval_every.every is not None:
         run.journal.log(stamp(run) | evaluate_run(run))  # every curve starts at the untrained model
         show_pictures(run)
-
     run.pace = Pace(state.num_updates)
     while state.num_updates < total and not run.goal.has_stalled(state.best, state.num_updates):
         is_last = state.num_updates + 1 == total
@@ -127,7 +126,6 @@ def train(run: Run) -> None:
         if eval_due:
             run.pace.outside(lambda: show_pictures(run))
         run.journal.advance()
-
         ends = is_last or run.goal.has_stalled(state.best, state.num_updates)
         stop = run.stop_signal()
         if ((save_due or is_best or ends) and run.save_every.every is not None) or stop is not None:

@@ -204,7 +204,7 @@ PATTERN = "+param_groups.patterns.head="
         ((PATTERN + "{match: nothing}",), "param_groups.patterns.head.match: 'nothing' matches no parameter"),
         ((PATTERN + "{match: \"(\"}",), "param_groups.patterns.head.match: '(' is no regular expression"),
         ((PATTERN + "{lr: 1}",), "param_groups.patterns.head.match: needs a regular expression"),
-        ((PATTERN + "{match: .*weight, wd: 0}",), "param_groups: AdamW has no 'wd' for the group head; it has lr"),
+        ((PATTERN + "{match: .*weight, wd: 0}",), "head.wd: AdamW has no 'wd' for the group head. It has amsgrad"),
         (("+param_groups.patterns.head.match=.*weight",
           "+scheduler@param_groups.patterns.head.schedules.momentum=linear"),
          "param_groups.patterns.head.schedules.momentum: AdamW has no number 'momentum' to schedule"),

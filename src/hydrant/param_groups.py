@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, suggestion
 
 _KEY = "param_groups"
 _OWN = ("match", "lr_scale", "schedules")
@@ -141,10 +141,10 @@ def check_fields(groups: Sequence[Mapping[str, Any]], defaults: Mapping[str, Any
     """
     for group in groups:
         for field in group.keys() - {"params", "name", "pattern"} - defaults.keys():
-            known = ", ".join(key for key in defaults if not key.startswith("_"))
-            raise ConfigError(
-                f"{_KEY}", f"{optimizer} has no {field!r} for the group {group['name']}; it has {known}"
-            )
+            key = _KEY if group["pattern"] is None else f"{_KEY}.patterns.{group['pattern']}.{field}"
+            known = [name for name in defaults if not name.startswith("_")]
+            told = f"{optimizer} has no {field!r} for the group {group['name']}{suggestion(field, known, 'It has')}"
+            raise ConfigError(key, told.replace("It has:", "It has"))
 
 
 def _finder(patterns: Mapping[str, Any], names: list[str]) -> Callable[[str], str | None]:

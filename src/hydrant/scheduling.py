@@ -12,7 +12,7 @@ from typing import Any, cast
 from torch import Tensor
 from torch.optim import Optimizer
 
-from hydrant.errors import ConfigError, location, typed_line
+from hydrant.errors import ConfigError, location, suggestion, typed_line
 from hydrant.schedules import Plateau, Replay, Schedule, Stepped
 
 AnySchedule = Schedule | Plateau | Stepped
@@ -183,10 +183,12 @@ def _number(group: Mapping[str, Any], field: str) -> float | None:
 
 
 def _no_number(optimizer: Optimizer, groups: list[int], field: str, key: str) -> ConfigError:
-    fields = dict.fromkeys(itertools.chain.from_iterable(optimizer.param_groups[n] for n in groups))
+    names = dict.fromkeys(itertools.chain.from_iterable(optimizer.param_groups[n] for n in groups))
+    own = [name for name in names if name != "params" and not name.startswith("initial_")]
+    fields = [field for name in own for field in (name, f"{name}.0", f"{name}.1")]
     numbers = [f for f in fields if any(_number(optimizer.param_groups[n], f) is not None for n in groups)]
-    has = ", ".join(name for name in numbers if not name.startswith("initial_"))
-    return ConfigError(key, f"{type(optimizer).__name__} has no number {field!r} to schedule; it has {has}")
+    told = f"{type(optimizer).__name__} has no number {field!r} to schedule{suggestion(field, numbers, 'It has')}"
+    return ConfigError(key, told.replace("It has:", "It has"))
 
 
 def config_prefix(optimizer: str) -> str:

@@ -219,7 +219,7 @@ class Flaky(nn.Module):
 
     def forward(self, inputs):
         self.calls += self.training
-        uses_other = self.calls % 5 == 0  # so that gradients come and go
+        uses_other = self.calls % 6 == 0  # so that gradients come and go
         return self.one(inputs.flatten(1)) + (self.other(inputs.flatten(1)) if uses_other else 0)
 """
 
@@ -230,8 +230,8 @@ def test_an_update_that_compiles_again_goes_on_eager_also_after_a_resume(
     monkeypatch.syspath_prepend(workdir)
     (workdir / "flaky.py").write_text(FLAKY)
     words = ("tracker=local", "model._target_=flaky.Flaky", "allow_targets=[flaky]", *COMPILE, "duration=9",
-             "log_every=1", "eval_every=9", "compile.backend=aot_eager")  # fmt: skip
-    folder = train(*words, "duration=9")
+             "log_every=1", "eval_every=9", "compile.fullgraph=false", "compile.check=false")  # fmt: skip
+    folder = train(*words)
     log = (folder / "train.log").read_text()
     assert log.count("the update of AdamW was compiled again in its call 4, and goes on eager") == 1
     state = torch.load(folder / "checkpoints" / "last" / "training.pt", weights_only=True)

@@ -89,7 +89,8 @@ def test_a_model_follows_its_own_losses_alone(follows: dict[str, str | None], tr
         for name, loss in follows.items()
     ]
     words = (*GAN, "optimizer=sgd", "~optimizer.betas", "optimizer.momentum=0", "optimizer.lr=1",
-             "scheduler=constant", "duration=1", "eval_every=null", "model.modules.discriminator.dropout=0", *losses)  # fmt: skip
+             "scheduler=constant", "duration=1", "eval_every=null", "model.modules.discriminator.dropout=0",
+             *losses)  # fmt: skip
     updated = weights(train(*words))
     p: Any = prepare(check(compose(words)))
     (batch,) = p.train.stream(p.spec).micro_batches(0)

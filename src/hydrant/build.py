@@ -99,13 +99,9 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     with refusals("mixing", config):
         mixing: Mixing = make(config, "mixing")(data.num_classes, spec.micro_batch_size)
     dry_mixing(task, train, mixing)
-    with refusals("averaging", config):
-        averaging: Averaging = make(config, "averaging")(clock)
+    averaging = _averaging(config, clock, precision)
     splits = ("val", "val_ema") if averaging.is_on else ("val",)
     check_best("best.", config["best"]["metric"], config["best"]["mode"], splits, task, outcome)
-    if averaging.is_on and not precision.keeps_float32:
-        told = "the average of bfloat16 weights would not move; use precision=bf16, or averaging=none"
-        raise ConfigError("averaging", told)
     for key, schedule in flat_schedules(schedules).items():
         if isinstance(schedule, Plateau):
             check_best(f"{key}.", schedule.metric, schedule.mode, splits, task, outcome)
@@ -172,6 +168,15 @@ def _task(config: Mapping[str, Any]) -> Task:
         model: nn.Module = make(config, "model")
     with refusals("task", config):
         return make(config, "task")(model)
+
+
+def _averaging(config: Mapping[str, Any], clock: Clock, precision: Precision) -> Averaging:
+    with refusals("averaging", config):
+        averaging: Averaging = make(config, "averaging")(clock)
+    if averaging.is_on and not precision.keeps_float32:
+        told = "the average of bfloat16 weights would not move; use precision=bf16, or averaging=none"
+        raise ConfigError("averaging", told)
+    return averaging
 
 
 def _parallel(config: Mapping[str, Any], world: World) -> Parallel:

@@ -38,17 +38,16 @@ class Update:
 
     outcomes: list[Outcome]  # of the micro-batches
     result: Result
-    grad_norms: dict[
-        str, Tensor
-    ]  # `grad_norm`, `critic/grad_norm`: before clipping, shape (); where computed
+    grad_norms: dict[str, Tensor]
+    """`grad_norm`, `critic/grad_norm`: before clipping, shape (); where computed."""
 
 
 @dataclass(frozen=True)
 class Share:
     """What one optimizer trains, by which losses, and how far its gradients may go.
 
-    `losses` None is the sum of all, backpropagated in one pass; named ones take a pass each, in the task's order.
-    `step` applies the optimizer's update: its own method, or that compiled.
+    `losses` None is the sum of all, backpropagated in one pass; named ones take a pass each, in the order
+    given. `step` applies the optimizer's update, eager or compiled.
     """
 
     optimizer: Optimizer
@@ -209,7 +208,7 @@ class Optimization:
 
     def _check_reevaluation(self) -> None:
         """Raises ConfigError where a loss that is evaluated several times an update does not fit."""
-        [name] = [name for name, share in self.shares.items() if share.optimizer is self._reevaluating[0]][:1]
+        name = next(name for name, share in self.shares.items() if share.optimizer is self._reevaluating[0])
         told = f"{type(self._reevaluating[0]).__name__} evaluates the loss several times an update, which"
         if self._precision.scales_loss:
             raise ConfigError("precision", f"{told} a loss scaler rules out; use precision=bf16 or fp32")

@@ -52,22 +52,7 @@ class Precision:
         init_scale: float,
         growth_interval: int,
     ) -> None:
-        if autocast is not None and autocast not in _AUTOCAST:
-            raise unknown_name("precision.autocast", "dtype", autocast, _AUTOCAST)
-        if matmul not in _MATMUL:
-            raise unknown_name("precision.matmul", "setting", matmul, _MATMUL)
-        if parameters not in _PARAMETERS:
-            raise unknown_name("precision.parameters", "dtype", parameters, _PARAMETERS)
-        if fp8 is not None and fp8 not in _FP8:
-            raise unknown_name("precision.fp8", "recipe", fp8, _FP8)
-        if scale_loss and parameters != "float32":
-            raise ConfigError("precision.scale_loss", "the loss scaler needs float32 parameters")
-        if parameters == "bfloat16" and autocast is not None:
-            raise ConfigError(
-                "precision.autocast", "parameters in bfloat16 need none; use precision.autocast=null"
-            )
-        if emulate and fp8 is None:
-            raise ConfigError("precision.emulate", "is for fp8 alone; use precision=fp8")
+        _check_formats(autocast, scale_loss, matmul, parameters, fp8, emulate)
         if not 0 < init_scale < float("inf"):
             raise ConfigError("precision.init_scale", f"needs a number above 0, not {init_scale}")
         if growth_interval < 1:
@@ -164,6 +149,28 @@ class Precision:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state:
             self.scaler.load_state_dict(state)
+
+
+def _check_formats(
+    autocast: str | None, scale_loss: bool, matmul: str, parameters: str, fp8: str | None, emulate: bool
+) -> None:
+    """Refuse names that do not exist and formats that do not go together."""
+    if autocast is not None and autocast not in _AUTOCAST:
+        raise unknown_name("precision.autocast", "dtype", autocast, _AUTOCAST)
+    if matmul not in _MATMUL:
+        raise unknown_name("precision.matmul", "setting", matmul, _MATMUL)
+    if parameters not in _PARAMETERS:
+        raise unknown_name("precision.parameters", "dtype", parameters, _PARAMETERS)
+    if fp8 is not None and fp8 not in _FP8:
+        raise unknown_name("precision.fp8", "recipe", fp8, _FP8)
+    if scale_loss and parameters != "float32":
+        raise ConfigError("precision.scale_loss", "the loss scaler needs float32 parameters")
+    if parameters == "bfloat16" and autocast is not None:
+        raise ConfigError(
+            "precision.autocast", "parameters in bfloat16 need none; use precision.autocast=null"
+        )
+    if emulate and fp8 is None:
+        raise ConfigError("precision.emulate", "is for fp8 alone; use precision=fp8")
 
 
 def _require_support(device: torch.device, *, uses_bf16: bool, uses_tf32: bool) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from hydrant.config import check, compose
 from hydrant.config.arguments import Flags, written
@@ -52,14 +53,15 @@ def show(config: dict[str, object], *, as_json: bool, png: Path | None) -> None:
     )
     for name, share in prepared.optimization.shares.items():
         for group_idx, group in enumerate(share.optimizer.param_groups):
-            count = sum(p.numel() for p in group["params"])
-            fields = {
-                k: v for k, v in group.items() if isinstance(v, int | float) and not isinstance(v, bool)
-            }
-            shown = ", ".join(f"{k} {v:g}" for k, v in fields.items())
-            print(
-                f"group        {name}.{group_idx} ({group.get('name', '-')}): {count:,} parameters; {shown}"
-            )
+            print(f"group        {name}.{group_idx} {_described(group)}")
     for key, values in schedules.items():
         print(f"schedule     {key}: {values[0]:.4g} -> {max(values):.4g} -> {values[-1]:.4g}")
         print(f"             {sparkline(values)}")
+
+
+def _described(group: Mapping[str, Any]) -> str:
+    """A parameter group's name, its size and its numbers."""
+    count = sum(p.numel() for p in group["params"])
+    fields = {k: v for k, v in group.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    shown = ", ".join(f"{k} {v:g}" for k, v in fields.items())
+    return f"({group.get('name', '-')}): {count:,} parameters; {shown}"

@@ -98,9 +98,8 @@ def _compare(eager: Measured, compiled: Measured, tolerance: float) -> None:
         own = compiled.gradients.get(name)
         difference = eager.gradients[name] if own is None else eager.gradients[name] - own
         size = float(difference.double().norm())
-        if size > tolerance * max(
-            norm, least
-        ):  # NaN and infinity, of a loss scaled too high, are no difference
+        # NaN and infinity, of a loss scaled too high, are no difference.
+        if size > tolerance * max(norm, least):
             apart[name] = size / max(norm, least)
     missing = compiled.gradients.keys() - norms.keys()
     if apart or missing:

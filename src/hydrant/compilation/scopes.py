@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import nn
 
-from hydrant.errors import ConfigError, unknown_name
+from hydrant.errors import ConfigError
 
-SCOPES = ("task", "model", "model_and_loss", "blocks")
+Scope = Literal["task", "model", "model_and_loss", "blocks"]
 
 CompilePart = Callable[..., Any]
 """Compiles a part in place, given the arguments of torch.compile."""
 
 
-def parts_of(task: nn.Module, scope: str) -> list[CompilePart]:
+def parts_of(task: nn.Module, scope: Scope) -> list[CompilePart]:
     """The parts that a scope compiles.
 
     Raises:
@@ -35,8 +35,6 @@ def parts_of(task: nn.Module, scope: str) -> list[CompilePart]:
                 told = "this model has no repeated blocks; use compile.scope=task"
                 raise ConfigError("compile.scope", told)
             return [block.compile for block in blocks]
-        case _:
-            raise unknown_name("compile.scope", "scope", scope, SCOPES)
 
 
 def _models(task: nn.Module) -> list[nn.Module]:

@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hydrant.batch import Batch, Outcome
-from hydrant.compilation.scopes import parts_of
+from hydrant.compilation.scopes import Scope, parts_of
 from hydrant.compilation.update import EagerUpdate, Step, compiled_update
 from hydrant.compilation.watch import CompileReport, Incident, Watch
 from hydrant.errors import CompileError, ConfigError, unknown_name
@@ -24,7 +24,6 @@ log = logging.getLogger("hydrant")
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _MIN_CAPABILITY = (7, 0)
 
-Scope = Literal["task", "model", "model_and_loss", "blocks"]
 Handling = Literal["fail", "fallback"]
 Excess = Literal["fail", "warn"]
 
@@ -71,17 +70,11 @@ class Compile:
     ) -> None:
         _check_mode(mode, options, device)
         _check_backend(backend, options)
-        for key, budget in {"max_recompiles": max_recompiles, "max_graph_breaks": max_graph_breaks}.items():
-            if budget is not None and budget < 0:
-                raise ConfigError(f"compile.{key}", f"needs a number from 0 on, or null; not {budget}")
+        _check_budgets(max_recompiles=max_recompiles, max_graph_breaks=max_graph_breaks)
         # torch refuses mode and options together, and `default` is what it takes for neither.
-        self._arguments: dict[str, Any] = {
-            "mode": None if options else mode,
-            "options": dict(options) if options else None,
-            "backend": backend,
-            "fullgraph": fullgraph is True or fullgraph == "auto",
-            "dynamic": dynamic,
-        }
+        own: dict[str, Any] = {"options": dict(options)} if options else {"mode": mode}
+        whole = fullgraph is True or fullgraph == "auto"
+        self._arguments = own | {"backend": backend, "fullgraph": whole, "dynamic": dynamic}
         self._scope: Scope = scope
         self._compiles_updates = optimizer
         self._evaluates = evaluation
@@ -132,9 +125,8 @@ class Compile:
         torch.compiler.set_stance("force_eager")
 
     def evaluate(self, task: nn.Module, batch: Batch) -> Outcome:
-        if (
-            not self._evaluates or self._has_given_up or len(batch.inputs) == 1
-        ):  # one sample is a graph of its own
+        # One sample would be a graph of its own.
+        if not self._evaluates or self._has_given_up or len(batch.inputs) == 1:
             with self.eagerly():
                 return task(batch)
         import torch._dynamo
@@ -199,6 +191,12 @@ def _check_mode(mode: str, options: Mapping[str, Any] | None, device: torch.devi
     if options and mode != "default":
         told = f"torch.compile takes options or mode={mode}, not both; use compile=default"
         raise ConfigError("compile.options", told)
+
+
+def _check_budgets(**budgets: int | None) -> None:
+    for key, budget in budgets.items():
+        if budget is not None and budget < 0:
+            raise ConfigError(f"compile.{key}", f"needs a number from 0 on, or null; not {budget}")
 
 
 def _check_backend(backend: str, options: Mapping[str, Any] | None) -> None:

@@ -79,15 +79,11 @@ class CompiledUpdate:
     ) -> None:
         self._optimizer = optimizer
         self._decays = "weight_decay" in scheduled and name_of(optimizer) in DECAYS
-        self._tensors = [
-            "lr",
-            *(field for field in scheduled if field in TENSORS.get(name_of(optimizer), ())),
-        ]
-        if BETAS[1] in TENSORS.get(name_of(optimizer), ()) and set(BETAS) & set(self._tensors):
-            self._tensors = [
-                *(field for field in self._tensors if field not in BETAS),
-                *BETAS,
-            ]  # both or none
+        taken = TENSORS.get(name_of(optimizer), ())
+        wanted = {"lr", *(field for field in scheduled if field in taken)}
+        if set(BETAS) <= set(taken) and wanted & set(BETAS):  # such take both or none
+            wanted |= set(BETAS)
+        self._tensors = sorted(wanted)
         self._compiled = torch.compile(_step_of(optimizer), **arguments)
         self._num_calls = 0
         self._is_compiled = True

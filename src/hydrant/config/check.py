@@ -21,6 +21,7 @@ from hydrant.config.schema import (
     POSITIVE,
     WAITING,
     NamedOptimizer,
+    OptimizerSettings,
     TrainConfig,
     check_name,
 )
@@ -95,7 +96,6 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
     _check_optimizer("", resolved)
     for name, settings in resolved["optimizers"].items():
         prefix = f"optimizers.{name}."
-        _check_positive(prefix, settings, OPTIMIZER_POSITIVE)
         for group in ("optimizer", "scheduler"):
             key = f"{prefix}{group}"
             _check_group(key, settings[group], f"+{group}@{key}=<option>, see --help", waits=True)
@@ -114,7 +114,7 @@ def _completed(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
                 "optimizers.main", "main is the only one where there are none; choose another name"
             )
         settings = {"parts": None, "losses": None} | own
-        for key in typing.get_type_hints(NamedOptimizer).keys() - {"parts", "losses"}:
+        for key in typing.get_type_hints(OptimizerSettings):
             given, common = own.get(key, {}), resolved[key]
             is_partial = isinstance(given, dict) and isinstance(common, dict) and "_target_" not in given
             settings[key] = common | given if is_partial else own.get(key, common)
@@ -136,7 +136,8 @@ def _check_group(key: str, node: Any, remedy: str, *, waits: bool) -> None:
 
 
 def _check_optimizer(prefix: str, settings: Mapping[str, Any]) -> None:
-    """The schedules of an optimizer and of its groups."""
+    """The limits of an optimizer, its schedules and those of its groups."""
+    _check_positive(prefix, settings, OPTIMIZER_POSITIVE)
     if "lr" in settings["schedules"]:
         raise ConfigError(f"{prefix}schedules.lr", "lr is scheduled by scheduler; remove it here")
     _check_schedules(f"{prefix}schedules", settings["schedules"])

@@ -28,7 +28,22 @@ class ParamGroups:
 
 
 @dataclass(frozen=True)
-class TrainConfig:
+class OptimizerSettings:
+    """What every optimizer has: the only one at the top level, named ones each under `optimizers`."""
+
+    optimizer: Any
+    scheduler: Any
+    schedules: dict[str, Any]
+    param_groups: ParamGroups
+    lr_scaling: Literal["linear", "sqrt"] | None
+    lr_base_size: int
+    max_grad_norm: float | None
+    max_grad_value: float | None
+    agc: float | None
+
+
+@dataclass(frozen=True)
+class TrainConfig(OptimizerSettings):
     """Every key of `conf/train.yaml`, where each is explained; the defaults live there alone.
 
     Only read, by `check`: OmegaConf would turn a 2 into `true` and a 7 into `'7'` where it is told the types.
@@ -47,12 +62,6 @@ class TrainConfig:
     keep_last: int
     best: Best
     patience: int | None
-    param_groups: ParamGroups
-    lr_scaling: Literal["linear", "sqrt"] | None
-    lr_base_size: int
-    max_grad_norm: float | None
-    max_grad_value: float | None
-    agc: float | None
     optimizers: dict[str, Any]
     skip_non_finite: bool
     max_skipped: int
@@ -65,9 +74,6 @@ class TrainConfig:
     data: Any
     model: Any
     task: Any
-    optimizer: Any
-    scheduler: Any
-    schedules: dict[str, Any]
     precision: Any
     averaging: Any
     mixing: Any
@@ -77,20 +83,11 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
-class NamedOptimizer:
+class NamedOptimizer(OptimizerSettings):
     """One of `optimizers`: what it trains, by which losses, and whatever else is not as at the top level."""
 
     parts: list[str] | None
     losses: list[str] | None
-    optimizer: Any
-    scheduler: Any
-    schedules: dict[str, Any]
-    param_groups: ParamGroups
-    lr_scaling: Literal["linear", "sqrt"] | None
-    lr_base_size: int
-    max_grad_norm: float | None
-    max_grad_value: float | None
-    agc: float | None
 
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
@@ -115,8 +112,7 @@ WAITING = (
     "compile",
     "tracker",
 )  # for what the run gives them
-POSITIVE = ("patience", "global_batch_size", "micro_batch_size", "eval_batch_size", "keep_last", "max_grad_norm",
-            "max_grad_value", "agc", "lr_base_size",
+POSITIVE = ("patience", "global_batch_size", "micro_batch_size", "eval_batch_size", "keep_last",
             "limit_train_samples", "limit_val_samples")  # fmt: skip
 OPTIMIZER_POSITIVE = ("lr_base_size", "max_grad_norm", "max_grad_value", "agc")
 NOT_NEGATIVE = ("max_skipped",)

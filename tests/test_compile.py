@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from checks import assert_same_state, interrupt_at, rows, summary, weights
+from checks import assert_same_state, rows, summary, weights, whole_and_resumed
 
 from hydrant import cli
 
@@ -94,11 +94,7 @@ def test_resuming_costs_the_graphs_of_a_start_and_is_exact(
     train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = (*MLP, *AOT, "compile.evaluation=true", "model.dropout=0.3")
-    whole = train(*words, name="whole")
-    with monkeypatch.context() as patch:
-        interrupt_at(patch, 2)
-        train(*words, name="half", status=130)
-    half = train(*words, name="half")
+    whole, half = whole_and_resumed(train, monkeypatch, words, 2)
     assert numbers(whole) == numbers(half)
     assert_same_state(weights(whole), weights(half))
     assert report(half)["recompiles"] == []

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from checks import ROOT, assert_same_state, interrupt_at, rows, summary, weights
+from checks import ROOT, assert_same_state, rows, summary, weights, whole_and_resumed
 from torch import nn
 from torch._dynamo.utils import counters
 
@@ -247,11 +247,7 @@ def test_a_run_with_compiled_updates_resumes_exactly(
              "+scheduler@schedules.weight_decay=linear", "+scheduler@schedules.betas.0=constant",
              "param_groups.no_decay=true", "precision=fp16", "precision.init_scale=1e9", "max_grad_norm=1",
              "duration=9", "log_every=1", "save_every=3", "model.hidden=[8]")  # fmt: skip
-    whole = train(*words, name="whole")
-    with monkeypatch.context() as patch:
-        interrupt_at(patch, stop_at)
-        train(*words, name="half", status=130)
-    half = train(*words, name="half")
+    whole, half = whole_and_resumed(train, monkeypatch, words, stop_at)
     assert rows_but_compile(whole) == rows_but_compile(half)
     assert_same_state(weights(whole), weights(half))
     assert summary(whole)["compile"]["recompiles"] == 0

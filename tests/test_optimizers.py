@@ -11,7 +11,7 @@ import pytest
 import schedulefree
 import torch
 import torch.nn.functional as F
-from checks import assert_same_state, interrupt_at, rows, weights
+from checks import assert_same_state, rows, weights, whole_and_resumed
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import nn
@@ -155,11 +155,7 @@ def test_schedule_free_shows_its_average_and_trains_on(
     option.parent.mkdir(parents=True)
     option.write_text(f"_target_: schedulefree.{class_name}\n_partial_: true\nlr: 0.01\n")
     words = (*SHORT, "optimizer=schedule_free", "scheduler=constant", "allow_targets=[schedulefree]")
-    whole = train(*words, name="whole")
-    with monkeypatch.context() as patch:
-        interrupt_at(patch, 3)
-        train(*words, name="half", status=130)
-    half = train(*words, name="half")
+    whole, half = whole_and_resumed(train, monkeypatch, words, 3)
     assert rows(whole) == rows(half)
     assert_same_state(weights(whole), weights(half))
     p: Any = prepare(check(compose(words)))
@@ -193,10 +189,6 @@ def test_lookahead_resumes(
     option.write_text(
         "_target_: timm.optim.create_optimizer_v2\n_partial_: true\nopt: lookahead_radam\nlr: 1e-3\n"
     )
-    whole = train(*SHORT, *words, name="whole")
-    with monkeypatch.context() as patch:
-        interrupt_at(patch, 7)
-        train(*SHORT, *words, name="half", status=130)
-    half = train(*SHORT, *words, name="half")
+    whole, half = whole_and_resumed(train, monkeypatch, (*SHORT, *words), 7)
     assert rows(whole) == rows(half)
     assert_same_state(weights(whole), weights(half))

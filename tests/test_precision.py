@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import assert_same_state, interrupt_at, rows, summary, weights
+from checks import assert_same_state, rows, summary, weights, whole_and_resumed
 
 from hydrant import cli, seeding
 from hydrant.build import prepare
@@ -42,11 +42,7 @@ def test_bf16_true_is_the_plain_loop_bit_for_bit(train: Train) -> None:
 def test_resumes_and_evaluates_what_it_trained(
     words: tuple[str, ...], train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = train(*SHORT, *words, name="whole")
-    with monkeypatch.context() as patch:
-        interrupt_at(patch, 4)
-        train(*SHORT, *words, name="half", status=130)
-    half = train(*SHORT, *words, name="half")
+    whole, half = whole_and_resumed(train, monkeypatch, (*SHORT, *words), 4)
     assert rows(whole) == rows(half)
     assert_same_state(weights(whole), weights(half))
     capsys.readouterr()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import assert_same_state, interrupt_at, rows, weights
+from checks import assert_same_state, rows, weights, whole_and_resumed
 from PIL import Image
 from sklearn.neighbors import KNeighborsClassifier
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -112,11 +112,7 @@ def test_several_optimizers_resume_exactly(
     precision: str, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = (*GAN, f"precision={precision}", "duration=8", "eval_every=4", "save_every=4", "log_every=1")
-    whole = train(*words, name="whole")
-    with monkeypatch.context() as patch:
-        interrupt_at(patch, 5)
-        train(*words, name="half", status=130)
-    half = train(*words, name="half")
+    whole, half = whole_and_resumed(train, monkeypatch, words, 5)
     assert rows(whole) == rows(half)
     for part in ("model", "training"):
         assert_same_state(saved(whole, part), saved(half, part))
@@ -131,11 +127,7 @@ def test_all_that_has_a_state_at_once_resumes_exactly(
              "scheduler.patience=0", "scheduler.threshold=0.5", "data.augment.max_shift=1", "micro_batch_size=16",
              "global_batch_size=32", "log_every=1", "eval_every=2",
              "+optimizer@optimizers.second.optimizer=adamw")  # fmt: skip
-    whole = train(*words, name="whole")
-    with monkeypatch.context() as patch:
-        interrupt_at(patch, stop_at)
-        train(*words, name="half", status=130)
-    half = train(*words, name="half")
+    whole, half = whole_and_resumed(train, monkeypatch, words, stop_at)
     last = rows(whole)[-1]
     assert last["optim/num_skipped"] > 0
     assert last["optim/second/lr"] < 0.003  # the plateau has been reached

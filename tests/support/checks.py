@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +79,14 @@ def interrupt_at(patch: pytest.MonkeyPatch, num_updates: int, times: int = 1) ->
         return make_update(run, measure=measure)
 
     patch.setattr(loop, "make_update", interrupted)
+
+
+def whole_and_resumed(
+    train: Any, monkeypatch: pytest.MonkeyPatch, words: Sequence[str], stop_at: int
+) -> tuple[Path, Path]:
+    """The folders of a run in one go and of the same run stopped by Ctrl-C while it made update `stop_at`."""
+    whole = train(*words, name="whole")
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, stop_at)
+        train(*words, name="half", status=130)
+    return whole, train(*words, name="half")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import assert_same_state, rows, weights, whole_and_resumed
+from checks import assert_same_state, rows, summary, weights, whole_and_resumed
 from PIL import Image
 from sklearn.neighbors import KNeighborsClassifier
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from hydrant import cli
 from hydrant.build import prepare
 from hydrant.config import check, compose
 
@@ -139,6 +141,19 @@ def test_all_that_has_a_state_at_once_resumes_exactly(
 
 def saved(folder: Path, part: str) -> dict[str, Any]:
     return torch.load(folder / "checkpoints" / "last" / f"{part}.pt", weights_only=True)
+
+
+def test_an_evaluation_draws_the_same_noise_whenever_it_is_made(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train(*GAN, "duration=3", "eval_every=3", "save_every=3")
+    capsys.readouterr()
+    assert cli.main(["evaluate", str(folder), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    logged = summary(folder)["metrics"]
+    assert {k: v for k, v in shown.items() if "/" in k} == {
+        k: v for k, v in logged.items() if k.startswith("val/")
+    }
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from hydrant.config.refusals import refusals
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.distributed import World
 from hydrant.errors import ConfigError
-from hydrant.fitting import check_best, dry_forward, dry_mixing, geometry, limited
+from hydrant.fitting import check_best, dry_collectives, dry_forward, dry_mixing, geometry, limited
 from hydrant.goal import Goal
 from hydrant.loop import Journal, Run
 from hydrant.making import make
@@ -74,10 +74,15 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
         ConfigError: the config cannot run, with the key to change.
     """
     world = World.from_launcher()
+    with world.group():
+        return _prepare(config, world)
+
+
+def _prepare(config: Mapping[str, Any], world: World) -> Prepared:
     with refusals("precision", config):
         precision: Precision = make(config, "precision")(world.device)
     with refusals("compile", config):
-        compilation: Compilation = make(config, "compile")(world.device)
+        compilation: Compilation = make(config, "compile")(world)
     parallel = _parallel(config, world)
     data: Data = make(config, "data")
     train = limited(data.train, config["limit_train_samples"])
@@ -95,7 +100,7 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     flops, outcome = dry_forward(task, data, val)
     check_losses(config, outcome)
     precision.check_fits(task)
-    compilation.check_fits(task)
+    compilation.check_fits(task, dry_collectives(task, train) if compilation.is_on else [])
     with refusals("mixing", config):
         mixing: Mixing = make(config, "mixing")(data.num_classes, spec.micro_batch_size)
     dry_mixing(task, train, mixing)

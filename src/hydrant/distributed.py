@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 
 
 @dataclass(frozen=True)
@@ -30,3 +33,16 @@ class World:
         """Make the device the current one."""
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
+
+    @contextlib.contextmanager
+    def group(self) -> Generator[None]:
+        """While it lasts, collectives reach all ranks of the run: one rank is a group of one."""
+        if dist.is_initialized():
+            yield
+            return
+        backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=dist.HashStore(), rank=self.rank, world_size=self.world_size)
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()

@@ -26,13 +26,14 @@ def main(arguments: Sequence[str]) -> int:
     p = saved.prepared
     p.precision.activate()
     p.world.activate()
-    values = evaluate(
-        p.precision.prepare(p.task).to(p.world.device),
-        p.val.batches(p.spec, p.config["eval_batch_size"]),
-        p.precision,
-        p.parallel,
-        lambda task, batch: task(batch),
-    )
+    with p.world.group():
+        values = evaluate(
+            p.precision.prepare(p.task).to(p.world.device),
+            p.val.batches(p.spec, p.config["eval_batch_size"]),
+            p.precision,
+            p.parallel,
+            lambda task, batch: task(batch),
+        )
     if options.json:
         shown = {"checkpoint": str(saved.checkpoint), "num_updates": saved.num_updates, **values}
         print(json.dumps(finite(shown)))

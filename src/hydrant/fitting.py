@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from hydrant.batch import Outcome
+from hydrant.collectives import Collective, Collectives
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.distributed import World
 from hydrant.errors import ConfigError, location, suggestion, typed_line
@@ -73,6 +74,18 @@ def dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
             f"(at {location(error)}). "
             "Choose another model, or set its own keys to that shape",
         ) from error
+
+
+def dry_collectives(task: Any, train: Source) -> list[Collective]:
+    """The collectives of a training forward: that of two samples, on the host."""
+    host = StreamSpec(0, 2, 2, 0, 1, torch.device("cpu"))
+    batch = next(iter(train.first(2).batches(host, 2)))
+    buffers = [buffer.clone() for buffer in task.buffers()]
+    with torch.random.fork_rng(devices=[]), Collectives() as collectives:
+        task.train().forward(batch)
+    for buffer, before in zip(task.buffers(), buffers, strict=True):
+        buffer.copy_(before)
+    return collectives.found
 
 
 def dry_mixing(task: Any, train: Source, mixing: Mixing) -> None:

@@ -111,8 +111,9 @@ class _Session:
             self._checkpoints.adopt(self._foreign, None if state.best is None else state.best["num_updates"])
         self._restore(run)
         try:
-            try_compiled(run)
-            train(run)
+            with prepared.world.group():
+                try_compiled(run)
+                train(run)
         finally:
             run.stream.close()
 

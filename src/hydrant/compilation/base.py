@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from hydrant.batch import Batch, Outcome
+from hydrant.collectives import Collective
 from hydrant.compilation.update import EagerUpdate, Step
 from hydrant.compilation.watch import CompileReport
+from hydrant.distributed import World
 
 
 class Compilation(Protocol):
-    """Compiles a task, and tells what that took. Built as `compilation(device)`."""
+    """Compiles a task, and tells what that took. Built as `compilation(world)`."""
 
     is_on: bool
     checks: bool  # whether the first loss and gradients are compared with eager ones
@@ -26,8 +27,12 @@ class Compilation(Protocol):
         """Compile a task in place; `retains_graph`: its losses are backpropagated one after the other."""
         ...
 
-    def check_fits(self, task: nn.Module) -> None:
-        """Raises ConfigError where the task has not what is to be compiled."""
+    def check_fits(self, task: nn.Module, collectives: Sequence[Collective]) -> None:
+        """Refuse a task, by the collectives it calls or because it has not what is to be compiled.
+
+        Raises:
+            ConfigError: the key to change.
+        """
         ...
 
     def eagerly(self) -> contextlib.AbstractContextManager[Any]:
@@ -62,12 +67,12 @@ class Eager:
 
     is_on = checks = falls_back = False
 
-    def __init__(self, device: torch.device) -> None:
-        del device
+    def __init__(self, world: World) -> None:
+        del world
 
     def apply(self, task: nn.Module, *, retains_graph: bool) -> None: ...
 
-    def check_fits(self, task: nn.Module) -> None: ...
+    def check_fits(self, task: nn.Module, collectives: Sequence[Collective]) -> None: ...
 
     def eagerly(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,9 +14,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hydrant.batch import Batch, Outcome
+from hydrant.collectives import Collective
 from hydrant.compilation.scopes import Scope, parts_of
 from hydrant.compilation.update import EagerUpdate, Step, compiled_update
 from hydrant.compilation.watch import CompileReport, Incident, Watch
+from hydrant.distributed import World
 from hydrant.errors import CompileError, ConfigError, unknown_name
 
 log = logging.getLogger("hydrant")
@@ -33,7 +35,7 @@ class Compile:
 
     Args:
         mode, backend, dynamic, options: torch.compile's.
-        fullgraph: torch.compile's; `auto` is true on one rank.
+        fullgraph: torch.compile's; `auto` is true on one rank, for a task that calls no collective.
         scope: what is one graph: the `task` (model and loss), the `model`, the model and the loss each
             (`model_and_loss`), or each repeated block of the model, compiled once for all of them (`blocks`).
         optimizer: compile the update too.
@@ -50,7 +52,7 @@ class Compile:
 
     def __init__(
         self,
-        device: torch.device,
+        world: World,
         *,
         mode: str,
         backend: str,
@@ -68,13 +70,14 @@ class Compile:
         over_budget: Excess,
         on_failure: Handling,
     ) -> None:
-        _check_mode(mode, options, device)
+        _check_mode(mode, options, world.device)
         _check_backend(backend, options)
         _check_budgets(max_recompiles=max_recompiles, max_graph_breaks=max_graph_breaks)
         # torch refuses mode and options together, and `default` is what it takes for neither.
         own: dict[str, Any] = {"options": dict(options)} if options else {"mode": mode}
-        whole = fullgraph is True or fullgraph == "auto"
+        whole = fullgraph is True or (fullgraph == "auto" and world.world_size == 1)
         self._arguments = own | {"backend": backend, "fullgraph": whole, "dynamic": dynamic}
+        self._yields_to_collectives = fullgraph == "auto"
         self._scope: Scope = scope
         self._compiles_updates = optimizer
         self._evaluates = evaluation
@@ -89,8 +92,9 @@ class Compile:
         self._has_given_up = False
         self.checks = check
         self.falls_back = on_failure == "fallback"
-        if device.type == "cuda" and torch.cuda.get_device_capability(device) < _MIN_CAPABILITY:
-            self._refuse_device(device)
+        if world.device.type == "cuda" and torch.cuda.get_device_capability(world.device) < _MIN_CAPABILITY:
+            name = torch.cuda.get_device_name(world.device)
+            self._refuse("compile", f"needs compute capability 7.0 or more; this is {name}. Use compile=eager")
 
     def apply(self, task: nn.Module, *, retains_graph: bool) -> None:
         """Compile on the first call. Starts the account."""
@@ -114,8 +118,17 @@ class Compile:
         for compile_part in parts_of(task, self._scope):
             compile_part(**self._arguments)
 
-    def check_fits(self, task: nn.Module) -> None:
+    def check_fits(self, task: nn.Module, collectives: Sequence[Collective]) -> None:
         parts_of(task, self._scope)
+        if collectives and self._yields_to_collectives:
+            self._arguments["fullgraph"] = False
+        for collective in collectives:
+            if collective.changes_gradient:
+                told = (
+                    f"{collective} changes a tensor that takes part in the gradient, which torch.compile would "
+                    "compute otherwise than eager; call it under torch.no_grad(), or use compile=eager"
+                )
+                self._refuse("compile", told)
 
     def eagerly(self) -> contextlib.AbstractContextManager[Any]:
         return torch.compiler.set_stance("force_eager")
@@ -174,11 +187,10 @@ class Compile:
             raise CompileError(told)
         log.warning("%s", told)
 
-    def _refuse_device(self, device: torch.device) -> None:
-        told = f"needs compute capability 7.0 or more; this is {torch.cuda.get_device_name(device)}. Use compile=eager"
+    def _refuse(self, key: str, told: str) -> None:
         if not self.falls_back:
-            raise ConfigError("compile", told)
-        log.warning("compile %s; going on eager", told)
+            raise ConfigError(key, told)
+        log.warning("%s: %s; going on eager", key, told)
         self._has_given_up = True
 
 

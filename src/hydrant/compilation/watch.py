@@ -103,6 +103,7 @@ class Watch:
             if not _is_of_torch(b.user_stack)
         ]
         found = [_recompile(m, num_updates) for m in metrics[self._num_metrics :] if m.recompile_reason]
+        self._breaks += [_left_out(m, num_updates) for m in metrics[self._num_metrics :] if m.fail_type]
         self._num_metrics, self._num_breaks = len(metrics), len(breaks)
         planned = [f for f in found if is_planned or "compilation/update.py" in f.location]
         self._planned += planned
@@ -131,6 +132,14 @@ class Watch:
 
 def _is_graph(metric: Any) -> bool:
     return metric.is_forward is not False and bool(metric.graph_op_count) and not metric.fail_type
+
+
+def _left_out(metric: Any, num_updates: int) -> Incident:
+    """A function that stays eager from its beginning or from a graph break on: it breaks in a loop, say."""
+    line = f"{metric.fail_user_frame_filename}:{metric.fail_user_frame_lineno}"
+    location = line if metric.fail_user_frame_filename else f"{metric.co_filename}:{metric.co_firstlineno}"
+    reason = f"{_first_line(str(metric.fail_reason))}; {metric.co_name} is not compiled"
+    return Incident(reason, location, None, num_updates)
 
 
 def _recompile(metric: Any, num_updates: int) -> Incident:

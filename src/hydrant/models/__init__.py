@@ -1,8 +1,9 @@
 """Models: plain `nn.Module`s; they know no data set, task or config."""
 
+from hydrant.models.all_reduce_net import AllReduceNet
 from hydrant.models.convnet import ConvNet
 from hydrant.models.gan import Discriminator, Generator
 from hydrant.models.mlp import MLP
 from hydrant.models.timm import timm_model
 
-__all__ = ["MLP", "ConvNet", "Discriminator", "Generator", "timm_model"]
+__all__ = ["MLP", "AllReduceNet", "ConvNet", "Discriminator", "Generator", "timm_model"]

@@ -6,7 +6,8 @@ HydrantError                 anything a user can cause or must know; its message
 ├── CheckpointError          a checkpoint is missing, damaged or of another run                (exit 1)
 ├── RecordError              a file of a run folder is damaged                                 (exit 1)
 ├── NonFiniteError           the loss or a gradient became NaN or infinite                     (exit 1)
-├── CompileError             a task cannot be compiled, or not truly, or too often                   (exit 1)
+├── CompileError             a task cannot be compiled, or is compiled too often               (exit 1)
+│   └── CompileMismatch      compiled, it computes something else                              (exit 1)
 ├── ExportError              an exported model does not give the trained model's outputs       (exit 1)
 ├── JobFailed                a job of a sweep failed; raised in the sweep's process            (exit 1)
 └── Interrupted              a signal asked the run to stop; its state is saved                (exit 130, 143)
@@ -72,7 +73,11 @@ class NonFiniteError(HydrantError):
 
 
 class CompileError(HydrantError):
-    """A task cannot be compiled, computes something else when it is, or is compiled more often than it may be."""
+    """A task cannot be compiled, or is compiled more often than it may be."""
+
+
+class CompileMismatch(CompileError):
+    """A compiled task computes something else than the eager one."""
 
 
 class ExportError(HydrantError):

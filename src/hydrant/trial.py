@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.compilation import user_line
-from hydrant.errors import CompileError, location
+from hydrant.errors import CompileError, CompileMismatch, location
 from hydrant.logs import log
 from hydrant.loop import Run
 
@@ -27,45 +27,57 @@ class Measured:
 
 
 def try_compiled(run: Run) -> None:
-    """Compile by running the first micro-batch of the coming update; compare where that is asked for.
-
-    Leaves everything as it was: gradients, buffers, random streams.
+    """Compile by running the first micro-batch of the coming update, as `check_compiled` does.
 
     Raises:
-        CompileError: it cannot be compiled, nothing was, or it computes something else; unless the run may go on eager.
+        CompileError: what that raised, unless the run may go on eager.
     """
     if not run.compilation.is_on:
         return
     try:
-        with warnings.catch_warnings():
-            # Dynamo looks at every input of a graph, also at those in the middle of a model.
-            warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
-            compiled = _measure(run)
-        if not run.compilation.report().graphs:
-            raise CompileError(
-                "nothing was compiled: torch.compile found no graph in this task. Try another compile.scope"
-            )
-        if run.compilation.checks:
-            with run.compilation.eagerly():
-                _compare(_measure(run), compiled, run.precision.tolerance)
-        run.compilation.follow(run.state.num_updates)
-    except Exception as error:  # a backend raises anything
-        told = _told(error)
+        check_compiled(run)
+    except CompileError as error:
+        told = str(error).rstrip(".")
         if not run.compilation.falls_back:
-            raise CompileError(f"{told}. compile=eager, or compile.on_failure=fallback, goes on") from error
+            raise type(error)(f"{told}. compile=eager, or compile.on_failure=fallback, goes on") from error
         log.warning("%s. Going on eager", told)
         run.compilation.give_up()
 
 
+def check_compiled(run: Run) -> None:
+    """Run the first micro-batch of the coming update compiled; compare with eager where that is asked for.
+
+    Leaves everything as it was: gradients, buffers, random streams.
+
+    Raises:
+        CompileError: it cannot be compiled, or nothing was.
+        CompileMismatch: it computes something else.
+    """
+    try:
+        with warnings.catch_warnings():
+            # Dynamo looks at every input of a graph, also at those in the middle of a model.
+            warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
+            compiled = measure(run)
+    except Exception as error:  # a backend raises anything
+        raise CompileError(_told(error)) from error
+    if not run.compilation.report().graphs:
+        raise CompileError(
+            "nothing was compiled: torch.compile found no graph in this task. Try another compile.scope"
+        )
+    if run.compilation.checks:
+        with run.compilation.eagerly():
+            _compare(measure(run), compiled, run.precision.tolerance)
+    run.compilation.follow(run.state.num_updates)
+
+
 def _told(error: Exception) -> str:
-    if isinstance(error, CompileError):
-        return str(error).rstrip(".")
     head, _, code = str(error).partition("from user code:")
     reason = " ".join(head.strip().split("\n\n")[0].split())
     return f"the task cannot be compiled: {type(error).__name__}: {reason} (at {user_line(code) or location(error)})"
 
 
-def _measure(run: Run) -> Measured:
+def measure(run: Run) -> Measured:
+    """The loss and the gradients of the first micro-batch of the coming update; leaves no trace."""
     task: Any = run.task
     buffers = [buffer.clone() for buffer in task.buffers()]
     num_updates = run.state.num_updates
@@ -88,7 +100,7 @@ def _compare(eager: Measured, compiled: Measured, tolerance: float) -> None:
     """Raises CompileError where loss or gradients differ by more than `tolerance`, relative to their norms."""
     loss, other = float(eager.loss), float(compiled.loss)
     if abs(loss - other) > tolerance * max(abs(loss), 1e-3):
-        raise CompileError(
+        raise CompileMismatch(
             f"the loss is {other:.6g} compiled and {loss:.6g} eager, more apart than rounding explains"
         )
     norms = {name: float(g.double().norm()) for name, g in eager.gradients.items()}
@@ -105,6 +117,6 @@ def _compare(eager: Measured, compiled: Measured, tolerance: float) -> None:
     if apart or missing:
         names = [f"{name} (by {size:.2g} of its norm)" for name, size in apart.items()] + sorted(missing)
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        raise CompileError(
+        raise CompileMismatch(
             f"the gradients differ between compiled and eager: {', '.join(names[:_SHOWN])}{more}"
         )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hydrant.errors import ConfigError, HydrantError, unknown_name
+from hydrant.isolation import Stopped
 from hydrant.options import completions
 
 # Resolved when called: a command imports only what it needs.
@@ -48,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped by SIGINT", file=sys.stderr)
         return 128 + signal.SIGINT
+    except Stopped as request:
+        print(f"stopped by {signal.Signals(request.exit_status - 128).name}", file=sys.stderr)
+        return request.exit_status
     except BrokenPipeError:
         return 128 + signal.SIGPIPE
     except Exception as error:

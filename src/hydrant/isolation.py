@@ -33,6 +33,14 @@ class ProcessDied(Exception):
         self.exit_code = exit_code
 
 
+class Stopped(BaseException):
+    """A signal asked to stop while a call was made; `exit_status` is 128 + the signal."""
+
+    def __init__(self, exit_status: int) -> None:
+        super().__init__(exit_status)
+        self.exit_status = exit_status
+
+
 @dataclass(frozen=True)
 class Answer(Generic[T]):
     """What a call gave, and the last signal that arrived meanwhile and was passed on to it."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
+import time
+
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -43,3 +46,23 @@ def peak_flops(device: torch.device) -> float | None:
 def peak_memory_gib(device: torch.device) -> float | None:
     """The most device memory that tensors took so far, in GiB; `None` where the device does not count it."""
     return torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
+
+
+def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
+    """FLOP/s of a large square matrix product on this device: the median of a few, which is timed here and now."""
+    size = 8192 if device.type == "cuda" else 1024
+    matrix = torch.ones(size, size, device=device, dtype=dtype)
+    seconds: list[float] = []
+    for _ in range(6):
+        synchronise(device)
+        began = time.perf_counter()
+        torch.mm(matrix, matrix)
+        synchronise(device)
+        seconds.append(time.perf_counter() - began)
+    return 2 * size**3 / statistics.median(seconds[1:])
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

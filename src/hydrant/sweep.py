@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.targets import locate, targets_of
+from hydrant.config.targets import slow_imports
 from hydrant.errors import ConfigError, JobFailed
 from hydrant.identity import write_records
-from hydrant.isolation import ProcessDied, call_isolated
+from hydrant.isolation import ProcessDied, Stopped, call_isolated
 from hydrant.job import Job, Result, relative, remove_if_empty, report, say
 from hydrant.runs import (
     RunFolder,
@@ -26,14 +26,6 @@ from hydrant.runs import (
 
 _ALIKE = ("name", "seed")
 """Keys that do not decide whether a run can start."""
-
-
-class SweepStopped(BaseException):
-    """A signal asked the sweep to stop; `exit_status` is 128 + the signal."""
-
-    def __init__(self, exit_status: int) -> None:
-        super().__init__(exit_status)
-        self.exit_status = exit_status
 
 
 class Sweep:
@@ -54,13 +46,13 @@ class Sweep:
 
         Raises:
             JobFailed: after saying why.
-            SweepStopped: a signal arrived meanwhile; the job has saved its state, or is done.
+            Stopped: a signal arrived meanwhile; the job has saved its state, or is done.
         """
         self.has_run = True
         self.plan({job.folder.resolve(): job.overrides})
         say(f"job {number}: {job.folder.name}")
         began = time.time()
-        answer = call_isolated(_execute, (job,), preload=sorted(_slow_imports(job.config)))
+        answer = call_isolated(_execute, (job,), preload=_preload([job.config]))
         result, signum = answer.result, answer.signum
         if isinstance(result, ProcessDied):
             stopped = f"stopped by a signal before it began; {job.same_command()} starts it again"
@@ -74,7 +66,7 @@ class Sweep:
             self._write_table(job.sweep_folder, self._runs(job.sweep_folder))
         report(result, f"job {number}: ")
         if signum is not None or result.exit_status > 128:
-            raise SweepStopped(max(result.exit_status, 128 + (signum or 0)))
+            raise Stopped(max(result.exit_status, 128 + (signum or 0)))
         if result.exit_status:
             raise JobFailed(f"{job.folder.name}: {result.message}")
         return result.value
@@ -114,15 +106,14 @@ def refusals(configs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """(key, reason) why each checked config cannot run on this machine, ("", "") where it can.
 
     Raises:
-        SweepStopped: a signal arrived meanwhile.
+        Stopped: a signal arrived meanwhile.
     """
     keys = [repr(sorted((k, v) for k, v in config.items() if k not in _ALIKE)) for config in configs]
     distinct = dict(zip(keys, configs, strict=True))
-    preload = sorted({module for config in configs for module in _slow_imports(config)})
-    answer = call_isolated(_refusals, (list(distinct.values()),), preload=preload)
+    answer = call_isolated(_refusals, (list(distinct.values()),), preload=_preload(configs))
     if answer.signum is not None:
         print("stopped by a signal before the first job", file=sys.stderr)
-        raise SweepStopped(128 + answer.signum)
+        raise Stopped(128 + answer.signum)
     if isinstance(answer.result, ProcessDied):  # the job itself will say more
         return [("", "")] * len(configs)
     refused = dict(zip(distinct, answer.result, strict=True))
@@ -163,12 +154,8 @@ def _refusal(config: Mapping[str, Any]) -> tuple[str, str]:
     return "", ""
 
 
-def _slow_imports(config: Mapping[str, Any]) -> Iterator[str]:
-    """Modules that the parts of a config import when they are built, as they declare in `PRELOAD`."""
-    yield from ("hydrant.run", "torch._dynamo", "matplotlib.backends.backend_agg")
-    for key, target in targets_of(config):
-        module = sys.modules[locate(target, key).__module__]
-        yield from getattr(module, "PRELOAD", ())
+def _preload(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    return ["hydrant.run", "matplotlib.backends.backend_agg", *slow_imports(configs)]
 
 
 def _print_table(folder: Path, runs: Sequence[RunFolder]) -> None:

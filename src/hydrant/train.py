@@ -21,8 +21,9 @@ from hydrant.config import ENTRY, check, choices_of, conf_dir, register
 from hydrant.config.arguments import flags_first
 from hydrant.config.messages import explain
 from hydrant.errors import ConfigError, HydrantError
+from hydrant.isolation import Stopped
 from hydrant.job import Job, Result, missing_folders, remove_if_empty, report
-from hydrant.sweep import Sweep, SweepStopped
+from hydrant.sweep import Sweep
 from hydrant.sweep import current as current_sweep
 
 
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         stopped = 130
         if not (sweep.has_run or results):
             print("stopped by a signal before the first job", file=sys.stderr, flush=True)
-    except SweepStopped as request:
+    except Stopped as request:
         stopped = request.exit_status
     finally:
         remove_if_empty(HydraNotes.made)

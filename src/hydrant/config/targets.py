@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hydrant.config.hints import check_value
@@ -62,6 +63,15 @@ def targets_of(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(key, dotted path) of every target in a config."""
     for key, node in _nodes(config, ""):
         yield f"{key}._target_", node["_target_"]
+
+
+def slow_imports(configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Modules that the parts of checked configs import when they are built, as they declare in `PRELOAD`."""
+    found = {"torch._dynamo"}
+    for key, target in (pair for config in configs for pair in targets_of(config)):
+        module = sys.modules[locate(target, key).__module__]
+        found.update(getattr(module, "PRELOAD", ()))
+    return sorted(found)
 
 
 def locate(path: str, key: str) -> Any:

@@ -19,6 +19,7 @@ from hydrant.averaging import Averaging
 from hydrant.clock import Clock
 from hydrant.compilation import Compilation, EagerUpdate
 from hydrant.config.refusals import refusals
+from hydrant.config.targets import import_targets
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.distributed import World
 from hydrant.errors import ConfigError
@@ -73,6 +74,7 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     Raises:
         ConfigError: the config cannot run, with the key to change.
     """
+    import_targets(config)
     world = World.from_launcher()
     with world.group():
         return _prepare(config, world)

@@ -45,6 +45,19 @@ Write a run's model for use elsewhere, and check that it gives the same outputs.
 
   --output FILE   default: <run>/export/model.<safetensors, pt2, onnx>
   --weights ema   the averaged weights (averaging=ema)""",
+    "diagnose": """
+Show what torch.compile makes of a config: graph breaks with their lines and what helps, the first stage (Dynamo,
+AOTAutograd, the backend) that fails or computes something else than eager, and the speed of each mode.
+Takes the overrides of train, and
+
+  --no-timing   graph breaks and stages only
+  --updates N   updates to time in each mode, twice (10)
+  --json        print {"findings": [...], "graph_breaks": [...], "stages": [...], ...} and nothing else
+
+  hydrant diagnose model=convnet data=synthetic --no-timing
+  hydrant diagnose experiment=vit_tiny_fake compile.scope=blocks
+
+Exit status: 0 nothing to mend, 1 a finding, 2 the config is wrong.""",
     "list": """
 Show what this machine can do.
 

@@ -94,7 +94,9 @@ class Compile:
         self.falls_back = on_failure == "fallback"
         if world.device.type == "cuda" and torch.cuda.get_device_capability(world.device) < _MIN_CAPABILITY:
             name = torch.cuda.get_device_name(world.device)
-            self._refuse("compile", f"needs compute capability 7.0 or more; this is {name}. Use compile=eager")
+            self._refuse(
+                "compile", f"needs compute capability 7.0 or more; this is {name}. Use compile=eager"
+            )
 
     def apply(self, task: nn.Module, *, retains_graph: bool) -> None:
         """Compile on the first call. Starts the account."""

@@ -5,10 +5,13 @@ Read from Dynamo's own metrics, which are the same from torch 2.11 to 2.15.
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from hydrant.compilation.remedies import remedy_for_break, remedy_for_recompile
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _LIBRARY = ("site-packages", "dist-packages", "<")
@@ -22,6 +25,12 @@ class Incident:
     location: str  # file:line of the user's code
     guard: str | None  # what did not hold any more; of a recompile
     num_updates: int  # completed when it happened
+    remedy: str  # what to do about it
+
+    @property
+    def code(self) -> str:
+        """The line of code at `location`."""
+        return _code_at(self.location)
 
     def __str__(self) -> str:
         return f"{self.location}: {self.guard or self.reason}"
@@ -98,7 +107,7 @@ class Watch:
         if len(breaks) < self._num_breaks:  # torch._dynamo.reset() has cleared them
             self._num_breaks = 0
         self._breaks += [
-            Incident(_first_line(b.reason), _user_line(b.user_stack), None, num_updates)
+            _broken(b.reason, _user_line(b.user_stack), num_updates)
             for b in breaks[self._num_breaks :]
             if not _is_of_torch(b.user_stack)
         ]
@@ -134,12 +143,16 @@ def _is_graph(metric: Any) -> bool:
     return metric.is_forward is not False and bool(metric.graph_op_count) and not metric.fail_type
 
 
+def _broken(reason: str, location: str, num_updates: int, more: str = "") -> Incident:
+    advice = remedy_for_break(reason, _code_at(location))
+    return Incident(_first_line(reason) + more, location, None, num_updates, advice)
+
+
 def _left_out(metric: Any, num_updates: int) -> Incident:
     """A function that stays eager from its beginning or from a graph break on: it breaks in a loop, say."""
     line = f"{metric.fail_user_frame_filename}:{metric.fail_user_frame_lineno}"
     location = line if metric.fail_user_frame_filename else f"{metric.co_filename}:{metric.co_firstlineno}"
-    reason = f"{_first_line(str(metric.fail_reason))}; {metric.co_name} is not compiled"
-    return Incident(reason, location, None, num_updates)
+    return _broken(str(metric.fail_reason), location, num_updates, f"; {metric.co_name} stays eager")
 
 
 def _recompile(metric: Any, num_updates: int) -> Incident:
@@ -148,13 +161,19 @@ def _recompile(metric: Any, num_updates: int) -> Incident:
     if "compilation/update.py" in reason:
         location = "compilation/update.py"
     guard = _first_line(reason).partition("  #")[0].strip()
-    return Incident(_first_line(reason), location, guard.partition(": ")[2] or guard, num_updates)
+    guard = guard.partition(": ")[2] or guard
+    return Incident(_first_line(reason), location, guard, num_updates, remedy_for_recompile(guard))
 
 
 def user_line(text: str) -> str:
     """file:line of the innermost frame of a printed stack that is in no installed package; "" where there is none."""
     own = [f"{m['file']}:{m['line']}" for m in _FRAME.finditer(text) if not _is_library(m["file"])]
     return own[-1] if own else ""
+
+
+def _code_at(location: str) -> str:
+    file, _, line = location.rpartition(":")
+    return linecache.getline(file, int(line)).strip() if line.isdigit() else ""
 
 
 def _first_line(text: str) -> str:

@@ -74,6 +74,12 @@ def slow_imports(configs: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted(found)
 
 
+def import_targets(config: Mapping[str, Any]) -> None:
+    """Import what a config names, so that what it registers, such as a backend of torch.compile, is there."""
+    for key, target in targets_of(config):
+        locate(target, key)
+
+
 def locate(path: str, key: str) -> Any:
     """The object that a dotted path names.
 

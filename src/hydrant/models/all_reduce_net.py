@@ -12,7 +12,7 @@ from hydrant.errors import ConfigError
 
 
 class AllReduceNet(nn.Module):
-    """Two convolutions and three linear layers; what the second one sees is shifted by a sum over all samples of all ranks.
+    """Two convolutions, three linear layers, and between those a shift by a sum over the samples of all ranks.
 
     The sum is taken without a gradient, so that torch.compile computes what eager computes, in one graph.
 
@@ -25,7 +25,9 @@ class AllReduceNet(nn.Module):
     def __init__(self, *, input_shape: Sequence[int], num_classes: int, shift: float) -> None:
         super().__init__()
         if len(input_shape) != 3 or min(input_shape[1:]) < 12:
-            told = f"all_reduce_net needs images of 12 pixels or more, not data.input_shape={list(input_shape)}"
+            told = (
+                f"all_reduce_net needs images of 12 pixels or more, not data.input_shape={list(input_shape)}"
+            )
             raise ConfigError("model", told)
         self.shift = shift
         self.features = nn.Sequential(

@@ -1,0 +1,245 @@
+"""`hydrant diagnose`: every known break, failing stage and wrong result is pinned to its stage and line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hydrant import cli
+
+WORDS = ("data=synthetic", "data.input_shape=[3,12,12]", "data.num_classes=4", "data.num_samples=16",
+         "data.num_val_samples=4", "global_batch_size=4", "model._target_=breaking.Net", "~model.hidden",
+         "~model.dropout", "allow_targets=[breaking]")  # fmt: skip
+
+PARTS = """
+import logging
+import os
+import signal
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from functorch.compile import make_boxed_func
+from torch._dynamo import register_backend
+from torch._dynamo.backends.common import aot_autograd
+
+class Net(nn.Module):
+    def __init__(self, *, input_shape, num_classes, kind="clean"):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 5)
+        self.classifier = nn.Linear(6 * 4 * 4, num_classes)
+        self.kind, self.seen, self.logger = kind, {}, logging.getLogger("net")
+        if kind == "inject":
+            import torch._inductor.config
+
+            torch._inductor.config.cpp.inject_relu_bug_TESTING_ONLY = "accuracy"
+
+    def forward(self, inputs):
+        x = F.max_pool2d(F.relu(self.conv(inputs)), 2).flatten(1)
+        if self.kind == "seed":
+            assert torch.all(x >= -1e9), "too small"
+            self.seen["mean"] = x.mean().item()
+            for k in np.arange(3):
+                x = x + float(k) * 0.01
+            print("forward")
+        if self.kind == "many":
+            if x.sum() > 1e9:  # the branch
+                x = x * 2
+            self.logger.warning("%s", x.shape)
+            x = skipped(x)
+            x = x + x[x > 1e9].sum()
+            with torch.no_grad():
+                total = x.sum(0)
+                dist.all_reduce(total, async_op=True).wait()
+            x = x + 0 * total
+        if self.kind == "odd":
+            x = torch.ops.breaking.odd(x)
+        if self.kind == "untrainable" and self.training:
+            raise ValueError("no gradient of this")
+        return self.classifier(x)
+
+@torch.compiler.disable
+def skipped(x):
+    return x
+
+@torch.library.custom_op("breaking::odd", mutates_args=())
+def odd(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+odd.register_fake(torch.empty_like)
+odd.register_autograd(lambda ctx, gradient: gradient * 2)
+
+@register_backend
+def raising(graph, inputs):
+    if any("max_pool2d" in node.name for node in graph.graph.nodes):
+        raise RuntimeError("no code for max_pool2d")
+    return graph.forward
+
+@register_backend
+def wrong(graph, inputs):
+    for node in graph.graph.nodes:
+        if "relu" in str(node.target):
+            node.target = torch.sigmoid
+            node.kwargs = {}
+    graph.recompile()
+    return graph.forward
+
+@register_backend
+def dying(graph, inputs):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def as_it_is(graph, inputs):
+    return make_boxed_func(graph.forward)
+
+def doubled(graph, inputs):
+    if not any("threshold_backward" in str(node.target) for node in graph.graph.nodes):
+        return as_it_is(graph, inputs)
+    return make_boxed_func(lambda *args: [g if g is None else 2 * g for g in graph(*args)])
+
+register_backend(aot_autograd(fw_compiler=as_it_is, bw_compiler=doubled), name="wrong_gradients")
+"""
+
+
+@pytest.fixture
+def diagnose(
+    workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., dict[str, Any]]:
+    """`hydrant diagnose --json` of a model that breaks; asserts the exit status, and that nothing is left."""
+    monkeypatch.syspath_prepend(workdir)
+    (workdir / "breaking.py").write_text(PARTS)
+
+    def run(*words: str, status: int = 1, flags: tuple[str, ...] = ("--no-timing",)) -> dict[str, Any]:
+        assert cli.main(["diagnose", *WORDS, *words, "--json", *flags]) == status
+        assert {path.name for path in workdir.iterdir()} <= {"breaking.py", "__pycache__"}
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def line_of(text: str) -> int:
+    return next(i for i, line in enumerate(PARTS.splitlines(), 1) if text in line)
+
+
+def lines(incidents: list[dict[str, Any]]) -> list[int]:
+    assert all("breaking.py" in incident["location"] for incident in incidents)
+    return [int(incident["location"].rpartition(":")[2]) for incident in incidents]
+
+
+def test_a_clean_config_has_no_findings(diagnose: Callable[..., dict[str, Any]]) -> None:
+    found = diagnose("compile=aot_eager", status=0)
+    assert found["findings"] == found["graph_breaks"] == found["graph_breaks_behind"] == []
+    assert [(s["name"], s["verdict"]) for s in found["stages"]] == [("aot_eager", "ok")]
+    assert found["culprit"] is None
+
+
+def test_the_four_breaks_of_the_seed(diagnose: Callable[..., dict[str, Any]]) -> None:
+    """Of assert, `.item()`, the loop over numpy and print, the assert does not break any more."""
+    found = diagnose("compile=aot_eager", "+model.kind=seed")
+    assert lines(found["graph_breaks"]) == [line_of(".item()"), line_of("float(k)")]
+    assert lines(found["graph_breaks_behind"]) == [line_of('print("forward")')]
+    assert "number is read from a tensor" in found["graph_breaks"][0]["remedy"]
+    assert "printing" in found["graph_breaks_behind"][0]["remedy"]
+    assert found["graph_breaks"][0]["code"] == 'self.seen["mean"] = x.mean().item()'
+    assert "2 graph breaks" in found["findings"][0]
+
+
+def test_each_known_break_has_its_line_and_remedy(diagnose: Callable[..., dict[str, Any]]) -> None:
+    known = {
+        "# the branch": "Python decides by the value of a tensor",
+        "self.logger.warning": "logging",
+        "x = skipped(x)": "asks not to be compiled",
+        "x[x > 1e9]": "size of the result depends on values",
+        "async_op=True": "collective",
+    }
+    found = diagnose("compile=aot_eager", "+model.kind=many")["graph_breaks"]
+    assert lines(found) == [line_of(text) for text in known]
+    for incident, told in zip(found, known.values(), strict=True):
+        assert told in incident["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("words", "stage", "verdict", "text", "told"),
+    [
+        (("compile.backend=raising",), "raising", "error", "F.max_pool2d", "no code for max_pool2d"),
+        (("compile.backend=wrong",), "wrong", "differs", "F.relu", "the loss is"),
+        (("compile.backend=wrong_gradients",), "wrong_gradients", "differs", "F.relu", "the gradients differ"),
+        (
+            ("+model.kind=odd", "+compile.options.implicit_fallbacks=false"),
+            "inductor", "error", "breaking.odd(x)", "missing lowering",
+        ),
+    ],
+)  # fmt: skip
+def test_the_failing_stage_and_line(
+    words: tuple[str, ...],
+    stage: str,
+    verdict: str,
+    text: str,
+    told: str,
+    diagnose: Callable[..., dict[str, Any]],
+) -> None:
+    found = diagnose("compile=default", *words)
+    tried = [(s["name"], s["verdict"]) for s in found["stages"]]
+    assert tried == [("eager", "ok"), ("dynamo", "ok"), ("aot_eager", "ok"), (stage, verdict)]
+    assert told in found["stages"][-1]["told"]
+    assert found["culprit"]["location"].endswith(f"breaking.py:{line_of(text)}")
+    assert found["culprit"]["graph"].count(" = ") <= 2  # an operation and what it is given
+
+
+@pytest.mark.slow
+def test_a_fault_of_inductor_is_named_by_the_bisector(diagnose: Callable[..., dict[str, Any]]) -> None:
+    found = diagnose("compile=default", "+model.kind=inject")
+    assert [s["verdict"] for s in found["stages"]] == ["ok", "ok", "ok", "differs"]
+    assert found["culprit"]["location"].endswith(f"breaking.py:{line_of('F.relu')}")
+    assert "relu" in found["culprit"]["part"]
+
+
+def test_what_fails_uncompiled_and_what_dies_is_told(diagnose: Callable[..., dict[str, Any]]) -> None:
+    found = diagnose("compile=aot_eager", "+model.kind=untrainable")
+    assert [(s["name"], s["verdict"]) for s in found["stages"]] == [("eager", "error")]
+    assert (
+        f"no gradient of this (at breaking.py:{line_of('no gradient of this')})" in found["stages"][0]["told"]
+    )
+    found = diagnose("compile=default", "compile.backend=dying")
+    assert found["stages"][-1]["told"] == "the process ended by signal SIGKILL without a result"
+    assert found["culprit"].startswith("PyTorch's minifier died on it")
+
+
+@pytest.mark.slow
+def test_the_speed_of_each_mode_cold_and_warm(diagnose: Callable[..., dict[str, Any]]) -> None:
+    found = diagnose("compile=aot_eager", status=0, flags=("--updates=2",))
+    timings = {timing["compile"]: timing for timing in found["timings"]}
+    assert list(timings) == ["eager", "default", "blocks", "max_autotune_no_cudagraphs", "as given"]
+    assert timings["eager"]["speedup"] == 1
+    assert timings["eager"]["graphs"] == 0
+    assert timings["default"]["graphs"] == timings["as given"]["graphs"] == 1
+    assert timings["default"]["cold_seconds"] > 0
+    assert timings["blocks"]["is_refused"]
+
+
+def test_it_looks_at_compiled_configs(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, told in {
+        ("compile=eager",): "compile: compile=eager compiles nothing",
+        ("--updates=0",): "--updates: needs a number from 1 on",
+        ("--fast",): "no flag --fast",
+        ("compile.scope=modl", "--no-timing"): "compile.scope: ",
+        ("optimizer.lr=-1", "--no-timing"): "optimizer.lr: ",
+    }.items():
+        assert cli.main(["diagnose", "tracker=local", *words]) == 2
+        assert told in capsys.readouterr().err
+    assert not list(workdir.iterdir())
+
+
+def test_the_report_is_read_by_people(
+    diagnose: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["diagnose", *WORDS, "compile=default", "compile.backend=raising", "--no-timing"]) == 1
+    told = capsys.readouterr().out
+    for line in ("graph breaks: none", "  aot_eager  ok", "  raising    fails: ", "1 finding:"):
+        assert line in told
+    assert f"by PyTorch's minifier: from breaking.py:{line_of('F.max_pool2d')}" in told

@@ -19,6 +19,7 @@ COMMANDS = {
     "preview": ("hydrant.preview:main", "show the schedules, groups and size of a config without training"),
     "evaluate": ("hydrant.evaluate:main", "evaluate a run or a checkpoint"),
     "export": ("hydrant.export:main", "write a run's model as safetensors, torch_export or onnx"),
+    "bench": ("hydrant.bench:main", "compare precisions and compile settings by speed, memory and result"),
     "list": ("hydrant.listing:main", "show what this machine can do"),
 }
 

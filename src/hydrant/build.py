@@ -19,6 +19,7 @@ from hydrant.averaging import Averaging
 from hydrant.clock import Clock
 from hydrant.compilation import Compilation, EagerUpdate
 from hydrant.config.refusals import refusals
+from hydrant.config.targets import locate, targets_of
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.distributed import World
 from hydrant.errors import ConfigError
@@ -73,6 +74,10 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     Raises:
         ConfigError: the config cannot run, with the key to change.
     """
+    for key, target in targets_of(config):
+        locate(
+            target, key
+        )  # what a module registers may be what another part names, such as a compile.backend
     world = World.from_launcher()
     with refusals("precision", config):
         precision: Precision = make(config, "precision")(world.device)

@@ -25,11 +25,7 @@ from hydrant.trackers.wandb import WandbTracker
 
 
 class Output:
-    """The folder of one call of the command, as a context: it is taken back if nothing was written.
-
-    Raises:
-        ConfigError: a file cannot be written, or the tracker refuses its settings.
-    """
+    """The folder of one call of the command, as a context: it is taken back if nothing was written."""
 
     def __init__(self, options: Namespace, words: Sequence[str]) -> None:
         self.folder = options.output or Path(run_folder("outputs", choices_in(words).get("name")))
@@ -37,12 +33,7 @@ class Output:
         self._options, self._words = options, words
         self._environment = describe_environment(World.from_launcher().device)
         self._made = missing_folders(self.folder)
-        copies = {"--csv": options.csv, "--png": options.png}
-        for flag, path in {"--output": self.folder / "bench.json", **copies}.items():
-            if path is not None:
-                with written(flag, path):
-                    pass  # rather refused now than after the last repeat
-        self._tracker = self._start_tracker() if options.wandb else None
+        self._tracker: WandbTracker | None = None
 
     def __enter__(self) -> Output:
         return self
@@ -51,6 +42,20 @@ class Output:
         if self._tracker is not None:
             self._tracker.finish(self.exit_status, {})
         remove_if_empty(self._made)
+
+    def open(self) -> None:
+        """Make the folders of every file, and start the tracker: rather refused now than after the last repeat.
+
+        Raises:
+            ConfigError: a file cannot be written, or the tracker refuses its settings.
+        """
+        copies = {"--csv": self._options.csv, "--png": self._options.png}
+        for flag, path in {"--output": self.folder / "bench.json", **copies}.items():
+            if path is not None:
+                with written(flag, path):
+                    pass
+        if self._options.wandb:
+            self._tracker = self._start_tracker()
 
     def write(self, rows: Sequence[Row]) -> None:
         """Everything, and the table on the terminal."""

@@ -32,6 +32,7 @@ def run(options: Namespace, words: Sequence[str]) -> int:
             row.repeats.append(Measurement(error=str(cell.config), is_refused=True))
     _check_any_runs(rows)
     with Output(options, words) as output:
+        output.open()
         try:
             _measure(cells, rows, options, output.folder)
         finally:

@@ -46,8 +46,8 @@ Write a run's model for use elsewhere, and check that it gives the same outputs.
   --output FILE   default: <run>/export/model.<safetensors, pt2, onnx>
   --weights ema   the averaged weights (averaging=ema)""",
     "bench": """
-Compare precisions and compile settings (or the values of any keys): a few updates of every combination, each in
-a fresh process, and each beside the same not compiled. Unless given: experiment=vit_fake (without a GPU
+Compare precisions and compile settings, or the values of any keys: a few updates of every combination, each
+in a fresh process, beside the same not compiled. Unless given: experiment=vit_fake (without a GPU
 vit_tiny_fake; none beside data, model or task), and the precisions and compile options that fit the machine.
 
   hydrant bench precision=fp32,bf16 compile=eager,default,blocks

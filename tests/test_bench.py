@@ -26,6 +26,8 @@ MLP = ("data=digits", "model.hidden=[8]")
 QUICK = ("--updates", "2", "--warmup", "1")
 
 PARTS = """
+import os
+import signal
 from torch import nn
 from torch._dynamo import register_backend
 
@@ -40,6 +42,10 @@ class Net(nn.Module):
 @register_backend
 def raising(module, inputs):
     raise RuntimeError("no code for you")
+
+@register_backend
+def dying(module, inputs):
+    os.kill(os.getpid(), signal.SIGKILL)
 
 @register_backend
 def wrong(module, inputs):
@@ -139,11 +145,19 @@ def test_same_result_or_a_mark(net: Sequence[str], workdir: Path, capsys: pytest
         assert told in out
 
 
-def test_a_wrong_backend_fails_where_it_is_checked(net: Sequence[str], workdir: Path) -> None:
-    words = (*net, "compile.backend=wrong")
+def test_a_backend_that_is_found_wrong_or_kills_its_process_fails_alone(
+    net: Sequence[str], workdir: Path
+) -> None:
+    words = (
+        *net,
+        "compile.backend=wrong,dying,eager",
+        "compile.on_failure=fallback",
+    )  # what is eager is no result
     assert cli.main(["bench", *words, *QUICK, "--repeats", "1", "--output", "here"]) == 1
-    assert statuses(workdir / "here") == {"fp32 eager": "ok", "fp32 default": "failed"}
-    assert "the loss is" in record(workdir / "here")["cells"][1]["error"]
+    assert list(statuses(workdir / "here").values()) == ["ok", "failed", "failed", "ok"]
+    errors = [cell["error"] for cell in record(workdir / "here")["cells"]]
+    assert "the loss is" in errors[1]
+    assert "SIGKILL" in errors[2]
 
 
 def test_the_files_say_the_same(

@@ -64,7 +64,7 @@ def measure(cell: Cell, *, num_updates: int, warmup: int, cache_dir: Path | None
     Raises:
         Stopped: a signal arrived meanwhile.
     """
-    config = _caching(cell.config, cache_dir)
+    config = _adapted(cell.config, cache_dir)
     return _isolated(config, num_updates, warmup, slow_imports([config]))
 
 
@@ -83,17 +83,20 @@ def measure_grid(
     remaining = list(enumerate(cells))
     for _ in range(repeats):
         for position, cell in list(remaining):
-            config = _caching(cell.config, cache_dir / str(position))
+            config = _adapted(cell.config, cache_dir / str(position))
             measurement = _isolated(config, num_updates, warmup, preload)
             if measurement.error is not None:
                 remaining.remove((position, cell))
             yield cell, measurement
 
 
-def _caching(config: Mapping[str, Any], cache_dir: Path | None) -> Mapping[str, Any]:
-    if cache_dir is None or "cache_dir" not in config["compile"]:
-        return config
-    return {**config, "compile": {**config["compile"], "cache_dir": str(cache_dir)}}
+def _adapted(config: Mapping[str, Any], cache_dir: Path | None) -> Mapping[str, Any]:
+    """The config with that cache, and without going on eager: that would be measured as compiled."""
+    own: dict[str, Any] = {"on_failure": "fail"}
+    if cache_dir is not None:
+        own["cache_dir"] = str(cache_dir)
+    known = {key: value for key, value in own.items() if key in config["compile"]}  # eager has none
+    return {**config, "compile": {**config["compile"], **known}}
 
 
 def _isolated(

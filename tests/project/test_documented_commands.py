@@ -35,7 +35,7 @@ COMMANDS = {"uv run train.py": ["train"], "python train.py": ["train"], "uv run 
 # Appended to what trains: the page's own values are for people, who have more time.
 SHORT = {"duration": "3", "save_every": "2", "eval_every": "2", "tracker": "local"}
 # Appended to what measures; the last value given is the one that counts.
-SHORT_BENCH = "precision=fp32 compile.backend=eager --repeats 1 --updates 1 --warmup 0".split()
+SHORT_BENCH = ["precision=fp32", "compile.backend=eager", "--repeats", "1", "--updates", "1", "--warmup", "0"]
 
 
 def blocks(page: str, language: str) -> list[str]:

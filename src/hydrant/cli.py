@@ -20,6 +20,7 @@ COMMANDS = {
     "evaluate": ("hydrant.evaluate:main", "evaluate a run or a checkpoint"),
     "export": ("hydrant.export:main", "write a run's model as safetensors, torch_export or onnx"),
     "diagnose": ("hydrant.diagnose:main", "explain what torch.compile makes of a config"),
+    "bench": ("hydrant.bench:main", "compare precisions and compile settings by speed, memory and result"),
     "list": ("hydrant.listing:main", "show what this machine can do"),
 }
 

@@ -58,6 +58,20 @@ Takes the overrides of train, and
   hydrant diagnose experiment=vit_tiny_fake compile.scope=blocks
 
 Exit status: 0 nothing to mend, 1 a finding, 2 the config is wrong.""",
+    "bench": """
+Compare precisions and compile settings, or the values of any keys: a few updates of every combination, each
+in a fresh process, beside the same not compiled. Unless given: experiment=vit_fake (without a GPU
+vit_tiny_fake; none beside data, model or task), and the precisions and compile options that fit the machine.
+
+  hydrant bench precision=fp32,bf16 compile=eager,default,blocks
+  hydrant bench experiment=digits_convnet compile=default compile.backend=aot_eager,inductor
+
+  --repeats N (3)  --updates N (10), which are timed  --warmup N (3), before them
+  --output FOLDER  bench.json, bench.csv and bench.png; default: outputs/<name, or date and time>
+  --csv FILE, --png FILE   copies elsewhere      --json   print bench.json instead of the table
+  --wandb          log the table, the picture and the figures to a W&B run (tracker.* as in train)
+
+Exit status: 0 all cells give eager's result, 1 one fails or differs, 2 nothing can run, 130 and 143 stopped.""",
     "list": """
 Show what this machine can do.
 

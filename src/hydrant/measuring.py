@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from hydrant.build import Prepared, build, prepare
+from hydrant.bare import bare_run
+from hydrant.build import Prepared, prepare
 from hydrant.config.targets import slow_imports
 from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, typed_line
 from hydrant.isolation import ProcessDied, Stopped, call_isolated
@@ -64,7 +64,7 @@ def measure(cell: Cell, *, num_updates: int, warmup: int, cache_dir: Path | None
     Raises:
         Stopped: a signal arrived meanwhile.
     """
-    config = _caching(cell.config, cache_dir)
+    config = _adapted(cell.config, cache_dir)
     return _isolated(config, num_updates, warmup, slow_imports([config]))
 
 
@@ -83,17 +83,20 @@ def measure_grid(
     remaining = list(enumerate(cells))
     for _ in range(repeats):
         for position, cell in list(remaining):
-            config = _caching(cell.config, cache_dir / str(position))
+            config = _adapted(cell.config, cache_dir / str(position))
             measurement = _isolated(config, num_updates, warmup, preload)
             if measurement.error is not None:
                 remaining.remove((position, cell))
             yield cell, measurement
 
 
-def _caching(config: Mapping[str, Any], cache_dir: Path | None) -> Mapping[str, Any]:
-    if cache_dir is None or "cache_dir" not in config["compile"]:
-        return config
-    return {**config, "compile": {**config["compile"], "cache_dir": str(cache_dir)}}
+def _adapted(config: Mapping[str, Any], cache_dir: Path | None) -> Mapping[str, Any]:
+    """The config with that cache, and without going on eager: that would be measured as compiled."""
+    own: dict[str, Any] = {"on_failure": "fail"}
+    if cache_dir is not None:
+        own["cache_dir"] = str(cache_dir)
+    known = {key: value for key, value in own.items() if key in config["compile"]}  # eager has none
+    return {**config, "compile": {**config["compile"], **known}}
 
 
 def _isolated(
@@ -112,12 +115,8 @@ def _measure(config: Mapping[str, Any], num_updates: int, warmup: int) -> Measur
         began = time.perf_counter()
         prepared = prepare(config)
         _check_horizon(prepared, num_updates + warmup)
-        run = build(prepared, _NoJournal(), lambda run, is_best: None, lambda: None)
-        setup_seconds = time.perf_counter() - began
-        try:
-            return _train(run, prepared, num_updates, warmup, setup_seconds)
-        finally:
-            run.stream.close()
+        with bare_run(prepared) as run:
+            return _train(run, prepared, num_updates, warmup, time.perf_counter() - began)
     except HydrantError as error:
         return Measurement(error=" ".join(str(error).split()), is_refused=isinstance(error, ConfigError))
     except (Exception, SystemExit) as error:  # of a user's part, a backend, the device's memory
@@ -182,11 +181,3 @@ def _compute_dtype(run: Run) -> torch.dtype:
     weight = torch.ones(1, 1, device=run.world.device, dtype=next(run.model.parameters()).dtype)
     with run.precision.autocast():
         return (weight @ weight).dtype
-
-
-class _NoJournal:
-    def advance(self) -> None: ...
-
-    def log(self, row: Mapping[str, float]) -> None: ...
-
-    def picture(self, name: str, picture: Tensor) -> None: ...

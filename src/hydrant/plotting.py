@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -41,6 +43,44 @@ def draw_curves(panels: Mapping[str, Mapping[str, Curve]], path: Path, *, column
         panel.grid(alpha=0.3)
         if set(curves) != {""}:
             panel.legend(fontsize="small")
+    figure.savefig(path, dpi=110, format="png")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar from 0, a line from `low` to `high` across its end, and a note behind it."""
+
+    label: str
+    value: float
+    low: float
+    high: float
+    note: str
+    is_marked: bool  # drawn in grey
+
+
+def draw_bars(bars: Sequence[Bar], path: Path, *, title: str, unit: str, marked: str, plain: str) -> None:
+    """A PNG of bars, the first on top; `marked` and `plain` are what the two colours stand for."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 1.4 + 0.35 * len(bars)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for name, colour, is_marked in ((plain, "tab:blue", False), (marked, "tab:gray", True)):
+        own = [(n, bar) for n, bar in enumerate(bars) if bar.is_marked == is_marked]
+        if own:
+            axes.barh([n for n, _ in own], [bar.value for _, bar in own], color=colour, label=name)
+    for n, bar in enumerate(bars):
+        axes.hlines(n, bar.low, bar.high, color="black", linewidth=1)
+        axes.annotate(
+            bar.note, (max(bar.value, bar.high), n), (4, 0), textcoords="offset points", va="center"
+        )
+    axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
+    axes.invert_yaxis()
+    axes.set(xlabel=unit, xlim=(0, 1.3 * max((max(bar.value, bar.high) for bar in bars), default=1)))
+    figure.suptitle(textwrap.fill(title, 100), fontsize="medium")
+    if bars:
+        axes.legend(fontsize="small", loc="upper right")
     figure.savefig(path, dpi=110, format="png")
 
 

@@ -34,6 +34,8 @@ COMMANDS = {"uv run train.py": ["train"], "python train.py": ["train"], "uv run 
 
 # Appended to what trains: the page's own values are for people, who have more time.
 SHORT = {"duration": "3", "save_every": "2", "eval_every": "2", "tracker": "local"}
+# Appended to what measures; the last value given is the one that counts.
+SHORT_BENCH = ["precision=fp32", "compile.backend=eager", "--repeats", "1", "--updates", "1", "--warmup", "0"]
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -50,6 +52,8 @@ def arguments(command: str, position: int) -> list[str]:
     """What `hydrant` is called with for a documented command."""
     start = next(start for start in COMMANDS if command.startswith(f"{start} "))
     words = [*COMMANDS[start], *shlex.split(command.removeprefix(start))]
+    if words[0] == "bench":
+        return [*words, *SHORT_BENCH]
     if words[0] != "train" or {"--help", "--cfg"} & set(words) or any(w.startswith("debug=") for w in words):
         return words
     chosen = {word.partition("=")[0].partition(".")[0] for word in words}

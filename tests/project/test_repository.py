@@ -18,6 +18,7 @@ SCRIPTS = [ROOT / ".ci" / "run", *sorted((ROOT / "scripts").iterdir())]
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "benchmarks" / "README.md",
     ROOT / "multirun" / "README.md",
     *(ROOT / "docs").glob("*.md"),
 ]

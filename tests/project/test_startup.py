@@ -61,7 +61,7 @@ def test_answers_without_torch(question: str) -> None:
     assert imported(answer.stderr) & SLOW == set()
 
 
-@pytest.mark.parametrize("command", ["train", "preview", "evaluate", "export"])
+@pytest.mark.parametrize("command", ["train", "preview", "evaluate", "export", "bench"])
 def test_help_is_one_screen_and_lists_every_option(command: str) -> None:
     text = ask([HYDRANT, command, "--help"]).stdout
     assert len(text.splitlines()) <= 45

@@ -11,12 +11,11 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from hydrant.config import check
-from hydrant.config.arguments import check_overrides
+from hydrant.config.arguments import check_overrides, check_sweep
 from hydrant.config.messages import HYDRA_ERRORS, explain
 from hydrant.errors import ConfigError
 from hydrant.sweep import current, refusals
@@ -48,7 +47,7 @@ class GridSweeper(BasicSweeper):
         parser = OverridesParser.create(config_loader=context.config_loader)
         overrides = parser.parse_overrides([*self._parse_config(), *arguments])
         for override in overrides:
-            _check_sweep(override)
+            check_sweep(override)
         jobs = self.split_arguments(overrides, None)[0]
         configs, faults = self._check(jobs)
         if not faults and isinstance(self.launcher, BasicLauncher):  # others may run on another machine
@@ -99,20 +98,6 @@ class GridSweeper(BasicSweeper):
         if not faults:
             current.get().plan(folders)
         return configs, faults
-
-
-def _check_sweep(override: Override) -> None:
-    """Refuse what a grid has no jobs for."""
-    key = override.get_key_element().lstrip("+~")
-    if not override.is_sweep_override():
-        return
-    if not override.is_discrete_sweep():
-        raise ConfigError(key, f"a grid needs its values; write {key}=0.1,0.2 or {key}=range(1,4)")
-    if not list(override.sweep_string_iterator()):
-        given = (override.input_line or key).partition("=")[2]
-        raise ConfigError(key, f"{given} is no value at all, so there is nothing to run")
-    if key == "name":
-        raise ConfigError("name", "names the folder of a sweep, so there is one; seed=0,1 trains several")
 
 
 @contextmanager

@@ -4,7 +4,7 @@ Importing it brings in neither torch nor wandb.
 """
 
 from hydrant.config.check import check
-from hydrant.config.compose import ENTRY, compose, register
+from hydrant.config.compose import ENTRY, combinations, compose, register, run_folder
 from hydrant.config.plain import choices_of, differences, flatten
 from hydrant.options import conf_dir
 
@@ -12,9 +12,11 @@ __all__ = [
     "ENTRY",
     "check",
     "choices_of",
+    "combinations",
     "compose",
     "conf_dir",
     "differences",
     "flatten",
     "register",
+    "run_folder",
 ]

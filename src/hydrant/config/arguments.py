@@ -123,6 +123,24 @@ def check_overrides(overrides: Sequence[str]) -> None:
             _check_options(override, options[override.key_or_group])
 
 
+def check_sweep(override: Override) -> None:
+    """Refuse what a grid has no jobs for.
+
+    Raises:
+        ConfigError: names the key.
+    """
+    key = override.get_key_element().lstrip("+~")
+    if not override.is_sweep_override():
+        return
+    if not override.is_discrete_sweep():
+        raise ConfigError(key, f"a grid needs its values; write {key}=0.1,0.2 or {key}=range(1,4)")
+    if not list(override.sweep_string_iterator()):
+        given = (override.input_line or key).partition("=")[2]
+        raise ConfigError(key, f"{given} is no value at all, so there is nothing to run")
+    if key == "name":
+        raise ConfigError("name", "names the folder of a sweep, so there is one; seed=0,1 trains several")
+
+
 def _guess(text: str, options: dict[str, list[str]]) -> str:
     """What `adamw`, given alone, was meant to be: `optimizer=adamw`."""
     group = next((group for group, names in options.items() if text in names), None)

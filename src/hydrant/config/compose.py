@@ -11,9 +11,12 @@ from pathlib import Path
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from hydrant.config.arguments import check_overrides
+from hydrant.config.arguments import check_overrides, check_sweep
 from hydrant.config.schema import check_name
 from hydrant.errors import ConfigError
 from hydrant.options import conf_dir
@@ -35,6 +38,22 @@ def compose(overrides: Sequence[str]) -> DictConfig:
     check_overrides(overrides)
     with initialize_config_dir(version_base="1.3", config_dir=str(conf_dir()), job_name=ENTRY):
         return hydra_compose(ENTRY, overrides=list(overrides))
+
+
+def combinations(overrides: Sequence[str]) -> list[list[str]]:
+    """The overrides of each job of the grid that several values for a key make: `precision=fp32,bf16`.
+
+    Raises:
+        ConfigError: an override that cannot be read, or has no values.
+    """
+    register()
+    check_overrides(overrides)
+    with initialize_config_dir(version_base="1.3", config_dir=str(conf_dir()), job_name=ENTRY):
+        parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
+        parsed = parser.parse_overrides(list(overrides))
+        for override in parsed:
+            check_sweep(override)
+        return BasicSweeper.split_arguments(parsed, None)[0]
 
 
 def run_folder(root: str, name: str | None) -> str:

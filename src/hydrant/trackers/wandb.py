@@ -104,6 +104,17 @@ class WandbTracker:
 
         self._send(send)
 
+    def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """A table, at the last logged update."""
+
+        def send(run: wandb.Run) -> None:
+            import wandb
+
+            cells = wandb.Table(columns=list(columns), data=[list(row) for row in rows])
+            run.log({"num_updates": self._num_updates, key: cells})
+
+        self._send(send)
+
     def finish(self, exit_status: int, summary: Mapping[str, Any]) -> None:
         """Write the best values, end the run, in `finish_timeout` and a few seconds. Raises nothing."""
         run, self._run = self._run, None

@@ -1,0 +1,99 @@
+"""Where the results of a grid go: the terminal, the files of its folder, W&B."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hydrant.bench.report import LEGEND, columns, draw, scalars, table, write_csv
+from hydrant.bench.rows import Row
+from hydrant.build import tracker_factory
+from hydrant.config import check, compose, run_folder
+from hydrant.config.arguments import written
+from hydrant.distributed import World
+from hydrant.environment import describe_environment
+from hydrant.job import missing_folders, relative, remove_if_empty, say
+from hydrant.runs import choices_in
+from hydrant.trackers.base import RunIdentity
+from hydrant.trackers.record import write_json
+from hydrant.trackers.wandb import WandbTracker
+
+
+class Output:
+    """The folder of one call of the command, as a context: it is taken back if nothing was written."""
+
+    def __init__(self, options: Namespace, words: Sequence[str]) -> None:
+        self.folder = options.output or Path(run_folder("outputs", choices_in(words).get("name")))
+        self.exit_status = 1  # until it is known
+        self._options, self._words = options, words
+        self._environment = describe_environment(World.from_launcher().device)
+        self._made = missing_folders(self.folder)
+        self._tracker: WandbTracker | None = None
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._tracker is not None:
+            self._tracker.finish(self.exit_status, {})
+        remove_if_empty(self._made)
+
+    def open(self) -> None:
+        """Make the folders of every file, and start the tracker: rather refused now than after the last repeat.
+
+        Raises:
+            ConfigError: a file cannot be written, or the tracker refuses its settings.
+        """
+        copies = {"--csv": self._options.csv, "--png": self._options.png}
+        for flag, path in {"--output": self.folder / "bench.json", **copies}.items():
+            if path is not None:
+                with written(flag, path):
+                    pass
+        if self._options.wandb:
+            self._tracker = self._start_tracker()
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Everything, and the table on the terminal."""
+        self.exit_status = int(any(row.status in ("failed", "differs") for row in rows))
+        json, picture = self.folder / "bench.json", self.folder / "bench.png"
+        with written("--output", json):
+            write_json(json, self._record(rows))
+        for path in filter(None, (self.folder / "bench.csv", self._options.csv)):
+            with written("--csv", path):
+                write_csv(rows, path)
+        for path in filter(None, (picture, self._options.png)):
+            with written("--png", path):
+                draw(rows, " ".join(self._words), path)
+        if self._options.json:
+            say(json.read_text(encoding="utf-8").rstrip())
+        else:
+            say(f"\n{table(rows)}\n{LEGEND}\n{relative(self.folder.absolute())} has every repeat")
+        if self._tracker is not None:
+            self._tracker.log({"num_updates": self._options.updates, **scalars(rows)})
+            self._tracker.table("bench/cells", *columns(rows))
+            self._tracker.image("bench/ranking", picture)
+
+    def _record(self, rows: Sequence[Row]) -> dict[str, Any]:
+        return {
+            "environment": self._environment,
+            "num_cpus": os.cpu_count(),
+            "num_threads": torch.get_num_threads(),
+            "overrides": list(self._words),
+            "repeats": self._options.repeats,
+            "updates": self._options.updates,
+            "warmup": self._options.warmup,
+            "cells": [row.record() for row in rows],
+        }
+
+    def _start_tracker(self) -> WandbTracker:
+        own = [word for word in self._words if word.startswith("tracker.")]
+        config = check(compose(["tracker=wandb", *own]))
+        folder = self.folder.resolve()
+        choices = {"overrides": " ".join(self._words), **self._environment}
+        identity = RunIdentity(folder, folder.name, "bench", "bench", ("bench",), choices)
+        return tracker_factory(config)(identity, 0)

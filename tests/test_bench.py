@@ -1,0 +1,291 @@
+"""`hydrant bench`: every cell beside its eager one, the same result or a mark, and files that say what was measured."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checks import ROOT
+from PIL import Image
+
+from hydrant import cli
+from hydrant.bench.grid import completed, plan
+from hydrant.bench.report import table
+from hydrant.bench.rows import Row, rows_of
+from hydrant.measuring import Measurement
+
+MLP = ("data=digits", "model.hidden=[8]")
+QUICK = ("--updates", "2", "--warmup", "1")
+
+PARTS = """
+import os
+import signal
+from torch import nn
+from torch._dynamo import register_backend
+
+class Net(nn.Module):
+    def __init__(self, *, input_shape, num_classes, hidden, dropout):
+        super().__init__()
+        self.linear = nn.Linear(64, num_classes)
+
+    def forward(self, inputs):
+        return self.linear(inputs.flatten(1))
+
+@register_backend
+def raising(module, inputs):
+    raise RuntimeError("no code for you")
+
+@register_backend
+def dying(module, inputs):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+@register_backend
+def wrong(module, inputs):
+    return lambda *args: [1.5 * out if out.is_floating_point() else out for out in module(*args)]
+"""
+
+
+@pytest.fixture
+def net(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Sequence[str]:
+    """Overrides for a model of the user's own, whose module registers backends."""
+    monkeypatch.syspath_prepend(workdir)
+    (workdir / "parts.py").write_text(PARTS)
+    return (
+        "data=digits",
+        "model._target_=parts.Net",
+        "allow_targets=[parts]",
+        "precision=fp32",
+        "compile=default",
+    )
+
+
+def record(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "bench.json").read_text())
+
+
+def statuses(folder: Path) -> dict[str, str]:
+    return {" ".join(cell["labels"].values()): cell["status"] for cell in record(folder)["cells"]}
+
+
+def labels(*words: str) -> list[str]:
+    return [" ".join(cell.labels.values()) for cell in plan(words)]
+
+
+def test_every_kind_has_one_eager_cell_before_the_compiled_ones() -> None:
+    scopes = ("compile.scope=task,model", "compile.mode=default")
+    expected = ["fp32 eager", "fp32 default task", "fp32 default model", "bf16 eager", "bf16 default task",
+                "bf16 default model"]  # fmt: skip
+    for options in ("eager,default", "default,eager", "default"):
+        assert labels("precision=fp32,bf16", f"compile={options}", *scopes) == expected
+    assert labels("compile=default,eager", "precision=fp32", "seed=0,1") == [
+        f"fp32 {option} {seed}"
+        for option, seed in (("eager", 0), ("default", 0), ("eager", 1), ("default", 1))
+    ]
+    cells = plan(["precision=bf16", "compile=default", "compile.scope=model", "compile.check=false"])
+    assert [cell.baseline for cell in cells] == [{"precision": "bf16", "compile": "eager"}] * 2
+    assert cells[1].config["compile"]["check"] is False  # type: ignore[index, call-overload]
+
+
+def test_the_grid_fits_the_machine_unless_given() -> None:
+    assert completed([], on_gpu=False) == [
+        "experiment=vit_tiny_fake", "precision=fp32,bf16", "compile=eager,default,blocks"
+    ]  # fmt: skip
+    assert completed([], on_gpu=True)[0] == "experiment=vit_fake"
+    given = ["experiment=digits_convnet", "precision=fp32", "compile=default"]
+    assert completed(given, on_gpu=True) == given
+    assert not any(word.startswith("experiment") for word in completed(["model=mlp"], on_gpu=True))
+
+
+def test_same_result_or_a_mark(net: Sequence[str], workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cells that are right, wrong, broken and refused; each said so, one after the other, again and again."""
+    words = (
+        *net[:-1],
+        "compile=default,blocks",
+        "compile.backend=eager,wrong,raising",
+        "compile.check=false",
+    )
+    assert cli.main(["bench", *words, *QUICK, "--repeats", "2", "name=mixed"]) == 1
+    out, err = capsys.readouterr()
+    folder = workdir / "outputs" / "mixed"
+    assert statuses(folder) == {
+        "fp32 eager": "ok",
+        "fp32 default eager": "ok",
+        "fp32 default wrong": "differs",
+        "fp32 default raising": "failed",
+        "fp32 blocks eager": "refused",
+        "fp32 blocks wrong": "refused",
+        "fp32 blocks raising": "refused",
+    }
+    cells = record(folder)["cells"]
+    assert [len(cell["repeats"]) for cell in cells] == [2, 2, 2, 1, 1, 1, 1]
+    order = [line.partition(":")[0] for line in err.splitlines() if line.startswith("repeat")]
+    names = ["compile=eager", *(f"compile=default compile.backend={b}" for b in ("eager", "wrong"))]
+    assert order[-3:] == [
+        f"repeat 2 of 2, precision=fp32 {name}" for name in names
+    ]  # all once, then all again
+    assert all(line.startswith("repeat 1 of 2") for line in order[:-3])
+    good, wrong = cells[1], cells[2]
+    assert len(good["repeats"][0]["update_seconds"]) == 2
+    assert len(good["repeats"][0]["losses"]) == 3
+    assert good["figures"]["speedup"] > 0
+    assert good["figures"]["graphs"] == 1
+    assert good["loss_difference"] <= good["tolerance"] < wrong["loss_difference"]
+    assert wrong["figures"] == {}
+    assert "no code for you" in cells[3]["error"]
+    assert "has no repeated blocks" in cells[4]["error"]
+    for told in ("differs: its loss is 0.5 apart", "failed: ", "refused: compile.scope: ", "1.00x"):
+        assert told in out
+
+
+def test_a_backend_that_is_found_wrong_or_kills_its_process_fails_alone(
+    net: Sequence[str], workdir: Path
+) -> None:
+    words = (
+        *net,
+        "compile.backend=wrong,dying,eager",
+        "compile.on_failure=fallback",
+    )  # what is eager is no result
+    assert cli.main(["bench", *words, *QUICK, "--repeats", "1", "--output", "here"]) == 1
+    assert list(statuses(workdir / "here").values()) == ["ok", "failed", "failed", "ok"]
+    errors = [cell["error"] for cell in record(workdir / "here")["cells"]]
+    assert "the loss is" in errors[1]
+    assert "SIGKILL" in errors[2]
+
+
+def test_the_files_say_the_same(
+    workdir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    words = (*MLP, "precision=fp32,bf16", "compile=dynamo", "tracker.project=speed")
+    flags = ("--repeats", "2", "--json", "--csv", "new/table.csv", "--png", "new/ranking.png", "--wandb")
+    assert cli.main(["bench", *words, *QUICK, *flags, "name=speed"]) == 0
+    folder = workdir / "outputs" / "speed"
+    found = record(folder)
+    assert json.loads(capsys.readouterr().out) == found
+    assert found["overrides"] == [*words, "name=speed"]
+    assert found["environment"]["torch"]
+    with (workdir / "new" / "table.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert (folder / "bench.csv").read_bytes() == (workdir / "new" / "table.csv").read_bytes()
+    for line, cell in zip(lines, found["cells"], strict=True):
+        assert {key: line[key] for key in cell["labels"]} == cell["labels"]
+        assert float(line["update_ms"]) == cell["figures"]["update_ms"]
+        assert float(line["speedup_over_fp32"]) > 0
+        assert float(line["mfu_of_matmul"]) > 0
+    assert [float(line["speedup"]) for line in lines[::2]] == [1.0, 1.0]
+    for picture in (folder / "bench.png", workdir / "new" / "ranking.png"):
+        with Image.open(picture) as opened:
+            assert min(opened.size) > 100
+    (local,) = (folder / "wandb").glob("offline-run-*")
+    assert list(local.glob("files/media/table/bench/cells_*.table.json"))
+    assert list(local.glob("files/media/images/bench/ranking_*.png"))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--repeats", "0"), "--repeats: needs a number from 1 on, not 0"),
+        (("--updates", "ten"), "invalid int value: 'ten'"),
+        (("--speed",), "has no flag --speed"),
+        (("fast",), "'fast' gives no value"),
+        (("compile=default", "compile.cache_dir=here"), "compile.cache_dir: each cell has"),
+        (("precision=choice()",), "precision: "),
+        (("optimizer.lr=interval(0,1)",), "optimizer.lr: a grid needs its values"),
+        (("name=a,b",), "name: names the folder"),
+        (("precision=fp31",), "precision: no option 'fp31'"),
+        ((*MLP, "precision=fp32", "compile=blocks,eager", "duration=2"), "duration: 2 updates are fewer than the 13"),
+        ((*MLP, "--output", "file"), "--output: file/bench.json cannot be written"),
+        ((*MLP, "--png", "."), "--png: . cannot be written"),
+        ((*MLP, "--wandb", "tracker.project=a/b"), "tracker.project: 'a/b'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_measured_is_refused(
+    words: Sequence[str], told: str, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workdir / "file").touch()
+    assert cli.main(["bench", *words]) == 2
+    assert told in capsys.readouterr().err.splitlines()[-1]
+    assert [path.name for path in workdir.iterdir()] == ["file"]
+
+
+def test_a_signal_stops_it_and_what_was_measured_is_written(workdir: Path) -> None:
+    command = [Path(sys.executable).with_name("hydrant"), "bench", *MLP, "precision=fp32", "compile=eager"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    with subprocess.Popen(
+        [*command, "--repeats", "1000", "--output", "here"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+    ) as bench:  # fmt: skip
+        assert bench.stderr is not None
+        while not bench.stderr.readline().startswith("repeat 1"):
+            pass
+        bench.send_signal(signal.SIGINT)
+        out, err = bench.communicate(timeout=120)
+    assert bench.returncode == 130
+    assert err.splitlines()[-1] == "stopped by SIGINT"
+    assert "1.00x" in out
+    assert statuses(workdir / "here") == {"fp32 eager": "ok"}
+
+
+def measured(loss: float, seconds: float, **fields: Any) -> Measurement:
+    compiled = {"graphs": 1, "graph_breaks": [], "recompiles": [], "seconds": seconds}
+    return Measurement(
+        losses=[1.0, loss], update_seconds=[9 * seconds, seconds, seconds], compile=compiled, tolerance=0.01,
+        flops_per_update=100, matmul_flops=400.0, peak_memory_gib=seconds, **fields,
+    )  # fmt: skip
+
+
+def two_rows(eager: Sequence[Measurement], compiled: Sequence[Measurement]) -> list[Row]:
+    names = ({"precision": "fp32", "compile": "eager"}, {"precision": "fp32", "compile": "default"})
+    rows = rows_of([(name, names[0]) for name in names])
+    rows[0].repeats, rows[1].repeats = list(eager), list(compiled)
+    return rows
+
+
+def test_figures_are_medians_and_ratios_of_neighbours() -> None:
+    eager = [measured(0.5, seconds) for seconds in (2.0, 20.0, 4.0)]
+    compiled = [measured(0.501, seconds) for seconds in (1.0, 5.0, 4.0)]
+    figures = two_rows(eager, compiled)[1].figures()
+    assert (figures["update_ms"], figures["update_ms_min"], figures["update_ms_max"]) == (4000, 1000, 5000)
+    assert (figures["speedup"], figures["speedup_min"], figures["speedup_max"]) == (2, 1, 4)
+    assert figures["speedup_over_fp32"] == 2
+    assert (figures["compile_seconds_cold"], figures["compile_seconds_warm"]) == (1.0, 4.5)
+    assert figures["mfu_of_matmul"] == 100 / 4 / 400
+    assert figures["peak_memory_gib"] == 5.0
+
+
+@pytest.mark.parametrize(
+    ("repeats", "status"),
+    [
+        ([measured(0.509, 1.0)], "ok"),
+        ([measured(0.511, 1.0)], "differs"),
+        ([measured(0.5, 1.0), measured(0.52, 1.0)], "differs"),
+        ([measured(0.5, 1.0), Measurement(error="it died")], "failed"),
+        ([Measurement(error="compile: no", is_refused=True)], "refused"),
+        ([], "not measured"),
+    ],
+)
+def test_only_what_gives_eager_s_result_has_figures(repeats: Sequence[Measurement], status: str) -> None:
+    rows = two_rows([measured(0.5, 2.0)] * 2, repeats)
+    assert [row.status for row in rows] == ["ok", status]
+    assert bool(rows[1].figures()) == (status == "ok")
+    assert ("2.00x" in table(rows)) == (status == "ok")
+
+
+@pytest.mark.slow
+def test_the_first_repeat_compiles_cold_and_the_next_finds_its_code(workdir: Path) -> None:
+    words = (*MLP, "precision=fp32", "compile=default,default", "compile.scope=task,model")
+    assert cli.main(["bench", *words, *QUICK, "--repeats", "2", "--output", "here"]) == 0
+    for cell in record(workdir / "here")["cells"][1:]:
+        cold, warm = (repeat["compile"]["cache"] for repeat in cell["repeats"])
+        assert cold["misses"] > 0
+        assert cold["hits"] == 0
+        assert warm["misses"] == 0
+        assert warm["hits"] > 0

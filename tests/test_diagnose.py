@@ -76,13 +76,13 @@ odd.register_fake(torch.empty_like)
 odd.register_autograd(lambda ctx, gradient: gradient * 2)
 
 @register_backend
-def raising(graph, inputs):
+def raising_pool(graph, inputs):
     if any("max_pool2d" in node.name for node in graph.graph.nodes):
         raise RuntimeError("no code for max_pool2d")
     return graph.forward
 
 @register_backend
-def wrong(graph, inputs):
+def wrong_relu(graph, inputs):
     for node in graph.graph.nodes:
         if "relu" in str(node.target):
             node.target = torch.sigmoid
@@ -91,7 +91,7 @@ def wrong(graph, inputs):
     return graph.forward
 
 @register_backend
-def dying(graph, inputs):
+def dying_early(graph, inputs):
     os.kill(os.getpid(), signal.SIGKILL)
 
 def as_it_is(graph, inputs):
@@ -102,7 +102,7 @@ def doubled(graph, inputs):
         return as_it_is(graph, inputs)
     return make_boxed_func(lambda *args: [g if g is None else 2 * g for g in graph(*args)])
 
-register_backend(aot_autograd(fw_compiler=as_it_is, bw_compiler=doubled), name="wrong_gradients")
+register_backend(aot_autograd(fw_compiler=as_it_is, bw_compiler=doubled), name="wrong_relu_gradients")
 """
 
 
@@ -166,9 +166,9 @@ def test_each_known_break_has_its_line_and_remedy(diagnose: Callable[..., dict[s
 @pytest.mark.parametrize(
     ("words", "stage", "verdict", "text", "told"),
     [
-        (("compile.backend=raising",), "raising", "error", "F.max_pool2d", "no code for max_pool2d"),
-        (("compile.backend=wrong",), "wrong", "differs", "F.relu", "the loss is"),
-        (("compile.backend=wrong_gradients",), "wrong_gradients", "differs", "F.relu", "the gradients differ"),
+        (("compile.backend=raising_pool",), "raising_pool", "error", "F.max_pool2d", "no code for max_pool2d"),
+        (("compile.backend=wrong_relu",), "wrong_relu", "differs", "F.relu", "the loss is"),
+        (("compile.backend=wrong_relu_gradients",), "wrong_relu_gradients", "differs", "F.relu", "the gradients differ"),
         (
             ("+model.kind=odd", "+compile.options.implicit_fallbacks=false"),
             "inductor", "error", "breaking.odd(x)", "missing lowering",
@@ -205,7 +205,7 @@ def test_what_fails_uncompiled_and_what_dies_is_told(diagnose: Callable[..., dic
     assert (
         f"no gradient of this (at breaking.py:{line_of('no gradient of this')})" in found["stages"][0]["told"]
     )
-    found = diagnose("compile=default", "compile.backend=dying")
+    found = diagnose("compile=default", "compile.backend=dying_early")
     assert found["stages"][-1]["told"] == "the process ended by signal SIGKILL without a result"
     assert found["culprit"].startswith("PyTorch's minifier died on it")
 
@@ -238,8 +238,8 @@ def test_it_looks_at_compiled_configs(workdir: Path, capsys: pytest.CaptureFixtu
 def test_the_report_is_read_by_people(
     diagnose: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["diagnose", *WORDS, "compile=default", "compile.backend=raising", "--no-timing"]) == 1
+    assert cli.main(["diagnose", *WORDS, "compile=default", "compile.backend=raising_pool", "--no-timing"]) == 1
     told = capsys.readouterr().out
-    for line in ("graph breaks: none", "  aot_eager  ok", "  raising    fails: ", "1 finding:"):
+    for line in ("graph breaks: none", "  aot_eager  ok", "  raising_pool fails: ", "1 finding:"):
         assert line in told
     assert f"by PyTorch's minifier: from breaking.py:{line_of('F.max_pool2d')}" in told

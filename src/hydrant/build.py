@@ -24,7 +24,6 @@ from hydrant.distributed import World
 from hydrant.errors import ConfigError
 from hydrant.fitting import check_best, dry_forward, dry_mixing, geometry, limited
 from hydrant.goal import Goal
-from hydrant.loop import Journal, Run
 from hydrant.making import make
 from hydrant.making.optimization import (
     Schedules,
@@ -36,7 +35,9 @@ from hydrant.making.optimization import (
 from hydrant.mixing import Mixing
 from hydrant.optimization import Optimization
 from hydrant.parallel import Parallel
+from hydrant.parts import Journal, Run
 from hydrant.precision import Precision
+from hydrant.profiling import Profiler
 from hydrant.schedules import Plateau
 from hydrant.tasks import Task
 
@@ -60,6 +61,7 @@ class Prepared:
     parallel: Parallel
     averaging: Averaging
     mixing: Mixing
+    profiler: Profiler
     optimization: Optimization  # on the host: for its groups, schedules and refusals
 
     def schedule_values(self, updates: Sequence[int]) -> dict[str, list[float]]:
@@ -88,6 +90,8 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     )
     for key in ("log_every", "eval_every", "save_every"):
         clock.cadence(config[key], key)
+    with refusals("profiler", config):
+        profiler: Profiler = make(config, "profiler")(world.device, clock)
     schedules = make_schedules(config, clock)
     if config["patience"] is not None and config["eval_every"] is None:
         raise ConfigError("eval_every", "patience counts evaluations; give one, such as 1ep")
@@ -111,7 +115,7 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     optimization.schedules.check(clock.total_updates)
     return Prepared(
         config, world, data, train, val, clock, spec, task, flops, schedules, precision, compilation,
-        parallel, averaging, mixing, optimization,
+        parallel, averaging, mixing, profiler, optimization,
     )  # fmt: skip
 
 
@@ -143,6 +147,7 @@ def build(
         parallel=p.parallel,
         compilation=p.compilation,
         averaging=p.averaging,
+        profiler=p.profiler,
         spec=p.spec,
         stream=p.train.stream(p.spec),
         val_batches=functools.partial(p.val.batches, p.spec, config["eval_batch_size"]),

@@ -105,14 +105,14 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
     num_updates, num_micro_steps = run.state.num_updates, run.spec.num_micro_steps
     outcomes: list[Outcome] = []
     expected = 0  # targets of a micro-batch: those of the first that has any
-    batches = iter(run.stream.micro_batches(num_updates))
-    for micro_step in range(num_micro_steps):
-        run.profiler.enter("data_wait")
+    run.profiler.enter("data_wait")
+    for micro_step, batch in enumerate(run.stream.micro_batches(num_updates)):
+        is_last = micro_step == num_micro_steps - 1
         micro_batch_idx = micro_step * run.world.world_size + run.world.rank
-        mixed = run.mixing(next(batches), run.seed, num_updates, micro_batch_idx)
+        mixed = run.mixing(batch, run.seed, num_updates, micro_batch_idx)
         run.profiler.enter("forward")
         seeding.seed_micro_step(run.seed, num_updates, micro_batch_idx, run.world.device)
-        with run.parallel.gradient_sync(run.trained, micro_step == num_micro_steps - 1):
+        with run.parallel.gradient_sync(run.trained, is_last):
             with run.precision.autocast():
                 outcome: Outcome = run.trained(run.precision.cast(mixed))
             outcomes.append(outcome)
@@ -121,6 +121,8 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
                 run.profiler.enter("backward")
                 ratio = outcome.num_targets / expected
                 run.optimization.backward(outcome, run.loss_weight if ratio == 1 else run.loss_weight * ratio)
+        if not is_last:
+            run.profiler.enter("data_wait")
     run.profiler.enter("optimizer")
     num_targets = sum(outcome.num_targets for outcome in outcomes)
     if num_targets not in (expected * num_micro_steps, 0):

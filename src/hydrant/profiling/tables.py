@@ -69,20 +69,19 @@ def phase_table(events: Iterable[FunctionEvent], num_updates: int) -> str:
 
 
 def kernel_table(averages: Iterable[FunctionEventAvg]) -> str:
-    """The kernels of the device with the most time, or the operators of the host where it is the device."""
+    """The kernels with the most time of their own on the device or, where the host is the device, the operators."""
     averages = list(averages)
-    kernels = {
-        str(a.key): (a.self_device_time_total, a.count)
-        for a in averages
-        if a.device_type != DeviceType.CPU and not a.is_user_annotation
-    } or {str(a.key): (a.self_cpu_time_total, a.count) for a in averages if not _is_mark(str(a.key))}
-    total = sum(time for time, _ in kernels.values())
-    longest = sorted(kernels.items(), key=lambda item: -item[1][0])[:_NUM_KERNELS]
+    found = [a for a in averages if a.device_type != DeviceType.CPU and not a.is_user_annotation]
+    title, times = "kernel", [(a.self_device_time_total, a.count, str(a.key)) for a in found]
+    if not found:
+        title = "operator"
+        times = [(a.self_cpu_time_total, a.count, str(a.key)) for a in averages if not _is_mark(str(a.key))]
+    total = sum(time for time, _, _ in times)
     rows = [
         [f"{time / 1e3:.3f}", f"{time / total:.1%}", f"{count}", name[:_NAME_WIDTH]]
-        for name, (time, count) in longest
+        for time, count, name in sorted(times, reverse=True)[:_NUM_KERNELS]
     ]
-    return _aligned([["self ms", "share", "calls", "kernel"], *rows])
+    return _aligned([["self ms", "share", "calls", title], *rows])
 
 
 def _is_phase(event: FunctionEvent) -> bool:

@@ -57,7 +57,7 @@ class TorchProfiler:
         self._profile: profile | None = None
         self._is_recording = False
         self._is_hurried = False  # whoever stopped the run does not wait for anything
-        self._phase: record_function | None = None
+        self._span: record_function | None = None
 
     @contextlib.contextmanager
     def watching(self, folder: Path, num_updates: int, keep: Callable[[Path], None]) -> Generator[None]:
@@ -74,6 +74,7 @@ class TorchProfiler:
             yield
         except KeyboardInterrupt:
             self._is_hurried = True
+            log.warning("no profile is written any more")
             raise
         finally:
             with told("profile"):
@@ -82,8 +83,8 @@ class TorchProfiler:
     def enter(self, phase: Phase) -> None:
         if self._is_recording:
             self._leave()
-            self._phase = record_function(phase)
-            self._phase.__enter__()
+            self._span = record_function(phase)
+            self._span.__enter__()
 
     def advance(self) -> None:
         if self._profile is None:
@@ -99,21 +100,20 @@ class TorchProfiler:
         self.enter("other")
 
     def _leave(self) -> None:
-        if self._phase is not None:
-            self._phase.__exit__(None, None, None)
-            self._phase = None
+        if self._span is not None:
+            self._span.__exit__(None, None, None)
+            self._span = None
 
     def _stop(self) -> None:
         """The window is over, or the run."""
         if self._profile is None:
             return
         self._leave()
-        if not self._is_recording:
-            log.warning(
-                "nothing is profiled: the run ended after update %d, and update %d would have been the first",
-                self._num_updates,
-                self._first + 1,
+        if self._num_updates <= self._first:
+            text = (
+                "nothing is profiled: the run ended after update %d, and update %d would have been the first"
             )
+            log.warning(text, self._num_updates, self._first + 1)
         self._profile.stop()  # writes, if it has not yet
         self._record_memory(None)
         self._profile, self._is_recording = None, False
@@ -123,16 +123,14 @@ class TorchProfiler:
             torch.cuda.memory._record_memory_history(which, stacks="python", max_entries=_MAX_ALLOCATIONS)  # pyright: ignore[reportPrivateUsage]
 
     def _write(self, found: profile) -> None:
-        if self._is_hurried:
-            log.warning("the profile is not written")
-            return
         num_updates, name = self._num_updates - self._first, f"update_{self._first:08d}"
+        if self._is_hurried or num_updates == 0:
+            return
         with told("profile"):
-            log.info("profile of %d updates after update %d, in profile/%s.*", num_updates, self._first, name)
-            phases = phase_table(found.events() or [], max(num_updates, 1))  # of an update that failed, none
+            phases = phase_table(found.events() or [], num_updates)
             kernels = kernel_table(found.key_averages())
-            log.info("%s", phases)
-            log.info("%s", kernels)
+            where = f"{num_updates} updates after update {self._first}, in {self._folder.name}/{name}.*"
+            log.info("profile of %s\n%s\n\n%s", where, phases, kernels)
             self._folder.mkdir(parents=True, exist_ok=True)
             stem = self._folder / name
             if self._has_snapshot:

@@ -53,6 +53,7 @@ class TorchProfiler:
             "record_shapes": record_shapes,
             "profile_memory": profile_memory,
             "with_stack": with_stack,
+            "acc_events": True,  # without effect, for there is one cycle; torch 2.11 warns otherwise
         }
         self._profile: profile | None = None
         self._is_recording = False
@@ -74,7 +75,6 @@ class TorchProfiler:
             yield
         except KeyboardInterrupt:
             self._is_hurried = True
-            log.warning("no profile is written any more")
             raise
         finally:
             with told("profile"):
@@ -109,11 +109,11 @@ class TorchProfiler:
         if self._profile is None:
             return
         self._leave()
-        if self._num_updates <= self._first:
-            text = (
-                "nothing is profiled: the run ended after update %d, and update %d would have been the first"
-            )
-            log.warning(text, self._num_updates, self._first + 1)
+        if self._is_hurried:
+            log.warning("the profile is not written")
+        elif self._num_updates <= self._first:
+            ended = f"the run ended after update {self._num_updates}"
+            log.warning("nothing is profiled: %s, and update %d would be the first", ended, self._first + 1)
         self._profile.stop()  # writes, if it has not yet
         self._record_memory(None)
         self._profile, self._is_recording = None, False
@@ -156,13 +156,14 @@ def _check_window(window: Mapping[str, int], total_updates: int) -> None:
         )
 
 
-def _export(profile: profile, path: Path) -> None:
-    """Write the trace.
+def _export(found: profile, path: Path) -> None:
+    """Write the trace, all of it or none.
 
     Raises:
-        OSError: it could not be written, which the library does not tell.
+        OSError: it cannot be written. torch tells nothing of that.
     """
     path.unlink(missing_ok=True)
-    profile.export_chrome_trace(str(path))
-    if not path.exists() or path.read_bytes()[-2:].strip() != b"}":
-        raise OSError(f"{path} could not be written; is the disk full?")
+    found.export_chrome_trace(str(path))  # aside, and renamed
+    if not path.exists():
+        path.with_name(f"{path.name}.tmp").unlink(missing_ok=True)
+        raise OSError(f"{path.name} cannot be written; is the disk full?")

@@ -102,7 +102,7 @@ def doubled(graph, inputs):
         return as_it_is(graph, inputs)
     return make_boxed_func(lambda *args: [g if g is None else 2 * g for g in graph(*args)])
 
-register_backend(aot_autograd(fw_compiler=as_it_is, bw_compiler=doubled), name="wrong_relu_gradients")
+register_backend(aot_autograd(fw_compiler=as_it_is, bw_compiler=doubled), name="wrong_backward")
 """
 
 
@@ -168,7 +168,7 @@ def test_each_known_break_has_its_line_and_remedy(diagnose: Callable[..., dict[s
     [
         (("compile.backend=raising_pool",), "raising_pool", "error", "F.max_pool2d", "no code for max_pool2d"),
         (("compile.backend=wrong_relu",), "wrong_relu", "differs", "F.relu", "the loss is"),
-        (("compile.backend=wrong_relu_gradients",), "wrong_relu_gradients", "differs", "F.relu", "the gradients differ"),
+        (("compile.backend=wrong_backward",), "wrong_backward", "differs", "F.relu", "the gradients differ"),
         (
             ("+model.kind=odd", "+compile.options.implicit_fallbacks=false"),
             "inductor", "error", "breaking.odd(x)", "missing lowering",
@@ -238,8 +238,10 @@ def test_it_looks_at_compiled_configs(workdir: Path, capsys: pytest.CaptureFixtu
 def test_the_report_is_read_by_people(
     diagnose: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["diagnose", *WORDS, "compile=default", "compile.backend=raising_pool", "--no-timing"]) == 1
+    assert (
+        cli.main(["diagnose", *WORDS, "compile=default", "compile.backend=raising_pool", "--no-timing"]) == 1
+    )
     told = capsys.readouterr().out
-    for line in ("graph breaks: none", "  aot_eager  ok", "  raising_pool fails: ", "1 finding:"):
+    for line in ("graph breaks: none", "  aot_eager     ok", "  raising_pool  fails: ", "1 finding:"):
         assert line in told
     assert f"by PyTorch's minifier: from breaking.py:{line_of('F.max_pool2d')}" in told

@@ -35,6 +35,8 @@ NEEDS = {
     "compile/max_autotune": ("model.hidden=[8]",),
     "compile/max_autotune_no_cudagraphs": ("model.hidden=[8]",),
     "compile/blocks": ("model=timm", "model.name=test_vit", "data.input_shape=[3,16,16]", "+model.kwargs.img_size=16"),
+    "profiler/torch": ("profiler.wait=0", "profiler.warmup=1", "profiler.active=1"),
+    "debug/profile": ("profiler.wait=0", "profiler.warmup=1", "profiler.active=1"),
     "compile/default": ("model.hidden=[8]",),
 }  # fmt: skip
 CUDA_ONLY = {"precision/tf32": "needs CUDA", "compile/reduce_overhead": "needs CUDA"}

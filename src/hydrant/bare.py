@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping
 from torch import Tensor
 
 from hydrant.build import Prepared, build
-from hydrant.loop import Run
+from hydrant.parts import Run
 
 
 @contextlib.contextmanager

@@ -25,7 +25,6 @@ from hydrant.distributed import World
 from hydrant.errors import ConfigError
 from hydrant.fitting import check_best, dry_collectives, dry_forward, dry_mixing, geometry, limited
 from hydrant.goal import Goal
-from hydrant.loop import Journal, Run
 from hydrant.making import make
 from hydrant.making.optimization import (
     Schedules,
@@ -37,7 +36,9 @@ from hydrant.making.optimization import (
 from hydrant.mixing import Mixing
 from hydrant.optimization import Optimization
 from hydrant.parallel import Parallel
+from hydrant.parts import Journal, Run
 from hydrant.precision import Precision
+from hydrant.profiling import Profiler
 from hydrant.schedules import Plateau
 from hydrant.tasks import Task
 
@@ -61,6 +62,7 @@ class Prepared:
     parallel: Parallel
     averaging: Averaging
     mixing: Mixing
+    profiler: Profiler
     optimization: Optimization  # on the host: for its groups, schedules and refusals
 
     def schedule_values(self, updates: Sequence[int]) -> dict[str, list[float]]:
@@ -95,6 +97,8 @@ def _prepare(config: Mapping[str, Any], world: World) -> Prepared:
     )
     for key in ("log_every", "eval_every", "save_every"):
         clock.cadence(config[key], key)
+    with refusals("profiler", config):
+        profiler: Profiler = make(config, "profiler")(world.device, clock)
     schedules = make_schedules(config, clock)
     if config["patience"] is not None and config["eval_every"] is None:
         raise ConfigError("eval_every", "patience counts evaluations; give one, such as 1ep")
@@ -118,7 +122,7 @@ def _prepare(config: Mapping[str, Any], world: World) -> Prepared:
     optimization.schedules.check(clock.total_updates)
     return Prepared(
         config, world, data, train, val, clock, spec, task, flops, schedules, precision, compilation,
-        parallel, averaging, mixing, optimization,
+        parallel, averaging, mixing, profiler, optimization,
     )  # fmt: skip
 
 
@@ -150,6 +154,7 @@ def build(
         parallel=p.parallel,
         compilation=p.compilation,
         averaging=p.averaging,
+        profiler=p.profiler,
         spec=p.spec,
         stream=p.train.stream(p.spec),
         val_batches=functools.partial(p.val.batches, p.spec, config["eval_batch_size"]),

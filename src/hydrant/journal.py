@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ from torch import Tensor
 
 from hydrant.build import Prepared, tracker_factory
 from hydrant.environment import describe_environment
-from hydrant.errors import typed_line
 from hydrant.identity import identify, write_records
 from hydrant.job import Job
-from hydrant.logs import log
-from hydrant.loop import RunState
+from hydrant.logs import log, told
+from hydrant.parts import RunState
 from hydrant.plotting import draw_curves, draw_pixels
 from hydrant.profiling import peak_flops, peak_memory_gib
 from hydrant.trackers.base import Tracker
@@ -89,10 +87,14 @@ class RunJournal:
     def picture(self, name: str, picture: Tensor) -> None:
         """A picture of the task's, (3 or 1, H, W) in 0..1, into `pictures/<name>/` and to the tracker."""
         path = self._folder / "pictures" / name / f"update_{self._num_updates:08d}.png"
-        with _told(f"picture {name}"):
+        with told(f"picture {name}"):
             path.parent.mkdir(parents=True, exist_ok=True)
             draw_pixels(picture, path)
             self._tracker.image(name, path)
+
+    def file(self, path: Path) -> None:
+        """A file in the run folder, for the tracker to keep with the run."""
+        self._tracker.file(path)
 
     def note(self, **fields: Any) -> None:
         """Set fields of summary.json."""
@@ -124,18 +126,18 @@ class RunJournal:
     def close(self, ending: Ending) -> None:
         """Write what is only for looking at, and end the tracker. What fails is told; the rest goes on."""
         picture = self._folder / "schedule.png"
-        with _told("compile_report.json"):
+        with told("compile_report.json"):
             write_json(self._folder / "compile_report.json", self._prepared.compilation.report().details())
-        with _told("schedule.png"):
+        with told("schedule.png"):
             _draw_schedules(self._prepared, picture)
             self._tracker.image("schedule", picture)
         try:
-            with _told("tracker"):
+            with told("tracker"):
                 self._tracker.finish(ending.exit_status, self._record.summary)
-            with _told("summary.json"):
+            with told("summary.json"):
                 self.note(wandb=self._tracker.describe())
         finally:
-            with _told("metrics.jsonl"):
+            with told("metrics.jsonl"):
                 self._record.close()
 
     def _compile_figures(self) -> dict[str, float]:
@@ -149,16 +151,6 @@ class RunJournal:
             return {}
         per_device = rate / self._prepared.world.world_size
         return {"perf/mfu": 3 * self._prepared.flops_per_sample * per_device / peak}
-
-
-@contextlib.contextmanager
-def _told(what: str) -> Generator[None]:
-    """Nothing raised in here changes how a run ended; it is told."""
-    try:
-        yield
-    except Exception as error:
-        log.warning("%s: %s", what, typed_line(error))
-        log.debug("%s failed", what, exc_info=error)
 
 
 def _draw_schedules(prepared: Prepared, path: Path) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TextIO
 
+from hydrant.errors import typed_line
+
 log = logging.getLogger("hydrant")
 
 
@@ -41,3 +43,13 @@ def logging_to(file: Path) -> Generator[None]:
         kept.close()
         log.propagate = before[1]
         log.setLevel(before[0])
+
+
+@contextlib.contextmanager
+def told(what: str) -> Generator[None]:
+    """Nothing raised in here changes how a run ends; it is told."""
+    try:
+        yield
+    except Exception as error:
+        log.warning("%s: %s", what, typed_line(error))
+        log.debug("%s failed", what, exc_info=error)

@@ -4,90 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hydrant import seeding
-from hydrant.averaging import Averaging
-from hydrant.batch import Batch, Outcome
-from hydrant.clock import Cadence, Clock
-from hydrant.compilation import Compilation
-from hydrant.data import Stream, StreamSpec
-from hydrant.distributed import World
+from hydrant.batch import Outcome
 from hydrant.errors import Interrupted, NonFiniteError
 from hydrant.evaluation import draw, evaluate
-from hydrant.goal import Goal
-from hydrant.metrics import Meter, Pace
-from hydrant.mixing import Mixing
-from hydrant.optimization import Optimization, Result, Update
-from hydrant.parallel import Parallel
-from hydrant.precision import Precision
-
-
-@dataclass
-class RunState:
-    """What varies over a run and is no function of `num_updates`; saved in every checkpoint."""
-
-    num_updates: int = 0  # completed updates
-    num_skipped: int = 0  # updates that were tried and not applied: a gradient was not finite
-    num_skipped_in_a_row: int = 0
-    best: dict[str, Any] | None = None  # metric, value, num_updates
-
-
-class Journal(Protocol):
-    """Where the loop reports: the record, the trackers, the progress bar."""
-
-    def advance(self) -> None: ...
-
-    def log(self, row: Mapping[str, float]) -> None: ...
-
-    def picture(self, name: str, picture: Tensor) -> None: ...
-
-
-@dataclass
-class Run:
-    """Everything a run needs, built and ready."""
-
-    seed: int
-    world: World
-    clock: Clock
-    task: nn.Module  # the bare task; evaluation and checkpoints use it
-    trained: nn.Module  # the task as it is trained: compiled, spread over ranks
-    optimization: Optimization
-    mixing: Mixing
-    precision: Precision
-    parallel: Parallel
-    compilation: Compilation
-    averaging: Averaging
-    spec: StreamSpec
-    stream: Stream
-    val_batches: Callable[[], Iterable[Batch]]
-    log_every: Cadence
-    eval_every: Cadence
-    save_every: Cadence
-    goal: Goal
-    max_skipped: int  # in a row
-    journal: Journal
-    save: Callable[[Run, bool], None]  # (run, is_best)
-    stop_signal: Callable[[], int | None]  # the signal that asked the run to stop
-    state: RunState = field(default_factory=RunState)
-    meter: Meter = field(init=False)
-    pace: Pace = field(init=False)
-    loss_weight: Tensor = field(init=False)  # of one micro-batch, shape ()
-
-    @property
-    def model(self) -> nn.Module:
-        """What checkpoints hold: the model alone, its names without prefixes."""
-        return cast("nn.Module", self.task.model)
-
-    def __post_init__(self) -> None:
-        self.meter = Meter(self.world.device, self.parallel.sum)
-        self.pace = Pace(self.state.num_updates)
-        self.loss_weight = torch.tensor(1.0 / self.spec.num_micro_steps, device=self.world.device)
+from hydrant.metrics import Pace
+from hydrant.optimization import Result, Update
+from hydrant.parts import Run
 
 
 def train(run: Run) -> None:
@@ -115,8 +43,10 @@ def train(run: Run) -> None:
         run.compilation.follow(state.num_updates)
         row: dict[str, float] = {}
         if log_due:
+            run.profiler.enter("log")
             row |= read_training(run, update.grad_norms)  # the one host sync
         if eval_due:
+            run.profiler.enter("evaluation")
             row |= run.pace.outside(lambda: evaluate_run(run))
             run.optimization.schedules.observe(row)
         found = run.goal.improved(state.best, row, state.num_updates)
@@ -125,12 +55,15 @@ def train(run: Run) -> None:
             run.journal.log(stamp(run) | row)
         if eval_due:
             run.pace.outside(lambda: show_pictures(run))
+        run.profiler.enter("other")
         run.journal.advance()
         ends = is_last or run.goal.has_stalled(state.best, state.num_updates)
         stop = run.stop_signal()
         if ((save_due or is_best or ends) and run.save_every.every is not None) or stop is not None:
+            run.profiler.enter("checkpoint")
             check_finite(run)
             run.pace.outside(lambda is_best=is_best: run.save(run, is_best))
+        run.pace.outside(run.profiler.advance)  # it may write what it has found
         if stop is not None and not ends:
             raise Interrupted(stop, state.num_updates)
 
@@ -142,6 +75,7 @@ def make_update(run: Run, *, measure: bool) -> Update:
     kept = [b.clone() for b in run.task.buffers()] if may_skip else []
     while True:
         update = optimization.update(state.num_updates, lambda: accumulate_gradients(run), measure=measure)
+        run.profiler.enter("other")
         if update.result is Result.APPLIED:
             break
         for buffer, value in zip(run.task.buffers(), kept, strict=True):
@@ -171,18 +105,25 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
     num_updates, num_micro_steps = run.state.num_updates, run.spec.num_micro_steps
     outcomes: list[Outcome] = []
     expected = 0  # targets of a micro-batch: those of the first that has any
+    run.profiler.enter("data_wait")
     for micro_step, batch in enumerate(run.stream.micro_batches(num_updates)):
+        is_last = micro_step == num_micro_steps - 1
         micro_batch_idx = micro_step * run.world.world_size + run.world.rank
         mixed = run.mixing(batch, run.seed, num_updates, micro_batch_idx)
+        run.profiler.enter("forward")
         seeding.seed_micro_step(run.seed, num_updates, micro_batch_idx, run.world.device)
-        with run.parallel.gradient_sync(run.trained, micro_step == num_micro_steps - 1):
+        with run.parallel.gradient_sync(run.trained, is_last):
             with run.precision.autocast():
                 outcome: Outcome = run.trained(run.precision.cast(mixed))
             outcomes.append(outcome)
             expected = expected or outcome.num_targets
             if outcome.num_targets:  # the mean over none is no number
+                run.profiler.enter("backward")
                 ratio = outcome.num_targets / expected
                 run.optimization.backward(outcome, run.loss_weight if ratio == 1 else run.loss_weight * ratio)
+        if not is_last:
+            run.profiler.enter("data_wait")
+    run.profiler.enter("optimizer")
     num_targets = sum(outcome.num_targets for outcome in outcomes)
     if num_targets not in (expected * num_micro_steps, 0):
         run.optimization.scale_gradients(expected * num_micro_steps / num_targets)

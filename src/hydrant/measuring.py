@@ -19,7 +19,8 @@ from hydrant.build import Prepared, prepare
 from hydrant.config.targets import slow_imports
 from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, typed_line
 from hydrant.isolation import ProcessDied, Stopped, call_isolated
-from hydrant.loop import Run, make_update
+from hydrant.loop import make_update
+from hydrant.parts import Run
 from hydrant.profiling import matmul_rate, peak_flops, peak_memory_gib, synchronise
 from hydrant.trial import try_compiled
 

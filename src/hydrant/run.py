@@ -14,7 +14,8 @@ from hydrant.job import Job, Result, relative
 from hydrant.journal import Ending, RunJournal
 from hydrant.locking import exclusive
 from hydrant.logs import log, logging_to
-from hydrant.loop import Run, RunState, train
+from hydrant.loop import train
+from hydrant.parts import Run, RunState
 from hydrant.profiling import count_parameters
 from hydrant.resume import Start, starting_point
 from hydrant.signals import StopRequest
@@ -113,7 +114,9 @@ class _Session:
         try:
             with prepared.world.group():
                 try_compiled(run)
-                train(run)
+                profiled = self._job.folder / "profile"
+                with run.profiler.watching(profiled, state.num_updates, self._journal.file):
+                    train(run)
         finally:
             run.stream.close()
 

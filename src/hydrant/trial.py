@@ -13,7 +13,7 @@ from hydrant import seeding
 from hydrant.compilation import user_line
 from hydrant.errors import CompileError, CompileMismatch, location
 from hydrant.logs import log
-from hydrant.loop import Run
+from hydrant.parts import Run
 
 _SHOWN = 5  # names of parameters in an error
 

@@ -119,6 +119,9 @@ def test_bash_gets_the_completions(program: str) -> None:
 
 
 def test_the_default_run_imports_only_what_it_uses(tmp_path: Path) -> None:
-    modules = imported(ask([TRAIN, "duration=2", "tracker=local"], cwd=tmp_path).stderr)
+    importtime = ask([TRAIN, "duration=2", "tracker=local"], cwd=tmp_path).stderr
+    modules = imported(importtime)
+    assert "hydrant.profiling.base" in importtime
+    assert "hydrant.profiling.trace" not in importtime
     assert "torch" in modules
     assert modules & {"timm", "torchvision", "torchmetrics", "wandb", "tensorboard"} == set()

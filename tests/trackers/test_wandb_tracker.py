@@ -39,6 +39,19 @@ def test_an_online_run_arrives_whole(
     assert tracker.describe() == {"id": run.run_id, "mode": "online", "path": f"tester/study/{run.run_id}"}
 
 
+def test_a_file_is_kept_under_its_path_in_the_run_folder(
+    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = identity.folder / "profile" / "trace[1].json"
+    file.parent.mkdir()
+    file.write_text('{"traceEvents": []}')
+    tracker = make_wandb(identity)
+    tracker.file(file)
+    tracker.finish(0, SUMMARY)
+    assert wandb_server.only_run().files["profile/trace[1].json"] == file.read_bytes()
+    assert "WARNING" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("told", [False, True])
 def test_host_and_command_line_are_told_only_on_request(
     told: bool,

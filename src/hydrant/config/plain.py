@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-# Keys that do not change what a run computes: where it lies, and how it reads and evaluates.
+# Keys that do not change what a run computes: where it lies, and how it reads, evaluates and is watched.
 _FREE = ("name", "resume", "keep_last", "allow_targets", "eval_batch_size", "data.num_workers", "data.root")
 
 
@@ -30,7 +30,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, t
     return {
         key: (a.get(key), b.get(key))
         for key in sorted(a | b)
-        if a.get(key) != b.get(key) and key not in _FREE and not key.startswith("tracker.")
+        if a.get(key) != b.get(key) and key not in _FREE and not key.startswith(("tracker.", "profiler."))
     }
 
 

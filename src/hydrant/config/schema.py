@@ -79,6 +79,7 @@ class TrainConfig(OptimizerSettings):
     mixing: Any
     compile: Any
     parallel: Any
+    profiler: Any
     tracker: Any
 
 
@@ -101,7 +102,7 @@ def check_name(name: str) -> None:
 
 DURATIONS = ("duration", "log_every", "eval_every", "save_every")
 GROUPS = ("data", "model", "task", "optimizer", "scheduler", "precision", "averaging", "mixing", "compile", "parallel",
-          "tracker")  # fmt: skip
+          "profiler", "tracker")  # fmt: skip
 WAITING = (
     "task",
     "optimizer",
@@ -110,6 +111,7 @@ WAITING = (
     "averaging",
     "mixing",
     "compile",
+    "profiler",
     "tracker",
 )  # for what the run gives them
 POSITIVE = ("patience", "global_batch_size", "micro_batch_size", "eval_batch_size", "keep_last",

@@ -108,10 +108,7 @@ def as_text(diagnosis: Diagnosis) -> str:
         *(_breaks("behind them, once they are mended", diagnosis.behind) if diagnosis.behind else []),
         "",
         "stages",
-        *(
-            f"  {s.name:<10} {_VERDICTS[s.verdict]}{f': {s.told}' if s.told else ''}"
-            for s in diagnosis.stages
-        ),
+        *_stages(diagnosis.stages),
         *_culprit(diagnosis.culprit),
         *_timings(diagnosis.timings),
         "",
@@ -124,6 +121,11 @@ def as_text(diagnosis: Diagnosis) -> str:
 def _subject(settings: Mapping[str, Any]) -> list[str]:
     shown = ("backend", "mode", "scope", "dynamic", "options")
     return ["compile: " + ", ".join(f"{key} {settings[key]}" for key in shown if settings[key] is not None)]
+
+
+def _stages(stages: Sequence[Stage]) -> list[str]:
+    width = max(len(stage.name) for stage in stages)
+    return [f"  {s.name:<{width}}  {_VERDICTS[s.verdict]}{f': {s.told}' if s.told else ''}" for s in stages]
 
 
 def _breaks(title: str, breaks: Sequence[Incident]) -> list[str]:

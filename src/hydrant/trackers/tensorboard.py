@@ -49,6 +49,9 @@ class TensorBoardTracker:
 
         self._send(write)
 
+    def file(self, path: Path) -> None:
+        """Nothing to do: its plugins find their files in the run folder."""
+
     def finish(self, exit_status: int, summary: Mapping[str, Any]) -> None:
         """Write what waits and close the file."""
         del exit_status, summary

@@ -10,6 +10,7 @@ import logging
 import os
 import secrets
 import shlex
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -112,6 +113,17 @@ class WandbTracker:
 
             cells = wandb.Table(columns=list(columns), data=[list(row) for row in rows])
             run.log({"num_updates": self._num_updates, key: cells})
+
+        self._send(send)
+
+    def file(self, path: Path) -> None:
+        """A file of the run folder, under its path there."""
+
+        def send(run: wandb.Run) -> None:
+            copy = Path(run.dir, path.resolve().relative_to(self._folder))  # else the SDK warns of its link
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+            run.save(copy, base_path=run.dir, policy="now", glob=False)
 
         self._send(send)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -77,6 +78,7 @@ class Output:
             self._tracker.log({"num_updates": self._options.updates, **scalars(rows)})
             self._tracker.table("bench/cells", *columns(rows))
             self._tracker.image("bench/ranking", picture)
+            print(f"W&B: {self._tracker.describe()['path']}", file=sys.stderr)
 
     def _record(self, rows: Sequence[Row]) -> dict[str, Any]:
         return {

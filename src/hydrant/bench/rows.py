@@ -48,7 +48,7 @@ class Row:
             return None
         eager = self.baseline.repeats[0].losses
         apart = [abs(a - b) for m in self.repeats for a, b in zip(m.losses, eager, strict=True)]
-        return max(apart) / max(map(abs, eager))
+        return max(apart) / max(1e-3, *map(abs, eager))
 
     @property
     def seconds(self) -> list[float]:

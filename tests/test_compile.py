@@ -90,6 +90,20 @@ def test_inductor_too(option: str, train: Train) -> None:
     assert report(folder)["graph_breaks"] == report(folder)["recompiles"] == []
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(
+    "words", [(), ("micro_batch_size=4",), ("compile.evaluation=true", "micro_batch_size=8")]
+)
+def test_cuda_graphs_lose_nothing(words: tuple[str, ...], train: Train) -> None:
+    """Losses and gradients of a micro-batch lie in memory that the next one writes over."""
+    own = tuple(word for word in words if not word.startswith("compile."))
+    eager = train(*VIT, *own, name="eager")
+    folder = train(*VIT, *words, "compile=reduce_overhead", name="compiled")
+    assert_close(eager, folder, 1e-3)
+    assert report(folder)["recompiles"] == []
+
+
 def test_resuming_costs_the_graphs_of_a_start_and_is_exact(
     train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:

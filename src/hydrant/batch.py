@@ -22,6 +22,14 @@ class Outcome(NamedTuple):
     predictions: Tensor  # (B, ...), detached: for metrics that are no means
     num_targets: int
 
+    def clone(self) -> Outcome:
+        """The same, with gradients, in memory of its own."""
+        losses, measurements = (
+            {name: value.clone() for name, value in values.items()}
+            for values in (self.losses, self.measurements)
+        )
+        return Outcome(losses, measurements, self.predictions.clone(), self.num_targets)
+
     def total_loss(self) -> Tensor:
         """The sum of the losses, shape ()."""
         first, *others = self.losses.values()

@@ -114,13 +114,15 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
         seeding.seed_micro_step(run.seed, num_updates, micro_batch_idx, run.world.device)
         with run.parallel.gradient_sync(run.trained, is_last):
             with run.precision.autocast():
-                outcome: Outcome = run.trained(run.precision.cast(mixed))
+                outcome = run.compilation.train(run.trained, run.precision.cast(mixed))
             outcomes.append(outcome)
             expected = expected or outcome.num_targets
             if outcome.num_targets:  # the mean over none is no number
                 run.profiler.enter("backward")
                 ratio = outcome.num_targets / expected
                 run.optimization.backward(outcome, run.loss_weight if ratio == 1 else run.loss_weight * ratio)
+        if micro_step == 0 and not is_last and run.compilation.reuses_memory:
+            run.optimization.keep_gradients()
         if not is_last:
             run.profiler.enter("data_wait")
     run.profiler.enter("optimizer")

@@ -142,6 +142,12 @@ class Optimization:
             keep = position < len(self._passes) - 1  # losses share parts of the graph
             self._precision.backward(loss, weight, receivers, retain_graph=keep)
 
+    def keep_gradients(self) -> None:
+        """Give every gradient memory of its own."""
+        for parameters in self._parameters.values():
+            for parameter in parameters:
+                parameter.grad = None if parameter.grad is None else parameter.grad.clone()
+
     def scale_gradients(self, ratio: float) -> None:
         """Multiply every gradient."""
         for parameters in self._parameters.values():

@@ -22,6 +22,9 @@ class Compilation(Protocol):
     is_on: bool
     checks: bool  # whether the first loss and gradients are compared with eager ones
     falls_back: bool  # whether a run that cannot be compiled goes on eager
+    reuses_memory: (
+        bool  # whether gradients are lost in the next call, as they are where CUDA graphs are replayed
+    )
 
     def apply(self, task: nn.Module, *, retains_graph: bool) -> None:
         """Compile a task in place; `retains_graph`: its losses are backpropagated one after the other."""
@@ -41,6 +44,10 @@ class Compilation(Protocol):
 
     def give_up(self) -> None:
         """Everything is eager from now on."""
+        ...
+
+    def train(self, task: nn.Module, batch: Batch) -> Outcome:
+        """A task's outcome in training, which the next one leaves as it is."""
         ...
 
     def evaluate(self, task: nn.Module, batch: Batch) -> Outcome:
@@ -65,7 +72,7 @@ class Compilation(Protocol):
 class Eager:
     """Nothing is compiled."""
 
-    is_on = checks = falls_back = False
+    is_on = checks = falls_back = reuses_memory = False
 
     def __init__(self, world: World) -> None:
         del world
@@ -78,6 +85,9 @@ class Eager:
         return contextlib.nullcontext()
 
     def give_up(self) -> None: ...
+
+    def train(self, task: nn.Module, batch: Batch) -> Outcome:
+        return task(batch)
 
     def evaluate(self, task: nn.Module, batch: Batch) -> Outcome:
         return task(batch)

@@ -24,6 +24,7 @@ from hydrant.errors import CompileError, ConfigError, unknown_name
 log = logging.getLogger("hydrant")
 
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+_CUDA_GRAPHS = ("reduce-overhead", "max-autotune")
 _MIN_CAPABILITY = (7, 0)
 
 Handling = Literal["fail", "fallback"]
@@ -91,6 +92,9 @@ class Compile:
         self._watch: Watch | None = None
         self._has_given_up = False
         self.checks = check
+        self.reuses_memory = world.device.type == "cuda" and (
+            mode in _CUDA_GRAPHS or bool((options or {}).get("triton.cudagraphs"))
+        )
         self.falls_back = on_failure == "fallback"
         if world.device.type == "cuda" and torch.cuda.get_device_capability(world.device) < _MIN_CAPABILITY:
             name = torch.cuda.get_device_name(world.device)
@@ -138,6 +142,12 @@ class Compile:
     def give_up(self) -> None:
         self._has_given_up = True
         torch.compiler.set_stance("force_eager")
+
+    def train(self, task: nn.Module, batch: Batch) -> Outcome:
+        if not self.reuses_memory:
+            return task(batch)
+        torch.compiler.cudagraph_mark_step_begin()
+        return task(batch).clone()
 
     def evaluate(self, task: nn.Module, batch: Batch) -> Outcome:
         # One sample would be a graph of its own.

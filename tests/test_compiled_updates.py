@@ -15,8 +15,8 @@ from checks import ROOT, assert_same_state, rows, summary, weights, whole_and_re
 from torch import nn
 from torch._dynamo.utils import counters
 
-from hydrant.compilation.known import DECAYS, KNOWN, TENSORS, name_of, why_eager
-from hydrant.compilation.update import WARM_UP, EagerUpdate, _DecayFromHost, compiled_update
+from hydrant.compilation.known import KNOWN, name_of, why_eager
+from hydrant.compilation.update import WARM_UP, EagerUpdate, compiled_update
 from hydrant.config import check, compose
 from hydrant.making import make_node
 from hydrant.scheduling import ScheduledField
@@ -55,9 +55,9 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
 
 
-def optimizer_over(net: Any, name: str) -> Any:
+def optimizer_over(net: Any, name: str, *more: str) -> Any:
     option, _, timm_name = name.partition(" ")
-    words = [f"optimizer={option}", *([f"optimizer.name={timm_name}"] if timm_name else [])]
+    words = [f"optimizer={option}", *([f"optimizer.name={timm_name}"] if timm_name else []), *more]
     if name == "lbfgs":  # takes no groups
         return make_node(check(compose(words))["optimizer"])(list(net.parameters()))
     groups = [{"params": [net[n].weight for n in (0, 2)]}, {"params": [net[n].bias for n in (0, 2)]}]
@@ -135,25 +135,83 @@ def test_an_eager_cell_says_why_once(name: str, field: str, caplog: pytest.LogCa
     assert re.fullmatch(r"the update of \w+ stays eager: .*", record.getMessage())
 
 
-def decays_from_host(name: str) -> bool:
-    kind = name_of(optimizer_over(model(), name))
-    return kind in DECAYS and "weight_decay" not in TENSORS.get(kind, ())
+CAPTURED = [name for name, field in COMPILED if field == "lr"]
+CONSTANT_DECAY = ("lamb", "timm laprop", "timm lars")  # docs/compiled-updates.md says so
+
+
+def graphs_of(name: str, decay: float, lr: float) -> tuple[list[str], dict[str, Any]]:
+    """The code that Dynamo gives the backend for three updates, and the weights then."""
+    graphs: list[str] = []
+
+    def backend(module: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        del inputs
+        graphs.append(module.code)
+        return module.forward
+
+    net = model()
+    optimizer = optimizer_over(net, name)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+        if "weight_decay" in group:
+            group["weight_decay"] = decay
+    step = compiled_update(optimizer, {"lr"}, {"backend": backend})
+    advance_by_hand(net, optimizer, step, lr)
+    return graphs, dict(net.state_dict())
+
+
+def advance_by_hand(net: Any, optimizer: Any, step: Callable[[int], Any], lr: float) -> None:
+    """Five updates, of which only lr is scheduled."""
+    for n in range(5):
+        for group_idx in range(len(optimizer.param_groups)):
+            write(optimizer, group_idx, "lr", lr / (1 + n))
+        generator = torch.Generator().manual_seed(n)
+        for parameter in net.parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+        step(n)
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_neither_lr_nor_weight_decay_is_in_the_code(name: str) -> None:
+    """So that the code of one job of a sweep serves the others; and it decays as the optimizer itself does."""
+    one, _ = graphs_of(name, 0.1, 1e-2)
+    torch._dynamo.reset()
+    other, weights_then = graphs_of(name, 0.25, 3e-3)
+    assert one
+    assert (one == other) is (name not in CONSTANT_DECAY)
+    plain = model()
+    eager = optimizer_over(plain, name)
+    for group in eager.param_groups:
+        group["lr"] = 3e-3
+        if "weight_decay" in group:
+            group["weight_decay"] = 0.25
+    advance_by_hand(plain, eager, EagerUpdate(eager), 3e-3)
+    tolerance = 2e-3 if name in LOOSE else 1e-5
+    for key, value in plain.state_dict().items():
+        torch.testing.assert_close(weights_then[key], value, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize(
-    "name", [n for n, field in COMPILED if field == "weight_decay" and decays_from_host(n)]
+    ("name", "words"),
+    [
+        ("adam", ["+optimizer.maximize=true"]),
+        ("adam", ["+optimizer.decoupled_weight_decay=true", "+optimizer.maximize=true"]),
+        ("sgd", ["+optimizer.maximize=true", "optimizer.momentum=0"]),
+        ("timm adoptw", []),
+        ("timm madgradw", []),
+        ("timm adafactorbv", ["+optimizer.kwargs.unscaled_wd=true"]),
+        ("timm adabelief", ["+optimizer.kwargs.decoupled_decay=false"]),
+        ("timm adabelief", ["+optimizer.kwargs.fixed_decay=true"]),
+    ],
 )
-def test_weight_decay_from_the_host_is_the_optimizer_s_own(name: str) -> None:
+def test_every_kind_of_decay_is_the_optimizer_s_own(name: str, words: list[str]) -> None:
     plain, net = model(), model()
-    eager, ours = optimizer_over(plain, name), optimizer_over(net, name)
-
-    def step(n: int) -> None:
-        with _DecayFromHost(ours, True):
-            ours.step()
-
-    advance(plain, eager, "weight_decay", EagerUpdate(eager))
-    advance(net, ours, "weight_decay", step)
-    assert_same_state(dict(net.state_dict()), dict(plain.state_dict()))
+    eager, ours = (optimizer_over(m, name, "optimizer.weight_decay=0.1", *words) for m in (plain, net))
+    advance_by_hand(plain, eager, EagerUpdate(eager), 1e-2)
+    advance_by_hand(net, ours, compiled_update(ours, {"lr"}, {"backend": "aot_eager"}), 1e-2)
+    tolerance = 2e-3 if name in LOOSE else 1e-6
+    for one, other in zip(net.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=tolerance)
+    assert [g["weight_decay"] for g in ours.param_groups] == [0.1, 0.1]
 
 
 def test_the_table_has_every_optimizer_that_compiles() -> None:

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from hydrant.batch import Batch, Outcome
 from hydrant.compilation.scopes import Scope, parts_of
-from hydrant.compilation.update import EagerUpdate, Step, compiled_update
+from hydrant.compilation.update import EagerUpdate, Hyperparameters, Step, compiled_update
 from hydrant.compilation.watch import CompileReport, Incident, Watch
 from hydrant.errors import CompileError, ConfigError, unknown_name
 
@@ -37,6 +37,8 @@ class Compile:
         scope: what is one graph: the `task` (model and loss), the `model`, the model and the loss each
             (`model_and_loss`), or each repeated block of the model, compiled once for all of them (`blocks`).
         optimizer: compile the update too.
+        hyperparameters: what a compiled update takes lr and other scheduled fields as: `tensors`, or `numbers` as in
+            plain torch, each value of which may be compiled anew.
         evaluation: compile evaluation too, in a graph for any batch size; else it is eager.
         check: compare the first loss and gradients with eager ones.
         same_random: dropout draws what it draws eager; false leaves it to Inductor, which is faster.
@@ -59,6 +61,7 @@ class Compile:
         options: Mapping[str, Any] | None,
         scope: Scope,
         optimizer: bool,
+        hyperparameters: Hyperparameters,
         evaluation: bool,
         check: bool,
         same_random: bool,
@@ -77,6 +80,8 @@ class Compile:
         self._arguments = own | {"backend": backend, "fullgraph": whole, "dynamic": dynamic}
         self._scope: Scope = scope
         self._compiles_updates = optimizer
+        self._hyperparameters: Hyperparameters = hyperparameters
+        self._updates: list[Step] = []
         self._evaluates = evaluation
         self._same_random = same_random
         self._cache_dir = cache_dir
@@ -84,7 +89,7 @@ class Compile:
         self._fails_over_budget = over_budget == "fail"
         self._told: set[str] = set()
         self._evaluated: set[int] = set()
-        self._num_updates = 0
+        self._num_updates = self._num_limits = 0
         self._watch: Watch | None = None
         self._has_given_up = False
         self.checks = check
@@ -140,15 +145,21 @@ class Compile:
     def update_of(self, optimizer: Optimizer, scheduled: Collection[str]) -> Step:
         if not self._compiles_updates or self._has_given_up:
             return EagerUpdate(optimizer)
-        return compiled_update(optimizer, scheduled, {"backend": self._arguments["backend"]})
+        arguments = {"backend": self._arguments["backend"]}
+        self._updates.append(compiled_update(optimizer, scheduled, arguments, self._hyperparameters))
+        return self._updates[-1]
 
     def follow(self, num_updates: int) -> None:
         self._num_updates = num_updates
         if self._watch is None or not self._watch.has_news():
             return
-        for incident in self._watch.read(num_updates):
+        is_warming_up = all(update.is_warming_up for update in self._updates)
+        for incident in self._watch.read(num_updates, plans_updates=is_warming_up):
             log.warning("compiled again after update %d: %s", num_updates, incident)
         report = self._watch.report()
+        for incident in report.limits[self._num_limits :]:
+            log.warning("eager from update %d on, compiled as often as torch allows: %s", num_updates, incident)
+        self._num_limits = len(report.limits)
         self._check_budget("recompile", report.recompiles)
         self._check_budget("graph break", report.graph_breaks)
 

@@ -31,7 +31,9 @@ class GraphDecay:
     A group whose decay is 0 and not scheduled has none in the graph.
     """
 
-    def __init__(self, optimizer: Optimizer, groups: Sequence[Mapping[str, Any]], *, is_scheduled: bool) -> None:
+    def __init__(
+        self, optimizer: Optimizer, groups: Sequence[Mapping[str, Any]], *, is_scheduled: bool
+    ) -> None:
         self._optimizer = optimizer
         self._decayed: list[_Decayed] = []
         for group_idx, group in enumerate(groups):

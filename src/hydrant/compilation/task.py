@@ -158,7 +158,9 @@ class Compile:
             log.warning("compiled again after update %d: %s", num_updates, incident)
         report = self._watch.report()
         for incident in report.limits[self._num_limits :]:
-            log.warning("eager from update %d on, compiled as often as torch allows: %s", num_updates, incident)
+            log.warning(
+                "eager from update %d on, compiled as often as torch allows: %s", num_updates, incident
+            )
         self._num_limits = len(report.limits)
         self._check_budget("recompile", report.recompiles)
         self._check_budget("graph break", report.graph_breaks)

@@ -1,7 +1,7 @@
 """The update of an optimizer, compiled so that nothing a schedule changes compiles it again.
 
 The learning rate of each group is a 0-dim float64 tensor of its own, written in place: with it every optimizer of
-torch computes what it does with a number, bit for bit.
+torch computes what it does with a number, bit for bit. So is its weight decay, so that the code serves a whole sweep.
 """
 
 from __future__ import annotations

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 # Keys that do not change what a run computes: where it lies, and how it reads and evaluates.
-_FREE = ("name", "resume", "keep_last", "allow_targets", "eval_batch_size", "data.num_workers", "data.root")
+_FREE = (
+    "name",
+    "claim",
+    "resume",
+    "keep_last",
+    "allow_targets",
+    "eval_batch_size",
+    "data.num_workers",
+    "data.root",
+)
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:

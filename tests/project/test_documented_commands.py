@@ -19,8 +19,8 @@ PAGES = [
     *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))),
 ]
 
-# Run elsewhere: by .ci/run, by tests/project/test_startup.py and tests/project/test_dockerfile.py; and what compiles for a
-# minute or more by slow tests.
+# Run elsewhere: by .ci/run, by tests/project/test_startup.py and tests/project/test_dockerfile.py; and by slow tests
+# what compiles for a minute or more.
 ELSEWHERE = {
     "pip install uv",
     "uv run pytest",

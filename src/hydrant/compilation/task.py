@@ -108,6 +108,9 @@ class Compile:
         torch._dynamo.reset()  # what another run of this process has compiled is not this one's
         # timm.optim raises this limit to a million on import, and a recompile storm would go unnoticed.
         torch._dynamo.config.recompile_limit = 8
+        if torch.__version__ < "2.12":
+            # It would not see that a parameter is unfrozen, which then had no gradient.
+            torch._dynamo.config.skip_tensor_guards_with_matching_dict_tags = False
         inductor.fallback_random = self._same_random
         if retains_graph:
             autograd.donated_buffer = False  # else the first pass may write over what the next one needs

@@ -1,4 +1,4 @@
-"""Where torch.compile is wrong without a word, by version: what Hydrant does about it (docs/compile.md has the table)."""
+"""Where torch.compile is wrong without a word, by version, and what Hydrant does; docs/compile.md has the table."""
 
 from __future__ import annotations
 

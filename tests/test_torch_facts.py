@@ -57,7 +57,8 @@ def test_torch_s_own_modules_are_compiled(model: nn.Module, scope: str) -> None:
 def test_blocks_that_are_torch_s_own_share_a_graph(train: Train) -> None:
     words = ("tracker=local", "model.hidden=[64,64,64]", "model.dropout=0", "duration=2", "log_every=1")
     folder = train(*words, "compile=blocks", "compile.backend=aot_eager")
-    assert 1 <= summary(folder)["compile"]["graphs"] <= 2  # that of the first block knows that its input has no grad
+    # The first block knows that its input has no gradient.
+    assert 1 <= summary(folder)["compile"]["graphs"] <= 2
 
 
 @pytest.mark.parametrize("scope", ["task", "model"])
@@ -94,7 +95,12 @@ def test_wrong_gradients_of_nested_regions_are_found(
     """Inductor's, on CPUs."""
     monkeypatch.syspath_prepend(workdir)
     (workdir / "regions.py").write_text(REGIONS)
-    words = ("experiment=vit_tiny_fake", "model._target_=regions.model", "allow_targets=[regions]", "tracker=local")
+    words = (
+        "experiment=vit_tiny_fake",
+        "model._target_=regions.model",
+        "allow_targets=[regions]",
+        "tracker=local",
+    )
     folder = train(*words, "compile=default", status=1)
     assert "the gradients differ between compiled and eager" in capsys.readouterr().err.splitlines()[-1]
     assert not any("train/loss" in row for row in rows(folder))

@@ -31,8 +31,8 @@ ELSEWHERE = {
     ".ci/run",
     'eval "$(python train.py -sc install=bash)"',
     "uv run train.py --multirun experiment=compiled_optimizer compile.hyperparameters=tensors,numbers",
-    "uv run train.py --multirun name=decays compile=default compile.optimizer=true compile.cache_dir=code "
-    "    optimizer=adamw optimizer.weight_decay=0.01,0.1,0.2",
+    "uv run train.py --multirun compile=default compile.optimizer=true compile.cache_dir=code"
+    " optimizer.weight_decay=0.01,0.1",
 }
 COMMANDS = {"uv run train.py": ["train"], "python train.py": ["train"], "uv run hydrant": [], "hydrant": []}
 

@@ -40,9 +40,8 @@ class CompileReport:
     planned: list[Incident] = field(
         default_factory=list
     )  # a second graph for evaluation, the update's first ones
-    limits: list[Incident] = field(
-        default_factory=list
-    )  # torch has compiled it too often: it is eager since then
+    limits: list[Incident] = field(default_factory=list)
+    """Where torch would not compile again: it is eager since then."""
     cache: Mapping[str, int] = field(default_factory=lambda: {"hits": 0, "misses": 0})
 
     def __str__(self) -> str:

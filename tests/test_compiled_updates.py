@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import json
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -15,8 +17,9 @@ from checks import ROOT, assert_same_state, rows, summary, weights, whole_and_re
 from torch import nn
 from torch._dynamo.utils import counters
 
-from hydrant.compilation.known import DECAYS, KNOWN, TENSORS, name_of, why_eager
-from hydrant.compilation.update import WARM_UP, EagerUpdate, _DecayFromHost, compiled_update
+from hydrant import cli
+from hydrant.compilation.known import KNOWN, name_of, why_eager
+from hydrant.compilation.update import WARM_UP, EagerUpdate, compiled_update
 from hydrant.config import check, compose
 from hydrant.making import make_node
 from hydrant.scheduling import ScheduledField
@@ -30,10 +33,9 @@ LOOSE = ("muon", "torch_muon", "timm adafactorbv")  # bfloat16 inside
 
 def table() -> Iterator[tuple[str, str, str]]:
     """(optimizer, field, what docs/compiled-updates.md says) of every cell that says something."""
-    lines = (ROOT / "docs" / "compiled-updates.md").read_text().splitlines()
-    cells = [
-        [cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")
-    ]
+    lines = iter((ROOT / "docs" / "compiled-updates.md").read_text().splitlines())
+    own = itertools.takewhile(bool, itertools.dropwhile(lambda line: not line.startswith("|"), lines))
+    cells = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in own]
     head, _, *body = cells
     for name, *said in body:
         for field, told in zip(head[1:], said, strict=True):
@@ -55,9 +57,9 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
 
 
-def optimizer_over(net: Any, name: str) -> Any:
+def optimizer_over(net: Any, name: str, *more: str) -> Any:
     option, _, timm_name = name.partition(" ")
-    words = [f"optimizer={option}", *([f"optimizer.name={timm_name}"] if timm_name else [])]
+    words = [f"optimizer={option}", *([f"optimizer.name={timm_name}"] if timm_name else []), *more]
     if name == "lbfgs":  # takes no groups
         return make_node(check(compose(words))["optimizer"])(list(net.parameters()))
     groups = [{"params": [net[n].weight for n in (0, 2)]}, {"params": [net[n].bias for n in (0, 2)]}]
@@ -135,25 +137,88 @@ def test_an_eager_cell_says_why_once(name: str, field: str, caplog: pytest.LogCa
     assert re.fullmatch(r"the update of \w+ stays eager: .*", record.getMessage())
 
 
-def decays_from_host(name: str) -> bool:
-    kind = name_of(optimizer_over(model(), name))
-    return kind in DECAYS and "weight_decay" not in TENSORS.get(kind, ())
+QUICK = ("adam", "adamw", "lamb", "lion", "sgd", "torch_muon")  # the others show the same, slowly
+CAPTURED = [
+    pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
+    for name, field in COMPILED
+    if field == "lr"
+]
+CONSTANT_DECAY = ("lamb", "timm laprop", "timm lars")  # docs/compiled-updates.md says so
+
+
+def graphs_of(name: str, decay: float, lr: float) -> tuple[list[str], dict[str, Any]]:
+    """The code that Dynamo gives the backend for three updates, and the weights then."""
+    graphs: list[str] = []
+
+    def backend(module: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        del inputs
+        graphs.append(module.code)
+        return module.forward
+
+    net = model()
+    optimizer = optimizer_over(net, name)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+        if "weight_decay" in group:
+            group["weight_decay"] = decay
+    step = compiled_update(optimizer, {"lr"}, {"backend": backend})
+    advance_by_hand(net, optimizer, step, lr)
+    return graphs, dict(net.state_dict())
+
+
+def advance_by_hand(net: Any, optimizer: Any, step: Callable[[int], Any], lr: float) -> None:
+    """Five updates, of which only lr is scheduled."""
+    for n in range(5):
+        for group_idx in range(len(optimizer.param_groups)):
+            write(optimizer, group_idx, "lr", lr / (1 + n))
+        generator = torch.Generator().manual_seed(n)
+        for parameter in net.parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+        step(n)
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_neither_lr_nor_weight_decay_is_in_the_code(name: str) -> None:
+    """So that the code of one job of a sweep serves the others; and it decays as the optimizer itself does."""
+    one, _ = graphs_of(name, 0.1, 1e-2)
+    torch._dynamo.reset()
+    other, weights_then = graphs_of(name, 0.25, 3e-3)
+    assert one
+    assert (one == other) is (name not in CONSTANT_DECAY)
+    plain = model()
+    eager = optimizer_over(plain, name)
+    for group in eager.param_groups:
+        group["lr"] = 3e-3
+        if "weight_decay" in group:
+            group["weight_decay"] = 0.25
+    advance_by_hand(plain, eager, EagerUpdate(eager), 3e-3)
+    tolerance = 2e-3 if name in LOOSE else 1e-5
+    for key, value in plain.state_dict().items():
+        torch.testing.assert_close(weights_then[key], value, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize(
-    "name", [n for n, field in COMPILED if field == "weight_decay" and decays_from_host(n)]
+    ("name", "words"),
+    [
+        ("adam", ["+optimizer.maximize=true"]),
+        ("adam", ["+optimizer.decoupled_weight_decay=true", "+optimizer.maximize=true"]),
+        ("sgd", ["+optimizer.maximize=true", "optimizer.momentum=0"]),
+        ("timm adoptw", []),
+        pytest.param("timm madgradw", [], marks=pytest.mark.slow),
+        pytest.param("timm adafactorbv", ["+optimizer.kwargs.unscaled_wd=true"], marks=pytest.mark.slow),
+        pytest.param("timm adabelief", ["+optimizer.kwargs.decoupled_decay=false"], marks=pytest.mark.slow),
+        pytest.param("timm adabelief", ["+optimizer.kwargs.fixed_decay=true"], marks=pytest.mark.slow),
+    ],
 )
-def test_weight_decay_from_the_host_is_the_optimizer_s_own(name: str) -> None:
+def test_every_kind_of_decay_is_the_optimizer_s_own(name: str, words: list[str]) -> None:
     plain, net = model(), model()
-    eager, ours = optimizer_over(plain, name), optimizer_over(net, name)
-
-    def step(n: int) -> None:
-        with _DecayFromHost(ours, True):
-            ours.step()
-
-    advance(plain, eager, "weight_decay", EagerUpdate(eager))
-    advance(net, ours, "weight_decay", step)
-    assert_same_state(dict(net.state_dict()), dict(plain.state_dict()))
+    eager, ours = (optimizer_over(m, name, "optimizer.weight_decay=0.1", *words) for m in (plain, net))
+    advance_by_hand(plain, eager, EagerUpdate(eager), 1e-2)
+    advance_by_hand(net, ours, compiled_update(ours, {"lr"}, {"backend": "eager"}), 1e-2)
+    tolerance = 2e-3 if name in LOOSE else 1e-6
+    for one, other in zip(net.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=tolerance)
+    assert [g["weight_decay"] for g in ours.param_groups] == [0.1, 0.1]
 
 
 def test_the_table_has_every_optimizer_that_compiles() -> None:
@@ -252,6 +317,60 @@ def test_a_run_with_compiled_updates_resumes_exactly(
     assert_same_state(weights(whole), weights(half))
     assert summary(whole)["compile"]["recompiles"] == 0
     assert summary(whole)["compile"]["graph_breaks"] == 0
+
+
+ADAM = ("tracker=local", "optimizer=adam", "model.hidden=[8]", "scheduler=linear", "duration=14", "log_every=1",
+        "eval_every=14")  # fmt: skip
+NUMBERS = (*ADAM, *COMPILE, "compile.hyperparameters=numbers")
+
+
+@pytest.mark.parametrize(("specializes", "recompiles", "limits"), [(False, 1, 0), (True, 7, 1)])
+def test_numbers_compile_again_as_far_as_torch_goes(
+    specializes: bool, recompiles: int, limits: int, train: Train
+) -> None:
+    """As Inductor does where an operation needs a number: `specialize_float` makes every operation such a one."""
+    with torch._dynamo.config.patch(specialize_float=specializes):
+        folder = train(*NUMBERS)
+    report = json.loads((folder / "compile_report.json").read_text())
+    assert len(report["recompiles"]) == summary(folder)["compile"]["recompiles"] == recompiles
+    assert all("param_groups[0]['lr']" in r["guard"] for r in report["recompiles"] + report["limits"])
+    assert len(report["limits"]) == limits
+    log = (folder / "train.log").read_text()
+    assert log.count("compiled again after update") == recompiles
+    assert log.count("compiled as often as torch allows") == limits
+    plain = train(*ADAM, name="plain")
+    for name, value in weights(plain).items():
+        torch.testing.assert_close(weights(folder)[name], value, rtol=0, atol=1e-5)
+
+
+def test_a_budget_counts_what_numbers_compile_again(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    train(*NUMBERS, "compile.max_recompiles=0", status=1)
+    assert "more than compile.max_recompiles=0" in capsys.readouterr().err.splitlines()[-1]
+    assert json.loads((Path("outputs/run") / "compile_report.json").read_text())["planned"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["adamw", "adam", "sgd", "lion", "muon"])
+def test_a_sweep_compiles_in_its_first_job_alone(option: str, workdir: Path) -> None:
+    words = ("tracker=local", "compile=default", "compile.optimizer=true", "compile.cache_dir=code", "duration=6",
+             "log_every=1", "eval_every=6", "model.hidden=[32]")  # fmt: skip
+    sweep = (f"optimizer={option}", "optimizer.weight_decay=0.01,0.2", "optimizer.lr=1e-3,3e-3", "seed=0,1")
+    assert cli.main(["train", "--multirun", "name=sweep", *words, *sweep]) == 0
+    table = (workdir / "multirun" / "sweep" / "sweep.csv").read_text().splitlines()[1:]
+    folders = [workdir / "multirun" / "sweep" / line.partition(",")[0] for line in table]
+    misses = [json.loads((f / "compile_report.json").read_text())["cache"]["misses"] for f in folders]
+    assert misses[0] > 0
+    assert misses[1:] == [0] * 7
+
+
+@pytest.mark.slow
+def test_the_experiment_shows_tensors_and_numbers(workdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ("experiment=compiled_optimizer", "compile.hyperparameters=tensors,numbers", "tracker=local")
+    assert cli.main(["train", "--multirun", "name=sweep", *words]) == 0
+    *_, tensors, numbers, claim = capfd.readouterr().out.splitlines()
+    assert re.search(r"=tensors .* updates/s, 2 graphs, 0 graph breaks, 0 recompiles", tensors)
+    assert re.search(r"=numbers .* updates/s, \d graphs, 0 graph breaks, [1-9] recompile", numbers)
+    assert claim.startswith("claim: With lr in a tensor")
 
 
 def rows_but_compile(folder: Path) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import assert_same_state, rows, weights
+from checks import assert_same_state, rows, summary, weights, whole_and_resumed
 from torch import nn
 
 from hydrant import cli
@@ -24,7 +24,10 @@ TAUGHT = ("task=distillation", "task.teacher.model.hidden=[32]", "task.teacher.p
 def task(loss: Any, temperature: float = 3.0, share: float = 0.25) -> Distillation:
     torch.manual_seed(0)
     student, teacher = nn.Linear(5, 4), nn.Sequential(nn.Linear(5, 4), nn.Dropout(0.5))
-    return Distillation(student, teacher=teacher, loss=loss, temperature=temperature, share=share, metrics={})
+    return Distillation(
+        student, teacher=teacher, loss=loss, temperature=temperature, share=share, layers=[], input_shape=[5],
+        metrics={},
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("loss", ["kl", "mse"])
@@ -65,6 +68,77 @@ def test_the_loss_may_be_in_the_graph_apart_or_outside(scope: str, graphs: int, 
             assert one[key] == pytest.approx(other[key], abs=1e-5)
 
 
+class Blocks(nn.Module):
+    """Layers under names, of images (B, 2, 4, 4)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(nn.Conv2d(2, width, 3, padding=1), nn.Conv2d(width, width, 1))
+        self.head = nn.Linear(width, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.head(self.blocks(inputs).mean(dim=(2, 3)))
+
+
+@pytest.mark.parametrize("width", [4, 6])
+def test_the_loss_of_features_is_their_mean_squared_difference(width: int) -> None:
+    torch.manual_seed(0)
+    student, teacher = Blocks(width), Blocks(6)
+    names = set(student.state_dict())
+    own = Distillation(
+        student, teacher=teacher, loss="features", temperature=1.0, share=0.25, input_shape=[2, 4, 4], metrics={},
+        layers=[("blocks.0", "blocks.1"), ("head", "head")],
+    )  # fmt: skip
+    batch = Batch(torch.randn(5, 2, 4, 4), torch.arange(5) % 3)
+    outcome = own(batch)
+    mine = student.blocks[0](batch.inputs)
+    taught = teacher.blocks(batch.inputs)
+    if width != 6:  # a 1x1 convolution
+        mine = torch.einsum("bchw,dc->bdhw", mine, own.distance.projections[0].weight)
+    first, second = (
+        ((mine - taught) ** 2).mean(),
+        ((student(batch.inputs) - teacher(batch.inputs)) ** 2).mean(),
+    )
+    torch.testing.assert_close(outcome.losses["distillation"], 0.25 * (first + second) / 2)
+    outcome.total_loss().backward()
+    assert all(parameter.grad is None for parameter in own.teacher.parameters())
+    assert all(parameter.grad is not None for parameter in own.distance.parameters())
+    assert set(student.state_dict()) == names
+    assert not any(hasattr(module, "kept") for module in own.modules())
+
+
+FEATURES = (*TAUGHT, "task.loss=features", "task.layers=[[hidden.0,hidden.0],[classifier,classifier]]")
+
+
+@pytest.mark.parametrize(("scope", "graphs"), [("task", 1), ("model", 1), ("model_and_loss", 2)])
+def test_features_are_compared_in_the_graph(scope: str, graphs: int, train: Train) -> None:
+    train(*SHORT, "model.hidden=[32]", name="teacher")
+    ema = ("averaging=ema", "averaging.decay=0.5", "compile.evaluation=true")
+    eager = rows(train(*SHORT, *FEATURES, *ema[:2], name="eager"))
+    folder = train(*SHORT, *FEATURES, "compile=aot_eager", f"compile.scope={scope}", *ema, name="compiled")
+    compiled = rows(folder)
+    assert compiled[-1]["compile/graphs"] <= 3 * graphs  # of training; of evaluation, of either model
+    assert summary(folder)["compile"]["graph_breaks"] == summary(folder)["compile"]["recompiles"] == 0
+    for one, other in zip(eager, compiled, strict=True):
+        for key in one.keys() & other.keys():
+            assert one[key] == pytest.approx(other[key], abs=1e-5)
+    assert rows(folder)[-1]["train/distillation"] < rows(folder)[1]["train/distillation"]
+
+
+def test_a_run_with_features_resumes_exactly_and_exports_its_student_alone(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(*SHORT, "model.hidden=[32]", name="teacher")
+    whole, half = whole_and_resumed(train, monkeypatch, (*SHORT, *FEATURES), 4)
+    assert rows(whole) == rows(half)
+    assert_same_state(weights(whole), weights(half))
+    one, other = (torch.load(f / "checkpoints" / "last" / "training.pt")["task"] for f in (whole, half))
+    assert_same_state(one, other)
+    assert one["distance.projections.0.weight"].shape == (32, 16)
+    assert weights(whole).keys() == weights(train(*SHORT, name="plain")).keys()
+    assert cli.main(["export", str(whole), "--format", "torch_export"]) == 0, capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -72,6 +146,28 @@ def test_the_loss_may_be_in_the_graph_apart_or_outside(scope: str, graphs: int, 
         (("task.temperature=0",), "task.temperature: needs a number above 0, not 0"),
         (("task.share=1.5",), "task.share: needs a number from 0 to 1, not 1.5"),
         (("task.loss=l1",), "task.loss: unknown value 'l1'"),
+        (("task.loss=features", "task.layers=[[hidden]]"), "task.layers: needs "),
+        (("task.loss=features",), "task.layers: needs pairs of layers"),
+        (
+            ("task.layers=[[hidden,hidden]]",),
+            "task.layers: task.loss=kl looks at no layers; use task.loss=features",
+        ),
+        (
+            ("task.loss=features", "task.layers=[[hiden,hidden]]"),
+            "task.layers: unknown layer of the student 'hiden'; did you mean 'hidden'",
+        ),
+        (
+            ("task.loss=features", "task.layers=[[hidden.0.1,hiden]]"),
+            "task.layers: unknown layer of the teacher 'hiden'",
+        ),
+        (
+            ("task.loss=features", "task.layers=[[hidden.0,widths]]", "model@task.teacher.model=convnet"),
+            "task.layers: unknown layer of the teacher 'widths'",
+        ),
+        (
+            ("task.loss=features", "task.layers=[[hidden.0,stages]]", "model@task.teacher.model=convnet"),
+            "task.layers: hidden.0 gives [16] of a sample, the teacher's stages [128",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(

@@ -18,6 +18,7 @@ from hydrant.logs import log, told
 from hydrant.parts import RunState
 from hydrant.plotting import draw_curves, draw_pixels
 from hydrant.profiling import peak_flops, peak_memory_gib
+from hydrant.runs import figures
 from hydrant.trackers.base import Tracker
 from hydrant.trackers.progress import Progress
 from hydrant.trackers.record import Record, last_values, read_metrics, typical, write_json
@@ -122,6 +123,9 @@ class RunJournal:
             log.info("finished: %s", _outcome(state, self._prepared.clock.total_updates, rows))
             if self._prepared.compilation.is_on:
                 log.info("compiled: %s", self._prepared.compilation.report())
+            if self._prepared.config["claim"] is not None:
+                log.info("claim: %s", self._prepared.config["claim"])
+                log.info("here: %s", figures(self._record.summary))
 
     def close(self, ending: Ending) -> None:
         """Write what is only for looking at, and end the tracker. What fails is told; the rest goes on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,20 @@ class RunFolder:
     @property
     def error(self) -> str:
         return (self.summary.get("error") or {}).get("message", "")
+
+
+def figures(summary: Mapping[str, Any]) -> str:
+    """How fast a run was, in how much memory, and what was compiled for it; "" where none is known."""
+    perf, compiled = summary.get("perf") or {}, summary.get("compile") or {}
+    rate, memory = perf.get("updates_per_second"), perf.get("peak_memory_gib")
+    told = [] if rate is None else [f"{rate:.4g} updates/s"]
+    told += [] if memory is None else [f"{memory:.2f} GiB at most"]
+    if compiled.get("graphs"):
+        for key in ("graphs", "graph_breaks", "recompiles"):
+            word = key.replace("_", " ")
+            told.append(f"{compiled[key]} {word if compiled[key] != 1 else word.removesuffix('s')}")
+        told.append(f"{compiled['seconds']:.1f} s to compile")
+    return ", ".join(told)
 
 
 def read_run(path: Path) -> RunFolder:

@@ -18,6 +18,7 @@ from hydrant.runs import (
     RunFolder,
     choices_in,
     differing,
+    figures,
     mark_failed,
     read_run,
     runs_of_sweep,
@@ -35,6 +36,7 @@ class Sweep:
         self._began = time.time()
         self._jobs: dict[Path, dict[str, str]] = {}  # folder -> choices, in the order of the jobs
         self._refused: dict[Path, str] = {}
+        self._claims: dict[str, None] = {}  # of the jobs, each once
         self.has_run = False
 
     def plan(self, jobs: Mapping[Path, Sequence[str]]) -> None:
@@ -50,6 +52,8 @@ class Sweep:
         """
         self.has_run = True
         self.plan({job.folder.resolve(): job.overrides})
+        if job.config["claim"] is not None:
+            self._claims[job.config["claim"]] = None
         say(f"job {number}: {job.folder.name}")
         began = time.time()
         answer = call_isolated(_execute, (job,), preload=_preload([job.config]))
@@ -77,7 +81,7 @@ class Sweep:
         if not any(run.has_begun for run in runs):
             return False
         self._write_table(folder, runs)
-        _print_table(folder, runs)
+        _print_table(folder, runs, list(self._claims))
         return bool(self._refused) or any(r.status == "failed" and r.changed >= self._began for r in runs)
 
     def _runs(self, folder: Path) -> list[RunFolder]:
@@ -158,8 +162,11 @@ def _preload(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     return ["hydrant.run", "matplotlib.backends.backend_agg", *slow_imports(configs)]
 
 
-def _print_table(folder: Path, runs: Sequence[RunFolder]) -> None:
-    """A line a run: the choices in which the runs differ, how it ended, its best value or its error."""
+def _print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str]) -> None:
+    """A line a run: the choices in which the runs differ, how it ended, its best value or its error.
+
+    Where something is claimed of them, that too, and what it can be held against.
+    """
     labels = [" ".join(f"{k}={v}" for k, v in own.items()) or run.path.name for run, own in differing(runs)]
     width = max(map(len, labels))
     folder = Path(relative(folder))
@@ -167,5 +174,8 @@ def _print_table(folder: Path, runs: Sequence[RunFolder]) -> None:
     for run, label in zip(runs, labels, strict=True):
         best = run.summary.get("best") or {}
         value = best.get("value")
-        shown = "" if value is None else f"{best['metric']} {value:.4f} at update {best['num_updates']}"
-        say(f"  {label:<{width}}  {run.status:<11} {shown}{' ' if run.error else ''}{run.error}")
+        shown = [] if value is None else [f"{best['metric']} {value:.4f} at update {best['num_updates']}"]
+        shown += [told for told in (run.error, figures(run.summary) if claims else "") if told]
+        say(f"  {label:<{width}}  {run.status:<11} {'; '.join(shown)}")
+    for claim in claims:
+        say(f"claim: {claim}")

@@ -19,7 +19,8 @@ PAGES = [
     *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))),
 ]
 
-# Run elsewhere: by .ci/run, by tests/project/test_startup.py and tests/project/test_dockerfile.py.
+# Run elsewhere: by .ci/run, by tests/project/test_startup.py and tests/project/test_dockerfile.py; and by slow tests
+# what compiles for a minute or more.
 ELSEWHERE = {
     "pip install uv",
     "uv run pytest",
@@ -29,6 +30,9 @@ ELSEWHERE = {
     "uv run scripts/pin",
     ".ci/run",
     'eval "$(python train.py -sc install=bash)"',
+    "uv run train.py --multirun experiment=compiled_optimizer compile.hyperparameters=tensors,numbers",
+    "uv run train.py --multirun compile=default compile.optimizer=true compile.cache_dir=code"
+    " optimizer.weight_decay=0.01,0.1",
 }
 COMMANDS = {"uv run train.py": ["train"], "python train.py": ["train"], "uv run hydrant": [], "hydrant": []}
 

@@ -5,7 +5,8 @@ tests/test_compiled_updates.py repeats it, docs/compiled-updates.md tells it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from torch.optim import Optimizer
 
@@ -63,8 +64,13 @@ DECAYS = {
     "timm.optim.MADGRAD": False,
     "timm.optim.RMSpropTF": False,
 }
-"""What applies its weight decay before all else, so that the host may: to the weights (True) or to the gradients."""
+"""What applies its weight decay before all else, so that we may: to the weights (True) or to the gradients."""
 
+_DECOUPLES = ("decoupled_weight_decay", "decoupled_decay", "decoupled")
+"""Fields of a group that say which, where there is a choice."""
+
+_OTHERWISE = ("corrected_weight_decay", "fixed_decay", "unscaled_wd")
+"""Fields of a group by which its decay is another one than lr times weight_decay."""
 
 _ALSO = (
     "torch.optim.Rprop",
@@ -78,21 +84,33 @@ KNOWN = frozenset((*TENSORS, *DECAYS, *_ALSO))
 """What compiles once: every other optimizer stays eager."""
 
 
-def why_eager(optimizer: Optimizer, scheduled: Collection[str]) -> str | None:
-    """Why the update cannot be compiled without doing so again and again; None where it can."""
+def why_eager(optimizer: Optimizer, scheduled: Collection[str], *, as_tensors: bool = True) -> str | None:
+    """Why the update cannot be compiled, or not without doing so again and again; None where it can.
+
+    `as_tensors`: what is scheduled is to be a tensor; else nobody minds what compiles again.
+    """
     name = name_of(optimizer)
     if name in _EAGER:
         return _EAGER[name]
     if name not in KNOWN:
         return "it is not known whether it compiles once (docs/compiled-updates.md lists what does)"
     for field, reason in _KERNELS.items():
-        if any(group.get(field) for group in optimizer.param_groups):
+        if any(group.get(field) for group in optimizer.param_groups) and (as_tensors or field == "fused"):
             return f"{reason} (optimizer.{field}=true)"
-    for field in scheduled:
-        is_decay = field == "weight_decay" and name in DECAYS
-        if field != "lr" and not is_decay and field not in TENSORS.get(name, ()):
-            return f"it reads {field} as a number, and each of its values would be compiled anew"
+    decays = all(shrinks_weights(optimizer, group) is not None for group in optimizer.param_groups)
+    taken = {"lr", *TENSORS.get(name, ()), *(["weight_decay"] if decays else [])}
+    missing = [field for field in scheduled if field not in taken]
+    if missing and as_tensors:
+        return f"it reads {missing[0]} as a number, and each of its values would be compiled anew"
     return None
+
+
+def shrinks_weights(optimizer: Optimizer, group: Mapping[str, Any]) -> bool | None:
+    """Whether a group's decay, before all else, is of the weights or is added to the gradients; None for neither."""
+    own = DECAYS.get(name_of(optimizer))
+    if own is None or any(group.get(field) for field in _OTHERWISE):
+        return None
+    return next((bool(group[field]) for field in _DECOUPLES if field in group), own)
 
 
 def name_of(optimizer: Optimizer) -> str:

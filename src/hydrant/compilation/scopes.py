@@ -24,17 +24,30 @@ def parts_of(task: nn.Module, scope: Scope) -> list[CompilePart]:
     """
     match scope:
         case "task":
-            return [task.compile]
+            return [_in_place(task)]
         case "model":
-            return [model.compile for model in _models(task)]
+            return [_in_place(model) for model in _models(task)]
         case "model_and_loss":
-            return [*(model.compile for model in _models(task)), _loss(task)]
+            return [*(_in_place(model) for model in _models(task)), _loss(task)]
         case "blocks":
             blocks = [block for model in _models(task) for block in _repeated(model)]
             if not blocks:
                 told = "this model has no repeated blocks; use compile.scope=task"
                 raise ConfigError("compile.scope", told)
-            return [block.compile for block in blocks]
+            return [_in_place(block) for block in blocks]
+
+
+def _in_place(module: nn.Module) -> CompilePart:
+    """`module.compile`, which until torch 2.13 compiles nothing of torch's own classes, such as nn.Sequential."""
+    own: Any = module
+
+    def compile_module(**arguments: Any) -> None:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return own._call_impl(*args, **kwargs)
+
+        own._compiled_call_impl = torch.compile(call, **arguments)
+
+    return compile_module
 
 
 def _models(task: nn.Module) -> list[nn.Module]:

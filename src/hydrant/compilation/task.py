@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from hydrant.batch import Batch, Outcome
 from hydrant.collectives import Collective
 from hydrant.compilation.scopes import Scope, parts_of
-from hydrant.compilation.update import EagerUpdate, Step, compiled_update
+from hydrant.compilation.update import EagerUpdate, Hyperparameters, Step, compiled_update
 from hydrant.compilation.watch import CompileReport, Incident, Watch
 from hydrant.distributed import World
 from hydrant.errors import CompileError, ConfigError, unknown_name
@@ -40,6 +40,8 @@ class Compile:
         scope: what is one graph: the `task` (model and loss), the `model`, the model and the loss each
             (`model_and_loss`), or each repeated block of the model, compiled once for all of them (`blocks`).
         optimizer: compile the update too.
+        hyperparameters: what a compiled update takes lr and other scheduled fields as: `tensors`, or `numbers` as in
+            plain torch, each value of which may be compiled anew.
         evaluation: compile evaluation too, in a graph for any batch size; else it is eager.
         check: compare the first loss and gradients with eager ones.
         same_random: dropout draws what it draws eager; false leaves it to Inductor, which is faster.
@@ -62,6 +64,7 @@ class Compile:
         options: Mapping[str, Any] | None,
         scope: Scope,
         optimizer: bool,
+        hyperparameters: Hyperparameters,
         evaluation: bool,
         check: bool,
         same_random: bool,
@@ -81,6 +84,8 @@ class Compile:
         self._yields_to_collectives = fullgraph == "auto"
         self._scope: Scope = scope
         self._compiles_updates = optimizer
+        self._hyperparameters: Hyperparameters = hyperparameters
+        self._updates: list[Step] = []
         self._evaluates = evaluation
         self._same_random = same_random
         self._cache_dir = cache_dir
@@ -88,7 +93,7 @@ class Compile:
         self._fails_over_budget = over_budget == "fail"
         self._told: set[str] = set()
         self._evaluated: set[int] = set()
-        self._num_updates = 0
+        self._num_updates = self._num_limits = 0
         self._watch: Watch | None = None
         self._has_given_up = False
         self.checks = check
@@ -113,6 +118,9 @@ class Compile:
         torch._dynamo.reset()  # what another run of this process has compiled is not this one's
         # timm.optim raises this limit to a million on import, and a recompile storm would go unnoticed.
         torch._dynamo.config.recompile_limit = 8
+        if torch.__version__ < "2.12":
+            # It would not see that a parameter is unfrozen, which then had no gradient.
+            torch._dynamo.config.skip_tensor_guards_with_matching_dict_tags = False
         inductor.fallback_random = self._same_random
         if retains_graph:
             autograd.donated_buffer = False  # else the first pass may write over what the next one needs
@@ -165,15 +173,23 @@ class Compile:
     def update_of(self, optimizer: Optimizer, scheduled: Collection[str]) -> Step:
         if not self._compiles_updates or self._has_given_up:
             return EagerUpdate(optimizer)
-        return compiled_update(optimizer, scheduled, {"backend": self._arguments["backend"]})
+        arguments = {"backend": self._arguments["backend"]}
+        self._updates.append(compiled_update(optimizer, scheduled, arguments, self._hyperparameters))
+        return self._updates[-1]
 
     def follow(self, num_updates: int) -> None:
         self._num_updates = num_updates
         if self._watch is None or not self._watch.has_news():
             return
-        for incident in self._watch.read(num_updates):
+        is_warming_up = all(update.is_warming_up for update in self._updates)
+        for incident in self._watch.read(num_updates, plans_updates=is_warming_up):
             log.warning("compiled again after update %d: %s", num_updates, incident)
         report = self._watch.report()
+        for incident in report.limits[self._num_limits :]:
+            log.warning(
+                "eager from update %d on, compiled as often as torch allows: %s", num_updates, incident
+            )
+        self._num_limits = len(report.limits)
         self._check_budget("recompile", report.recompiles)
         self._check_budget("graph break", report.graph_breaks)
 

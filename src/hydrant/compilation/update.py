@@ -1,7 +1,7 @@
 """The update of an optimizer, compiled so that nothing a schedule changes compiles it again.
 
 The learning rate of each group is a 0-dim float64 tensor of its own, written in place: with it every optimizer of
-torch computes what it does with a number, bit for bit.
+torch computes what it does with a number, bit for bit. So is its weight decay, so that the code serves a whole sweep.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ import itertools
 import logging
 import types
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from hydrant.compilation.known import BETAS, DECAYS, TENSORS, name_of, why_eager
+from hydrant.compilation.decay import GraphDecay
+from hydrant.compilation.known import BETAS, TENSORS, name_of, why_eager
 from hydrant.errors import ConfigError, typed_line
 
 log = logging.getLogger("hydrant")
+
+Hyperparameters = Literal["tensors", "numbers"]
 
 WARM_UP = 3
 """Updates of a process that may compile; what does so later would do it again and again."""
@@ -28,6 +31,11 @@ WARM_UP = 3
 
 class Step(Protocol):
     """Applies the update of one optimizer."""
+
+    @property
+    def is_warming_up(self) -> bool:
+        """Whether it is planned that it compiles."""
+        ...
 
     def __call__(self, num_updates: int) -> None:
         """The update after `num_updates` completed ones."""
@@ -40,6 +48,8 @@ class Step(Protocol):
 
 class EagerUpdate:
     """The optimizer's own step."""
+
+    is_warming_up = True  # there is nothing to compile
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
@@ -54,51 +64,63 @@ class EagerUpdate:
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-def compiled_update(optimizer: Optimizer, scheduled: Collection[str], arguments: Mapping[str, Any]) -> Step:
+def compiled_update(
+    optimizer: Optimizer,
+    scheduled: Collection[str],
+    arguments: Mapping[str, Any],
+    hyperparameters: Hyperparameters = "tensors",
+) -> Step:
     """What applies an optimizer's update: compiled by torch.compile with these arguments, or, told once, its own step.
 
     `scheduled` are the fields of its groups that change from update to update.
     """
-    obstacle = why_eager(optimizer, scheduled)
+    as_tensors = hyperparameters == "tensors"
+    obstacle = why_eager(optimizer, scheduled, as_tensors=as_tensors)
     if obstacle is not None:
         log.warning("the update of %s stays eager: %s", type(optimizer).__name__, obstacle)
         return EagerUpdate(optimizer)
     log.info("the update of %s is compiled", type(optimizer).__name__)
-    return CompiledUpdate(optimizer, scheduled, arguments)
+    return CompiledUpdate(optimizer, scheduled, arguments, as_tensors=as_tensors)
 
 
 class CompiledUpdate:
     """Calls the compiled step of an optimizer, as one graph.
 
-    The first update of a run makes the optimizer's state and stays eager. If one compiles again after `WARM_UP` calls,
-    because gradients come and go, say, the rest of the run is eager, and it is told.
+    The first update of a run makes the optimizer's state and stays eager. With tensors, if one compiles again after
+    `WARM_UP` calls, because gradients come and go, say, the rest of the run is eager, and it is told.
     """
 
     def __init__(
-        self, optimizer: Optimizer, scheduled: Collection[str], arguments: Mapping[str, Any]
+        self,
+        optimizer: Optimizer,
+        scheduled: Collection[str],
+        arguments: Mapping[str, Any],
+        *,
+        as_tensors: bool,
     ) -> None:
         self._optimizer = optimizer
-        self._decays = "weight_decay" in scheduled and name_of(optimizer) in DECAYS
-        taken = TENSORS.get(name_of(optimizer), ())
-        wanted = {"lr", *(field for field in scheduled if field in taken)}
-        if set(BETAS) <= set(taken) and wanted & set(BETAS):  # such take both or none
-            wanted |= set(BETAS)
-        self._tensors = sorted(wanted)
-        self._compiled = torch.compile(_step_of(optimizer), **arguments)
+        self._as_tensors = as_tensors
+        self._tensors = _tensors_of(optimizer, scheduled) if as_tensors else []
+        decayed = optimizer.param_groups if as_tensors else []
+        self._decay = GraphDecay(optimizer, decayed, is_scheduled="weight_decay" in scheduled)
+        self._compiled = torch.compile(_step_of(optimizer, self._decay), **arguments)
         self._num_calls = 0
         self._is_compiled = True
         self._use_tensors()
+
+    @property
+    def is_warming_up(self) -> bool:
+        return self._as_tensors and self._num_calls <= WARM_UP
 
     def __call__(self, num_updates: int) -> None:
         if not self._is_compiled:
             self._optimizer.step()
             return
         self._use_tensors()
-        with _DecayFromHost(self._optimizer, self._decays):
-            if num_updates == 0 or (not self._optimizer.state and _keeps_state(self._optimizer)):
-                self._optimizer.step()
-            else:
-                self._call_compiled()
+        if num_updates == 0 or (not self._optimizer.state and _keeps_state(self._optimizer)):
+            self._optimizer.step()
+        else:
+            self._call_compiled()
 
     def state_dict(self) -> dict[str, Any]:
         return {"is_compiled": self._is_compiled}
@@ -115,7 +137,7 @@ class CompiledUpdate:
         self._num_calls += 1
         before = counters["stats"]["unique_graphs"]
         try:
-            with torch.no_grad():
+            with torch.no_grad(), self._decay.instead_of_its_own():
                 self._compiled()
         except TorchDynamoException as error:
             name = type(self._optimizer).__name__
@@ -123,7 +145,8 @@ class CompiledUpdate:
                 f"the update of {name} cannot be compiled ({typed_line(error)}); use compile.optimizer=false"
             )
             raise ConfigError("compile.optimizer", told) from error
-        if self._num_calls > WARM_UP and counters["stats"]["unique_graphs"] > before:
+        has_compiled = counters["stats"]["unique_graphs"] > before
+        if has_compiled and self._as_tensors and not self.is_warming_up:
             self._is_compiled = False
             self._use_numbers()
             log.warning(
@@ -152,11 +175,21 @@ class CompiledUpdate:
                     _set(group, field, float(_get(group, field)))
 
 
-def _step_of(optimizer: Optimizer) -> Callable[[], None]:
+def _tensors_of(optimizer: Optimizer, scheduled: Collection[str]) -> list[str]:
+    """The fields that are tensors: what is scheduled, and what a sweep varies."""
+    taken = set(TENSORS.get(name_of(optimizer), ()))
+    wanted = {"lr"} | taken & {"weight_decay", *scheduled}
+    if taken >= set(BETAS) and wanted & set(BETAS):  # such take both or none
+        wanted |= set(BETAS)
+    return sorted(wanted)
+
+
+def _step_of(optimizer: Optimizer, decay: GraphDecay) -> Callable[[], None]:
     """The step without torch's wrappers, which break the graph, in code of its own, for which alone Dynamo caches."""
     step: Any = inspect.unwrap(type(optimizer).step)
 
     def update() -> None:
+        decay.apply()
         step(optimizer)
 
     code = update.__code__.replace(co_name=f"update_{type(optimizer).__name__}_{next(_numbers)}")
@@ -173,35 +206,6 @@ def _keeps_state(optimizer: Optimizer) -> bool:
 
 def _is_own(value: Any) -> bool:
     return isinstance(value, Tensor) and value.device.type == "cpu" and value.dtype == torch.float64
-
-
-class _DecayFromHost:
-    """Applies the weight decay of every group before the update, which then has none; it is put back afterwards."""
-
-    def __init__(self, optimizer: Optimizer, applies: bool) -> None:
-        self._groups = optimizer.param_groups if applies else []
-        self._shrinks_weights = DECAYS.get(name_of(optimizer), False)
-
-    def __enter__(self) -> None:
-        self._values = [float(group["weight_decay"]) for group in self._groups]
-        for group, decay in zip(self._groups, self._values, strict=True):
-            self._apply(group, decay)
-            group["weight_decay"] = 0.0
-
-    def __exit__(self, *_: object) -> None:
-        for group, decay in zip(self._groups, self._values, strict=True):
-            group["weight_decay"] = decay
-
-    @torch.no_grad()
-    def _apply(self, group: Mapping[str, Any], decay: float) -> None:
-        weights = [p for p in group["params"] if p.grad is not None]
-        if not weights or decay == 0:
-            return
-        if self._shrinks_weights or group.get("decoupled_weight_decay", False):
-            torch._foreach_mul_(weights, 1 - float(group["lr"]) * decay)  # pyright: ignore[reportPrivateUsage]
-        else:
-            gradients = [p.grad for p in weights]
-            torch._foreach_add_(gradients, weights, alpha=decay)  # pyright: ignore[reportPrivateUsage]
 
 
 def _get(group: Mapping[str, Any], field: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 from hydrant.compilation.remedies import remedy_for_break, remedy_for_recompile
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_UPDATE = "compilation/update.py"  # where what is compiled of an update lies
 _LIBRARY = ("site-packages", "dist-packages", "<")
 
 
@@ -48,6 +49,8 @@ class CompileReport:
     planned: list[Incident] = field(
         default_factory=list
     )  # a second graph for evaluation, the update's first ones
+    limits: list[Incident] = field(default_factory=list)
+    """Where torch would not compile again: it is eager since then."""
     cache: Mapping[str, int] = field(default_factory=lambda: {"hits": 0, "misses": 0})
 
     def __str__(self) -> str:
@@ -56,6 +59,7 @@ class CompileReport:
             "graph break": len(self.graph_breaks),
             "recompile": len(self.recompiles),
         }
+        counts |= {"part eager since torch's limit": len(self.limits)} if self.limits else {}
         told = ", ".join(f"{n} {what}{'' if n == 1 else 's'}" for what, n in counts.items())
         return f"{told}, {self.seconds:.1f} s, {self.cold_seconds:.1f} s of it before the first update"
 
@@ -88,6 +92,7 @@ class Watch:
         self._breaks: list[Incident] = []
         self._recompiles: list[Incident] = []
         self._planned: list[Incident] = []
+        self._limits: list[Incident] = []
         self._cold_seconds: float | None = None
 
     def has_news(self) -> bool:
@@ -99,8 +104,15 @@ class Watch:
         before, self._seen = self._seen, seen
         return seen != before
 
-    def read(self, num_updates: int, *, is_planned: bool = False) -> list[Incident]:
-        """Note what happened since the last call; the recompiles among it that nobody planned."""
+    def read(
+        self, num_updates: int, *, is_planned: bool = False, plans_updates: bool = True
+    ) -> list[Incident]:
+        """Note what happened since the last call; the recompiles among it that nobody planned.
+
+        Args:
+            is_planned: all of them were planned.
+            plans_updates: those of compiled updates were.
+        """
         from torch._dynamo import utils
 
         metrics, breaks = utils.get_compilation_metrics(), utils.graph_break_reasons
@@ -111,16 +123,19 @@ class Watch:
             for b in breaks[self._num_breaks :]
             if not _is_of_torch(b.user_stack)
         ]
-        found = [_recompile(m, num_updates) for m in metrics[self._num_metrics :] if m.recompile_reason]
-        self._breaks += [_left_out(m, num_updates) for m in metrics[self._num_metrics :] if m.fail_type]
+        new = metrics[self._num_metrics :]
+        self._breaks += [_left_out(m, num_updates) for m in new if m.fail_type and not _hits_limit(m)]
+        recompiled = [m for m in new if m.recompile_reason]
+        self._limits += [_recompile(m, num_updates) for m in recompiled if _hits_limit(m)]
+        found = [_recompile(m, num_updates) for m in recompiled if not _hits_limit(m)]
         self._num_metrics, self._num_breaks = len(metrics), len(breaks)
-        planned = [f for f in found if is_planned or "compilation/update.py" in f.location]
+        planned = [f for f in found if is_planned or (plans_updates and f.location == _UPDATE)]
         self._planned += planned
         if self._cold_seconds is None:  # the first graphs are there
             self._cold_seconds = self.report().seconds
-        new = [f for f in found if f not in planned]
-        self._recompiles += new
-        return new
+        unplanned = [f for f in found if f not in planned]
+        self._recompiles += unplanned
+        return unplanned
 
     def report(self) -> CompileReport:
         """The account so far."""
@@ -135,6 +150,7 @@ class Watch:
             graph_breaks=list(self._breaks),
             recompiles=list(self._recompiles),
             planned=list(self._planned),
+            limits=list(self._limits),
             cache={key: counts[key] - self._cache[key] for key in counts},
         )
 
@@ -155,11 +171,16 @@ def _left_out(metric: Any, num_updates: int) -> Incident:
     return _broken(str(metric.fail_reason), location, num_updates, f"; {metric.co_name} stays eager")
 
 
+def _hits_limit(metric: Any) -> bool:
+    return "limit exceeded" in (metric.fail_reason or "")
+
+
 def _recompile(metric: Any, num_updates: int) -> Incident:
     reason = str(metric.recompile_reason)
-    location = user_line(reason) or f"{metric.co_filename}:{metric.co_firstlineno}"
-    if "compilation/update.py" in reason:
-        location = "compilation/update.py"
+    own = f"{metric.co_filename}:{metric.co_firstlineno}" if metric.co_filename else "unknown"
+    location = user_line(reason) or own
+    if _UPDATE in reason or _UPDATE in (metric.co_filename or ""):
+        location = _UPDATE
     guard = _first_line(reason).partition("  #")[0].strip()
     guard = guard.partition(": ")[2] or guard
     return Incident(_first_line(reason), location, guard, num_updates, remedy_for_recompile(guard))

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-# Keys that do not change what a run computes: where it lies, and how it reads, evaluates and is watched.
-_FREE = ("name", "resume", "keep_last", "allow_targets", "eval_batch_size", "data.num_workers", "data.root")
+# Keys that do not change what a run computes: where it lies, and how it reads evaluates and is watched.
+_FREE = (
+    "name",
+    "claim",
+    "resume",
+    "keep_last",
+    "allow_targets",
+    "eval_batch_size",
+    "data.num_workers",
+    "data.root",
+)
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,6 +51,7 @@ class TrainConfig(OptimizerSettings):
     """
 
     name: str | None
+    claim: str | None
     seed: int
     duration: Any
     global_batch_size: int

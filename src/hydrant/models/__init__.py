@@ -3,7 +3,8 @@
 from hydrant.models.all_reduce_net import AllReduceNet
 from hydrant.models.convnet import ConvNet
 from hydrant.models.gan import Discriminator, Generator
+from hydrant.models.linear import DeepLinear
 from hydrant.models.mlp import MLP
 from hydrant.models.timm import timm_model
 
-__all__ = ["MLP", "AllReduceNet", "ConvNet", "Discriminator", "Generator", "timm_model"]
+__all__ = ["MLP", "AllReduceNet", "ConvNet", "DeepLinear", "Discriminator", "Generator", "timm_model"]

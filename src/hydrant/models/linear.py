@@ -1,0 +1,34 @@
+"""A deep linear network."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from hydrant.errors import ConfigError
+
+
+class DeepLinear(nn.Module):
+    """Linear layers without bias and with nothing between them, as wide as a flattened sample; the last gives logits.
+
+    Args:
+        input_shape: shape of one sample, e.g. (1, 8, 8).
+        num_classes: size of the output.
+        num_layers: how many, 1 or more.
+    """
+
+    def __init__(self, *, input_shape: Sequence[int], num_classes: int, num_layers: int) -> None:
+        super().__init__()
+        if num_layers < 1:
+            raise ConfigError("model.num_layers", f"needs a number above 0, not {num_layers}")
+        widths = [math.prod(input_shape)] * num_layers + [num_classes]
+        self.layers = nn.Sequential(
+            *(nn.Linear(fan_in, fan_out, bias=False) for fan_in, fan_out in itertools.pairwise(widths))
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """`inputs` (B, *input_shape) -> logits (B, num_classes)."""
+        return self.layers(inputs.flatten(1))

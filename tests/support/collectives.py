@@ -1,0 +1,60 @@
+"""Gradients through an all-reduce on two real ranks, for tests/test_torch_facts.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.nn.functional as differentiable_dist
+import torch.multiprocessing as mp
+from torch import Tensor
+
+
+def _in_place(x: Tensor) -> Tensor:
+    y = 2 * x
+    dist.all_reduce(y)
+    return y.sum()
+
+
+def _under_no_grad(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        total = x.sum(0)
+        dist.all_reduce(total)
+    return (2 * x + total).sum()
+
+
+def _differentiable(x: Tensor) -> Tensor:
+    return differentiable_dist.all_reduce(2 * x).sum()
+
+
+def _gradient(function: Callable[[Tensor], Tensor]) -> float | str:
+    x = torch.ones(3, requires_grad=True)
+    try:
+        function(x).backward()
+    except torch._dynamo.exc.Unsupported:
+        return "refused"
+    return 0.0 if x.grad is None else float(x.grad[0])
+
+
+def _rank(rank: int, folder: str) -> None:
+    import torch._dynamo  # before the ranks wait for each other
+
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    found: dict[str, dict[str, Any]] = {}
+    for function in (_in_place, _under_no_grad, _differentiable):
+        torch._dynamo.reset()
+        compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+        found[function.__name__[1:]] = {"eager": _gradient(function), "compiled": _gradient(compiled)}
+    if rank == 0:
+        (Path(folder) / "found.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+def gradients_of_collectives(folder: Path) -> dict[str, dict[str, Any]]:
+    """By function, then eager and compiled: the gradient of each entry of x, or that it is refused."""
+    mp.spawn(_rank, args=(str(folder),), nprocs=2)  # type: ignore[no-untyped-call]
+    return json.loads((folder / "found.json").read_text())

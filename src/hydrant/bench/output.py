@@ -58,8 +58,8 @@ class Output:
         if self._options.wandb:
             self._tracker = self._start_tracker()
 
-    def write(self, rows: Sequence[Row]) -> None:
-        """Everything, and the table on the terminal."""
+    def write(self, rows: Sequence[Row], claims: Sequence[str]) -> None:
+        """Everything, and the table on the terminal, beside what is claimed."""
         self.exit_status = int(any(row.status in ("failed", "differs") for row in rows))
         json, picture = self.folder / "bench.json", self.folder / "bench.png"
         with written("--output", json):
@@ -73,7 +73,8 @@ class Output:
         if self._options.json:
             say(json.read_text(encoding="utf-8").rstrip())
         else:
-            say(f"\n{table(rows)}\n{LEGEND}\n{relative(self.folder.absolute())} has every repeat")
+            claimed = "".join(f"claim: {claim}\n" for claim in claims)
+            say(f"\n{table(rows)}\n{LEGEND}\n{claimed}{relative(self.folder.absolute())} has every repeat")
         if self._tracker is not None:
             self._tracker.log({"num_updates": self._options.updates, **scalars(rows)})
             self._tracker.table("bench/cells", *columns(rows))

@@ -37,9 +37,15 @@ def run(options: Namespace, words: Sequence[str]) -> int:
             _measure(cells, rows, options, output.folder)
         finally:
             if any(row.repeats and row.status != "refused" for row in rows):
-                output.write(rows)
+                output.write(rows, _claims(cells))
         _check_any_runs(rows)
         return output.exit_status
+
+
+def _claims(cells: Sequence[Planned]) -> list[str]:
+    """What sources say of the cells, each once."""
+    found = [cell.config["claim"] for cell in cells if not isinstance(cell.config, HydrantError)]
+    return list(dict.fromkeys(claim for claim in found if claim is not None))
 
 
 def _check_any_runs(rows: Sequence[Row]) -> None:

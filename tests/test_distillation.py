@@ -125,6 +125,7 @@ def test_features_are_compared_in_the_graph(scope: str, graphs: int, train: Trai
     assert rows(folder)[-1]["train/distillation"] < rows(folder)[1]["train/distillation"]
 
 
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning")  # torch.export's, in 2.11
 def test_a_run_with_features_resumes_exactly_and_exports_its_student_alone(
     train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

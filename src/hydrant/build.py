@@ -23,7 +23,15 @@ from hydrant.config.targets import import_targets
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.distributed import World
 from hydrant.errors import ConfigError
-from hydrant.fitting import check_best, dry_collectives, dry_forward, dry_mixing, geometry, limited
+from hydrant.fitting import (
+    check_best,
+    dry_collectives,
+    dry_forward,
+    dry_mixing,
+    eval_batch_size,
+    geometry,
+    limited,
+)
 from hydrant.goal import Goal
 from hydrant.making import make
 from hydrant.making.optimization import (
@@ -87,7 +95,8 @@ def _prepare(config: Mapping[str, Any], world: World) -> Prepared:
         precision: Precision = make(config, "precision")(world.device)
     with refusals("compile", config):
         compilation: Compilation = make(config, "compile")(world)
-    parallel = _parallel(config, world)
+    with refusals("parallel", config):
+        parallel: Parallel = make(config, "parallel")(world)
     data: Data = make(config, "data")
     train = limited(data.train, config["limit_train_samples"])
     val = limited(data.val, config["limit_val_samples"])
@@ -95,6 +104,7 @@ def _prepare(config: Mapping[str, Any], world: World) -> Prepared:
     clock = Clock.start(
         config["duration"], num_samples=train.num_samples, global_batch_size=spec.global_batch_size
     )
+    eval_batch_size(config, world, val.num_samples)
     for key in ("log_every", "eval_every", "save_every"):
         clock.cadence(config[key], key)
     with refusals("profiler", config):
@@ -157,7 +167,9 @@ def build(
         profiler=p.profiler,
         spec=p.spec,
         stream=p.train.stream(p.spec),
-        val_batches=functools.partial(p.val.batches, p.spec, config["eval_batch_size"]),
+        val_batches=functools.partial(
+            p.val.batches, p.spec, eval_batch_size(config, p.world, p.val.num_samples)
+        ),
         log_every=p.clock.cadence(config["log_every"], "log_every"),
         eval_every=eval_every,
         save_every=p.clock.cadence(config["save_every"], "save_every"),
@@ -189,14 +201,3 @@ def _averaging(config: Mapping[str, Any], clock: Clock, precision: Precision) ->
         told = "the average of bfloat16 weights would not move; use precision=bf16, or averaging=none"
         raise ConfigError("averaging", told)
     return averaging
-
-
-def _parallel(config: Mapping[str, Any], world: World) -> Parallel:
-    parallel: Parallel = make(config, "parallel")
-    if world.world_size != parallel.num_processes:
-        raise ConfigError(
-            "parallel",
-            f"the launcher started {world.world_size} ranks, but this option trains on {parallel.num_processes}; "
-            "start one process",
-        )
-    return parallel

@@ -32,10 +32,12 @@ def evaluate(
     meter = Meter(device, parallel.sum)
     metrics: dict[str, Any] = dict(cast("nn.ModuleDict", task.metrics).items())
     with _evaluating(task):
-        for batch_idx, batch in enumerate(batches):
+        for batch_idx, (batch, counts) in enumerate(parallel.in_turn(batches)):
             seeding.seed_evaluation(batch_idx, device)
             with precision.autocast():
                 outcome = forward(task, precision.cast(batch))
+            if not counts:
+                continue
             meter.add(outcome.scalars(), outcome.num_targets)
             for metric in metrics.values():
                 metric.update(outcome.predictions, batch.targets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,6 +40,14 @@ def geometry(config: Mapping[str, Any], world: World, num_samples: int) -> Strea
             f"these do: {fitting}",
         )
     return StreamSpec(config["seed"], batch_size, micro, world.rank, ranks, world.device)
+
+
+def eval_batch_size(config: Mapping[str, Any], world: World, num_samples: int) -> int:
+    """How many samples a rank evaluates at once: what is configured, or so few that every rank has some."""
+    if num_samples < world.world_size:
+        told = f"{num_samples} validation samples are too few for {world.world_size} ranks; give more"
+        raise ConfigError("limit_val_samples", told)
+    return min(config["eval_batch_size"], math.ceil(num_samples / world.world_size))
 
 
 def _multiples(number: int, divisor: int) -> str:

@@ -15,7 +15,7 @@ from hydrant.environment import describe_environment
 from hydrant.identity import identify, write_records
 from hydrant.job import Job
 from hydrant.logs import log, told
-from hydrant.parts import RunState
+from hydrant.parts import NoJournal, RunState
 from hydrant.plotting import draw_curves, draw_pixels
 from hydrant.profiling import peak_flops, peak_memory_gib
 from hydrant.runs import figures
@@ -34,6 +34,18 @@ class Ending:
     exit_status: int
     message: str  # the last line on stderr; "" where all is well
     error: Mapping[str, str] | None  # type, message: why it failed
+
+
+class NoRunJournal(NoJournal):
+    """What ranks other than 0 have in its place."""
+
+    def file(self, path: Path) -> None: ...
+
+    def note(self, **fields: Any) -> None: ...
+
+    def conclude(self, ending: Ending, state: RunState) -> None: ...
+
+    def close(self, ending: Ending) -> None: ...
 
 
 class RunJournal:

@@ -23,13 +23,20 @@ class _Console(logging.StreamHandler[TextIO]):
 
 
 @contextlib.contextmanager
-def logging_to(file: Path) -> Generator[None]:
-    """Messages go to the terminal; they and tracebacks go to `file`, which is made for the first message."""
-    kept = logging.FileHandler(file, delay=True, encoding="utf-8")
+def logging_to(file: Path, rank: int = 0) -> Generator[None]:
+    """Messages go to the terminal; they and tracebacks go to `file`, which is made for the first message.
+
+    Those of other ranks than 0 go to their stderr, as far as they are warnings.
+    """
+    kept: logging.Handler = logging.FileHandler(file, delay=True, encoding="utf-8")
     kept.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     console = _Console(sys.stdout)
     console.setLevel(logging.INFO)
     console.setFormatter(logging.Formatter("%(message)s"))
+    if rank:
+        kept, console = logging.NullHandler(), _Console(sys.stderr)
+        console.setLevel(logging.WARNING)
+        console.setFormatter(logging.Formatter(f"rank {rank}: %(message)s"))
     before = log.level, log.propagate
     log.setLevel(logging.DEBUG)
     log.propagate = False

@@ -58,7 +58,7 @@ def train(run: Run) -> None:
         run.profiler.enter("other")
         run.journal.advance()
         ends = is_last or run.goal.has_stalled(state.best, state.num_updates)
-        stop = run.stop_signal()
+        stop = run.stop
         if ((save_due or is_best or ends) and run.save_every.every is not None) or stop is not None:
             run.profiler.enter("checkpoint")
             check_finite(run)
@@ -100,11 +100,10 @@ def make_update(run: Run, *, measure: bool) -> Update:
 def accumulate_gradients(run: Run) -> list[Outcome]:
     """Add the gradients of the micro-batches of the coming update; the same at every call.
 
-    Each counts by its share of the targets, so that they are those of the whole update's mean loss.
+    Each counts by its share of the targets of all ranks, so that they are those of the whole update's mean loss.
     """
     num_updates, num_micro_steps = run.state.num_updates, run.spec.num_micro_steps
     outcomes: list[Outcome] = []
-    expected = 0  # targets of a micro-batch: those of the first that has any
     run.profiler.enter("data_wait")
     for micro_step, batch in enumerate(run.stream.micro_batches(num_updates)):
         is_last = micro_step == num_micro_steps - 1
@@ -116,24 +115,25 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
             with run.precision.autocast():
                 outcome = run.compilation.train(run.trained, run.precision.cast(mixed))
             outcomes.append(outcome)
-            expected = expected or outcome.num_targets
             if outcome.num_targets:  # the mean over none is no number
                 run.profiler.enter("backward")
-                ratio = outcome.num_targets / expected
+                ratio = outcome.num_targets / run.spec.micro_batch_size
                 run.optimization.backward(outcome, run.loss_weight if ratio == 1 else run.loss_weight * ratio)
         if micro_step == 0 and not is_last and run.compilation.reuses_memory:
             run.optimization.keep_gradients()
         if not is_last:
             run.profiler.enter("data_wait")
     run.profiler.enter("optimizer")
-    num_targets = sum(outcome.num_targets for outcome in outcomes)
-    if num_targets not in (expected * num_micro_steps, 0):
-        run.optimization.scale_gradients(expected * num_micro_steps / num_targets)
+    own = sum(outcome.num_targets for outcome in outcomes)
+    num_targets, run.stop = run.parallel.agree(own, run.stop_signal())
+    if num_targets not in (run.spec.global_batch_size, 0):
+        run.optimization.scale_gradients(run.spec.global_batch_size / num_targets)
     return [outcome for outcome in outcomes if outcome.num_targets]
 
 
 def evaluate_run(run: Run) -> dict[str, float]:
     """Evaluate a run's task as it is now, and as `val_ema/...` with the averaged weights if there are any."""
+    run.parallel.share_buffers(run.task)
     with run.optimization.showing_result():
         row = evaluate(run.task, run.val_batches(), run.precision, run.parallel, run.compilation.evaluate)
     if run.averaging.is_on:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ class Meter:
 
     def add(self, values: Mapping[str, Tensor], weight: int) -> None:
         """Add scalars (shape ()) that stand for `weight` samples; the names are the same until the next read."""
-        if not self._weight:
+        if self._names != list(values):
             self._names = list(values)
             self._sums = torch.zeros(len(values), dtype=torch.float64, device=self._device)
         self._sums.add_(torch.stack([value.detach() for value in values.values()]), alpha=weight)
@@ -38,19 +38,29 @@ class Meter:
 
     def read(self, also: Mapping[str, Tensor] | None = None) -> dict[str, float]:
         """The means over all ranks, and the scalars in `also` as they are; the one synchronisation. Resets."""
-        if not self._weight:
+        if not self._names:
             return {}
         weighted = torch.cat([self._sums, self._sums.new_full((1,), self._weight)])
         extra = [value.detach().double().reshape(1) for value in (also or {}).values()]
         numbers: list[float] = torch.cat([self._reduce(weighted), *extra]).tolist()
         count = len(self._names)
+        self._sums, self._weight = torch.zeros_like(self._sums), 0
+        if not numbers[count]:
+            return {}
         means = {name: total / numbers[count] for name, total in zip(self._names, numbers, strict=False)}
-        self._weight = 0
         return means | dict(zip(also or {}, numbers[count + 1 :], strict=True))
 
     def state_dict(self) -> dict[str, Any]:
         """What was added since the last read, so that a resumed run logs what an unbroken one does."""
         return {"names": list(self._names), "sums": self._sums.clone(), "weight": self._weight}
+
+    @staticmethod
+    def merged(states: Sequence[dict[str, Any]], rank: int) -> dict[str, Any]:
+        """The state for one of more or fewer ranks than saved theirs: rank 0 goes on with what they had together."""
+        sums = torch.stack([state["sums"] for state in states]).sum(0)
+        if rank:
+            return {"names": list(states[0]["names"]), "sums": torch.zeros_like(sums), "weight": 0}
+        return states[0] | {"sums": sums, "weight": sum(state["weight"] for state in states)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._names, self._weight = list(state["names"]), state["weight"]

@@ -1,19 +1,25 @@
-"""How a task is spread over ranks. One rank is the null parallelism."""
+"""How a task is spread over ranks. On one rank there is nothing to spread."""
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Any, Protocol, cast
 
+import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
+from hydrant.batch import Batch
+from hydrant.distributed import World
 from hydrant.errors import ConfigError
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Parallel(Protocol):
-    """Spreads a task over the ranks of a run."""
-
-    num_processes: int
+    """Spreads a task over the ranks of a run. Built as `parallel(world)`."""
 
     def wrap(self, task: nn.Module) -> nn.Module:
         """The task as the loop calls it; the outermost wrapper, after compilation."""
@@ -27,16 +33,25 @@ class Parallel(Protocol):
         """Add a tensor over the ranks."""
         ...
 
+    def agree(self, num_targets: int, signum: int | None) -> tuple[int, int | None]:
+        """The targets of all ranks, and a signal that asked any of them to stop."""
+        ...
 
-class Single:
-    """One process, one device."""
+    def in_turn(self, batches: Iterable[Batch]) -> Iterable[tuple[Batch, bool]]:
+        """A rank's batches, and whether each counts: as many on every rank, for a model may call collectives."""
+        ...
 
-    def __init__(self, *, num_processes: int) -> None:
-        if num_processes != 1:
-            raise ConfigError(
-                "parallel.num_processes", f"{num_processes} is not 1: this option is one process"
-            )
-        self.num_processes = num_processes
+    def share_buffers(self, task: nn.Module) -> None:
+        """Give every rank the buffers of rank 0: what it evaluates and saves."""
+        ...
+
+
+class Ranks:
+    """What ranks do together, however a task is spread over them; nothing where there is one."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._is_one = world.world_size == 1
 
     def wrap(self, task: nn.Module) -> nn.Module:
         return task
@@ -45,4 +60,103 @@ class Single:
         return nullcontext()
 
     def sum(self, values: Tensor) -> Tensor:
+        if not self._is_one:
+            dist.all_reduce(values)
         return values
+
+    def agree(self, num_targets: int, signum: int | None) -> tuple[int, int | None]:
+        if self._is_one:
+            return num_targets, signum
+        told = torch.tensor([num_targets, *(int(signum == known) for known in _SIGNALS)])
+        dist.all_reduce(told)  # by gloo: the host waits for the other hosts, not for a device
+        total, *asked = told.tolist()
+        return total, next((known for known, count in zip(_SIGNALS, asked, strict=True) if count), None)
+
+    def in_turn(self, batches: Iterable[Batch]) -> Generator[tuple[Batch, bool]]:
+        if self._is_one:
+            yield from ((batch, True) for batch in batches)
+            return
+        last: Batch | None = None
+        ahead = iter(batches)
+        while True:
+            batch = next(ahead, None)
+            some = torch.tensor(int(batch is not None))
+            dist.all_reduce(some)
+            if not some:
+                return
+            last = last if batch is None else batch
+            assert last is not None  # every rank has one batch or more
+            yield last, batch is not None
+
+    def share_buffers(self, task: nn.Module) -> None:
+        if not self._is_one:
+            for buffer in task.buffers():
+                dist.broadcast(buffer, src=0)
+
+
+class Single(Ranks):
+    """One process, one device."""
+
+    def __init__(self, world: World, *, num_processes: int) -> None:
+        super().__init__(world)
+        for given, who in ((num_processes, "asked for"), (world.world_size, "started by the launcher")):
+            if given != 1:
+                told = f"{given} ranks are {who}, but this option is one; use parallel=ddp"
+                raise ConfigError("parallel", told)
+
+
+class Ddp(Ranks):
+    """DistributedDataParallel: every rank holds the whole task, and gradients are averaged while backward runs.
+
+    Args:
+        num_processes: ranks that a plain `python train.py` starts on this machine; a launcher's own count goes before.
+        max_restarts: how often ranks that were started so are started again from the last checkpoint when one dies.
+        timeout_seconds: how long a rank waits for the others before it fails.
+        sync_batch_norm: take the statistics of batch norms over all ranks; on CUDA.
+        bucket_cap_mb, gradient_as_bucket_view, static_graph, find_unused_parameters: DistributedDataParallel's own.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        num_processes: int,
+        max_restarts: int,
+        timeout_seconds: float,
+        sync_batch_norm: bool,
+        bucket_cap_mb: float,
+        gradient_as_bucket_view: bool,
+        static_graph: bool,
+        find_unused_parameters: bool,
+    ) -> None:
+        super().__init__(world)
+        _check_counts(num_processes=num_processes, max_restarts=max_restarts, timeout_seconds=timeout_seconds)
+        if sync_batch_norm and world.device.type != "cuda":
+            raise ConfigError("parallel.sync_batch_norm", "torch's SyncBatchNorm needs CUDA; use false")
+        self._syncs_batch_norm = sync_batch_norm
+        self._settings: dict[str, Any] = {
+            "bucket_cap_mb": bucket_cap_mb,
+            "gradient_as_bucket_view": gradient_as_bucket_view,
+            "static_graph": static_graph,
+            "find_unused_parameters": find_unused_parameters,
+        }
+
+    def wrap(self, task: nn.Module) -> nn.Module:
+        if self._is_one:
+            return task
+        from torch.nn.parallel import DistributedDataParallel
+
+        devices = [self._world.device] if self._world.device.type == "cuda" else None
+        return DistributedDataParallel(task, device_ids=devices, **self._settings)
+
+    def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
+        return nullcontext() if is_last or self._is_one else cast("Any", task).no_sync()
+
+
+def _check_counts(*, num_processes: int, max_restarts: int, timeout_seconds: float) -> None:
+    if num_processes < 1:
+        raise ConfigError("parallel.num_processes", f"needs 1 or more, not {num_processes}")
+    if max_restarts < 0:
+        raise ConfigError("parallel.max_restarts", f"needs a number from 0 on, not {max_restarts}")
+    if timeout_seconds <= 0:
+        raise ConfigError("parallel.timeout_seconds", f"needs more than 0, not {timeout_seconds}")

@@ -44,6 +44,16 @@ class Journal(Protocol):
     def picture(self, name: str, picture: Tensor) -> None: ...
 
 
+class NoJournal:
+    """Nothing is told to anybody."""
+
+    def advance(self) -> None: ...
+
+    def log(self, row: Mapping[str, float]) -> None: ...
+
+    def picture(self, name: str, picture: Tensor) -> None: ...
+
+
 @dataclass
 class Run:
     """Everything a run needs, built and ready."""
@@ -75,6 +85,7 @@ class Run:
     meter: Meter = field(init=False)
     pace: Pace = field(init=False)
     loss_weight: Tensor = field(init=False)  # of one micro-batch, shape ()
+    stop: int | None = None  # the signal by which the ranks agreed to stop after this update
 
     @property
     def model(self) -> nn.Module:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import signal
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from hydrant import checkpoint, seeding
 from hydrant.build import Prepared, build, prepare
 from hydrant.checkpoint import Checkpoint, Checkpoints
+from hydrant.distributed import World
 from hydrant.errors import ConfigError, HydrantError, Interrupted, first_line, location, typed_line
 from hydrant.job import Job, Result, relative
-from hydrant.journal import Ending, RunJournal
+from hydrant.journal import Ending, NoRunJournal, RunJournal
+from hydrant.launching import launch, starts_ranks
 from hydrant.locking import exclusive
 from hydrant.logs import log, logging_to
 from hydrant.loop import train
+from hydrant.metrics import Meter
 from hydrant.parts import Run, RunState
 from hydrant.profiling import count_parameters
 from hydrant.resume import Start, starting_point
@@ -22,12 +28,19 @@ from hydrant.signals import StopRequest
 from hydrant.trackers.record import read_summary
 from hydrant.trial import try_compiled
 
+T = TypeVar("T")
+
 
 def execute(job: Job) -> Result:
     """Run a job in this process. Never raises: what goes wrong is in the result, the log and the summary."""
     try:
-        with exclusive(job.folder), logging_to(job.folder / "train.log"):
-            return _execute(job)
+        if starts_ranks(job):
+            return launch(job)
+        world = World.from_launcher()
+        with world.group(job.config["parallel"].get("timeout_seconds", 1800)), contextlib.ExitStack() as held:
+            world.on_rank_zero(lambda: held.enter_context(exclusive(job.folder)))
+            held.enter_context(logging_to(job.folder / "train.log", world.rank))
+            return _execute(job, world)
     except KeyboardInterrupt:  # before it could note the request
         return Result(128 + signal.SIGINT, None, "stopped by SIGINT before it began")
     except HydrantError as error:
@@ -37,11 +50,11 @@ def execute(job: Job) -> Result:
         return Result(1, None, told)
 
 
-def _execute(job: Job) -> Result:
+def _execute(job: Job, world: World) -> Result:
     try:
-        start = starting_point(job.config, job.folder)
+        start = world.from_rank_zero(lambda: starting_point(job.config, job.folder))
         if start.is_finished:
-            return _already_finished(job.folder)
+            return _already_finished(job.folder, world)
         prepared = prepare(job.config)
         start.check_fits(prepared.task.model)
         with StopRequest() as stop:
@@ -70,10 +83,13 @@ class _Session:
         counters = {} if self._loaded is None else self._loaded.training["state"]
         self._state = RunState(**counters)
         self._checkpoints = Checkpoints(job.folder / "checkpoints", keep_last=job.config["keep_last"])
-        job.folder.mkdir(parents=True, exist_ok=True)
+        self._world = prepared.world
         self._foreign = start.checkpoint if start.is_foreign else None
         history = job.folder if self._foreign is None else self._foreign.parents[1]
-        self._journal = RunJournal(job, prepared, self._state.num_updates, history)
+        journal = self._world.on_rank_zero(
+            lambda: RunJournal(job, prepared, self._state.num_updates, history)
+        )
+        self._journal = journal or NoRunJournal()
 
     def run(self, stop: StopRequest) -> Result:
         try:
@@ -108,15 +124,16 @@ class _Session:
         )
         run = build(prepared, self._journal, self._save, stop)
         run.state = state
-        if self._foreign is not None:
-            self._checkpoints.adopt(self._foreign, None if state.best is None else state.best["num_updates"])
+        foreign = self._foreign
+        if foreign is not None:
+            best = None if state.best is None else state.best["num_updates"]
+            prepared.world.on_rank_zero(lambda: self._checkpoints.adopt(foreign, best))
         self._restore(run)
         try:
-            with prepared.world.group():
-                try_compiled(run)
-                profiled = self._job.folder / "profile"
-                with run.profiler.watching(profiled, state.num_updates, self._journal.file):
-                    train(run)
+            try_compiled(run)
+            profiled = self._job.folder / "profile"
+            with run.profiler.watching(profiled, state.num_updates, self._journal.file):
+                train(run)
         finally:
             run.stream.close()
 
@@ -125,13 +142,15 @@ class _Session:
             "optimization": run.optimization.state_dict(),
             "precision": run.precision.state_dict(),
             "state": dataclasses.asdict(run.state),
-            "meter": run.meter.state_dict(),
-            "host": seeding.host_state(),
+            "meter": self._world.gather(run.meter.state_dict()),
+            "host": self._world.gather(seeding.host_state()),
             "task": {k: v for k, v in run.task.state_dict().items() if not k.startswith("model.")},
         }
         with run.optimization.showing_result():
             content = Checkpoint(run.model.state_dict(), training, run.averaging.state_dict())
-            self._checkpoints.save(run.state.num_updates, content, is_best=is_best)
+            self._world.on_rank_zero(
+                lambda: self._checkpoints.save(run.state.num_updates, content, is_best=is_best)
+            )
         self._journal.note(num_updates=run.state.num_updates, best=run.state.best)
 
     def _restore(self, run: Run) -> None:
@@ -148,8 +167,10 @@ class _Session:
         run.averaging.load_state_dict(loaded.ema)
         run.optimization.load_state_dict(loaded.training["optimization"])
         run.precision.load_state_dict(loaded.training["precision"])
-        run.meter.load_state_dict(loaded.training["meter"])
-        seeding.set_host_state(loaded.training["host"])
+        run.meter.load_state_dict(_of_rank(loaded.training["meter"], run.world, Meter.merged))
+        seeding.set_host_state(
+            _of_rank(loaded.training["host"], run.world, lambda states, rank: states[rank % len(states)])
+        )
         best = run.state.best  # a kill may have come before the link moved
         if best is not None and not self._checkpoints.mark_best(best["num_updates"]):
             log.warning("the best checkpoint so far, of update %d, is not there", best["num_updates"])
@@ -185,7 +206,13 @@ def _failed(error: BaseException, folder: Path) -> Ending:
     return Ending("failed", 1, message, described)  # a ConfigError too: the run had begun
 
 
-def _already_finished(folder: Path) -> Result:
+def _of_rank(states: Sequence[T], world: World, merge: Callable[[Sequence[T], int], T]) -> T:
+    """What a rank saved; of ranks that were more or fewer then, what `merge` makes of all for one of them."""
+    return states[world.rank] if len(states) == world.world_size else merge(states, world.rank)
+
+
+def _already_finished(folder: Path, world: World) -> Result:
     summary = read_summary(folder)
-    print(f"already finished: {relative(folder)}, {summary['num_updates']} updates; nothing to do")
+    if world.is_rank_zero:
+        print(f"already finished: {relative(folder)}, {summary['num_updates']} updates; nothing to do")
     return Result(0, (summary.get("best") or {}).get("value"), "")

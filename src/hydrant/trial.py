@@ -19,7 +19,7 @@ _SHOWN = 5  # names of parameters in an error
 
 
 @dataclass(frozen=True)
-class Measured:
+class Gradients:
     """The loss of one micro-batch, shape (), and its gradients by parameter."""
 
     loss: Tensor
@@ -57,7 +57,7 @@ def check_compiled(run: Run) -> None:
         with warnings.catch_warnings():
             # Dynamo looks at every input of a graph, also at those in the middle of a model.
             warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
-            compiled = measure(run)
+            compiled = first_gradients(run)
     except Exception as error:  # a backend raises anything
         raise CompileError(_told(error)) from error
     if not run.compilation.report().graphs:
@@ -66,7 +66,7 @@ def check_compiled(run: Run) -> None:
         )
     if run.compilation.checks:
         with run.compilation.eagerly():
-            _compare(measure(run), compiled, run.precision.tolerance)
+            _compare(first_gradients(run), compiled, run.precision.tolerance)
     run.compilation.follow(run.state.num_updates)
 
 
@@ -76,7 +76,7 @@ def _told(error: Exception) -> str:
     return f"the task cannot be compiled: {type(error).__name__}: {reason} (at {user_line(code) or location(error)})"
 
 
-def measure(run: Run) -> Measured:
+def first_gradients(run: Run) -> Gradients:
     """The loss and the gradients of the first micro-batch of the coming update; leaves no trace."""
     task: Any = run.task
     buffers = [buffer.clone() for buffer in task.buffers()]
@@ -93,13 +93,13 @@ def measure(run: Run) -> Measured:
     with torch.no_grad():
         for buffer, before in zip(task.buffers(), buffers, strict=True):
             buffer.copy_(before)
-    return Measured(outcome.total_loss().detach(), gradients)
+    return Gradients(outcome.total_loss().detach(), gradients)
 
 
-def _compare(eager: Measured, compiled: Measured, tolerance: float) -> None:
+def _compare(eager: Gradients, compiled: Gradients, tolerance: float) -> None:
     """Raises CompileError where loss or gradients differ by more than `tolerance`, relative to their norms."""
     loss, other = float(eager.loss), float(compiled.loss)
-    if abs(loss - other) > tolerance * max(abs(loss), 1e-3):
+    if differs(eager.loss, compiled.loss, tolerance * max(abs(loss), 1e-3)):
         raise CompileMismatch(
             f"the loss is {other:.6g} compiled and {loss:.6g} eager, more apart than rounding explains"
         )
@@ -107,12 +107,9 @@ def _compare(eager: Measured, compiled: Measured, tolerance: float) -> None:
     least = 1e-3 * max(norms.values(), default=0.0)  # rounding of the large ones is seen in the small ones
     apart: dict[str, float] = {}
     for name, norm in norms.items():
-        own = compiled.gradients.get(name)
-        difference = eager.gradients[name] if own is None else eager.gradients[name] - own
-        size = float(difference.double().norm())
-        # NaN and infinity, of a loss scaled too high, are no difference.
-        if size > tolerance * max(norm, least):
-            apart[name] = size / max(norm, least)
+        own = compiled.gradients.get(name, torch.zeros_like(eager.gradients[name]))
+        if differs(eager.gradients[name], own, tolerance * max(norm, least)):
+            apart[name] = float((eager.gradients[name] - own).double().norm()) / max(norm, least)
     missing = compiled.gradients.keys() - norms.keys()
     if apart or missing:
         names = [f"{name} (by {size:.2g} of its norm)" for name, size in apart.items()] + sorted(missing)
@@ -120,3 +117,10 @@ def _compare(eager: Measured, compiled: Measured, tolerance: float) -> None:
         raise CompileMismatch(
             f"the gradients differ between compiled and eager: {', '.join(names[:_SHOWN])}{more}"
         )
+
+
+def differs(eager: Tensor, other: Tensor, most: float) -> bool:
+    """Whether two tensors are more than `most` apart in 2-norm. Where `eager` is not finite, nothing can be said."""
+    if not bool(eager.isfinite().all()):
+        return False
+    return not float((eager - other).double().norm()) <= most  # also where that is NaN

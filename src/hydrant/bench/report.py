@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydrant.bench.rows import Row
+from hydrant.measuring import Row
 from hydrant.plotting import Bar, draw_bars
 
 _COLUMNS = {
@@ -52,8 +52,9 @@ def table(rows: Sequence[Row]) -> str:
 def told(row: Row) -> str:
     """Why a cell has no figures."""
     if row.status == "differs":
-        apart = f"its loss is {row.loss_difference:.2g} apart from eager, relative to it"
-        return f"{apart}; rounding explains {row.tolerance:g}"
+        return f"its loss differs from eager's by {row.loss_difference:.2g} of it; rounding explains {row.tolerance:g}"
+    if row.status == "not compared":
+        return "its eager cell gave nothing to compare with"
     return row.error or ("" if row.repeats else "the command was stopped before")
 
 

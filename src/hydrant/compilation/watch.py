@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hydrant.compilation.remedies import remedy_for_break, remedy_for_recompile
+from hydrant.errors import innermost
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _UPDATE = "compilation/update.py"  # where what is compiled of an update lies
-_LIBRARY = ("site-packages", "dist-packages", "<")
 
 
 @dataclass(frozen=True)
@@ -187,9 +187,9 @@ def _recompile(metric: Any, num_updates: int) -> Incident:
 
 
 def user_line(text: str) -> str:
-    """file:line of the innermost frame of a printed stack that is in no installed package; "" where there is none."""
-    own = [f"{m['file']}:{m['line']}" for m in _FRAME.finditer(text) if not _is_library(m["file"])]
-    return own[-1] if own else ""
+    """file:line of the innermost frame of a printed stack that its reader can change; "" where there is none."""
+    file, line = innermost((m["file"], int(m["line"])) for m in _FRAME.finditer(text))
+    return "" if line is None else f"{file}:{line}"
 
 
 def _code_at(location: str) -> str:
@@ -201,14 +201,9 @@ def _first_line(text: str) -> str:
     return text.strip().splitlines()[0] if text.strip() else text
 
 
-def _is_library(file: str) -> bool:
-    return any(part in file for part in _LIBRARY)
-
-
 def _user_line(stack: Any) -> str:
-    """file:line of the innermost frame outside installed packages."""
-    frames = [f for f in stack if not _is_library(f.filename)] or list(stack)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "unknown"
+    file, line = innermost((frame.filename, frame.lineno) for frame in stack)
+    return f"{file}:{line}"
 
 
 def _is_of_torch(stack: Any) -> bool:

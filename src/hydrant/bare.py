@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from hydrant.build import Prepared, build
+from hydrant.build import Prepared, build, prepare
 from hydrant.config.targets import slow_imports
 from hydrant.errors import ConfigError
 from hydrant.isolation import ProcessDied, Stopped, call_isolated
@@ -39,6 +39,20 @@ def ask(
     if answer.signum is not None:
         raise Stopped(128 + answer.signum)
     return answer.result
+
+
+def check_horizon(config: Mapping[str, Any], needed: int) -> None:
+    """Raises ConfigError where a run of this config makes fewer updates than needed, or cannot be."""
+    total = ask(_total_updates, config)
+    if isinstance(total, ConfigError):
+        raise total
+    if isinstance(total, int) and total < needed:
+        told = f"{total} updates are fewer than the {needed} to make; give duration={needed}"
+        raise ConfigError("duration", told)
+
+
+def _total_updates(config: Mapping[str, Any]) -> int:
+    return prepare(config).clock.total_updates
 
 
 def _answer(function: Callable[..., T], *arguments: Any) -> T | ConfigError:

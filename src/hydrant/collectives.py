@@ -14,7 +14,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hydrant.errors import innermost
 
 _NAMESPACES = ("c10d", "_c10d_functional")
-_NAMES = {"allreduce": "all_reduce", "allgather": "all_gather", "_allgather_base": "all_gather_into_tensor"}
+_NAMES: dict[str, str] = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "_allgather_base": "all_gather_into_tensor",
+}
 """c10d's names, as torch.distributed has them."""
 
 
@@ -45,7 +49,8 @@ class Collectives(TorchDispatchMode):
         space, _, name = func._schema.name.partition("::")
         if space in _NAMESPACES and not name.startswith(("wait", "_wrap")):
             written = name.endswith("_") and torch.is_grad_enabled() and _needs_gradient(args)
-            plain = _NAMES.get(name.rstrip("_"), name.rstrip("_"))
+            own = name.rstrip("_")
+            plain = _NAMES.get(own) or own
             self.found.append(Collective(plain, _caller(), written))
         return func(*args, **(kwargs or {}))
 

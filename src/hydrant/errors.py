@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import difflib
 import signal
+import sysconfig
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -124,7 +125,7 @@ def location(error: BaseException) -> str:
     return f"{Path(file).name}:{line}"
 
 
-_LIBRARIES = ("site-packages", "dist-packages", "<")
+_LIBRARIES = ("site-packages", "dist-packages", "<", sysconfig.get_path("stdlib"))
 _PACKAGE = str(Path(__file__).parent)
 
 

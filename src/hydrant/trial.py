@@ -60,14 +60,31 @@ def check_compiled(run: Run) -> None:
             compiled = first_gradients(run)
     except Exception as error:  # a backend raises anything
         raise CompileError(_told(error)) from error
-    if not run.compilation.report().graphs:
-        raise CompileError(
-            "nothing was compiled: torch.compile found no graph in this task. Try another compile.scope"
-        )
+    run.compilation.follow(run.state.num_updates)
+    report = run.compilation.report()
+    if not report.graphs:
+        why = f": {report.graph_breaks[0]}" if report.graph_breaks else ". Try another compile.scope"
+        raise CompileError(f"nothing was compiled: torch.compile found no graph in this task{why}")
     if run.compilation.checks:
         with run.compilation.eagerly():
-            _compare(first_gradients(run), compiled, run.precision.tolerance)
-    run.compilation.follow(run.state.num_updates)
+            _check_equal(first_gradients(run), compiled, run)
+
+
+def check_repeatable(run: Run) -> None:
+    """Raises CompileMismatch where a second call of the eager task gives something else than the first."""
+    with run.compilation.eagerly():
+        apart = _difference(first_gradients(run), first_gradients(run), run.precision.tolerance)
+    if apart is not None:
+        raise CompileMismatch(f"the task gives something else in each call, also eager: {apart}")
+
+
+def _check_equal(eager: Gradients, compiled: Gradients, run: Run) -> None:
+    if not bool(eager.loss.isfinite()):
+        log.warning("the first loss is %s, so compiled and eager cannot be compared", float(eager.loss))
+    apart = _difference(eager, compiled, run.precision.tolerance)
+    if apart is not None:
+        check_repeatable(run)
+        raise CompileMismatch(apart)
 
 
 def _told(error: Exception) -> str:
@@ -96,13 +113,11 @@ def first_gradients(run: Run) -> Gradients:
     return Gradients(outcome.total_loss().detach(), gradients)
 
 
-def _compare(eager: Gradients, compiled: Gradients, tolerance: float) -> None:
-    """Raises CompileError where loss or gradients differ by more than `tolerance`, relative to their norms."""
+def _difference(eager: Gradients, compiled: Gradients, tolerance: float) -> str | None:
+    """What differs by more than `tolerance`, relative to its norm; None where nothing does."""
     loss, other = float(eager.loss), float(compiled.loss)
     if differs(eager.loss, compiled.loss, tolerance * max(abs(loss), 1e-3)):
-        raise CompileMismatch(
-            f"the loss is {other:.6g} compiled and {loss:.6g} eager, more apart than rounding explains"
-        )
+        return f"the loss is {other:.6g} compiled and {loss:.6g} eager, more apart than rounding explains"
     norms = {name: float(g.double().norm()) for name, g in eager.gradients.items()}
     least = 1e-3 * max(norms.values(), default=0.0)  # rounding of the large ones is seen in the small ones
     apart: dict[str, float] = {}
@@ -111,12 +126,11 @@ def _compare(eager: Gradients, compiled: Gradients, tolerance: float) -> None:
         if differs(eager.gradients[name], own, tolerance * max(norm, least)):
             apart[name] = float((eager.gradients[name] - own).double().norm()) / max(norm, least)
     missing = compiled.gradients.keys() - norms.keys()
-    if apart or missing:
-        names = [f"{name} (by {size:.2g} of its norm)" for name, size in apart.items()] + sorted(missing)
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        raise CompileMismatch(
-            f"the gradients differ between compiled and eager: {', '.join(names[:_SHOWN])}{more}"
-        )
+    if not (apart or missing):
+        return None
+    names = [f"{name} (by {size:.2g} of its norm)" for name, size in apart.items()] + sorted(missing)
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"the gradients differ between compiled and eager: {', '.join(names[:_SHOWN])}{more}"
 
 
 def differs(eager: Tensor, other: Tensor, most: float) -> bool:

@@ -33,18 +33,22 @@ class Output:
         self._options, self._words = options, words
         self._environment = describe_environment(World.from_launcher().device)
         self._made = missing_folders(self.folder)
+        self._exit_status = 1  # until it is known
+        self._tracker: WandbTracker | None = None
 
     def __enter__(self) -> Output:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._tracker is not None:
+            self._tracker.finish(self._exit_status, {})
         remove_if_empty(self._made)
 
     def open(self) -> None:
-        """Make the folders of every file: rather refused now than after the last repeat.
+        """Make the folders of every file, and start the tracker: rather refused now than after the last repeat.
 
         Raises:
-            ConfigError: a file cannot be written, or the folder holds something already.
+            ConfigError: a file cannot be written, the folder holds something, or the tracker refuses its settings.
         """
         for kept, what in (("summary.json", "run"), ("bench.json", "bench")):
             if (self.folder / kept).exists():
@@ -55,6 +59,8 @@ class Output:
             if path is not None:
                 with written(flag, path):
                     pass
+        if self._options.wandb:
+            self._tracker = self._start_tracker()
 
     def write(self, rows: Sequence[Row], claims: Sequence[str], exit_status: int) -> None:
         """Everything, and the table on the terminal, beside what is claimed."""
@@ -71,14 +77,15 @@ class Output:
             say(json.read_text(encoding="utf-8").rstrip())
         else:
             claimed = "".join(f"claim: {claim}\n" for claim in claims)
-            say(f"\n{table(rows)}\n{LEGEND}\n{claimed}{relative(self.folder.absolute())} has every repeat")
-        if self._options.wandb:
-            tracker = self._start_tracker()
-            tracker.log({"num_updates": self._options.updates, **scalars(rows)})
-            tracker.table("bench/cells", *columns(rows))
-            tracker.image("bench/ranking", picture)
-            tracker.finish(exit_status, {})
-            print(f"W&B: {tracker.describe()['path']}", file=sys.stderr)
+            say(
+                f"\n{table(rows)}\n{LEGEND}\n{claimed}{relative(self.folder.absolute())} has all that was measured"
+            )
+        self._exit_status = exit_status
+        if self._tracker is not None:
+            self._tracker.log({"num_updates": self._options.updates, **scalars(rows)})
+            self._tracker.table("bench/cells", *columns(rows))
+            self._tracker.image("bench/ranking", picture)
+            print(f"W&B: {self._tracker.describe()['path']}", file=sys.stderr)
 
     def _record(self, rows: Sequence[Row]) -> dict[str, Any]:
         return {

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from hydrant.bare import check_horizon
 from hydrant.bench.grid import Planned, completed, plan
 from hydrant.bench.output import Output
 from hydrant.errors import ConfigError, HydrantError
@@ -33,13 +34,14 @@ def run(options: Namespace, words: Sequence[str]) -> int:
     _check_any_runs(rows)
     configs = [cell.config for cell in cells if not isinstance(cell.config, HydrantError)]
     claims = list(dict.fromkeys(config["claim"] for config in configs if config["claim"] is not None))
+    check_horizon(configs[0], options.warmup + options.updates)
     with Output(options, words, configs[0]["name"]) as output:
         output.open()
         try:
             _measure(cells, rows, options, output.folder)
-        except Stopped as request:
+        except (Stopped, KeyboardInterrupt) as request:  # the latter between two processes
             if any(row.repeats and row.status != "refused" for row in rows):
-                output.write(rows, claims, request.exit_status)
+                output.write(rows, claims, request.exit_status if isinstance(request, Stopped) else 130)
             raise
         _check_any_runs(rows)
         exit_status = int(any(row.status in ("failed", "differs", "not compared") for row in rows))

@@ -118,13 +118,15 @@ class Watch:
         metrics, breaks = utils.get_compilation_metrics(), utils.graph_break_reasons
         if len(breaks) < self._num_breaks:  # torch._dynamo.reset() has cleared them
             self._num_breaks = 0
-        self._breaks += [
+        new = metrics[self._num_metrics :]
+        broken = [
             _broken(b.reason, _user_line(b.user_stack), num_updates)
             for b in breaks[self._num_breaks :]
             if not _is_of_torch(b.user_stack)
         ]
-        new = metrics[self._num_metrics :]
-        self._breaks += [_left_out(m, num_updates) for m in new if m.fail_type and not _hits_limit(m)]
+        broken += [_left_out(m, num_updates) for m in new if m.fail_type and not _hits_limit(m)]
+        # A line that breaks the graph of one frame is met again in the next.
+        self._breaks = list({b.location: b for b in reversed([*self._breaks, *broken])}.values())[::-1]
         recompiled = [m for m in new if m.recompile_reason]
         self._limits += [_recompile(m, num_updates) for m in recompiled if _hits_limit(m)]
         found = [_recompile(m, num_updates) for m in recompiled if not _hits_limit(m)]
@@ -161,7 +163,9 @@ def _is_graph(metric: Any) -> bool:
 
 def _broken(reason: str, location: str, num_updates: int, more: str = "") -> Incident:
     advice = remedy_for_break(reason, _code_at(location))
-    return Incident(_first_line(reason) + more, location, None, num_updates, advice)
+    explained = re.search(r"Explanation: (.+)", reason)
+    told = explained[1].strip().rstrip(".") if explained else _first_line(reason)
+    return Incident(told + more, location, None, num_updates, advice)
 
 
 def _left_out(metric: Any, num_updates: int) -> Incident:

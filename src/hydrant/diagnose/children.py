@@ -11,7 +11,7 @@ from hydrant.bare import bare_run
 from hydrant.build import prepare
 from hydrant.compilation import Incident
 from hydrant.errors import CompileError, CompileMismatch, location, typed_line
-from hydrant.trial import check_compiled, first_gradients
+from hydrant.trial import check_compiled, check_repeatable, first_gradients
 
 Verdict = Literal["ok", "differs", "error"]
 
@@ -47,7 +47,7 @@ def try_stage(config: Mapping[str, Any], name: str) -> Stage:
             if run.compilation.is_on:
                 check_compiled(run)
             else:
-                first_gradients(run)
+                check_repeatable(run)
         except CompileMismatch as error:
             return Stage(name, "differs", str(error))
         except CompileError as error:
@@ -55,8 +55,3 @@ def try_stage(config: Mapping[str, Any], name: str) -> Stage:
         except Exception as error:  # a user's model raises anything
             return Stage(name, "error", f"{typed_line(error)} (at {location(error)})")
     return Stage(name, "ok")
-
-
-def total_updates(config: Mapping[str, Any]) -> int:
-    """How many updates a run makes."""
-    return prepare(config).clock.total_updates

@@ -46,26 +46,21 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _diagnose(found: Variants, num_updates: int) -> Diagnosis:
-    from hydrant.diagnose.children import graph_breaks, total_updates
+    from hydrant.bare import check_horizon
+    from hydrant.diagnose.children import graph_breaks
 
-    total = _told(found.own, total_updates)
-    if isinstance(total, int) and num_updates and total < num_updates + _WARMUP:
-        needed = num_updates + _WARMUP
-        told = f"{total} updates are fewer than the {needed} to time; give duration={needed}, or --no-timing"
-        raise ConfigError("duration", told)
+    check_horizon(found.own, num_updates + _WARMUP if num_updates else 0)
     _say("looking for graph breaks")
     traced = found.tried_with("eager")
     breaks, more = (_told(traced, graph_breaks, reads_scalars) for reads_scalars in (False, True))
-    # A line that is left in one frame is met again in the next. How a process died is for the stages to tell.
-    here = {} if isinstance(breaks, ProcessDied) else {i.location: i for i in breaks}
-    behind = {} if isinstance(more, ProcessDied) else {i.location: i for i in more if i.location not in here}
+    here = [] if isinstance(breaks, ProcessDied) else breaks  # how it died is for the stages to tell
+    known = {incident.location for incident in here}
+    behind = [] if isinstance(more, ProcessDied) else [i for i in more if i.location not in known]
     stages = _climb(found)
     culprit = _culprit(found, stages)
     is_sound = stages[-1].verdict == "ok"
     rows = _measure(found, num_updates) if is_sound and num_updates else []
-    return Diagnosis(
-        found.own, found.own_name, list(here.values()), list(behind.values()), stages, culprit, rows
-    )
+    return Diagnosis(found.own, found.own_name, here, behind, stages, culprit, rows)
 
 
 def _climb(found: Variants) -> list[Stage]:

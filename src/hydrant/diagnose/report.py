@@ -30,8 +30,9 @@ class Diagnosis:
         """What there is to mend, a line each."""
         last = self.stages[-1]
         found: list[str] = []
-        if self.breaks:
-            whole = "" if self.config["compile"]["fullgraph"] is False else "; fullgraph fails at the first"
+        settings = self.config["compile"]
+        if len(self.breaks) > (settings["max_graph_breaks"] or 0):
+            whole = "" if settings["fullgraph"] is False else "; fullgraph fails at the first"
             found.append(f"{_count(self.breaks, 'graph break')}{whole}")
         if last.verdict != "ok":
             found.append(f"{last.name} {_VERDICTS[last.verdict]}")
@@ -115,7 +116,7 @@ def _timings(rows: Sequence[Row]) -> list[str]:
     if not rows:
         return []
     width = max(len(row.labels["compile"]) for row in rows)
-    head = " ".join(f"{column:>9}" for column in _COLUMNS)
+    head = " ".join(f"{column:>9}" for column in [*_COLUMNS, "ms, range"])
     lines = [f"  {row.labels['compile']:<{width}}  {_timed(row)}" for row in rows]
     title = "speed, and seconds of compiling, first with an empty cache (cold)"
     return ["", title, f"  {'compile':<{width}}  {head}", *lines]
@@ -130,9 +131,11 @@ _COLUMNS = {
 def _timed(row: Row) -> str:
     if row.status != "ok":
         return row.status if row.error is None else f"{row.status}: {row.error}"
-    figures = [row.figures()[name] for name in _COLUMNS.values()]
-    shown = ["-" if f is None else f"{f:.2f}" if isinstance(f, float) else str(f) for f in figures]
-    return " ".join(f"{figure:>9}" for figure in shown)
+    figures = row.figures()
+    spread = f"{figures['update_ms_min']:.2f}-{figures['update_ms_max']:.2f}"
+    own = [figures[name] for name in _COLUMNS.values()]
+    shown = ["-" if f is None else f"{f:.2f}" if isinstance(f, float) else str(f) for f in own]
+    return " ".join(f"{figure:>9}" for figure in [*shown, spread])
 
 
 def _count(things: Sequence[Any], noun: str) -> str:

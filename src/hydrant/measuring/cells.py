@@ -20,7 +20,7 @@ from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, 
 from hydrant.loop import make_update
 from hydrant.parts import Run
 from hydrant.profiling import matmul_rate, peak_flops, peak_memory_gib, synchronise
-from hydrant.trial import try_compiled
+from hydrant.trial import check_compiled
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,8 @@ def _check_horizon(prepared: Prepared, needed: int) -> None:
 def _train(run: Run, prepared: Prepared, num_updates: int, warmup: int, setup_seconds: float) -> Measurement:
     device = run.world.device
     began = time.perf_counter()
-    try_compiled(run)
+    if run.compilation.is_on:
+        check_compiled(run)
     updates = [_update(run) for _ in range(warmup)]
     start_seconds = time.perf_counter() - began
     if device.type == "cuda":

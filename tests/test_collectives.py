@@ -81,7 +81,7 @@ def test_a_sum_that_takes_part_in_the_gradient_is_refused(
 ) -> None:
     assert cli.main(["train", *net("changing"), *AOT]) == 2
     told = capsys.readouterr().err
-    assert told.startswith("error: compile: allreduce at ")
+    assert told.startswith("error: compile: all_reduce at ")
     assert line_of("# a part of the loss") in told
     eager = train(*net("changing"), "compile=eager", name="eager")
     gone_on = train(*net("changing"), *AOT, "compile.on_failure=fallback", name="gone_on")

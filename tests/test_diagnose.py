@@ -30,6 +30,8 @@ from torch._dynamo import register_backend
 from torch._dynamo.backends.common import aot_autograd
 
 class Net(nn.Module):
+    calls = 0
+
     def __init__(self, *, input_shape, num_classes, kind="clean"):
         super().__init__()
         self.conv = nn.Conv2d(3, 6, 5)
@@ -60,6 +62,9 @@ class Net(nn.Module):
             x = x + 0 * total
         if self.kind == "odd":
             x = torch.ops.breaking.odd(x)
+        if self.kind == "changing":
+            Net.calls += 1
+            x = x * (1 + 0.1 * Net.calls)
         if self.kind == "untrainable" and self.training:
             raise ValueError("no gradient of this")
         return self.classifier(x)
@@ -91,6 +96,12 @@ def wrong_relu(graph, inputs):
     return graph.forward
 
 @register_backend
+def not_a_number(graph, inputs):
+    def call(*args):
+        return [o * float("nan") if torch.is_tensor(o) and o.is_floating_point() else o for o in graph(*args)]
+    return call
+
+@register_backend
 def dying_early(graph, inputs):
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -117,7 +128,8 @@ def diagnose(
     def run(*words: str, status: int = 1, flags: tuple[str, ...] = ("--no-timing",)) -> dict[str, Any]:
         assert cli.main(["diagnose", *WORDS, *words, "--json", *flags]) == status
         assert {path.name for path in workdir.iterdir()} <= {"breaking.py", "__pycache__"}
-        return json.loads(capsys.readouterr().out)
+        told = capsys.readouterr().out
+        return json.loads(told) if status < 2 else {}
 
     return run
 
@@ -129,6 +141,11 @@ def line_of(text: str) -> int:
 def lines(incidents: list[dict[str, Any]]) -> list[int]:
     assert all("breaking.py" in incident["location"] for incident in incidents)
     return [int(incident["location"].rpartition(":")[2]) for incident in incidents]
+
+
+def test_a_backend_that_gives_nan_is_wrong(diagnose: Callable[..., dict[str, Any]]) -> None:
+    found = diagnose("compile=default", "compile.backend=not_a_number")
+    assert found["stages"][-1]["verdict"] == "differs"
 
 
 def test_a_clean_config_has_no_findings(diagnose: Callable[..., dict[str, Any]]) -> None:
@@ -199,12 +216,11 @@ def test_a_fault_of_inductor_is_named_by_the_bisector(diagnose: Callable[..., di
     assert "relu" in found["culprit"]["part"]
 
 
-def test_what_fails_uncompiled_and_what_dies_is_told(diagnose: Callable[..., dict[str, Any]]) -> None:
-    found = diagnose("compile=aot_eager", "+model.kind=untrainable")
-    assert [(s["name"], s["verdict"]) for s in found["stages"]] == [("eager", "error")]
-    assert (
-        f"no gradient of this (at breaking.py:{line_of('no gradient of this')})" in found["stages"][0]["told"]
-    )
+def test_what_is_no_fault_of_compile_and_what_dies_is_told(diagnose: Callable[..., dict[str, Any]]) -> None:
+    diagnose("compile=aot_eager", "+model.kind=untrainable", status=2)
+    found = diagnose("compile=aot_eager", "+model.kind=changing")
+    assert [(s["name"], s["verdict"]) for s in found["stages"]] == [("eager", "differs")]
+    assert "something else in each call, also eager" in found["stages"][0]["told"]
     found = diagnose("compile=default", "compile.backend=dying_early")
     assert found["stages"][-1]["told"] == "the process ended by signal SIGKILL without a result"
     assert found["culprit"].startswith("PyTorch's minifier died on it")
@@ -213,13 +229,13 @@ def test_what_fails_uncompiled_and_what_dies_is_told(diagnose: Callable[..., dic
 @pytest.mark.slow
 def test_the_speed_of_each_mode_cold_and_warm(diagnose: Callable[..., dict[str, Any]]) -> None:
     found = diagnose("compile=aot_eager", status=0, flags=("--updates=2",))
-    timings = {timing["compile"]: timing for timing in found["timings"]}
-    assert list(timings) == ["eager", "default", "blocks", "max_autotune_no_cudagraphs", "as given"]
-    assert timings["eager"]["speedup"] == 1
-    assert timings["eager"]["graphs"] == 0
-    assert timings["default"]["graphs"] == timings["as given"]["graphs"] == 1
-    assert timings["default"]["cold_seconds"] > 0
-    assert timings["blocks"]["is_refused"]
+    rows = {row["labels"]["compile"]: row for row in found["timings"]}
+    assert list(rows) == ["eager", "default", "blocks", "max_autotune_no_cudagraphs", "as given"]
+    assert rows["eager"]["figures"]["speedup"] == 1
+    assert rows["eager"]["figures"]["graphs"] == 0
+    assert rows["default"]["figures"]["graphs"] == rows["as given"]["figures"]["graphs"] == 1
+    assert rows["default"]["figures"]["compile_seconds_cold"] > 0
+    assert rows["blocks"]["status"] == "refused"
 
 
 def test_it_looks_at_compiled_configs(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,6 +245,7 @@ def test_it_looks_at_compiled_configs(workdir: Path, capsys: pytest.CaptureFixtu
         ("--fast",): "no flag --fast",
         ("compile.scope=modl", "--no-timing"): "compile.scope: ",
         ("optimizer.lr=-1", "--no-timing"): "optimizer.lr: ",
+        ("duration=5",): "duration: 5 updates are fewer than the 13 to make; give duration=13",
     }.items():
         assert cli.main(["diagnose", "tracker=local", *words]) == 2
         assert told in capsys.readouterr().err

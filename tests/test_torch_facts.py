@@ -14,6 +14,7 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 from hydrant.compilation import Compile
+from hydrant.distributed import World
 
 Train = Callable[..., Path]
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -21,7 +22,7 @@ TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 def compilation(**settings: Any) -> Compile:
     return Compile(
-        torch.device("cpu"),
+        World(0, 0, 1, torch.device("cpu")),
         **{
             "mode": "default", "backend": "aot_eager", "fullgraph": True, "dynamic": None, "options": None,
             "scope": "task", "optimizer": False, "hyperparameters": "tensors", "evaluation": False, "check": True,

@@ -1,12 +1,65 @@
-"""A run without a folder: to be tried or measured."""
+"""A run without a folder, to be tried or measured, mostly in a process of its own."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+import logging
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, TypeVar
 
-from hydrant.build import Prepared, build
+from hydrant.build import Prepared, build, prepare
+from hydrant.config.targets import slow_imports
+from hydrant.errors import ConfigError
+from hydrant.isolation import ProcessDied, Stopped, call_isolated
 from hydrant.parts import NoJournal, Run
+
+T = TypeVar("T")
+
+
+def ask(
+    function: Callable[..., T], config: Mapping[str, Any], *more: Any, preload: Sequence[str] | None = None
+) -> T | ConfigError | ProcessDied:
+    """`function(config, *more)` in a process of its own: what it breaks, or sets, ends with it.
+
+    What a model prints there goes to stderr, and nothing is logged.
+
+    Args:
+        preload: modules that are imported before; those of the config's parts, unless given.
+
+    Raises:
+        Stopped: a signal arrived meanwhile.
+    """
+    modules = slow_imports([config]) if preload is None else preload
+    answer = call_isolated(
+        _answer, (function, config, *more), preload=[__name__, function.__module__, *modules]
+    )
+    if answer.signum is not None:
+        raise Stopped(128 + answer.signum)
+    return answer.result
+
+
+def check_horizon(config: Mapping[str, Any], needed: int) -> None:
+    """Raises ConfigError where a run of this config makes fewer updates than needed, or cannot be."""
+    total = ask(_total_updates, config)
+    if isinstance(total, ConfigError):
+        raise total
+    if isinstance(total, int) and total < needed:
+        told = f"{total} updates are fewer than the {needed} to make; give duration={needed}"
+        raise ConfigError("duration", told)
+
+
+def _total_updates(config: Mapping[str, Any]) -> int:
+    return prepare(config).clock.total_updates
+
+
+def _answer(function: Callable[..., T], *arguments: Any) -> T | ConfigError:
+    os.dup2(2, 1)
+    logging.disable(logging.WARNING)
+    try:
+        return function(*arguments)
+    except ConfigError as error:
+        return error
 
 
 @contextlib.contextmanager

@@ -86,17 +86,17 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     """
     import_targets(config)
     world = World.from_launcher()
+    with refusals("parallel", config):
+        parallel: Parallel = make(config, "parallel")(world)
     with world.group():
-        return _prepare(config, world)
+        return _prepare(config, world, parallel)
 
 
-def _prepare(config: Mapping[str, Any], world: World) -> Prepared:
+def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel) -> Prepared:
     with refusals("precision", config):
         precision: Precision = make(config, "precision")(world.device)
     with refusals("compile", config):
         compilation: Compilation = make(config, "compile")(world)
-    with refusals("parallel", config):
-        parallel: Parallel = make(config, "parallel")(world)
     data: Data = make(config, "data")
     train = limited(data.train, config["limit_train_samples"])
     val = limited(data.val, config["limit_val_samples"])

@@ -11,8 +11,15 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hydrant.errors import innermost
+
 _NAMESPACES = ("c10d", "_c10d_functional")
-_LIBRARY = ("site-packages", "dist-packages")
+_NAMES: dict[str, str] = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "_allgather_base": "all_gather_into_tensor",
+}
+"""c10d's names, as torch.distributed has them."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,9 @@ class Collectives(TorchDispatchMode):
         space, _, name = func._schema.name.partition("::")
         if space in _NAMESPACES and not name.startswith(("wait", "_wrap")):
             written = name.endswith("_") and torch.is_grad_enabled() and _needs_gradient(args)
-            self.found.append(Collective(name.rstrip("_"), _caller(), written))
+            own = name.rstrip("_")
+            plain = _NAMES.get(own) or own
+            self.found.append(Collective(plain, _caller(), written))
         return func(*args, **(kwargs or {}))
 
 
@@ -57,5 +66,6 @@ def _needs_gradient(values: Iterable[Any]) -> bool:
 
 def _caller() -> str:
     """file:line of the innermost code that is in no installed package."""
-    own = [f for f in traceback.extract_stack()[:-2] if not any(part in f.filename for part in _LIBRARY)]
-    return f"{own[-1].filename}:{own[-1].lineno}"
+    stack = traceback.extract_stack()[:-2]  # without this module
+    file, line = innermost((frame.filename, frame.lineno) for frame in stack)
+    return f"{file}:{line}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,9 +12,9 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-T = TypeVar("T")
+from hydrant.launchers import speak_torchrun
 
-_FIRST_PORT = 20_000  # below those that Linux gives to whoever connects
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class World:
     @classmethod
     def from_launcher(cls) -> World:
         """Read what torchrun or srun set; a process that no launcher started is the only rank."""
-        _speak_torchrun()
+        speak_torchrun()
         local_rank = int(os.environ.get("LOCAL_RANK", "0"))
         device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
         return cls(
@@ -97,32 +96,3 @@ class World:
         box: list[Any] = [None] * self.world_size
         dist.all_gather_object(box, value)
         return box
-
-
-def is_started_as_rank() -> bool:
-    """Whether a launcher started this process as one of several ranks."""
-    return "RANK" in os.environ or (
-        int(os.environ.get("SLURM_NTASKS", "1")) > 1 and "SLURM_PROCID" in os.environ
-    )
-
-
-def _speak_torchrun() -> None:
-    """Say in torchrun's words what srun says in its own."""
-    if "RANK" in os.environ or not is_started_as_rank():
-        return
-    told = {
-        "RANK": os.environ["SLURM_PROCID"],
-        "LOCAL_RANK": os.environ["SLURM_LOCALID"],
-        "WORLD_SIZE": os.environ["SLURM_NTASKS"],
-        "MASTER_ADDR": _first_host(os.environ["SLURM_JOB_NODELIST"]),
-        "MASTER_PORT": str(_FIRST_PORT + int(os.environ["SLURM_JOB_ID"]) % 10_000),
-    }
-    os.environ.update({key: value for key, value in told.items() if key not in os.environ})
-
-
-def _first_host(nodes: str) -> str:
-    """The first of the hosts that SLURM writes like `node[3-5,7]`."""
-    found = subprocess.run(
-        ["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True
-    )
-    return found.stdout.split()[0]

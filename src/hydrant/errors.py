@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import difflib
 import signal
+import sysconfig
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -118,9 +119,22 @@ def typed_line(error: BaseException) -> str:
 
 def location(error: BaseException) -> str:
     """Where an error was raised: the file and line of the innermost code that is in no installed package."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename] or list(frames)
-    return f"{Path(own[-1].filename).name}:{own[-1].lineno}"
+    file, line = innermost(
+        (frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)
+    )
+    return f"{Path(file).name}:{line}"
+
+
+_LIBRARIES = ("site-packages", "dist-packages", "<", sysconfig.get_path("stdlib"))
+_PACKAGE = str(Path(__file__).parent)
+
+
+def innermost(frames: Iterable[tuple[str, int | None]]) -> tuple[str, int | None]:
+    """The file and line of a stack, outermost first, that its reader can change: his own, else ours, else any."""
+    stack = list(frames)
+    ours = [frame for frame in stack if frame[0].startswith(_PACKAGE)]
+    others = [f for f in stack if f not in ours and not any(part in f[0] for part in _LIBRARIES)]
+    return (others or ours or stack or [("unknown", None)])[-1]
 
 
 def nearest(name: str, options: Iterable[str], limit: int = 3) -> list[str]:
@@ -151,7 +165,7 @@ def suggestion(name: str, options: Iterable[str], noun: str = "Options") -> str:
         return hint.removesuffix(".")
     return (
         f"{hint} {noun}: {', '.join(options)}"
-        if len(options) <= 40
+        if len(options) <= 50
         else f"{hint} There are {len(options)} {noun.lower()}"
     )
 

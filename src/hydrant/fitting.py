@@ -89,9 +89,14 @@ def dry_collectives(task: Any, train: Source) -> list[Collective]:
     """The collectives of a training forward: that of two samples, on the host."""
     host = StreamSpec(0, 2, 2, 0, 1, torch.device("cpu"))
     batch = next(iter(train.first(2).batches(host, 2)))
-    buffers = [buffer.clone() for buffer in task.buffers()]
-    with torch.random.fork_rng(devices=[]), Collectives() as collectives:
-        task.train().forward(batch)
+    buffers, was_training = [buffer.clone() for buffer in task.buffers()], task.training
+    try:
+        with torch.random.fork_rng(devices=[]), Collectives() as collectives:
+            task.train().forward(batch)
+    except Exception as error:  # a user's model raises anything
+        told = f"fails in training: {typed_line(error)} (at {location(error)}); compile=eager tells more"
+        raise ConfigError("model", told) from error
+    task.train(was_training)
     for buffer, before in zip(task.buffers(), buffers, strict=True):
         buffer.copy_(before)
     return collectives.found

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hydrant.distributed import is_started_as_rank
 from hydrant.job import Job, Result
+from hydrant.launchers import is_started_as_rank
 from hydrant.runs import mark_failed
 
 _MODULE = "hydrant.ranks"

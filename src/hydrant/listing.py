@@ -19,7 +19,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Flags("list")
     parser.add_argument("--json", action="store_true")
     options, rest = parser.split(arguments)
-    if rest != ["backends"]:
+    if rest not in ([], ["backends"]):
         raise unknown_name("", "list", " ".join(rest), ["backends"])
     found = backends()
     if options.json:

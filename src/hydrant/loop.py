@@ -119,7 +119,7 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
                 run.profiler.enter("backward")
                 ratio = outcome.num_targets / run.spec.micro_batch_size
                 run.optimization.backward(outcome, run.loss_weight if ratio == 1 else run.loss_weight * ratio)
-        if micro_step == 0 and not is_last and run.compilation.reuses_memory:
+        if not is_last and run.compilation.reuses_memory:
             run.optimization.keep_gradients()
         if not is_last:
             run.profiler.enter("data_wait")

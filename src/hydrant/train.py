@@ -19,22 +19,22 @@ from omegaconf.errors import OmegaConfBaseException
 
 from hydrant.config import ENTRY, check, choices_of, conf_dir, register
 from hydrant.config.arguments import flags_first
-from hydrant.config.messages import explain
+from hydrant.config.messages import HYDRA_ERRORS, explain
 from hydrant.errors import ConfigError, HydrantError
 from hydrant.isolation import Stopped
 from hydrant.job import Job, Result, missing_folders, remove_if_empty, report
+from hydrant.launchers import is_started_as_rank
 from hydrant.sweep import Sweep
 from hydrant.sweep import current as current_sweep
 
 
 def main(arguments: Sequence[str]) -> int:
     """Train with these overrides; the exit status."""
-    register()
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach `hydrant.cli` whole, which words them
-    sys.argv[1:] = flags_first(arguments)
+    if is_started_as_rank():
+        return _train_as_rank(arguments)
+    _prepare_hydra(arguments)
     sweep, results = Sweep(), list[Result]()
     current_sweep.set(sweep)
-    HydraNotes.forget()
 
     def task(config: DictConfig) -> float | None:
         settings = HydraConfig.get()
@@ -64,6 +64,48 @@ def main(arguments: Sequence[str]) -> int:
     if failure and not stopped:
         print(f"error: {failure}", file=sys.stderr, flush=True)
     return stopped or int(failed or bool(failure))
+
+
+def _prepare_hydra(arguments: Sequence[str]) -> None:
+    register()
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach `hydrant.cli` whole, which words them
+    sys.argv[1:] = flags_first(arguments)
+    HydraNotes.forget()
+
+
+def _train_as_rank(arguments: Sequence[str]) -> int:
+    """Under torchrun or srun: rank 0 composes the config, and all train."""
+    from hydrant.distributed import World  # brings in torch
+    from hydrant.run import execute
+
+    world = World.from_launcher()
+    with world.group():
+        try:
+            job = world.from_rank_zero(lambda: _composed(arguments))
+        except HydrantError as error:
+            if world.is_rank_zero:
+                raise
+            return error.exit_status
+        result = Result(0, None, "") if job is None else execute(job)
+    return report(result) if world.is_rank_zero else result.exit_status
+
+
+def _composed(arguments: Sequence[str]) -> Job | None:
+    """The job of these overrides; None where Hydra only shows something, such as its help."""
+    if {"-m", "--multirun"} & set(arguments):
+        told = "a sweep starts the ranks of its jobs itself: python train.py --multirun parallel.num_processes=2 ..."
+        raise ConfigError("", told)
+    _prepare_hydra(arguments)
+    jobs: list[Job] = []
+
+    def note(config: DictConfig) -> None:
+        jobs.append(_job(config, HydraConfig.get()))
+
+    try:
+        _run_hydra(note)
+    except HYDRA_ERRORS as error:
+        raise explain(error) from None  # what Hydra raises does not travel between processes
+    return jobs[0] if jobs else None
 
 
 def _run_hydra(task: Any) -> None:

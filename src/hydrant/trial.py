@@ -19,7 +19,7 @@ _SHOWN = 5  # names of parameters in an error
 
 
 @dataclass(frozen=True)
-class Measured:
+class Gradients:
     """The loss of one micro-batch, shape (), and its gradients by parameter."""
 
     loss: Tensor
@@ -57,17 +57,34 @@ def check_compiled(run: Run) -> None:
         with warnings.catch_warnings():
             # Dynamo looks at every input of a graph, also at those in the middle of a model.
             warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
-            compiled = measure(run)
+            compiled = first_gradients(run)
     except Exception as error:  # a backend raises anything
         raise CompileError(_told(error)) from error
-    if not run.compilation.report().graphs:
-        raise CompileError(
-            "nothing was compiled: torch.compile found no graph in this task. Try another compile.scope"
-        )
+    run.compilation.follow(run.state.num_updates)
+    report = run.compilation.report()
+    if not report.graphs:
+        why = f": {report.graph_breaks[0]}" if report.graph_breaks else ". Try another compile.scope"
+        raise CompileError(f"nothing was compiled: torch.compile found no graph in this task{why}")
     if run.compilation.checks:
         with run.compilation.eagerly():
-            _compare(measure(run), compiled, run.precision.tolerance)
-    run.compilation.follow(run.state.num_updates)
+            _check_equal(first_gradients(run), compiled, run)
+
+
+def check_repeatable(run: Run) -> None:
+    """Raises CompileMismatch where a second call of the eager task gives something else than the first."""
+    with run.compilation.eagerly():
+        apart = _difference(first_gradients(run), first_gradients(run), run.precision.tolerance)
+    if apart is not None:
+        raise CompileMismatch(f"the task gives something else in each call, also eager: {apart}")
+
+
+def _check_equal(eager: Gradients, compiled: Gradients, run: Run) -> None:
+    if not bool(eager.loss.isfinite()):
+        log.warning("the first loss is %s, so compiled and eager cannot be compared", float(eager.loss))
+    apart = _difference(eager, compiled, run.precision.tolerance)
+    if apart is not None:
+        check_repeatable(run)
+        raise CompileMismatch(apart)
 
 
 def _told(error: Exception) -> str:
@@ -76,7 +93,7 @@ def _told(error: Exception) -> str:
     return f"the task cannot be compiled: {type(error).__name__}: {reason} (at {user_line(code) or location(error)})"
 
 
-def measure(run: Run) -> Measured:
+def first_gradients(run: Run) -> Gradients:
     """The loss and the gradients of the first micro-batch of the coming update; leaves no trace."""
     task: Any = run.task
     buffers = [buffer.clone() for buffer in task.buffers()]
@@ -93,30 +110,31 @@ def measure(run: Run) -> Measured:
     with torch.no_grad():
         for buffer, before in zip(task.buffers(), buffers, strict=True):
             buffer.copy_(before)
-    return Measured(outcome.total_loss().detach(), gradients)
+    return Gradients(outcome.total_loss().detach(), gradients)
 
 
-def _compare(eager: Measured, compiled: Measured, tolerance: float) -> None:
-    """Raises CompileError where loss or gradients differ by more than `tolerance`, relative to their norms."""
+def _difference(eager: Gradients, compiled: Gradients, tolerance: float) -> str | None:
+    """What differs by more than `tolerance`, relative to its norm; None where nothing does."""
     loss, other = float(eager.loss), float(compiled.loss)
-    if abs(loss - other) > tolerance * max(abs(loss), 1e-3):
-        raise CompileMismatch(
-            f"the loss is {other:.6g} compiled and {loss:.6g} eager, more apart than rounding explains"
-        )
+    if differs(eager.loss, compiled.loss, tolerance * max(abs(loss), 1e-3)):
+        return f"the loss is {other:.6g} compiled and {loss:.6g} eager, more apart than rounding explains"
     norms = {name: float(g.double().norm()) for name, g in eager.gradients.items()}
     least = 1e-3 * max(norms.values(), default=0.0)  # rounding of the large ones is seen in the small ones
     apart: dict[str, float] = {}
     for name, norm in norms.items():
-        own = compiled.gradients.get(name)
-        difference = eager.gradients[name] if own is None else eager.gradients[name] - own
-        size = float(difference.double().norm())
-        # NaN and infinity, of a loss scaled too high, are no difference.
-        if size > tolerance * max(norm, least):
-            apart[name] = size / max(norm, least)
+        own = compiled.gradients.get(name, torch.zeros_like(eager.gradients[name]))
+        if differs(eager.gradients[name], own, tolerance * max(norm, least)):
+            apart[name] = float((eager.gradients[name] - own).double().norm()) / max(norm, least)
     missing = compiled.gradients.keys() - norms.keys()
-    if apart or missing:
-        names = [f"{name} (by {size:.2g} of its norm)" for name, size in apart.items()] + sorted(missing)
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        raise CompileMismatch(
-            f"the gradients differ between compiled and eager: {', '.join(names[:_SHOWN])}{more}"
-        )
+    if not (apart or missing):
+        return None
+    names = [f"{name} (by {size:.2g} of its norm)" for name, size in apart.items()] + sorted(missing)
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"the gradients differ between compiled and eager: {', '.join(names[:_SHOWN])}{more}"
+
+
+def differs(eager: Tensor, other: Tensor, most: float) -> bool:
+    """Whether two tensors are more than `most` apart in 2-norm. Where `eager` is not finite, nothing can be said."""
+    if not bool(eager.isfinite().all()):
+        return False
+    return not float((eager - other).double().norm()) <= most  # also where that is NaN

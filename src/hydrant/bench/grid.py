@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hydrant.config import check, combinations, compose
+from hydrant.config import check, combinations, compose, uncompiled
 from hydrant.config.messages import HYDRA_ERRORS, explain
 from hydrant.errors import ConfigError, HydrantError
 from hydrant.runs import choices_in
@@ -54,13 +54,16 @@ def plan(words: Sequence[str]) -> list[Planned]:
     axes = _axes([choices_in(combo) for combo in combos])
     cells: dict[tuple[str, ...], Planned] = {}
     for combo in combos:
-        eager = (*(word for word in combo if _group(word) != "compile"), "compile=eager")
+        plain = tuple(word for word in combo if _group(word) != "compile")
+        eager = (*plain, "compile=eager")
         is_eager = choices_in(combo)["compile"] == "eager"
         for overrides in (eager,) if is_eager else (eager, tuple(combo)):
             if overrides not in cells:
                 choices = choices_in(overrides)
                 labels = {axis: choices[axis] for axis in axes if axis in choices}
-                cells[overrides] = Planned(labels, _checked(overrides))
+                cells[overrides] = Planned(
+                    labels, _eager_config(plain) if overrides == eager else _checked(combo)
+                )
     return list(cells.values())
 
 
@@ -77,6 +80,11 @@ def _eager(labels: Mapping[str, str]) -> dict[str, str]:
 
 def _group(word: str) -> str:
     return word.lstrip("+~").partition("=")[0].partition(".")[0]
+
+
+def _eager_config(words: Sequence[str]) -> Mapping[str, Any] | HydrantError:
+    config = _checked(words)
+    return config if isinstance(config, HydrantError) else uncompiled(config)
 
 
 def _checked(overrides: Sequence[str]) -> Mapping[str, Any] | HydrantError:

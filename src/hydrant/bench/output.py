@@ -12,14 +12,14 @@ from typing import Any
 import torch
 
 from hydrant.bench.report import LEGEND, columns, draw, scalars, table, write_csv
-from hydrant.bench.rows import Row
 from hydrant.build import tracker_factory
 from hydrant.config import check, compose, run_folder
 from hydrant.config.arguments import written
 from hydrant.distributed import World
 from hydrant.environment import describe_environment
+from hydrant.errors import ConfigError
 from hydrant.job import missing_folders, relative, remove_if_empty, say
-from hydrant.runs import choices_in
+from hydrant.measuring import Row
 from hydrant.trackers.base import RunIdentity
 from hydrant.trackers.record import write_json
 from hydrant.trackers.wandb import WandbTracker
@@ -28,12 +28,12 @@ from hydrant.trackers.wandb import WandbTracker
 class Output:
     """The folder of one call of the command, as a context: it is taken back if nothing was written."""
 
-    def __init__(self, options: Namespace, words: Sequence[str]) -> None:
-        self.folder = options.output or Path(run_folder("outputs", choices_in(words).get("name")))
-        self.exit_status = 1  # until it is known
+    def __init__(self, options: Namespace, words: Sequence[str], name: str | None) -> None:
+        self.folder = options.output or Path(run_folder("outputs", name))
         self._options, self._words = options, words
         self._environment = describe_environment(World.from_launcher().device)
         self._made = missing_folders(self.folder)
+        self._exit_status = 1  # until it is known
         self._tracker: WandbTracker | None = None
 
     def __enter__(self) -> Output:
@@ -41,15 +41,19 @@ class Output:
 
     def __exit__(self, *_: object) -> None:
         if self._tracker is not None:
-            self._tracker.finish(self.exit_status, {})
+            self._tracker.finish(self._exit_status, {})
         remove_if_empty(self._made)
 
     def open(self) -> None:
         """Make the folders of every file, and start the tracker: rather refused now than after the last repeat.
 
         Raises:
-            ConfigError: a file cannot be written, or the tracker refuses its settings.
+            ConfigError: a file cannot be written, the folder holds something, or the tracker refuses its settings.
         """
+        for kept, what in (("summary.json", "run"), ("bench.json", "bench")):
+            if (self.folder / kept).exists():
+                key = "name" if self._options.output is None else "--output"
+                raise ConfigError(key, f"{self.folder} holds a {what}; give another folder")
         copies = {"--csv": self._options.csv, "--png": self._options.png}
         for flag, path in {"--output": self.folder / "bench.json", **copies}.items():
             if path is not None:
@@ -58,9 +62,8 @@ class Output:
         if self._options.wandb:
             self._tracker = self._start_tracker()
 
-    def write(self, rows: Sequence[Row], claims: Sequence[str]) -> None:
+    def write(self, rows: Sequence[Row], claims: Sequence[str], exit_status: int) -> None:
         """Everything, and the table on the terminal, beside what is claimed."""
-        self.exit_status = int(any(row.status in ("failed", "differs") for row in rows))
         json, picture = self.folder / "bench.json", self.folder / "bench.png"
         with written("--output", json):
             write_json(json, self._record(rows))
@@ -74,7 +77,10 @@ class Output:
             say(json.read_text(encoding="utf-8").rstrip())
         else:
             claimed = "".join(f"claim: {claim}\n" for claim in claims)
-            say(f"\n{table(rows)}\n{LEGEND}\n{claimed}{relative(self.folder.absolute())} has every repeat")
+            say(
+                f"\n{table(rows)}\n{LEGEND}\n{claimed}{relative(self.folder.absolute())} has all that was measured"
+            )
+        self._exit_status = exit_status
         if self._tracker is not None:
             self._tracker.log({"num_updates": self._options.updates, **scalars(rows)})
             self._tracker.table("bench/cells", *columns(rows))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydrant.bench.rows import Row
+from hydrant.measuring import Row
 from hydrant.plotting import Bar, draw_bars
 
 _COLUMNS = {
@@ -34,6 +34,9 @@ rate of a large matrix product timed in the same process (sheet: of the data she
 """
 
 
+_NOTE = 120  # characters of a reason in the table
+
+
 def table(rows: Sequence[Row]) -> str:
     """A line a cell; what gave no figures says why."""
     axes, shown = _axes(rows), [row.figures() for row in rows]
@@ -44,16 +47,21 @@ def table(rows: Sequence[Row]) -> str:
         if figures:
             lines[-1] += [_filled(_COLUMNS[title], figures) or "-" for title in titles]
     widths = [max(len(line[n]) for line in lines if n < len(line)) for n in range(len(lines[0]))]
-    texts = ["  ".join(_aligned(line, widths, len(axes))).rstrip() for line in lines]
-    notes = [""] + [f"  {row.status}: {told(row)}" if told(row) else "" for row in rows]
+    texts = ["  ".join(_aligned(line, widths, len(axes))) for line in lines]
+    notes = [""] + [f"  {row.status}: {_shortened(told(row))}" if told(row) else "" for row in rows]
     return "\n".join(text + note for text, note in zip(texts, notes, strict=True))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _NOTE else f"{text[:_NOTE]}... (bench.json has all)"
 
 
 def told(row: Row) -> str:
     """Why a cell has no figures."""
     if row.status == "differs":
-        apart = f"its loss is {row.loss_difference:.2g} apart from eager, relative to it"
-        return f"{apart}; rounding explains {row.tolerance:g}"
+        return f"its loss differs from eager's by {row.loss_difference:.2g} of it; rounding explains {row.tolerance:g}"
+    if row.status == "not compared":
+        return "its eager cell gave nothing to compare with"
     return row.error or ("" if row.repeats else "the command was stopped before")
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import torch
 
+from hydrant.bare import check_horizon
 from hydrant.bench.grid import Planned, completed, plan
 from hydrant.bench.output import Output
-from hydrant.bench.rows import Row, name_of, rows_of
 from hydrant.errors import ConfigError, HydrantError
-from hydrant.measuring import Cell, Measurement, measure_grid
+from hydrant.isolation import Stopped
+from hydrant.measuring import Cell, Measurement, Row, measure_grid, name_of, rows_of
 
 
 def run(options: Namespace, words: Sequence[str]) -> int:
@@ -31,21 +32,21 @@ def run(options: Namespace, words: Sequence[str]) -> int:
         if isinstance(cell.config, HydrantError):
             row.repeats.append(Measurement(error=str(cell.config), is_refused=True))
     _check_any_runs(rows)
-    with Output(options, words) as output:
+    configs = [cell.config for cell in cells if not isinstance(cell.config, HydrantError)]
+    claims = list(dict.fromkeys(config["claim"] for config in configs if config["claim"] is not None))
+    check_horizon(configs[0], options.warmup + options.updates)
+    with Output(options, words, configs[0]["name"]) as output:
         output.open()
         try:
             _measure(cells, rows, options, output.folder)
-        finally:
+        except (Stopped, KeyboardInterrupt) as request:  # the latter between two processes
             if any(row.repeats and row.status != "refused" for row in rows):
-                output.write(rows, _claims(cells))
+                output.write(rows, claims, request.exit_status if isinstance(request, Stopped) else 130)
+            raise
         _check_any_runs(rows)
-        return output.exit_status
-
-
-def _claims(cells: Sequence[Planned]) -> list[str]:
-    """What sources say of the cells, each once."""
-    found = [cell.config["claim"] for cell in cells if not isinstance(cell.config, HydrantError)]
-    return list(dict.fromkeys(claim for claim in found if claim is not None))
+        exit_status = int(any(row.status in ("failed", "differs", "not compared") for row in rows))
+        output.write(rows, claims, exit_status)
+        return exit_status
 
 
 def _check_any_runs(rows: Sequence[Row]) -> None:
@@ -58,7 +59,8 @@ def _measure(cells: Sequence[Planned], rows: Sequence[Row], options: Namespace, 
     planned = [Cell(c.labels, c.config) for c in cells if not isinstance(c.config, HydrantError)]
     row_of = {row.name: row for row in rows}
     updates = f"{options.warmup} + {options.updates} updates"
-    _progress(f"{len(planned)} cells, {options.repeats} times {updates} each; results go to {folder}")
+    count = f"{len(planned)} cell{'' if len(planned) == 1 else 's'}"
+    _progress(f"{count}, {options.repeats} times {updates} each; results go to {folder}")
     with tempfile.TemporaryDirectory(prefix="hydrant-bench-", ignore_cleanup_errors=True) as cache_dir:
         for cell, measurement in measure_grid(
             planned,

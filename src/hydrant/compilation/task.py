@@ -76,6 +76,7 @@ class Compile:
     ) -> None:
         _check_mode(mode, options, world.device)
         _check_backend(backend, options)
+        _check_cache_dir(cache_dir)
         _check_budgets(max_recompiles=max_recompiles, max_graph_breaks=max_graph_breaks)
         # torch refuses mode and options together, and `default` is what it takes for neither.
         own: dict[str, Any] = {"options": dict(options)} if options else {"mode": mode}
@@ -239,11 +240,21 @@ def _check_budgets(**budgets: int | None) -> None:
             raise ConfigError(f"compile.{key}", f"needs a number from 0 on, or null; not {budget}")
 
 
+def _check_cache_dir(cache_dir: str | None) -> None:
+    if cache_dir is None:
+        return
+    folder = Path(cache_dir).absolute()
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        raise ConfigError("compile.cache_dir", f"{there} cannot be written; give another folder")
+
+
 def _check_backend(backend: str, options: Mapping[str, Any] | None) -> None:
     import torch._dynamo
 
     if backend not in torch._dynamo.list_backends(None):
-        raise unknown_name("compile.backend", "backend", backend, torch._dynamo.list_backends())
+        known = [name for name in torch._dynamo.list_backends(None) if "TESTING_ONLY" not in name]
+        raise unknown_name("compile.backend", "backend", backend, known)
     if options and backend == "inductor":
         from torch._inductor import list_options
 

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hydrant.compilation.remedies import remedy_for_break, remedy_for_recompile
+from hydrant.errors import innermost
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _UPDATE = "compilation/update.py"  # where what is compiled of an update lies
-_LIBRARY = ("site-packages", "dist-packages", "<")
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,15 @@ class Watch:
         metrics, breaks = utils.get_compilation_metrics(), utils.graph_break_reasons
         if len(breaks) < self._num_breaks:  # torch._dynamo.reset() has cleared them
             self._num_breaks = 0
-        self._breaks += [
+        new = metrics[self._num_metrics :]
+        broken = [
             _broken(b.reason, _user_line(b.user_stack), num_updates)
             for b in breaks[self._num_breaks :]
             if not _is_of_torch(b.user_stack)
         ]
-        new = metrics[self._num_metrics :]
-        self._breaks += [_left_out(m, num_updates) for m in new if m.fail_type and not _hits_limit(m)]
+        broken += [_left_out(m, num_updates) for m in new if m.fail_type and not _hits_limit(m)]
+        # A line that breaks the graph of one frame is met again in the next.
+        self._breaks = list({b.location: b for b in reversed([*self._breaks, *broken])}.values())[::-1]
         recompiled = [m for m in new if m.recompile_reason]
         self._limits += [_recompile(m, num_updates) for m in recompiled if _hits_limit(m)]
         found = [_recompile(m, num_updates) for m in recompiled if not _hits_limit(m)]
@@ -161,7 +163,9 @@ def _is_graph(metric: Any) -> bool:
 
 def _broken(reason: str, location: str, num_updates: int, more: str = "") -> Incident:
     advice = remedy_for_break(reason, _code_at(location))
-    return Incident(_first_line(reason) + more, location, None, num_updates, advice)
+    explained = re.search(r"Explanation: (.+)", reason)
+    told = explained[1].strip().rstrip(".") if explained else _first_line(reason)
+    return Incident(told + more, location, None, num_updates, advice)
 
 
 def _left_out(metric: Any, num_updates: int) -> Incident:
@@ -187,9 +191,9 @@ def _recompile(metric: Any, num_updates: int) -> Incident:
 
 
 def user_line(text: str) -> str:
-    """file:line of the innermost frame of a printed stack that is in no installed package; "" where there is none."""
-    own = [f"{m['file']}:{m['line']}" for m in _FRAME.finditer(text) if not _is_library(m["file"])]
-    return own[-1] if own else ""
+    """file:line of the innermost frame of a printed stack that its reader can change; "" where there is none."""
+    file, line = innermost((m["file"], int(m["line"])) for m in _FRAME.finditer(text))
+    return "" if line is None else f"{file}:{line}"
 
 
 def _code_at(location: str) -> str:
@@ -201,14 +205,9 @@ def _first_line(text: str) -> str:
     return text.strip().splitlines()[0] if text.strip() else text
 
 
-def _is_library(file: str) -> bool:
-    return any(part in file for part in _LIBRARY)
-
-
 def _user_line(stack: Any) -> str:
-    """file:line of the innermost frame outside installed packages."""
-    frames = [f for f in stack if not _is_library(f.filename)] or list(stack)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "unknown"
+    file, line = innermost((frame.filename, frame.lineno) for frame in stack)
+    return f"{file}:{line}"
 
 
 def _is_of_torch(stack: Any) -> bool:

@@ -4,7 +4,7 @@ Importing it brings in neither torch nor wandb.
 """
 
 from hydrant.config.check import check
-from hydrant.config.compose import ENTRY, combinations, compose, register, run_folder
+from hydrant.config.compose import ENTRY, combinations, compose, register, run_folder, uncompiled
 from hydrant.config.plain import choices_of, differences, flatten
 from hydrant.options import conf_dir
 
@@ -19,4 +19,5 @@ __all__ = [
     "flatten",
     "register",
     "run_folder",
+    "uncompiled",
 ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
@@ -54,6 +55,12 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
         for override in parsed:
             check_sweep(override)
         return BasicSweeper.split_arguments(parsed, None)[0]
+
+
+def uncompiled(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A checked config with compile=eager and nothing else changed, whatever its experiment says of `compile`."""
+    eager = OmegaConf.to_container(compose(["compile=eager"]).compile)
+    return {**config, "compile": eager}
 
 
 def run_folder(root: str, name: str | None) -> str:

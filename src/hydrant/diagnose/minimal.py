@@ -8,6 +8,7 @@ import io
 import os
 import re
 import tempfile
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +20,10 @@ from hydrant.bare import bare_run
 from hydrant.build import prepare
 from hydrant.diagnose.children import Verdict
 from hydrant.errors import typed_line
-from hydrant.trial import measure
+from hydrant.trial import differs, first_gradients
 
 _CAPTURE = "hydrant_capture"
+_MAX_SECONDS = 600  # to look for it
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 Graph = torch.fx.GraphModule
@@ -43,13 +45,15 @@ def find_culprit(failing: Mapping[str, Any], traced: Mapping[str, Any], verdict:
     """Look for it in the graphs of `traced`, compiled as `failing` says; why there is none, where there is none."""
     settings = failing["compile"]
     with bare_run(prepare(_capturing(traced))) as run:
-        graphs = _capture(lambda: measure(run))
+        graphs = _capture(lambda: first_gradients(run))
         fails = _failing(settings, verdict, run.precision.tolerance)
         with run.precision.autocast(), _aside():
             for graph, arguments in graphs:
                 if fails(graph, arguments):
                     return _minimise(graph, arguments, fails, settings["backend"])
-    return f"none of its {len(graphs)} graphs does so by itself: a minifier has nothing to begin with"
+    if not graphs:
+        return "no graph was traced, so there is nothing to make smaller"
+    return f"none of the {len(graphs)} graphs fails by itself, so there is nothing to make smaller"
 
 
 def _capturing(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -86,7 +90,11 @@ def _capture(function: Callable[[], object]) -> list[tuple[Graph, Arguments]]:
 def _failing(settings: Mapping[str, Any], verdict: Verdict, tolerance: float) -> Fails:
     own = {"options": settings["options"]} if settings["options"] else {"mode": settings["mode"]}
 
+    until = time.monotonic() + _MAX_SECONDS
+
     def fails(graph: Graph, arguments: Arguments) -> bool:
+        if time.monotonic() > until:
+            raise TimeoutError(f"{_MAX_SECONDS} s are over")
         torch.compiler.reset()
         eager = _results(graph, arguments)
         try:
@@ -96,7 +104,7 @@ def _failing(settings: Mapping[str, Any], verdict: Verdict, tolerance: float) ->
         except Exception:  # a backend raises anything
             return verdict == "error"
         return verdict == "differs" and any(
-            float((a - b).norm()) > tolerance * max(float(a.norm()), 1e-3)
+            differs(a, b, tolerance * max(float(a.norm()), 1e-3))
             for a, b in zip(eager, compiled, strict=True)
         )
 
@@ -127,7 +135,7 @@ def _minimise(graph: Graph, arguments: Arguments, fails: Fails, backend: str) ->
     try:
         small, left = minifier(graph, arguments, fails, dump_state=_not_kept)
     except Exception as error:  # it is a tool for developers of torch
-        return f"PyTorch's minifier fails on it ({typed_line(error)})"
+        return f"PyTorch's minifier gives up on it ({typed_line(error)})"
     operations = [node for node in small.graph.nodes if node.op.startswith("call")]
     return Culprit(
         location=_line_of(operations[-1].meta.get("stack_trace") or "") if operations else "",

@@ -5,30 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # these bring in torch
     from hydrant.compilation import Incident
     from hydrant.diagnose.children import Stage
     from hydrant.diagnose.minimal import Culprit
-    from hydrant.measuring import Measurement
-
-
-@dataclass(frozen=True)
-class Timing:
-    """How fast a mode trains, and what it takes to compile."""
-
-    compile: str
-    update_seconds: float | None = None  # median
-    speedup: float | None = None  # over eager
-    cold_seconds: float | None = None  # of compiling, with an empty cache
-    warm_seconds: float | None = None  # with what that has left there
-    graphs: int = 0
-    graph_breaks: int = 0
-    recompiles: int = 0
-    error: str | None = None
-    is_refused: bool = False  # the error says that this mode is not for this config
+    from hydrant.measuring import Row
 
 
 @dataclass(frozen=True)
@@ -36,52 +19,36 @@ class Diagnosis:
     """What torch.compile makes of a config."""
 
     config: Mapping[str, Any]
+    name: str  # of its row
     breaks: Sequence[Incident]
     behind: Sequence[Incident]  # breaks that show once those are mended
     stages: Sequence[Stage]  # tried, up to the first that is not right
     culprit: Culprit | str | None  # the least that fails there, or why there is none
-    timings: Sequence[Timing]
+    rows: Sequence[Row]  # of each mode, and of the config as it was given
 
     def findings(self) -> list[str]:
         """What there is to mend, a line each."""
         last = self.stages[-1]
-        found = [f"{_count(self.breaks, 'graph break')}; fullgraph fails at the first"] if self.breaks else []
+        found: list[str] = []
+        settings = self.config["compile"]
+        if len(self.breaks) > (settings["max_graph_breaks"] or 0):
+            whole = "" if settings["fullgraph"] is False else "; fullgraph fails at the first"
+            found.append(f"{_count(self.breaks, 'graph break')}{whole}")
         if last.verdict != "ok":
             found.append(f"{last.name} {_VERDICTS[last.verdict]}")
-        for timing in self.timings:
-            if timing.recompiles:
-                found.append(f"compile={timing.compile} compiles again: {timing.recompiles}x")
-            if timing.error is not None and not timing.is_refused:
-                found.append(f"compile={timing.compile} fails: {timing.error}")
+        for row in self.rows:
+            if row.labels["compile"] != self.name:  # a mode that was not asked for
+                continue
+            if row.figures().get("recompiles"):
+                found.append(f"{_count(row.repeats[0].compile['recompiles'], 'recompile')} in a few updates")
+            if row.status in ("failed", "differs"):
+                found.append(
+                    f"trained for a few updates, it {_VERDICTS['error' if row.error else 'differs']}"
+                )
         return found
 
 
 _VERDICTS = {"ok": "ok", "differs": "computes something else than eager", "error": "fails"}
-
-
-def timing(name: str, repeats: Sequence[Measurement], eager: Sequence[Measurement]) -> Timing:
-    """Sum up the repeats of a mode, the first of which found an empty cache."""
-    failed = next((r for r in repeats if r.error is not None), None)
-    if failed is not None:
-        return Timing(name, error=failed.error, is_refused=failed.is_refused)
-    cold, warm = repeats[0].compile, repeats[-1].compile
-    seconds, reference = _typical(repeats), _typical(eager)
-    is_compiled = bool(cold["graphs"])
-    return Timing(
-        name,
-        update_seconds=seconds,
-        speedup=reference / seconds if reference is not None and seconds is not None else None,
-        cold_seconds=cold["seconds"] if is_compiled else None,
-        warm_seconds=warm["seconds"] if is_compiled else None,
-        graphs=cold["graphs"],
-        graph_breaks=len(cold["graph_breaks"]),
-        recompiles=len(cold["recompiles"]),
-    )
-
-
-def _typical(repeats: Sequence[Measurement]) -> float | None:
-    seconds = [s for repeat in repeats for s in repeat.update_seconds]
-    return median(seconds) if seconds else None
 
 
 def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
@@ -95,7 +62,7 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
         "culprit": diagnosis.culprit
         if isinstance(diagnosis.culprit, str | None)
         else asdict(diagnosis.culprit),
-        "timings": [asdict(timing) for timing in diagnosis.timings],
+        "timings": [row.record() for row in diagnosis.rows],
     }
 
 
@@ -110,7 +77,7 @@ def as_text(diagnosis: Diagnosis) -> str:
         "stages",
         *_stages(diagnosis.stages),
         *_culprit(diagnosis.culprit),
-        *_timings(diagnosis.timings),
+        *_timings(diagnosis.rows),
         "",
         f"{_count(findings, 'finding')}{':' if findings else ''}",
         *(f"  {finding}" for finding in findings),
@@ -145,25 +112,30 @@ def _culprit(culprit: Culprit | str | None) -> list[str]:
     return lines + ([f"  by PyTorch's bisector: {culprit.part}"] if culprit.part else [])
 
 
-def _timings(timings: Sequence[Timing]) -> list[str]:
-    if not timings:
+def _timings(rows: Sequence[Row]) -> list[str]:
+    if not rows:
         return []
-    width = max(len(timing.compile) for timing in timings)
-    columns = ("ms/update", "x eager", "cold s", "warm s", "graphs", "breaks", "recompiles")
-    head = " ".join(f"{column:>9}" for column in columns)
-    rows = [f"  {timing.compile:<{width}}  {_row(timing)}" for timing in timings]
+    width = max(len(row.labels["compile"]) for row in rows)
+    head = " ".join(f"{column:>9}" for column in [*_COLUMNS, "ms, range"])
+    lines = [f"  {row.labels['compile']:<{width}}  {_timed(row)}" for row in rows]
     title = "speed, and seconds of compiling, first with an empty cache (cold)"
-    return ["", title, f"  {'compile':<{width}}  {head}", *rows]
+    return ["", title, f"  {'compile':<{width}}  {head}", *lines]
 
 
-def _row(timing: Timing) -> str:
-    if timing.error is not None:
-        return f"{'not for this config' if timing.is_refused else 'fails'}: {timing.error}"
-    milliseconds = None if timing.update_seconds is None else 1000 * timing.update_seconds
-    times = (milliseconds, timing.speedup, timing.cold_seconds, timing.warm_seconds)
-    counts = (timing.graphs, timing.graph_breaks, timing.recompiles)
-    shown = [*("-" if value is None else f"{value:.2f}" for value in times), *map(str, counts)]
-    return " ".join(f"{figure:>9}" for figure in shown)
+_COLUMNS = {
+    "ms/update": "update_ms", "x eager": "speedup", "cold s": "compile_seconds_cold",
+    "warm s": "compile_seconds_warm", "graphs": "graphs", "breaks": "graph_breaks", "recompiles": "recompiles",
+}  # fmt: skip
+
+
+def _timed(row: Row) -> str:
+    if row.status != "ok":
+        return row.status if row.error is None else f"{row.status}: {row.error}"
+    figures = row.figures()
+    spread = f"{figures['update_ms_min']:.2f}-{figures['update_ms_max']:.2f}"
+    own = [figures[name] for name in _COLUMNS.values()]
+    shown = ["-" if f is None else f"{f:.2f}" if isinstance(f, float) else str(f) for f in own]
+    return " ".join(f"{figure:>9}" for figure in [*shown, spread])
 
 
 def _count(things: Sequence[Any], noun: str) -> str:

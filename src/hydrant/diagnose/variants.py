@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hydrant.config import check, compose
+from hydrant.config import check, compose, uncompiled
 from hydrant.errors import ConfigError
 
 Config = Mapping[str, Any]
@@ -43,13 +43,16 @@ class Variants:
         kept = {key: self.own["compile"][key] for key in ("mode", "options")}
         return {**self.own, "compile": {**self.own["compile"], **_PLAIN, **kept}}
 
+    @property
+    def own_name(self) -> str:
+        """The mode that the own config is, or `as given`."""
+        alike = (name for name, config in self.modes.items() if config["compile"] == self.own["compile"])
+        return next(alike, "as given")
+
     def timed(self) -> dict[str, Config]:
         """The configs to measure beside eager: every mode, and the own one where it is none of them."""
-        named = {"eager": self.eager, **self.modes}
-        alike = any(self.own["compile"] == config["compile"] for config in named.values())
-        return {
-            name: _unbounded(c) for name, c in (named if alike else {**named, "as given": self.own}).items()
-        }
+        named = {"eager": self.eager, **self.modes, self.own_name: self.own}
+        return {name: _unbounded(config) for name, config in named.items()}
 
 
 def variants(overrides: Sequence[str], *, on_cuda: bool) -> Variants:
@@ -62,13 +65,12 @@ def variants(overrides: Sequence[str], *, on_cuda: bool) -> Variants:
     asked = [o for o in overrides if o not in others]
     if "compile=eager" in asked:
         raise ConfigError("compile", "compile=eager compiles nothing to look at; leave it out")
-    plain = compose(others)
-    is_eager = "backend" not in plain.compile and not any(o.startswith("compile=") for o in asked)
+    is_eager = "backend" not in compose(others).compile and not any(o.startswith("compile=") for o in asked)
     own = check(compose([*others, *asked, *(["compile=default"] if is_eager else [])]))
     modes = [*_MODES, *(_CUDA_MODES if on_cuda else ())]
     return Variants(
         own=own,
-        eager=check(compose([*others, "compile=eager"])),
+        eager=uncompiled(own),
         modes={mode: check(compose([*others, f"compile={mode}"])) for mode in modes},
     )
 

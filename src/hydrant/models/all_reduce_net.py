@@ -17,16 +17,16 @@ class AllReduceNet(nn.Module):
     The sum is taken without a gradient, so that torch.compile computes what eager computes, in one graph.
 
     Args:
-        input_shape: (C, H, W) of one image, of 12 pixels or more.
+        input_shape: (C, H, W) of one image, of 16 pixels or more.
         num_classes: size of the output.
         shift: what the sum is multiplied by before it is added.
     """
 
     def __init__(self, *, input_shape: Sequence[int], num_classes: int, shift: float) -> None:
         super().__init__()
-        if len(input_shape) != 3 or min(input_shape[1:]) < 12:
+        if len(input_shape) != 3 or min(input_shape[1:]) < 16:
             told = (
-                f"all_reduce_net needs images of 12 pixels or more, not data.input_shape={list(input_shape)}"
+                f"all_reduce_net needs images of 16 pixels or more, not data.input_shape={list(input_shape)}"
             )
             raise ConfigError("model", told)
         self.shift = shift

@@ -104,10 +104,9 @@ def _watch(model: nn.Module, names: Sequence[str]) -> None:
 
 
 def _take(model: nn.Module, names: Sequence[str]) -> list[Tensor]:
-    taken: list[Tensor] = []
-    for name in names:
-        layer: Any = model.get_submodule(name)
-        taken.append(layer.kept)
+    layers: list[Any] = [model.get_submodule(name) for name in names]
+    taken: list[Tensor] = [layer.kept for layer in layers]
+    for layer in set(layers):
         layer.is_watched = False
         del layer.kept  # a model with it could not be copied
     return taken
@@ -118,7 +117,7 @@ def _shapes(
 ) -> list[torch.Size]:
     """Hook the layers; the shape of what each gives of one sample."""
     known = dict(model.named_modules())
-    for name in names:
+    for name in dict.fromkeys(names):  # a layer may be in several pairs
         if name not in known or not name:
             raise unknown_name(_KEY, f"layer of the {whose}", name, filter(None, known))
         known[name].is_watched = False  # type: ignore[assignment]

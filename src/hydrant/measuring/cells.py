@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import resource
 import sys
@@ -14,15 +13,14 @@ from typing import Any
 
 import torch
 
-from hydrant.bare import bare_run
+from hydrant.bare import ask, bare_run
 from hydrant.build import Prepared, prepare
 from hydrant.config.targets import slow_imports
 from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, typed_line
-from hydrant.isolation import ProcessDied, Stopped, call_isolated
 from hydrant.loop import make_update
 from hydrant.parts import Run
 from hydrant.profiling import matmul_rate, peak_flops, peak_memory_gib, synchronise
-from hydrant.trial import try_compiled
+from hydrant.trial import check_compiled
 
 
 @dataclass(frozen=True)
@@ -56,19 +54,6 @@ class Measurement:
         return self.losses[-1]
 
 
-def measure(cell: Cell, *, num_updates: int, warmup: int, cache_dir: Path | None) -> Measurement:
-    """One repeat of a cell: `warmup` updates, then `num_updates` that are timed, on samples that the seed decides.
-
-    Args:
-        cache_dir: folder of compiled code, in place of the config's own `compile.cache_dir`; None leaves that.
-
-    Raises:
-        Stopped: a signal arrived meanwhile.
-    """
-    config = _adapted(cell.config, cache_dir)
-    return _isolated(config, num_updates, warmup, slow_imports([config]))
-
-
 def measure_grid(
     cells: Sequence[Cell], *, repeats: int, num_updates: int, warmup: int, cache_dir: Path
 ) -> Iterator[tuple[Cell, Measurement]]:
@@ -85,33 +70,21 @@ def measure_grid(
     for _ in range(repeats):
         for position, cell in list(remaining):
             config = _adapted(cell.config, cache_dir / str(position))
-            measurement = _isolated(config, num_updates, warmup, preload)
+            answer = ask(_measure, config, num_updates, warmup, preload=preload)
+            measurement = answer if isinstance(answer, Measurement) else Measurement(error=str(answer))
             if measurement.error is not None:
                 remaining.remove((position, cell))
             yield cell, measurement
 
 
-def _adapted(config: Mapping[str, Any], cache_dir: Path | None) -> Mapping[str, Any]:
+def _adapted(config: Mapping[str, Any], cache_dir: Path) -> Mapping[str, Any]:
     """The config with that cache, and without going on eager: that would be measured as compiled."""
-    own: dict[str, Any] = {"on_failure": "fail"}
-    if cache_dir is not None:
-        own["cache_dir"] = str(cache_dir)
+    own = {"on_failure": "fail", "cache_dir": str(cache_dir)}
     known = {key: value for key, value in own.items() if key in config["compile"]}  # eager has none
     return {**config, "compile": {**config["compile"], **known}}
 
 
-def _isolated(
-    config: Mapping[str, Any], num_updates: int, warmup: int, preload: Sequence[str]
-) -> Measurement:
-    answer = call_isolated(_measure, (config, num_updates, warmup), preload=[__name__, *preload])
-    if answer.signum is not None:
-        raise Stopped(128 + answer.signum)
-    result = answer.result
-    return Measurement(error=str(result)) if isinstance(result, ProcessDied) else result
-
-
 def _measure(config: Mapping[str, Any], num_updates: int, warmup: int) -> Measurement:
-    logging.getLogger("hydrant").disabled = True  # what it would tell is in the measurement
     try:
         began = time.perf_counter()
         prepared = prepare(config)
@@ -135,7 +108,8 @@ def _check_horizon(prepared: Prepared, needed: int) -> None:
 def _train(run: Run, prepared: Prepared, num_updates: int, warmup: int, setup_seconds: float) -> Measurement:
     device = run.world.device
     began = time.perf_counter()
-    try_compiled(run)
+    if run.compilation.is_on:
+        check_compiled(run)
     updates = [_update(run) for _ in range(warmup)]
     start_seconds = time.perf_counter() - began
     if device.type == "cuda":

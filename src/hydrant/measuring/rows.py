@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from hydrant.measuring import Measurement
+from hydrant.measuring.cells import Measurement
+
+_COMPARED = 20
 
 
 @dataclass
 class Row:
-    """A cell of the grid and its repeats, in their order."""
+    """A cell of the grid and its repeats, in their order. A cell without a baseline is compared with nothing."""
 
     labels: Mapping[str, str]
     repeats: list[Measurement] = field(default_factory=list)
@@ -29,12 +31,18 @@ class Row:
 
     @property
     def status(self) -> str:
-        """`ok`; `differs` from its eager cell; `failed`; `refused`: it cannot be; `not measured`: there was no time."""
+        """What came of it.
+
+        `ok`; `differs` from its eager cell, or is `not compared`, for that one gave nothing; `failed`; `refused`: it
+        cannot be; `not measured`: there was no time.
+        """
         if self.error is not None:
             return "refused" if any(m.is_refused for m in self.repeats) else "failed"
         if not self.repeats:
             return "not measured"
-        return "ok" if self.loss_difference is None or self.loss_difference <= self.tolerance else "differs"
+        if self.loss_difference is None:
+            return "not compared"
+        return "ok" if self.loss_difference <= self.tolerance else "differs"
 
     @property
     def tolerance(self) -> float:
@@ -43,11 +51,14 @@ class Row:
 
     @property
     def loss_difference(self) -> float | None:
-        """By how much the loss of any update, in any repeat, is apart from eager's, relative to eager's largest."""
-        if self.baseline is None or self.baseline.error is not None:
+        """By how much the loss of any update, in any repeat, is apart from eager's, relative to eager's largest.
+
+        Of the first `_COMPARED` updates: later, rounding has grown.
+        """
+        if self.baseline is None or self.baseline.error is not None or not self.baseline.repeats:
             return None
-        eager = self.baseline.repeats[0].losses
-        apart = [abs(a - b) for m in self.repeats for a, b in zip(m.losses, eager, strict=True)]
+        eager = self.baseline.repeats[0].losses[:_COMPARED]
+        apart = [abs(a - b) for m in self.repeats for a, b in zip(m.losses, eager, strict=False)]
         return max(apart) / max(1e-3, *map(abs, eager))
 
     @property

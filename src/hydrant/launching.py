@@ -39,7 +39,8 @@ def launch(job: Job) -> Result:
         except ChildFailedError as error:
             died = _last_words(error, folder)
         except SignalException as request:
-            died = f"stopped by {signal.Signals(request.sigval).name} before the ranks could save"
+            if not (folder / "result.json").exists():
+                died = f"stopped by {signal.Signals(request.sigval).name} before the ranks could save"
         if died:
             mark_failed(job.folder, died)
             return Result(1, None, died)

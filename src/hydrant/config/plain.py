@@ -16,6 +16,7 @@ _FREE = (
     "data.num_workers",
     "data.root",
 )
+_FREE_GROUPS = ("tracker.", "profiler.", "parallel.")
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,8 +40,12 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, t
     return {
         key: (a.get(key), b.get(key))
         for key in sorted(a | b)
-        if a.get(key) != b.get(key) and key not in _FREE and not key.startswith(("tracker.", "profiler."))
+        if a.get(key) != b.get(key) and not _is_free(key)
     }
+
+
+def _is_free(key: str) -> bool:
+    return key in _FREE or (key.startswith(_FREE_GROUPS) and key != "parallel.sync_batch_norm")
 
 
 def _orders(config: Mapping[str, Any], prefix: str) -> dict[str, list[str]]:

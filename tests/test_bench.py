@@ -39,15 +39,15 @@ class Net(nn.Module):
         return self.linear(inputs.flatten(1))
 
 @register_backend
-def raising(module, inputs):
+def bench_raising(module, inputs):
     raise RuntimeError("no code for you")
 
 @register_backend
-def dying(module, inputs):
+def bench_dying(module, inputs):
     os.kill(os.getpid(), signal.SIGKILL)
 
 @register_backend
-def wrong(module, inputs):
+def bench_wrong(module, inputs):
     return lambda *args: [1.5 * out if out.is_floating_point() else out for out in module(*args)]
 """
 
@@ -56,11 +56,11 @@ def wrong(module, inputs):
 def net(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Sequence[str]:
     """Overrides for a model of the user's own, whose module registers backends."""
     monkeypatch.syspath_prepend(workdir)
-    (workdir / "parts.py").write_text(PARTS)
+    (workdir / "bench_parts.py").write_text(PARTS)
     return (
         "data=digits",
-        "model._target_=parts.Net",
-        "allow_targets=[parts]",
+        "model._target_=bench_parts.Net",
+        "allow_targets=[bench_parts]",
         "precision=fp32",
         "compile=default",
     )
@@ -108,7 +108,7 @@ def test_same_result_or_a_mark(net: Sequence[str], workdir: Path, capsys: pytest
     words = (
         *net[:-1],
         "compile=default,blocks",
-        "compile.backend=eager,wrong,raising",
+        "compile.backend=eager,bench_wrong,bench_raising",
         "compile.check=false",
     )
     assert cli.main(["bench", *words, *QUICK, "--repeats", "2", "name=mixed"]) == 1
@@ -117,16 +117,16 @@ def test_same_result_or_a_mark(net: Sequence[str], workdir: Path, capsys: pytest
     assert statuses(folder) == {
         "fp32 eager": "ok",
         "fp32 default eager": "ok",
-        "fp32 default wrong": "differs",
-        "fp32 default raising": "failed",
+        "fp32 default bench_wrong": "differs",
+        "fp32 default bench_raising": "failed",
         "fp32 blocks eager": "refused",
-        "fp32 blocks wrong": "refused",
-        "fp32 blocks raising": "refused",
+        "fp32 blocks bench_wrong": "refused",
+        "fp32 blocks bench_raising": "refused",
     }
     cells = record(folder)["cells"]
     assert [len(cell["repeats"]) for cell in cells] == [2, 2, 2, 1, 1, 1, 1]
     order = [line.partition(":")[0] for line in err.splitlines() if line.startswith("repeat")]
-    names = ["compile=eager", *(f"compile=default compile.backend={b}" for b in ("eager", "wrong"))]
+    names = ["compile=eager", *(f"compile=default compile.backend={b}" for b in ("eager", "bench_wrong"))]
     assert order[-3:] == [
         f"repeat 2 of 2, precision=fp32 {name}" for name in names
     ]  # all once, then all again
@@ -154,7 +154,7 @@ def test_a_backend_that_is_found_wrong_or_kills_its_process_fails_alone(
 ) -> None:
     words = (
         *net,
-        "compile.backend=wrong,dying,eager",
+        "compile.backend=bench_wrong,bench_dying,eager",
         "compile.on_failure=fallback",
     )  # what is eager is no result
     assert cli.main(["bench", *words, *QUICK, "--repeats", "1", "--output", "here"]) == 1

@@ -14,6 +14,7 @@ _FREE = (
     "allow_targets",
     "eval_batch_size",
     "data.num_workers",
+    "data.on_error",  # a run that has not failed met no damaged sample
     "data.root",
 )
 

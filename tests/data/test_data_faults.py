@@ -18,15 +18,15 @@ import torch
 from checks import assert_same_state, rows, summary, weights, whole_and_resumed
 from torch import Tensor
 
+from hydrant import loop
 from hydrant.data import LoaderSource, StreamSpec
 from hydrant.data.faults import MAX_DAMAGED_IN_A_ROW, Faults
 from hydrant.errors import DataError, OutOfMemory
-from hydrant.trackers.progress import Progress
 
 SPEC = StreamSpec(0, 8, 4, 0, 1, torch.device("cpu"))
 RUN = shlex.split(
     "data=image_folder data.root=images data.input_shape=[3,8,8] model=mlp model.hidden=[8] tracker=local "
-    "global_batch_size=6 micro_batch_size=3 eval_batch_size=4 duration=6 log_every=1 eval_every=3 save_every=3"
+    "global_batch_size=6 micro_batch_size=3 eval_batch_size=4 duration=4 log_every=1 eval_every=4 save_every=2"
 )
 
 
@@ -147,7 +147,7 @@ def test_a_run_over_damaged_images_resumes_exactly(
 ) -> None:
     names = [damage(image_root / name) for name in ("train/ant/0.jpg", "train/ant/1.jpg", "val/ant/0.jpg")]
     words = (*RUN, "data.on_error=skip", "data.num_workers=2")
-    whole, half = whole_and_resumed(train, monkeypatch, words, stop_at=3)
+    whole, half = whole_and_resumed(train, monkeypatch, words, stop_at=2)
     assert_same_state(weights(whole), weights(half))
     assert rows(whole) == rows(half)
     assert summary(whole)["num_damaged_samples"] == 3
@@ -175,14 +175,14 @@ def test_a_run_that_failed_goes_on_with_skip(
 def test_a_worker_killed_from_outside_fails_the_run(
     train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    advance = Progress.advance
+    make_update = loop.make_update
 
-    def kill_all(self: Any) -> None:
+    def killing(run: loop.Run, *, measure: bool) -> Any:
         for child in multiprocessing.active_children():
             os.kill(child.pid or 0, signal.SIGKILL)
-        advance(self)
+        return make_update(run, measure=measure)
 
-    monkeypatch.setattr(Progress, "advance", kill_all)
+    monkeypatch.setattr(loop, "make_update", killing)
     folder = train(*RUN, "data.num_workers=2", "duration=50", status=1)
     assert re.match(r"error: a data worker \(pid \d+\) died ", capfd.readouterr().err.splitlines()[-1])
     assert summary(folder)["error"]["type"] == "DataError"

@@ -29,7 +29,7 @@ def geometry(config: Mapping[str, Any], world: World, num_samples: int) -> Strea
     if batch_size % ranks:
         near = _multiples(batch_size, ranks)
         raise ConfigError("global_batch_size", f"{batch_size} is not divisible by {ranks} ranks; {near} is")
-    micro = batch_size // ranks if micro is None else micro
+    micro = batch_size // ranks if micro in (None, "auto") else micro
     if batch_size % (micro * ranks):
         share = batch_size // ranks
         fitting = ", ".join(str(n) for n in range(1, share + 1) if share % n == 0)

@@ -15,6 +15,8 @@ from hydrant.journal import Ending, RunJournal
 from hydrant.locking import exclusive
 from hydrant.logs import log, logging_to
 from hydrant.loop import train
+from hydrant.memory import TRAINING, memory_told
+from hydrant.micro_batch import settled
 from hydrant.parts import Run, RunState
 from hydrant.profiling import count_parameters
 from hydrant.resume import Start, starting_point
@@ -42,6 +44,7 @@ def _execute(job: Job) -> Result:
         start = starting_point(job.config, job.folder)
         if start.is_finished:
             return _already_finished(job.folder)
+        job = dataclasses.replace(job, config=settled(job.config, start))
         prepared = prepare(job.config)
         start.check_fits(prepared.task.model)
         with StopRequest() as stop:
@@ -77,7 +80,8 @@ class _Session:
 
     def run(self, stop: StopRequest) -> Result:
         try:
-            self._train(stop)
+            with memory_told(TRAINING):
+                self._train(stop)
             ending = Ending("finished", 0, "", None)
         except Interrupted as error:
             told = f"{error}; {self._job.same_command()} continues it"

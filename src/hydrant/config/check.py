@@ -124,7 +124,7 @@ def _completed(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _check_positive(prefix: str, settings: Mapping[str, Any], keys: Sequence[str]) -> None:
     for key in keys:
-        if settings[key] is not None and settings[key] <= 0:
+        if settings[key] not in (None, "auto") and settings[key] <= 0:
             raise ConfigError(f"{prefix}{key}", f"needs a number above 0, not {settings[key]}")
 
 

@@ -35,12 +35,18 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The keys in which two runs differ in what they compute, with both values; `None` for none."""
+    """The keys in which two runs differ in what they compute, with both values; `None` for none.
+
+    `micro_batch_size: auto` is whatever the other run has.
+    """
     a, b = flatten(one) | _orders(one, ""), flatten(other) | _orders(other, "")
     return {
         key: (a.get(key), b.get(key))
         for key in sorted(a | b)
-        if a.get(key) != b.get(key) and key not in _FREE and not key.startswith(("tracker.", "profiler."))
+        if a.get(key) != b.get(key)
+        and key not in _FREE
+        and not key.startswith(("tracker.", "profiler."))
+        and not (key == "micro_batch_size" and "auto" in (a.get(key), b.get(key)))
     }
 
 

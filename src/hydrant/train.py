@@ -19,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from hydrant.config import ENTRY, check, choices_of, conf_dir, register
 from hydrant.config.arguments import flags_first
+from hydrant.config.guard import guarding_hydra
 from hydrant.config.messages import explain
 from hydrant.errors import ConfigError, HydrantError
 from hydrant.isolation import Stopped
@@ -73,7 +74,8 @@ def _run_hydra(task: Any) -> None:
         HydrantError: nothing was started, for what is said; or what a job raised.
     """
     try:
-        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=ENTRY)(task)()
+        with guarding_hydra():
+            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=ENTRY)(task)()
     except MissingConfigException:
         raise  # is an OSError
     except OSError as error:  # of Hydra, which makes the folders; a run tells its own

@@ -55,6 +55,11 @@ def _plain(config: DictConfig) -> dict[str, Any]:
     with explain_interpolation(config):
         plain = OmegaConf.to_container(config, resolve=True)
     assert isinstance(plain, dict)
+    for key, value in _leaves(plain, ""):
+        if isinstance(value, str) and "${" in value:  # it would be resolved when the part is made, unseen
+            raise ConfigError(
+                key, f"{shown(value)} is still an interpolation once resolved; write it without \\"
+            )
     return {str(key): value for key, value in plain.items()}
 
 

@@ -147,6 +147,7 @@ def test_what_is_out_of_memory() -> None:
 
 
 @pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_on_a_gpu_it_fits(train: Train) -> None:
     folder = train("experiment=vit_fake", "tracker=local", "duration=2", "global_batch_size=16384",
                    "data.num_samples=16384", "eval_every=null", "save_every=null", "micro_batch_size=auto")  # fmt: skip

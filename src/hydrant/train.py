@@ -17,7 +17,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from hydrant.config import ENTRY, check, choices_of, conf_dir, register
+from hydrant.config import ENTRY, check, choices_of, conf_dir, record_of, register
 from hydrant.config.arguments import flags_first
 from hydrant.config.guard import guarding_hydra
 from hydrant.config.messages import explain
@@ -114,9 +114,9 @@ class HydraNotes(Callback):
 def _job(config: DictConfig, settings: Any) -> Job:
     resolved = check(config)
     records = {
-        "config.yaml": OmegaConf.to_yaml(config),
-        "hydra.yaml": OmegaConf.to_yaml(OmegaConf.create({"hydra": settings})),
-        "overrides.yaml": OmegaConf.to_yaml(settings.overrides.task),
+        "config.yaml": record_of(config),
+        "hydra.yaml": record_of(OmegaConf.create({"hydra": settings})),
+        "overrides.yaml": record_of(settings.overrides.task),
     }
     folder, choices = Path(settings.runtime.output_dir), choices_of(settings.runtime.choices)
     in_sweep = settings.mode == RunMode.MULTIRUN

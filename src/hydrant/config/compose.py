@@ -20,6 +20,7 @@ from hydrant.config.arguments import check_overrides, check_sweep
 from hydrant.config.schema import check_name
 from hydrant.errors import ConfigError
 from hydrant.options import conf_dir
+from hydrant.redaction import redacted
 
 ENTRY = "train"
 """The primary config: conf/train.yaml."""
@@ -76,7 +77,7 @@ def job_slug(overrides: Sequence[str]) -> str:
     >>> job_slug(["optimizer=adamw", "name=study", "optimizer.lr=1e-3"])
     'optimizer.lr-1e-3_optimizer-adamw'
     """
-    own = sorted(o.lstrip("+~") for o in overrides if o.partition("=")[0] != "name")
+    own = sorted(o.lstrip("+~") for o in redacted(list(overrides)) if o.partition("=")[0] != "name")
     if not own:
         return "defaults"
     text = "_".join(own)

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from omegaconf import Container, OmegaConf
+
+from hydrant.redaction import redacted
+
 # Keys that do not change what a run computes: where it lies, and how it reads evaluates and is watched.
 _FREE = (
     "name",
@@ -64,3 +68,8 @@ def _orders(config: Mapping[str, Any], prefix: str) -> dict[str, list[str]]:
 def choices_of(choices: Mapping[str, Any]) -> dict[str, Any]:
     """Hydra's choices of our own groups: `{"optimizer": "adamw", ...}`."""
     return {group: choice for group, choice in sorted(choices.items()) if not group.startswith("hydra/")}
+
+
+def record_of(config: Container) -> str:
+    """A config as YAML, its interpolations as they are written; without secrets."""
+    return OmegaConf.to_yaml(OmegaConf.create(redacted(OmegaConf.to_container(config, resolve=False))))

@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from hydrant.config import ENTRY, check, choices_of, conf_dir, record_of, register
 from hydrant.config.arguments import flags_first
 from hydrant.config.guard import guarding_hydra
-from hydrant.config.messages import explain
+from hydrant.config.messages import PLAIN_ERRORS, explain
 from hydrant.errors import ConfigError, HydrantError
 from hydrant.isolation import Stopped
 from hydrant.job import Job, Result, missing_folders, remove_if_empty, report
@@ -82,7 +82,7 @@ def _run_hydra(task: Any) -> None:
         key = "hydra.sweep.dir" if HydraNotes.sweeps else "hydra.run.dir"
         where = f"{error.filename or 'the run folder'} cannot be made ({error.strerror or error})"
         raise ConfigError(key, f"{where}; give a folder that can be written: {key}=<folder>") from error
-    except (ValueError, TypeError, AssertionError, KeyError) as error:
+    except PLAIN_ERRORS as error:
         if HydraNotes.has_begun:
             raise
         raise explain(error) from error  # Hydra's own, about the command line

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from hydrant.config.arguments import check_overrides, check_sweep
+from hydrant.config.messages import PLAIN_ERRORS, explain
 from hydrant.config.schema import check_name
 from hydrant.errors import ConfigError
 from hydrant.options import conf_dir
@@ -37,7 +39,7 @@ def compose(overrides: Sequence[str]) -> DictConfig:
     """The config that `train` would run with."""
     register()
     check_overrides(overrides)
-    with initialize_config_dir(version_base="1.3", config_dir=str(conf_dir()), job_name=ENTRY):
+    with _composing():
         return hydra_compose(ENTRY, overrides=list(overrides))
 
 
@@ -49,12 +51,26 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
     """
     register()
     check_overrides(overrides)
-    with initialize_config_dir(version_base="1.3", config_dir=str(conf_dir()), job_name=ENTRY):
+    with _composing():
         parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
         parsed = parser.parse_overrides(list(overrides))
         for override in parsed:
             check_sweep(override)
         return BasicSweeper.split_arguments(parsed, None)[0]
+
+
+@contextmanager
+def _composing() -> Generator[None]:
+    """Hydra, set up to compose.
+
+    Raises:
+        HydrantError: what Hydra raises beside its own errors, about the overrides.
+    """
+    with initialize_config_dir(version_base="1.3", config_dir=str(conf_dir()), job_name=ENTRY):
+        try:
+            yield
+        except PLAIN_ERRORS as error:
+            raise explain(error) from error
 
 
 def run_folder(root: str, name: str | None) -> str:

@@ -38,12 +38,15 @@ def check_targets(config: Mapping[str, Any]) -> None:
     for key, node in found:  # all, before anything is imported
         if not lies_under(node["_target_"], (*_PACKAGES, *trusted)):
             raise _not_allowed(key, node["_target_"], trusted)
+    targets = list[Any]()
     for key, node in found:
         path = node["_target_"]
         trail = _trail(path, f"{key}._target_")
         if not lies_under(path, trusted) and not _is_part(path, trail):
             raise _not_allowed(key, path, trusted)
-        _bind(key, node, trail[-1])
+        targets.append(trail[-1])
+    for (key, node), target in zip(found, targets, strict=True):
+        _bind(key, node, target)
 
 
 def lies_under(path: object, packages: Sequence[str]) -> bool:

@@ -31,112 +31,26 @@ KEYS = sorted(set(flatten(yaml.safe_load((conf_dir() / "train.yaml").read_text()
     if not key.startswith(("_", "defaults"))
 )
 
-WORDS = [
-    *[
-        "null",
-        "true",
-        "false",
-        "nan",
-        "-.inf",
-        "inf",
-        "-1",
-        "0",
-        "1",
-        "0.0",
-        "1e400",
-        "-1e-400",
-        "10**9",
-        "0x1f",
-        "1_000",
-        "''",
-        "[]",
-        "{}",
-        "[null]",
-        "[[1]]",
-        "{a:1}",
-    ],
-    *[
-        "{_target_:os.system}",
-        "5%",
-        "150%",
-        "-3ep",
-        "0ep",
-        "3sa",
-        "1e3ep",
-        "nanep",
-        "auto",
-        "???",
-        "${seed}",
-        "${nowhere}",
-        "${oc.env:HOME}",
-    ],
-    *[
-        "\\${seed}",
-        "${",
-        "}",
-        "]",
-        "[1",
-        "{a:",
-        "'",
-        '"',
-        "a,b",
-        "0,1",
-        "range(1,3)",
-        "range(3,1)",
-        "choice(a,b)",
-        "interval(0,1)",
-        "glob(*)",
-        "sort(1,2)",
-    ],
-    *[
-        "cast(int,x)",
-        "int(3)",
-        "float(a)",
-        "ä",
-        "日本",
-        "\u202e",
-        "😀",
-        "a=b",
-        "=",
-        "../..",
-        "/dev/null",
-        "~",
-        "@",
-        "&a",
-        "*a",
-        "#",
-        "a#b",
-        ":",
-        "-",
-        "\\",
-        "%",
-    ],
-    *["!!python/object:os.system", "torch.optim.SGD", "hydrant", "sgd", "adamw", "cosine"],
-    *("' '", "a b", "a\tb", "a\nb", "", "x" * 3000, "9" * 40),
-]
+ODD = r"""
+null true false nan -.inf inf -1 0 1 0.0 1e400 -1e-400 10**9 0x1f 1_000 '' [] {} [null] [[1]] {a:1} ??? auto
+{_target_:os.system} 5% 150% -3ep 0ep 3sa 1e3ep nanep ${seed} ${nowhere} ${oc.env:HOME} \${seed} ${ } ] [1 {a: ' "
+a,b 0,1 range(1,3) range(3,1) choice(a,b) interval(0,1) glob(*) sort(1,2) cast(int,x) int(3) float(a) !!python/object:x
+a=b = ../.. /dev/null ~ @ &a *a # a#b : - \ % é 日本 torch.optim.SGD hydrant sgd adamw cosine
+"""
+NEAR = "0 1 2 3 8 0.1 0.5 1.5 -1 1e-3 null true false 1ep 50% [1] [4,4] [0.9,0.99] val/loss min max"
 PRESENT = sorted(flatten(check(compose(TINY))))
-PLAUSIBLE = [
-    "0",
-    "1",
-    "2",
-    "3",
-    "8",
-    "0.1",
-    "0.5",
-    "1.5",
-    "-1",
-    "1e-3",
-    "null",
-    "true",
-    "false",
-    "1ep",
-    "50%",
-    "[1]",
-    "[4,4]",
-    "[0.9,0.99]",
-    "val/loss",
-    "min",
-    "max",
+WORDS = [
+    *ODD.split(),
+    "' '",
+    "a b",
+    "a\tb",
+    "a\nb",
+    "",
+    "x" * 3000,
+    "9" * 40,
+    "\u202e",
+    "\U0001f600",
+    "\udc80",
 ]
 
 values = (
@@ -159,7 +73,7 @@ choices = st.sampled_from(sorted(GROUPS)).flatmap(
     lambda group: st.sampled_from(GROUPS[group]).map(lambda option: f"{group}={option}")
 )
 edits = st.builds("{}{}={}".format, st.sampled_from(["", "", "", "", "+", "++", "~"]), keys, values)
-near = st.builds("{}={}".format, st.sampled_from(PRESENT), st.sampled_from(PLAUSIBLE))
+near = st.builds("{}={}".format, st.sampled_from(PRESENT), st.sampled_from(NEAR.split()))
 words = edits | near | near | choices | choices | st.builds("~{}".format, keys) | values
 overrides = st.lists(words.filter(lambda word: "\0" not in word), min_size=1, max_size=2)
 

@@ -8,7 +8,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from hydrant.config.hints import check_value
 from hydrant.errors import ConfigError, nearest, shown, suggestion, typed_line
@@ -25,6 +25,11 @@ ALLOWED = ("torch.nn", "torch.optim", "torchvision.models", "torchvision.ops", "
 
 _LOADERS = ("timm.models._helpers", "timm.models._hub")
 """Among the parts, but what reads files, also such that hold code."""
+
+
+_HYDRA: Mapping[str, Any] = {"_target_": str, "_partial_": bool, "_recursive_": bool, "_args_": list,
+                            "_convert_": Literal["none", "partial", "object", "all"]}  # fmt: skip
+"""What Hydra itself reads of a node, and of what type."""
 
 
 def check_targets(config: Mapping[str, Any]) -> None:
@@ -162,7 +167,8 @@ def _bind(key: str, node: Mapping[str, Any], target: Any) -> None:
     hints = _hints(target)
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     for name, value in node.items():
-        if name.startswith("_") and name.endswith("_"):
+        if name in _HYDRA:
+            check_value(f"{key}.{name}", _HYDRA[name], value)
             continue
         if name not in parameters and not takes_any:
             hint = suggestion(name, parameters, "Arguments")

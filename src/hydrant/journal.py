@@ -121,7 +121,7 @@ class RunJournal:
             error=ending.error,
         )
         if num_damaged := self._prepared.data.faults.num_damaged:
-            log.warning("%d damaged samples were skipped since this start; they are named above", num_damaged)
+            log.warning("damaged samples skipped since this start, each named above: %d", num_damaged)
         if ending.status == "finished":
             log.info("finished: %s", _outcome(state, self._prepared.clock.total_updates, rows))
             if self._prepared.compilation.is_on:

@@ -36,13 +36,13 @@ def settled(config: Mapping[str, Any], start: Start) -> Mapping[str, Any]:
     if config["micro_batch_size"] != "auto":
         return config
     if start.checkpoint is not None:
-        return {
-            **config,
-            "micro_batch_size": saved_config(start.checkpoint.parents[1], "resume")["micro_batch_size"],
-        }
-    spec = prepare(config).spec  # the whole share
-    size = _largest_that_fits(config, spec.micro_batch_size)
-    log.info("micro_batch_size=auto: %d of the %d samples of an update at once", size, spec.global_batch_size)
+        size = saved_config(start.checkpoint.parents[1], "resume")["micro_batch_size"]
+    else:
+        spec = prepare(config).spec  # the whole share
+        size = _largest_that_fits(config, spec.micro_batch_size)
+        log.info(
+            "micro_batch_size=auto: %d of the %d samples of an update at once", size, spec.global_batch_size
+        )
     return {**config, "micro_batch_size": size}
 
 

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     """Train with these overrides; the exit status."""
     register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach `hydrant.cli` whole, which words them
-    sys.argv[1:] = flags_first(arguments)
+    sys.argv[1:] = words = flags_first(arguments)
     sweep, results = Sweep(), list[Result]()
     current_sweep.set(sweep)
     HydraNotes.forget()
@@ -46,7 +46,8 @@ def main(arguments: Sequence[str]) -> int:
 
     stopped, failure = 0, ""
     try:
-        _run_hydra(task)
+        with guarding_hydra(words):
+            _run_hydra(task)
     except HydrantError as error:
         if not sweep.has_run:
             raise
@@ -74,8 +75,7 @@ def _run_hydra(task: Any) -> None:
         HydrantError: nothing was started, for what is said; or what a job raised.
     """
     try:
-        with guarding_hydra():
-            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=ENTRY)(task)()
+        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=ENTRY)(task)()
     except MissingConfigException:
         raise  # is an OSError
     except OSError as error:  # of Hydra, which makes the folders; a run tells its own

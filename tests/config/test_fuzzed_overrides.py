@@ -139,7 +139,7 @@ def test_a_few_edits(folder: Path, capfd: pytest.CaptureFixture[str], given_word
 
 
 @pytest.mark.slow
-@settings(COMMON, max_examples=800)
+@settings(COMMON, max_examples=500)
 @given(given_words=overrides)
 def test_many_edits(folder: Path, capfd: pytest.CaptureFixture[str], given_words: list[str]) -> None:
     if is_refused_or_checked(capfd, given_words):

@@ -44,7 +44,7 @@ def refused(workdir: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytes
         ),
         ("hydra:\n  hydra_logging: {version: 1, root: {}, x: 'ext://my_module.x'}", "hydra.hydra_logging.x"),
         ("hydra:\n  hydra_logging: {handlers: {x: {class: my.Handler}}}", "hydra.hydra_logging.handlers.x.class"),
-        ("hydra:\n  job: {env_set: {LD_PRELOAD: ./their.so}}", "hydra.job.env_set"),
+        ("hydra:\n  job: {env_set: {LD_PRELOAD: ./their.so}}", "hydra.job.env_set.LD_PRELOAD"),
     ],
 )  # fmt: skip
 def test_hydra_calls_nothing_of_a_config(experiment: str, key: str, refused: Refused) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,6 +30,9 @@ _ALLOWED = {
 }
 """What Hydra may call for each part of its node."""
 
+_VARIABLES = ("TORCH_LOGS",)
+"""What a config file may set in the environment: it names no code."""
+
 _CALLED = ("_target_", "()", "class", "custom_search_space")
 """Keys whose value Hydra or Python's logging imports and calls."""
 
@@ -38,11 +41,11 @@ _WHOLE = re.compile(r"\$\{(?!hydra[.:](job|run|runtime|sweep)\.[\w.]+\}$).*\}", 
 
 
 @contextmanager
-def guarding_hydra() -> Generator[None]:
-    """While it lasts, whatever Hydra composes is checked before Hydra acts on it."""
+def guarding_hydra(words: Sequence[str]) -> Generator[None]:
+    """While it lasts, whatever Hydra composes is checked before Hydra acts on it; `words` are the command line's."""
     methods = {name: getattr(ConfigLoaderImpl, name) for name in ("load_configuration", "load_sweep_config")}
     for name, method in methods.items():
-        setattr(ConfigLoaderImpl, name, _checked(method))
+        setattr(ConfigLoaderImpl, name, _checked(method, words))
     try:
         yield
     finally:
@@ -50,28 +53,32 @@ def guarding_hydra() -> Generator[None]:
             setattr(ConfigLoaderImpl, name, method)
 
 
-def _checked(method: Callable[..., DictConfig]) -> Callable[..., DictConfig]:
+def _checked(method: Callable[..., DictConfig], words: Sequence[str]) -> Callable[..., DictConfig]:
     @functools.wraps(method)
     def checked(*arguments: Any, **options: Any) -> DictConfig:
         config = method(*arguments, **options)
-        check_hydra(config)
+        _check(config, words)
         return config
 
     return checked
 
 
-def check_hydra(config: DictConfig) -> None:
+def _check(config: DictConfig, words: Sequence[str]) -> None:
     """Refuse a `hydra` node that would run code, but what `allow_targets` names.
 
     Raises:
         ConfigError: names the key.
     """
     raw: Any = OmegaConf.to_container(config, resolve=False)
-    trusted = tuple(str(package) for package in raw.get("allow_targets") or ())
+    packages = raw.get("allow_targets")
+    trusted = tuple(map(str, packages)) if isinstance(packages, list) else ()
     hydra: Mapping[str, Any] = raw.get("hydra") or {}
-    if hydra.get("job", {}).get("env_set"):
-        told = "is not taken from a config, as what it sets may load code; set variables in the shell"
-        raise ConfigError("hydra.job.env_set", told)
+    given = {word.partition("=")[0].lstrip("+") for word in words}
+    for name in hydra.get("job", {}).get("env_set") or ():
+        key = f"hydra.job.env_set.{name}"
+        if name not in _VARIABLES and not given & {key, "hydra.job.env_set"}:
+            told = "is not taken from a config file, as a variable may name code to load; give it on the command line"
+            raise ConfigError(key, told)
     for name, allowed in _ALLOWED.items():
         for key, value in _called(hydra.get(name), f"hydra.{name}"):
             if not lies_under(value, (*allowed, *trusted)):

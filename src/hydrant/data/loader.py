@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import os
-import random
-import signal
-import sys
-import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
@@ -21,7 +14,8 @@ from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 from hydrant import seeding
 from hydrant.batch import Batch
 from hydrant.data.base import Order, StreamSpec, shard
-from hydrant.data.faults import MAX_DAMAGED_IN_A_ROW, Faults, Reading, workers_told
+from hydrant.data.faults import MAX_DAMAGED_IN_A_ROW, Faults
+from hydrant.data.workers import Reading, outlive_signals, seed_streams, streams_restored, workers_told
 from hydrant.errors import ConfigError, DataError, HydrantError, OutOfMemory, location, typed_line
 
 Transform = Callable[[Any], Tensor]
@@ -160,7 +154,7 @@ class _Reader(Dataset[_HostBatch]):
     def __getitem__(self, draws: Sequence[int]) -> _HostBatch:
         # An exception would come out of a worker as a page of traceback; a value comes out as it is.
         damaged: dict[str, str] = {}
-        with _streams_restored():
+        with streams_restored():
             try:
                 samples = [sample for draw in draws for sample in self._at(draw, damaged)]
             except HydrantError as error:
@@ -187,7 +181,7 @@ class _Reader(Dataset[_HostBatch]):
 
     def _sample(self, draw: int, index: int) -> tuple[Tensor, int]:
         self.reading.begin(index)
-        _seed_streams(seeding.mix(self.seed, seeding.SAMPLE, draw))
+        seed_streams(seeding.mix(self.seed, seeding.SAMPLE, draw))
         name = self.source.name_of(index)
         try:
             raw, target = self.source.samples[index]
@@ -241,7 +235,7 @@ def _loader(reader: _Reader, plan: Iterable[Sequence[int]], device: torch.device
         num_workers=num_workers,
         persistent_workers=num_workers > 0,
         pin_memory=device.type == "cuda",
-        worker_init_fn=_outlive_signals,
+        worker_init_fn=outlive_signals,
         generator=torch.Generator(),  # torch draws a seed for its workers, by default from the global stream
     )
 
@@ -252,37 +246,3 @@ def _as_is(host_batch: Any) -> Any:
 
 def _as_dataset(samples: Any) -> Dataset[Any]:
     return samples
-
-
-def _outlive_signals(_: int) -> None:
-    """Ctrl-C and SIGTERM reach workers too, while the loop still needs batches to end its update and save."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":  # where a process can ask who sent a signal
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=_end_when_the_loop_says_so, daemon=True).start()
-
-
-def _end_when_the_loop_says_so() -> None:
-    """The loop's process ends a worker that does not stop by SIGTERM: obey that one, from nobody else."""
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
-        pass
-    os._exit(0)
-
-
-def _seed_streams(value: int) -> None:
-    """Seed the global streams of the host. (`torch.manual_seed` would seed the device's too.)"""
-    random.seed(value)
-    np.random.seed(value & 0xFFFFFFFF)
-    torch.default_generator.manual_seed(value)
-
-
-@contextmanager
-def _streams_restored() -> Generator[None]:
-    """Leave the global host streams as they were: without workers they are those of the training process."""
-    python, numpy, torch_state = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        torch.default_generator.set_state(torch_state)

@@ -12,6 +12,7 @@ from pathlib import Path
 from hydrant.errors import ConfigError, HydrantError, unknown_name
 from hydrant.isolation import Stopped
 from hydrant.options import completions
+from hydrant.redaction import redacted_text
 
 # Resolved when called: a command imports only what it needs.
 COMMANDS = {
@@ -77,7 +78,9 @@ def _no_command(word: str) -> ConfigError:
 
 def _report(error: HydrantError) -> int:
     sys.stdout.flush()
-    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)  # one line, whatever a part said
+    print(
+        f"error: {redacted_text(' '.join(str(error).split()))}", file=sys.stderr
+    )  # one line, whatever a part said
     return error.exit_status
 
 

@@ -3,6 +3,7 @@
 HydrantError                 anything a user can cause or must know; its message is for them
 ├── ConfigError              the config or the command line is wrong; nothing was started      (exit 2)
 ├── DataError                a sample or a file of the data set cannot be read                 (exit 1)
+├── OutOfMemory              the device's memory, or the machine's, does not hold what is asked for (exit 1)
 ├── CheckpointError          a checkpoint is missing, damaged or of another run                (exit 1)
 ├── RecordError              a file of a run folder is damaged                                 (exit 1)
 ├── NonFiniteError           the loss or a gradient became NaN or infinite                     (exit 1)
@@ -46,6 +47,10 @@ class ConfigError(HydrantError):
 
 class DataError(HydrantError):
     """A sample or a file of the data set cannot be read."""
+
+
+class OutOfMemory(HydrantError):
+    """The memory of the device, or of the machine, does not hold what is asked for."""
 
 
 class CheckpointError(HydrantError):

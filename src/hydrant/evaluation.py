@@ -11,12 +11,14 @@ from torch import Tensor, nn
 
 from hydrant import seeding
 from hydrant.batch import Batch, Outcome
+from hydrant.memory import EVALUATION, memory_told
 from hydrant.metrics import Meter
 from hydrant.parallel import Parallel
 from hydrant.precision import Precision
 
 
 @torch.no_grad()
+@memory_told(EVALUATION)
 def evaluate(
     task: nn.Module,
     batches: Iterable[Batch],

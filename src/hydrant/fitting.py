@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from hydrant.batch import Outcome
+from hydrant.batch import Batch, Outcome
 from hydrant.collectives import Collective, Collectives
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.distributed import World
-from hydrant.errors import ConfigError, location, suggestion, typed_line
+from hydrant.errors import ConfigError, DataError, location, suggestion, typed_line
 from hydrant.mixing import Mixing
 from hydrant.profiling import count_flops
 
@@ -30,7 +30,7 @@ def geometry(config: Mapping[str, Any], world: World, num_samples: int) -> Strea
     if batch_size % ranks:
         near = _multiples(batch_size, ranks)
         raise ConfigError("global_batch_size", f"{batch_size} is not divisible by {ranks} ranks; {near} is")
-    micro = batch_size // ranks if micro is None else micro
+    micro = batch_size // ranks if micro in (None, "auto") else micro
     if batch_size % (micro * ranks):
         share = batch_size // ranks
         fitting = ", ".join(str(n) for n in range(1, share + 1) if share % n == 0)
@@ -70,10 +70,20 @@ def limited(source: Source, num_samples: int | None) -> Source:
     return source if num_samples is None else source.first(min(num_samples, source.num_samples))
 
 
+def few(source: Source, num_samples: int) -> Batch:
+    """So many samples that can be read, or all if there are fewer, on the host; the first ones, if they can."""
+    num_samples = min(num_samples, source.num_samples)
+    host = StreamSpec(0, 1, 1, 0, 1, torch.device("cpu"))
+    for reach in (num_samples, source.num_samples):
+        for batch in source.first(reach).batches(host, num_samples):
+            if len(batch.targets) == num_samples:
+                return batch
+    raise DataError(f"no {num_samples} samples in a row can be read; the log names those that cannot")
+
+
 def dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
     """One sample through the model on the host: refuses a model that does not fit the data; counts FLOPs."""
-    host = StreamSpec(0, 1, 1, 0, 1, torch.device("cpu"))
-    batch = next(iter(val.first(1).batches(host, 1)))
+    batch = few(val, 1)
     try:
         return count_flops(task, batch)
     except Exception as error:  # a user's model raises anything, and there is no train.log yet
@@ -87,8 +97,7 @@ def dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
 
 def dry_collectives(task: Any, train: Source) -> list[Collective]:
     """The collectives of a training forward: that of two samples, on the host."""
-    host = StreamSpec(0, 2, 2, 0, 1, torch.device("cpu"))
-    batch = next(iter(train.first(2).batches(host, 2)))
+    batch = few(train, 2)
     buffers, was_training = [buffer.clone() for buffer in task.buffers()], task.training
     try:
         with torch.random.fork_rng(devices=[]), Collectives() as collectives:
@@ -104,8 +113,7 @@ def dry_collectives(task: Any, train: Source) -> list[Collective]:
 
 def dry_mixing(task: Any, train: Source, mixing: Mixing) -> None:
     """Two samples, mixed, through the task on the host: refuses a mixing that does not fit the data or the task."""
-    host = StreamSpec(0, 2, 2, 0, 1, torch.device("cpu"))
-    batch = next(iter(train.first(2).batches(host, 2)))
+    batch = few(train, 2)
     try:
         mixed = mixing(batch, 0, 0, 0)
         if mixed is not batch:

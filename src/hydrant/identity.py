@@ -6,6 +6,7 @@ from omegaconf import OmegaConf
 
 from hydrant.config.plain import flatten
 from hydrant.job import Job
+from hydrant.redaction import redacted
 from hydrant.trackers.base import RunIdentity
 from hydrant.trackers.record import replace_file
 
@@ -21,14 +22,14 @@ def identify(job: Job) -> RunIdentity:
         group=f"{subject}/{choices['optimizer']}/{choices['scheduler']}",
         job_type=choices["task"],
         tags=tuple(sorted(set(choices.values()))),
-        config=choices | flatten(job.config),
+        config=redacted(choices | flatten(job.config)),
     )
 
 
 def write_records(job: Job) -> None:
-    """Hydra's own files into `.hydra/`, and the resolved config."""
+    """Hydra's own files into `.hydra/`, and the resolved config; without secrets."""
     folder = job.folder / ".hydra"
     folder.mkdir(exist_ok=True)
     for name, text in job.records.items():
         (folder / name).write_text(text, encoding="utf-8")
-    replace_file(job.folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(job.config))))
+    replace_file(job.folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(redacted(job.config))))

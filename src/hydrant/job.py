@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hydrant.redaction import redacted_text
+
 
 @dataclass(frozen=True)
 class Job:
@@ -51,7 +53,7 @@ def report(result: Result, label: str = "") -> int:
         with suppress(BrokenPipeError):
             sys.stdout.flush()
         kind = "" if result.exit_status > 128 else "error: "
-        print(f"{label}{kind}{' '.join(result.message.split())}", file=sys.stderr, flush=True)
+        print(f"{label}{kind}{redacted_text(' '.join(result.message.split()))}", file=sys.stderr, flush=True)
     return result.exit_status
 
 

@@ -129,8 +129,11 @@ class RunJournal:
             compile=self._prepared.compilation.report().summary(),
             perf={key: typical(rows, f"perf/{key}") for key in _PERFORMANCE}
             | {"peak_memory_gib": peak_memory_gib(self._prepared.world.device)},
+            num_damaged_samples=self._prepared.data.faults.num_damaged,
             error=ending.error,
         )
+        if num_damaged := self._prepared.data.faults.num_damaged:
+            log.warning("damaged samples skipped since this start, each named above: %d", num_damaged)
         if ending.status == "finished":
             log.info("finished: %s", _outcome(state, self._prepared.clock.total_updates, rows))
             if self._prepared.compilation.is_on:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from hydrant.errors import typed_line
+from hydrant.redaction import redacted_text
 
 log = logging.getLogger("hydrant")
 
@@ -22,6 +23,13 @@ class _Console(logging.StreamHandler[TextIO]):
             super().handleError(record)
 
 
+class _Formatter(logging.Formatter):
+    """Messages and tracebacks without secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redacted_text(super().format(record))
+
+
 @contextlib.contextmanager
 def logging_to(file: Path, rank: int = 0) -> Generator[None]:
     """Messages go to the terminal; they and tracebacks go to `file`, which is made for the first message.
@@ -29,14 +37,14 @@ def logging_to(file: Path, rank: int = 0) -> Generator[None]:
     Those of other ranks than 0 go to their stderr, as far as they are warnings.
     """
     kept: logging.Handler = logging.FileHandler(file, delay=True, encoding="utf-8")
-    kept.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    kept.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
     console = _Console(sys.stdout)
     console.setLevel(logging.INFO)
-    console.setFormatter(logging.Formatter("%(message)s"))
+    console.setFormatter(_Formatter("%(message)s"))
     if rank:
         kept, console = logging.NullHandler(), _Console(sys.stderr)
         console.setLevel(logging.WARNING)
-        console.setFormatter(logging.Formatter(f"rank {rank}: %(message)s"))
+        console.setFormatter(_Formatter(f"rank {rank}: %(message)s"))
     before = log.level, log.propagate
     log.setLevel(logging.DEBUG)
     log.propagate = False

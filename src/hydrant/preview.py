@@ -44,8 +44,9 @@ def show(config: dict[str, object], *, as_json: bool, png: Path | None) -> None:
     print(
         f"samples      {prepared.train.num_samples:,} to train on, {prepared.val.num_samples:,} to evaluate on"
     )
+    at_most = " at most: auto finds what fits" if config["micro_batch_size"] == "auto" else ""
     print(
-        f"micro-batch  {spec.micro_batch_size} samples x {spec.num_micro_steps} x {spec.world_size} rank(s)"
+        f"micro-batch  {spec.micro_batch_size} samples x {spec.num_micro_steps} x {spec.world_size} rank(s){at_most}"
     )
     print(f"model        {parameters:,} parameters, {trained:,} trained")
     print(

@@ -14,6 +14,7 @@ from yaml import YAMLError
 from hydrant.checkpoint import Checkpoints, find, misfit
 from hydrant.config.plain import differences
 from hydrant.errors import CheckpointError, ConfigError, shown
+from hydrant.redaction import redacted
 from hydrant.trackers.record import read_summary
 
 
@@ -89,7 +90,7 @@ def _found(path: str, key: str) -> Path:
 
 
 def _refuse_other(config: Mapping[str, Any], folder: Path) -> None:
-    changed = differences(saved_config(folder, "resume"), config)
+    changed = differences(saved_config(folder, "resume"), redacted(config))
     if changed:
         pairs = [f"{key} ({shown(old)} there, {shown(new)} here)" for key, (old, new) in changed.items()]
         raise ConfigError(

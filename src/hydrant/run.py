@@ -20,7 +20,9 @@ from hydrant.launching import launch, starts_ranks
 from hydrant.locking import exclusive
 from hydrant.logs import log, logging_to
 from hydrant.loop import train
+from hydrant.memory import TRAINING, memory_told
 from hydrant.metrics import Meter
+from hydrant.micro_batch import settled
 from hydrant.parts import Run, RunState
 from hydrant.profiling import count_parameters
 from hydrant.resume import Start, starting_point
@@ -55,6 +57,8 @@ def _execute(job: Job, world: World) -> Result:
         start = world.from_rank_zero(lambda: starting_point(job.config, job.folder))
         if start.is_finished:
             return _already_finished(job.folder, world)
+        config = world.from_rank_zero(lambda: settled(job.config, start))
+        job = dataclasses.replace(job, config=config)
         prepared = prepare(job.config)
         start.check_fits(prepared.task.model)
         with StopRequest() as stop:
@@ -93,7 +97,8 @@ class _Session:
 
     def run(self, stop: StopRequest) -> Result:
         try:
-            self._train(stop)
+            with memory_told(TRAINING):
+                self._train(stop)
             ending = Ending("finished", 0, "", None)
         except Interrupted as error:
             told = f"{error}; {self._job.same_command()} continues it"

@@ -14,6 +14,7 @@ from hydrant.errors import ConfigError, JobFailed
 from hydrant.identity import write_records
 from hydrant.isolation import ProcessDied, Stopped, call_isolated
 from hydrant.job import Job, Result, relative, remove_if_empty, report, say
+from hydrant.redaction import redacted
 from hydrant.runs import (
     RunFolder,
     choices_in,
@@ -41,7 +42,7 @@ class Sweep:
 
     def plan(self, jobs: Mapping[Path, Sequence[str]]) -> None:
         """Take the folders and the overrides of all jobs, before the first one starts."""
-        self._jobs |= {folder: choices_in(overrides) for folder, overrides in jobs.items()}
+        self._jobs |= {folder: choices_in(redacted(list(overrides))) for folder, overrides in jobs.items()}
 
     def run(self, job: Job, number: int) -> float | None:
         """Run one job; its value, for sweepers that search.

@@ -17,9 +17,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from hydrant.config import ENTRY, check, choices_of, conf_dir, register
+from hydrant.config import ENTRY, check, choices_of, conf_dir, record_of, register
 from hydrant.config.arguments import flags_first
-from hydrant.config.messages import HYDRA_ERRORS, explain
+from hydrant.config.guard import guarding_hydra
+from hydrant.config.messages import HYDRA_ERRORS, PLAIN_ERRORS, explain
 from hydrant.errors import ConfigError, HydrantError
 from hydrant.isolation import Stopped
 from hydrant.job import Job, Result, missing_folders, remove_if_empty, report
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     """Train with these overrides; the exit status."""
     if is_started_as_rank():
         return _train_as_rank(arguments)
-    _prepare_hydra(arguments)
+    words = _prepare_hydra(arguments)
     sweep, results = Sweep(), list[Result]()
     current_sweep.set(sweep)
 
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
     stopped, failure = 0, ""
     try:
-        _run_hydra(task)
+        _run_hydra(words, task)
     except HydrantError as error:
         if not sweep.has_run:
             raise
@@ -66,11 +67,14 @@ def main(arguments: Sequence[str]) -> int:
     return stopped or int(failed or bool(failure))
 
 
-def _prepare_hydra(arguments: Sequence[str]) -> None:
+def _prepare_hydra(arguments: Sequence[str]) -> list[str]:
+    """Set up what Hydra reads; its words."""
     register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach `hydrant.cli` whole, which words them
-    sys.argv[1:] = flags_first(arguments)
+    words = flags_first(arguments)
+    sys.argv[1:] = words
     HydraNotes.forget()
+    return words
 
 
 def _train_as_rank(arguments: Sequence[str]) -> int:
@@ -95,34 +99,35 @@ def _composed(arguments: Sequence[str]) -> Job | None:
     if {"-m", "--multirun"} & set(arguments):
         told = "a sweep starts the ranks of its jobs itself: python train.py --multirun parallel.num_processes=2 ..."
         raise ConfigError("", told)
-    _prepare_hydra(arguments)
+    words = _prepare_hydra(arguments)
     jobs: list[Job] = []
 
     def note(config: DictConfig) -> None:
         jobs.append(_job(config, HydraConfig.get()))
 
     try:
-        _run_hydra(note)
+        _run_hydra(words, note)
     except HYDRA_ERRORS as error:
         raise explain(error) from None  # what Hydra raises does not travel between processes
     return jobs[0] if jobs else None
 
 
-def _run_hydra(task: Any) -> None:
+def _run_hydra(words: Sequence[str], task: Any) -> None:
     """Compose, and call `task` for each job.
 
     Raises:
         HydrantError: nothing was started, for what is said; or what a job raised.
     """
     try:
-        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=ENTRY)(task)()
+        with guarding_hydra(words):
+            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=ENTRY)(task)()
     except MissingConfigException:
         raise  # is an OSError
     except OSError as error:  # of Hydra, which makes the folders; a run tells its own
         key = "hydra.sweep.dir" if HydraNotes.sweeps else "hydra.run.dir"
         where = f"{error.filename or 'the run folder'} cannot be made ({error.strerror or error})"
         raise ConfigError(key, f"{where}; give a folder that can be written: {key}=<folder>") from error
-    except (ValueError, TypeError, AssertionError, KeyError) as error:
+    except PLAIN_ERRORS as error:
         if HydraNotes.has_begun:
             raise
         raise explain(error) from error  # Hydra's own, about the command line
@@ -154,9 +159,9 @@ class HydraNotes(Callback):
 def _job(config: DictConfig, settings: Any) -> Job:
     resolved = check(config)
     records = {
-        "config.yaml": OmegaConf.to_yaml(config),
-        "hydra.yaml": OmegaConf.to_yaml(OmegaConf.create({"hydra": settings})),
-        "overrides.yaml": OmegaConf.to_yaml(settings.overrides.task),
+        "config.yaml": record_of(config),
+        "hydra.yaml": record_of(OmegaConf.create({"hydra": settings})),
+        "overrides.yaml": record_of(settings.overrides.task),
     }
     folder, choices = Path(settings.runtime.output_dir), choices_of(settings.runtime.choices)
     in_sweep = settings.mode == RunMode.MULTIRUN

@@ -13,6 +13,7 @@ from hydrant import seeding
 from hydrant.compilation import user_line
 from hydrant.errors import CompileError, CompileMismatch, location
 from hydrant.logs import log
+from hydrant.memory import is_out_of_memory
 from hydrant.parts import Run
 
 _SHOWN = 5  # names of parameters in an error
@@ -59,6 +60,8 @@ def check_compiled(run: Run) -> None:
             warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
             compiled = first_gradients(run)
     except Exception as error:  # a backend raises anything
+        if is_out_of_memory(error):
+            raise
         raise CompileError(_told(error)) from error
     run.compilation.follow(run.state.num_updates)
     report = run.compilation.report()

@@ -30,7 +30,7 @@ OVERLAYS = [
 # Options that read the disk while they are composed, or wait for a name of the user's.
 ARGUMENTS = {
     "data=image_folder": ("data.num_classes=3",),
-    "scheduler=lambda": ("scheduler.fn._target_=hydrant.clock.Cadence",),
+    "scheduler=lambda": ("scheduler.fn._target_=torch.nn.Identity",),
     "scheduler=stepped": ("scheduler._target_=torch.optim.lr_scheduler.ConstantLR",),
 }
 

@@ -35,6 +35,7 @@ def build(root: Path, **changes: Any) -> Data:
         "train_dir": "train",
         "val_dir": "val",
         "num_workers": 0,
+        "on_error": "fail",
         "interpolation": "bicubic",
         "crop_pct": 0.875,
         "mean": (0.485, 0.456, 0.406),

@@ -14,7 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from hydrant.config import check
+from hydrant.config import check, record_of
 from hydrant.config.arguments import check_overrides, check_sweep
 from hydrant.config.messages import HYDRA_ERRORS, explain
 from hydrant.errors import ConfigError
@@ -64,7 +64,7 @@ class GridSweeper(BasicSweeper):
         assert self.config is not None and self.launcher is not None
         folder = Path(self.config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(self.config, folder / "multirun.yaml")
+        (folder / "multirun.yaml").write_text(record_of(self.config), encoding="utf-8")
         size = self.max_batch_size or len(jobs)
         starts = range(0, len(jobs), size)
         batches = [self.launcher.launch(jobs[n : n + size], initial_job_idx=n) for n in starts]

@@ -5,7 +5,7 @@ Importing it brings in neither torch nor wandb.
 
 from hydrant.config.check import check
 from hydrant.config.compose import ENTRY, combinations, compose, register, run_folder, uncompiled
-from hydrant.config.plain import choices_of, differences, flatten
+from hydrant.config.plain import choices_of, differences, flatten, record_of
 from hydrant.options import conf_dir
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "conf_dir",
     "differences",
     "flatten",
+    "record_of",
     "register",
     "run_folder",
     "uncompiled",

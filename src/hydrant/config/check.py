@@ -55,6 +55,11 @@ def _plain(config: DictConfig) -> dict[str, Any]:
     with explain_interpolation(config):
         plain = OmegaConf.to_container(config, resolve=True)
     assert isinstance(plain, dict)
+    for key, value in _leaves(plain, ""):
+        if isinstance(value, str) and "${" in value:  # it would be resolved when the part is made, unseen
+            raise ConfigError(
+                key, f"{shown(value)} is still an interpolation once resolved; write it without \\"
+            )
     return {str(key): value for key, value in plain.items()}
 
 
@@ -124,7 +129,7 @@ def _completed(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _check_positive(prefix: str, settings: Mapping[str, Any], keys: Sequence[str]) -> None:
     for key in keys:
-        if settings[key] is not None and settings[key] <= 0:
+        if settings[key] not in (None, "auto") and settings[key] <= 0:
             raise ConfigError(f"{prefix}{key}", f"needs a number above 0, not {settings[key]}")
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -18,9 +19,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from hydrant.config.arguments import check_overrides, check_sweep
+from hydrant.config.messages import PLAIN_ERRORS, explain
 from hydrant.config.schema import check_name
 from hydrant.errors import ConfigError
 from hydrant.options import conf_dir
+from hydrant.redaction import redacted
 
 ENTRY = "train"
 """The primary config: conf/train.yaml."""
@@ -37,7 +40,7 @@ def compose(overrides: Sequence[str]) -> DictConfig:
     """The config that `train` would run with."""
     register()
     check_overrides(overrides)
-    with initialize_config_dir(version_base="1.3", config_dir=str(conf_dir()), job_name=ENTRY):
+    with _composing():
         return hydra_compose(ENTRY, overrides=list(overrides))
 
 
@@ -49,7 +52,7 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
     """
     register()
     check_overrides(overrides)
-    with initialize_config_dir(version_base="1.3", config_dir=str(conf_dir()), job_name=ENTRY):
+    with _composing():
         parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
         parsed = parser.parse_overrides(list(overrides))
         for override in parsed:
@@ -61,6 +64,20 @@ def uncompiled(config: Mapping[str, Any]) -> dict[str, Any]:
     """A checked config with compile=eager and nothing else changed, whatever its experiment says of `compile`."""
     eager = OmegaConf.to_container(compose(["compile=eager"]).compile)
     return {**config, "compile": eager}
+
+
+@contextmanager
+def _composing() -> Generator[None]:
+    """Hydra, set up to compose.
+
+    Raises:
+        HydrantError: what Hydra raises beside its own errors, about the overrides.
+    """
+    with initialize_config_dir(version_base="1.3", config_dir=str(conf_dir()), job_name=ENTRY):
+        try:
+            yield
+        except PLAIN_ERRORS as error:
+            raise explain(error) from error
 
 
 def run_folder(root: str, name: str | None) -> str:
@@ -83,7 +100,7 @@ def job_slug(overrides: Sequence[str]) -> str:
     >>> job_slug(["optimizer=adamw", "name=study", "optimizer.lr=1e-3"])
     'optimizer.lr-1e-3_optimizer-adamw'
     """
-    own = sorted(o.lstrip("+~") for o in overrides if o.partition("=")[0] != "name")
+    own = sorted(o.lstrip("+~") for o in redacted(list(overrides)) if o.partition("=")[0] != "name")
     if not own:
         return "defaults"
     text = "_".join(own)

@@ -31,7 +31,7 @@ def check_value(key: str, hint: Any, value: Any) -> None:
     if accepts(hint, value):
         return
     choices = [choice for choice in _choices(hint) if isinstance(choice, str)]
-    if choices and isinstance(value, str):
+    if choices and isinstance(value, str) and not accepts(hint, 1):
         raise unknown_name(key, "value", value, choices)
     remedy = ""
     if accepts(hint, "") and isinstance(value, int | float) and not isinstance(value, bool):

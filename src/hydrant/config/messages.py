@@ -147,3 +147,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, MarkedYAMLError)
 """What composing and resolving may raise."""
+
+PLAIN_ERRORS = (ValueError, TypeError, AssertionError, KeyError)
+"""What they raise besides, where they meet what they did not think of."""

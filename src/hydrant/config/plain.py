@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from omegaconf import Container, OmegaConf
+
+from hydrant.redaction import redacted
+
 # Keys that do not change what a run computes: where it lies, and how it reads evaluates and is watched.
 _FREE = (
     "name",
@@ -14,6 +18,7 @@ _FREE = (
     "allow_targets",
     "eval_batch_size",
     "data.num_workers",
+    "data.on_error",  # a run that has not failed met no damaged sample
     "data.root",
 )
 _FREE_GROUPS = ("tracker.", "profiler.", "parallel.")
@@ -35,12 +40,17 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The keys in which two runs differ in what they compute, with both values; `None` for none."""
+    """The keys in which two runs differ in what they compute, with both values; `None` for none.
+
+    `micro_batch_size: auto` is whatever the other run has.
+    """
     a, b = flatten(one) | _orders(one, ""), flatten(other) | _orders(other, "")
     return {
         key: (a.get(key), b.get(key))
         for key in sorted(a | b)
-        if a.get(key) != b.get(key) and not _is_free(key)
+        if a.get(key) != b.get(key)
+        and not _is_free(key)
+        and not (key == "micro_batch_size" and "auto" in (a.get(key), b.get(key)))
     }
 
 
@@ -62,3 +72,8 @@ def _orders(config: Mapping[str, Any], prefix: str) -> dict[str, list[str]]:
 def choices_of(choices: Mapping[str, Any]) -> dict[str, Any]:
     """Hydra's choices of our own groups: `{"optimizer": "adamw", ...}`."""
     return {group: choice for group, choice in sorted(choices.items()) if not group.startswith("hydra/")}
+
+
+def record_of(config: Container) -> str:
+    """A config as YAML, its interpolations as they are written; without secrets."""
+    return OmegaConf.to_yaml(OmegaConf.create(redacted(OmegaConf.to_container(config, resolve=False))))

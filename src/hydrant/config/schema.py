@@ -55,7 +55,7 @@ class TrainConfig(OptimizerSettings):
     seed: int
     duration: Any
     global_batch_size: int
-    micro_batch_size: int | None
+    micro_batch_size: int | Literal["auto"] | None
     eval_batch_size: int
     log_every: Any
     eval_every: Any

@@ -8,12 +8,28 @@ import sys
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from hydrant.config.hints import check_value
 from hydrant.errors import ConfigError, nearest, shown, suggestion, typed_line
 
-ALLOWED = ("hydrant", "torch", "torchvision", "timm", "torchmetrics", "torchao")
+_PACKAGES = ("hydrant", "torch", "torchvision", "timm", "torchmetrics", "torchao")
+"""What may be imported to look for a target."""
+
+_OWN = ("averaging", "compilation", "data", "making.weights", "mixing", "models", "optimizers", "parallel", "precision",
+        "profiling", "schedules", "tasks", "trackers.base", "trackers.tensorboard", "trackers.wandb")  # fmt: skip
+
+ALLOWED = ("torch.nn", "torch.optim", "torchvision.models", "torchvision.ops", "torchvision.transforms",
+           "timm.layers", "timm.loss", "timm.models", "timm.optim", "torchmetrics", "torchao")  # fmt: skip
+"""Where parts of others lie. Elsewhere in their packages lies what runs commands and loads code: `torch.hub.load`."""
+
+_LOADERS = ("timm.models._helpers", "timm.models._hub")
+"""Among the parts, but what reads files, also such that hold code."""
+
+
+_HYDRA: Mapping[str, Any] = {"_target_": str, "_partial_": bool, "_recursive_": bool, "_args_": list,
+                            "_convert_": Literal["none", "partial", "object", "all"]}  # fmt: skip
+"""What Hydra itself reads of a node, and of what type."""
 
 
 def check_targets(config: Mapping[str, Any]) -> None:
@@ -23,34 +39,43 @@ def check_targets(config: Mapping[str, Any]) -> None:
         ConfigError: naming the key.
     """
     trusted: Sequence[str] = config["allow_targets"]
-    nodes = list(_nodes(config, ""))
-    for key, node in nodes:  # all, before anything is imported
-        if not _lies_under(node["_target_"], (*ALLOWED, *trusted)):
+    found = list(nodes(config, ""))
+    for key, node in found:  # all, before anything is imported
+        if not lies_under(node["_target_"], (*_PACKAGES, *trusted)):
             raise _not_allowed(key, node["_target_"], trusted)
-    for key, node in nodes:
+    targets = list[Any]()
+    for key, node in found:
         path = node["_target_"]
         trail = _trail(path, f"{key}._target_")
-        if not _lies_under(path, trusted) and not _is_ours(trail):
+        if not lies_under(path, trusted) and not _is_part(path, trail):
             raise _not_allowed(key, path, trusted)
-        _bind(key, node, trail[-1])
+        targets.append(trail[-1])
+    for (key, node), target in zip(found, targets, strict=True):
+        _bind(key, node, target)
 
 
-def _lies_under(path: object, packages: Sequence[str]) -> bool:
+def lies_under(path: object, packages: Sequence[str]) -> bool:
+    """Whether a dotted path is one of these packages or lies in one."""
     return isinstance(path, str) and any(path == p or path.startswith(f"{p}.") for p in packages)
 
 
-def _is_ours(trail: Sequence[Any]) -> bool:
-    """Whether a target is of an allowed package and not only imported there: `torch.os.system` is not."""
+def _is_part(path: str, trail: Sequence[Any]) -> bool:
+    """Whether a target was written to be a part, where it is defined: `torch.nn.modules.os.system` was not."""
     modules = [found.__name__ for found in trail if isinstance(found, types.ModuleType)]
-    home = getattr(trail[-1], "__module__", None)
-    return all(_lies_under(name, ALLOWED) for name in (*modules, home) if name is not None)
+    home = getattr(trail[-1], "__module__", None) or path  # a builtin has none
+    parts = (*ALLOWED, *(f"hydrant.{name}" for name in _OWN))
+    return (
+        all(lies_under(name, _PACKAGES) for name in modules)
+        and lies_under(home, parts)
+        and not lies_under(home, _LOADERS)
+    )
 
 
 def _not_allowed(key: str, target: object, trusted: Sequence[str]) -> ConfigError:
     return ConfigError(
         f"{key}._target_",
-        f"{shown(target)} is not allowed: what is called lies in {', '.join((*ALLOWED, *trusted))}. "
-        "If you trust it, add its package: 'allow_targets=[my_package]'",
+        f"{shown(target)} is not allowed: what is called is a part of hydrant, or lies in "
+        f"{', '.join((*ALLOWED, *trusted))}. If you trust it, add its package: 'allow_targets=[my_package]'",
     )
 
 
@@ -61,7 +86,7 @@ def check_arguments(key: str, node: Mapping[str, Any]) -> None:
 
 def targets_of(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(key, dotted path) of every target in a config."""
-    for key, node in _nodes(config, ""):
+    for key, node in nodes(config, ""):
         yield f"{key}._target_", node["_target_"]
 
 
@@ -122,15 +147,16 @@ def _import(name: str, path: str, key: str) -> Any:
         raise ConfigError(key, f"{name} cannot be imported: {typed_line(error)}") from error
 
 
-def _nodes(value: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def nodes(value: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(key, node) of every node with a target in a value, which lies at `key`."""
     if isinstance(value, Mapping):
         if "_target_" in value:
             yield key, value
         for name, item in value.items():
-            yield from _nodes(item, f"{key}.{name}" if key else str(name))
+            yield from nodes(item, f"{key}.{name}" if key else str(name))
     elif isinstance(value, list):
         for position, item in enumerate(value):
-            yield from _nodes(item, f"{key}.{position}")
+            yield from nodes(item, f"{key}.{position}")
 
 
 def _bind(key: str, node: Mapping[str, Any], target: Any) -> None:
@@ -141,7 +167,8 @@ def _bind(key: str, node: Mapping[str, Any], target: Any) -> None:
     hints = _hints(target)
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     for name, value in node.items():
-        if name.startswith("_") and name.endswith("_"):
+        if name in _HYDRA:
+            check_value(f"{key}.{name}", _HYDRA[name], value)
             continue
         if name not in parameters and not takes_any:
             hint = suggestion(name, parameters, "Arguments")

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Batch
+from hydrant.data.faults import Faults
 from hydrant.errors import ConfigError
 
 
@@ -82,6 +83,7 @@ class Data:
     val: Source
     input_shape: tuple[int, ...]
     num_classes: int
+    faults: Faults = field(default_factory=Faults)  # of both sources
 
 
 def check_stated(data: Data, input_shape: Sequence[int], num_classes: int) -> Data:

@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from hydrant.data.base import Data, check_stated
+from hydrant.data.faults import Faults
 from hydrant.data.loader import LoaderSource, Transform
 from hydrant.errors import ConfigError, DataError, unknown_name
 
@@ -78,6 +79,7 @@ def image_folder(
     train_dir: str,
     val_dir: str,
     num_workers: int,
+    on_error: Literal["fail", "skip"],
     interpolation: str,
     crop_pct: float,
     mean: Sequence[float],
@@ -87,6 +89,7 @@ def image_folder(
     """Images under `root/train_dir/<class>/` and `root/val_dir/<class>/`, read as RGB.
 
     Evaluation resizes so that the input is `crop_pct` of the shorter edge and takes the centre.
+    `on_error=skip` leaves images out that cannot be read; `fail` ends the run.
     """
     channels, *size = input_shape
     if channels != 3 or len(size) != 2:
@@ -107,10 +110,13 @@ def image_folder(
     train_transform = augment.transform(**common)
     eval_transform = _timm_transform(**common, is_training=False, crop_pct=crop_pct, normalize=False)
 
-    def source(images: _Images) -> LoaderSource:
-        return LoaderSource(images, train_transform, eval_transform, num_workers=num_workers, **normal)
+    faults = Faults(on_error == "skip", "; repair or remove it, or data.on_error=skip leaves it out")
 
-    data = Data(source(train), source(val), (3, *size), len(classes))
+    def source(images: _Images) -> LoaderSource:
+        rest: dict[str, Any] = {"num_workers": num_workers, "name_of": images.name_of, "faults": faults}
+        return LoaderSource(images, train_transform, eval_transform, **normal, **rest)
+
+    data = Data(source(train), source(val), (3, *size), len(classes), faults)
     return check_stated(data, input_shape, num_classes)
 
 
@@ -127,11 +133,18 @@ class _Images:
         return len(self.paths)
 
     def __getitem__(self, index: int, /) -> tuple[Any, int]:
-        path = self.folder / os.fsdecode(self.paths[index])
         try:
-            return self.read(path), int(self.targets[index])
+            return self.read(self._path(index)), int(self.targets[index])
+        except MemoryError:
+            raise
         except Exception as error:  # a decoder raises whatever the damaged bytes lead it to
-            raise DataError(f"{path} cannot be read as an image: {error}; repair or remove it") from error
+            raise DataError(f"{self.name_of(index)} cannot be read as an image: {error}") from error
+
+    def name_of(self, index: int) -> str:
+        return str(self._path(index))
+
+    def _path(self, index: int) -> Path:
+        return self.folder / os.fsdecode(self.paths[index])
 
 
 def _scan(root: Path, split_dir: str, key: str) -> tuple[_Images, tuple[str, ...]]:

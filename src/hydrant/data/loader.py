@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import os
-import random
-import signal
-import sys
-import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
@@ -21,12 +14,17 @@ from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 from hydrant import seeding
 from hydrant.batch import Batch
 from hydrant.data.base import Order, StreamSpec, shard
-from hydrant.errors import ConfigError, DataError
+from hydrant.data.faults import MAX_DAMAGED_IN_A_ROW, Faults
+from hydrant.data.workers import Reading, outlive_signals, seed_streams, streams_restored, workers_told
+from hydrant.errors import ConfigError, DataError, HydrantError, OutOfMemory, location, typed_line
 
 Transform = Callable[[Any], Tensor]
 """A raw sample -> its input, shape (*input_shape,). May draw from the global streams of the host."""
 
-_HostBatch = list[Tensor] | DataError  # [inputs (B, *input_shape), targets (B,) int64], or why there is none
+_Read = tuple[list[Tensor], dict[str, str]]
+"""[inputs (B, *input_shape), targets (B,) int64], empty where none is whole; what is told of damaged ones, by name."""
+
+_HostBatch = _Read | HydrantError  # or why there is none
 
 
 class SampleSet(Protocol):
@@ -44,6 +42,9 @@ class LoaderSource:
     A transform may return bytes (uint8), which make a quarter of the traffic: they are scaled to 0..1 and
     normalised by `mean` and `std` (per channel, in units of the scaled pixel) on the device. What it returns
     in float32 is taken as it is. With `num_workers=0` the loop itself reads.
+
+    `name_of` names a sample in what is told of it. A damaged one ends the run, unless `faults` skip them: then it
+    is left out of an evaluation, and in training the next whole sample of the set stands in for it.
     """
 
     samples: SampleSet
@@ -52,6 +53,8 @@ class LoaderSource:
     mean: Sequence[float]
     std: Sequence[float]
     num_workers: int
+    name_of: Callable[[int], str] = "sample {} of the data set".format
+    faults: Faults = field(default_factory=Faults)
 
     def __post_init__(self) -> None:
         if self.num_workers < 0:
@@ -69,10 +72,13 @@ class LoaderSource:
     def batches(self, spec: StreamSpec, batch_size: int) -> Iterator[Batch]:
         """Workers are started for the pass and end with it."""
         plan = list(shard(self.num_samples, batch_size, spec.rank, spec.world_size))
-        reader = _Reader(self.samples, self.eval_transform, spec.seed)
+        num_workers = min(self.num_workers, len(plan))
+        reader = _Reader(self, self.eval_transform, spec.seed, Reading(num_workers), replaces=False)
         receive = _Receiver.of(self, spec.device)
-        for host_batch in _loader(reader, plan, min(self.num_workers, len(plan)), spec.device):
-            yield receive(host_batch)
+        for host_batch in _batches(reader, _loader(reader, plan, spec.device)):
+            batch = receive(host_batch)
+            if len(batch.targets):
+                yield batch
 
     def first(self, num_samples: int) -> LoaderSource:
         chosen: Any = Subset[Any](_as_dataset(self.samples), range(min(num_samples, self.num_samples)))
@@ -91,8 +97,8 @@ class LoaderStream:
         self._spec = spec
         self._receive = _Receiver.of(source, spec.device)
         self._plan = _Plan(Order(spec.seed, source.num_samples, torch.device("cpu")), spec)
-        self._reader = _Reader(source.samples, source.train_transform, spec.seed)
-        self._num_workers = source.num_workers
+        reading = Reading(source.num_workers)
+        self._reader = _Reader(source, source.train_transform, spec.seed, reading, replaces=True)
         self.close()
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
@@ -102,7 +108,7 @@ class LoaderStream:
     def close(self) -> None:
         """Stop the workers, which end when nothing refers to their loader. A later read starts new ones."""
         self._ahead: Iterator[_HostBatch] = iter(())
-        self._loader = _loader(self._reader, self._plan, self._num_workers, self._spec.device)
+        self._loader = _loader(self._reader, self._plan, self._spec.device)
         self._current = -1
         self._kept: list[_HostBatch] = []
 
@@ -111,7 +117,7 @@ class LoaderStream:
             is_complete = len(self._kept) == self._spec.num_micro_steps
             if not (is_complete and num_updates == self._current + 1):
                 self._plan.start = num_updates
-                self._ahead = iter(self._loader)
+                self._ahead = _batches(self._reader, self._loader)
             self._current, self._kept = num_updates, []
         while len(self._kept) <= micro_step:
             self._kept.append(next(self._ahead))
@@ -134,32 +140,61 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _Reader(Dataset[_HostBatch]):
-    """Reads the micro-batch of some draws; what is random about a sample is a function of `(seed, draw)`."""
+    """Reads the micro-batch of some draws; what is random about a sample is a function of `(seed, draw)`.
 
-    samples: SampleSet
+    So is what stands in for a damaged one, where it `replaces` them: the next in the set that is whole.
+    """
+
+    source: LoaderSource
     transform: Transform
     seed: int
-    num_samples: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "num_samples", len(self.samples))
+    reading: Reading
+    replaces: bool
 
     def __getitem__(self, draws: Sequence[int]) -> _HostBatch:
         # An exception would come out of a worker as a page of traceback; a value comes out as it is.
-        with _streams_restored():
+        damaged: dict[str, str] = {}
+        with streams_restored():
             try:
-                return default_collate([self._sample(draw) for draw in draws])
-            except DataError as error:
+                samples = [sample for draw in draws for sample in self._at(draw, damaged)]
+            except HydrantError as error:
                 return error
+            finally:
+                self.reading.begin(-1)
+            return default_collate(samples) if samples else [torch.empty(0), torch.empty(0)], damaged
 
-    def _sample(self, draw: int) -> tuple[Tensor, int]:
-        index = draw % self.num_samples
-        _seed_streams(seeding.mix(self.seed, seeding.SAMPLE, draw))
+    def _at(self, draw: int, damaged: dict[str, str]) -> list[tuple[Tensor, int]]:
+        """The sample of a draw, or none; adds the damaged ones that were met."""
+        first, faults = draw % self.source.num_samples, self.source.faults
+        for offset in range(MAX_DAMAGED_IN_A_ROW if self.replaces else 1):
+            index = (first + offset) % self.source.num_samples
+            try:
+                return [self._sample(draw, index)]
+            except DataError as error:
+                if not faults.skips:
+                    raise DataError(f"{error}{faults.remedy}") from error
+                damaged[self.source.name_of(index)] = str(error)
+        if self.replaces:
+            told = f"{MAX_DAMAGED_IN_A_ROW} samples in a row cannot be read, which are not a few damaged ones"
+            raise DataError(f"{told}; the first: {damaged[self.source.name_of(first)]}")
+        return []
+
+    def _sample(self, draw: int, index: int) -> tuple[Tensor, int]:
+        self.reading.begin(index)
+        seed_streams(seeding.mix(self.seed, seeding.SAMPLE, draw))
+        name = self.source.name_of(index)
         try:
-            raw, target = self.samples[index]
+            raw, target = self.source.samples[index]
+            return self.transform(raw), target
+        except DataError:
+            raise
+        except MemoryError as error:  # of the machine, not of the sample
+            told = f"there is no memory left to read {name}; lower data.num_workers or micro_batch_size"
+            raise OutOfMemory(told) from error
         except OSError as error:
-            raise DataError(f"sample {index} of the data set cannot be read: {error}") from error
-        return self.transform(raw), target
+            raise DataError(f"{name} cannot be read: {error}") from error
+        except Exception as error:  # a decoder or a user's transform raises anything
+            raise DataError(f"{name} cannot be read: {typed_line(error)} (at {location(error)})") from error
 
 
 @dataclass(frozen=True)
@@ -168,24 +203,30 @@ class _Receiver:
 
     mean: Tensor  # (C, 1, 1)
     std: Tensor  # (C, 1, 1)
+    faults: Faults
 
     @classmethod
     def of(cls, source: LoaderSource, device: torch.device) -> _Receiver:
         mean, std = (torch.tensor(tuple(v), device=device).view(-1, 1, 1) for v in (source.mean, source.std))
-        return cls(mean, std)
+        return cls(mean, std, source.faults)
 
     def __call__(self, host_batch: _HostBatch) -> Batch:
-        if isinstance(host_batch, DataError):
+        if isinstance(host_batch, HydrantError):
             raise host_batch
-        inputs, targets = (tensor.to(self.mean.device, non_blocking=True) for tensor in host_batch)
+        tensors, damaged = host_batch
+        self.faults.note(damaged)
+        inputs, targets = (tensor.to(self.mean.device, non_blocking=True) for tensor in tensors)
         if inputs.dtype == torch.uint8:
             inputs = inputs.float().div_(255).sub_(self.mean).div_(self.std)
         return Batch(inputs, targets)
 
 
-def _loader(
-    reader: _Reader, plan: Iterable[Sequence[int]], num_workers: int, device: torch.device
-) -> DataLoader[_HostBatch]:
+def _batches(reader: _Reader, loader: DataLoader[_HostBatch]) -> Iterator[_HostBatch]:
+    return workers_told(loader, reader.reading, reader.source.name_of)
+
+
+def _loader(reader: _Reader, plan: Iterable[Sequence[int]], device: torch.device) -> DataLoader[_HostBatch]:
+    num_workers = reader.reading.num_workers
     return DataLoader(
         reader,
         sampler=plan,
@@ -194,48 +235,14 @@ def _loader(
         num_workers=num_workers,
         persistent_workers=num_workers > 0,
         pin_memory=device.type == "cuda",
-        worker_init_fn=_outlive_signals,
+        worker_init_fn=outlive_signals,
         generator=torch.Generator(),  # torch draws a seed for its workers, by default from the global stream
     )
 
 
-def _as_is(host_batch: _HostBatch) -> _HostBatch:
+def _as_is(host_batch: Any) -> Any:
     return host_batch
 
 
 def _as_dataset(samples: Any) -> Dataset[Any]:
     return samples
-
-
-def _outlive_signals(_: int) -> None:
-    """Ctrl-C and SIGTERM reach workers too, while the loop still needs batches to end its update and save."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":  # where a process can ask who sent a signal
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=_end_when_the_loop_says_so, daemon=True).start()
-
-
-def _end_when_the_loop_says_so() -> None:
-    """The loop's process ends a worker that does not stop by SIGTERM: obey that one, from nobody else."""
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
-        pass
-    os._exit(0)
-
-
-def _seed_streams(value: int) -> None:
-    """Seed the global streams of the host. (`torch.manual_seed` would seed the device's too.)"""
-    random.seed(value)
-    np.random.seed(value & 0xFFFFFFFF)
-    torch.default_generator.manual_seed(value)
-
-
-@contextmanager
-def _streams_restored() -> Generator[None]:
-    """Leave the global host streams as they were: without workers they are those of the training process."""
-    python, numpy, torch_state = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        torch.default_generator.set_state(torch_state)

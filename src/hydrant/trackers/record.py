@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import RecordError, first_line
+from hydrant.redaction import redacted
 
 
 class Record:
@@ -88,8 +89,8 @@ def typical(rows: list[dict[str, Any]], key: str) -> float | None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file as a whole."""
-    replace_file(path, json.dumps(finite(value), indent=2) + "\n")
+    """Replace a JSON file as a whole; without secrets."""
+    replace_file(path, json.dumps(redacted(finite(value)), indent=2) + "\n")
 
 
 def replace_file(path: Path, text: str) -> None:

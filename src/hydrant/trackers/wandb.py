@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hydrant.errors import ConfigError, first_line, unknown_name
+from hydrant.redaction import redacted
 from hydrant.trackers.base import RunIdentity
 from hydrant.trackers.record import replace_file
 from hydrant.trackers.wandb_access import bounded, obstacle, own_service, teardown
@@ -88,7 +89,7 @@ class WandbTracker:
             "host": None if machine_info else "",  # an offline run would name it all the same
         }
         if self._mode != "disabled":
-            self._start(arguments, probe_timeout)
+            self._start(redacted(arguments), probe_timeout)
 
     def log(self, row: Mapping[str, float]) -> None:
         """One row of history, over `num_updates`. The first failure ends the logging, never the run."""

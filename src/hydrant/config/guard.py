@@ -1,0 +1,98 @@
+"""What Hydra itself would call for a config, refused before it does: its callbacks, loggers and plugins.
+
+Hydra acts on the `hydra` node of a config while it composes, long before a run's own targets are checked, and any
+config file may set that node.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from omegaconf import DictConfig, OmegaConf
+
+from hydrant.config.targets import lies_under
+from hydrant.errors import ConfigError, shown
+
+_PLUGINS = ("hydra_plugins", "hydra._internal.core_plugins", "optuna")
+_LOGGING = ("logging.StreamHandler", "logging.FileHandler", "logging.NullHandler", "logging.Formatter",
+            "ext://sys.stdout", "ext://sys.stderr")  # fmt: skip
+_ALLOWED = {
+    "callbacks": ("hydrant.train.HydraNotes", "hydra.experimental.callbacks"),
+    "sweeper": _PLUGINS,
+    "launcher": _PLUGINS,
+    "job_logging": _LOGGING,
+    "hydra_logging": _LOGGING,
+}
+"""What Hydra may call for each part of its node."""
+
+_VARIABLES = ("TORCH_LOGS",)
+"""What a config file may set in the environment: it names no code."""
+
+_CALLED = ("_target_", "()", "class", "custom_search_space")
+"""Keys whose value Hydra or Python's logging imports and calls."""
+
+_WHOLE = re.compile(r"\$\{(?!hydra[.:](job|run|runtime|sweep)\.[\w.]+\}$).*\}", re.DOTALL)
+"""A value that stands for whatever lies elsewhere in the config, perhaps a node."""
+
+
+@contextmanager
+def guarding_hydra(words: Sequence[str]) -> Generator[None]:
+    """While it lasts, whatever Hydra composes is checked before Hydra acts on it; `words` are the command line's."""
+    methods = {name: getattr(ConfigLoaderImpl, name) for name in ("load_configuration", "load_sweep_config")}
+    for name, method in methods.items():
+        setattr(ConfigLoaderImpl, name, _checked(method, words))
+    try:
+        yield
+    finally:
+        for name, method in methods.items():
+            setattr(ConfigLoaderImpl, name, method)
+
+
+def _checked(method: Callable[..., DictConfig], words: Sequence[str]) -> Callable[..., DictConfig]:
+    @functools.wraps(method)
+    def checked(*arguments: Any, **options: Any) -> DictConfig:
+        config = method(*arguments, **options)
+        _check(config, words)
+        return config
+
+    return checked
+
+
+def _check(config: DictConfig, words: Sequence[str]) -> None:
+    """Refuse a `hydra` node that would run code, but what `allow_targets` names.
+
+    Raises:
+        ConfigError: names the key.
+    """
+    raw: Any = OmegaConf.to_container(config, resolve=False)
+    packages = raw.get("allow_targets")
+    trusted = tuple(map(str, packages)) if isinstance(packages, list) else ()
+    hydra: Mapping[str, Any] = raw.get("hydra") or {}
+    given = {word.partition("=")[0].lstrip("+") for word in words}
+    for name in hydra.get("job", {}).get("env_set") or ():
+        key = f"hydra.job.env_set.{name}"
+        if name not in _VARIABLES and not given & {key, "hydra.job.env_set"}:
+            told = "is not taken from a config file, as a variable may name code to load; give it on the command line"
+            raise ConfigError(key, told)
+    for name, allowed in _ALLOWED.items():
+        for key, value in _called(hydra.get(name), f"hydra.{name}"):
+            if not lies_under(value, (*allowed, *trusted)):
+                told = f"{shown(value)} is not allowed, as Hydra would call it. If you trust it, add its package: "
+                raise ConfigError(key, f"{told}'allow_targets=[my_package]'")
+
+
+def _called(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """(key, value) of all that would be imported and called, or might stand for such."""
+    if isinstance(value, str) and (value.startswith("ext://") or _WHOLE.fullmatch(value)):
+        yield key, value
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, item in items:
+        if name in _CALLED and item is not None:
+            yield f"{key}.{name}", item
+        else:
+            yield from _called(item, f"{key}.{name}")

@@ -1,0 +1,60 @@
+"""Secrets are not written down: neither into a run's folder nor to a tracker nor on the terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+HIDDEN = "***"
+
+_NAMES = r"api_?key|(?:access|private|secret)_?key|token|secret|passwords?|passwd|credentials?|signature"
+_VALUE = r"""(?!null\b|true\b|false\b)('[^']*'|"[^"]*"|[^\s,&;'"\]}]+)"""
+
+_KEY = re.compile(rf"(?:.*[^A-Za-z0-9])?(?:{_NAMES})", re.IGNORECASE)
+_ASSIGNED = re.compile(rf"(?<![A-Za-z0-9])((?:{_NAMES})=){_VALUE}", re.IGNORECASE)
+_IN_BRACES = re.compile(
+    rf"""([{{,]\s*['"]?(?:[\w.-]*[_.-])?(?:{_NAMES})['"]?\s*:\s*){_VALUE}""", re.IGNORECASE
+)
+_IN_URL = re.compile(r"(://(?:[^/\s:@]*:)?)(?:(?<=:)(?<!//)[^/\s@]+|[^/\s:@]{20,})@")
+_VARIABLE = re.compile(r"(?:.*_)?(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|PAT)(?:_.*)?")
+
+
+def redacted(value: Any, key: str = "") -> Any:
+    """A config, or any value of plain types, without its secrets.
+
+    Hidden are texts under a key such as `api_key`, `token` or `password`, what `redacted_text` finds in the others.
+
+    >>> redacted({"tracker": {"api_key": "abcd1234", "mode": "online"}, "words": ["hf_token=abcd"]})
+    {'tracker': {'api_key': '***', 'mode': 'online'}, 'words': ['hf_token=***']}
+    """
+    match value:
+        case str():
+            return HIDDEN if _KEY.fullmatch(key) else redacted_text(value)
+        case Mapping():
+            inherited = key if _KEY.fullmatch(key) else ""
+            return {name: redacted(item, inherited or str(name)) for name, item in value.items()}
+        case list() | tuple():
+            return [redacted(item, key) for item in value]
+        case _:
+            return value
+
+
+def redacted_text(text: str) -> str:
+    """A text without the values of secret environment variables, passwords in URLs and `token=...`.
+
+    >>> redacted_text("data.root=https://me:hunter2@host/data +model.kwargs={hf_token: abcd}")
+    'data.root=https://me:***@host/data +model.kwargs={hf_token: ***}'
+    """
+    for secret in _secrets():
+        text = text.replace(secret, HIDDEN)
+    text = _IN_URL.sub(rf"\g<1>{HIDDEN}@", text)
+    return _IN_BRACES.sub(rf"\g<1>{HIDDEN}", _ASSIGNED.sub(rf"\g<1>{HIDDEN}", text))
+
+
+def _secrets() -> Iterator[str]:
+    """Values of variables such as WANDB_API_KEY; what is short or a path is none."""
+    for name, value in os.environ.items():
+        if len(value) >= 8 and _VARIABLE.fullmatch(name) and not os.path.exists(value):  # noqa: PTH110
+            yield value

@@ -1,0 +1,95 @@
+"""Configs of strangers run no code: what they name is a part, or is refused before anything of it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hydrant import cli
+
+Refused = Callable[..., str]
+CALL = "{_target_: torch.utils.collect_env.run, command: touch called}"
+LATE = "'\\${oc.create:{_target_: torch.utils.collect_env.run, command: touch called}}'"
+
+
+@pytest.fixture
+def refused(workdir: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Refused:
+    """Run a command with a stranger's experiment; what is said. Nothing was called and nothing begun."""
+    monkeypatch.setattr("sys.argv", ["hydrant"])
+
+    def run(experiment: str, *words: str, command: str = "train") -> str:
+        file = workdir / "conf" / "experiment" / "theirs.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"# @package _global_\n{experiment}\n")
+        assert cli.main([command, *words, "experiment=theirs"]) == 2
+        assert {path.name for path in workdir.iterdir()} <= {"conf", "__pycache__"}
+        return capfd.readouterr().err.splitlines()[-1].removeprefix("error: ")
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("experiment", "key"),
+    [
+        (f"hydra:\n  callbacks:\n    x: {CALL}", "hydra.callbacks.x._target_"),
+        (f"schedules:\n  x: {CALL}\nhydra:\n  callbacks:\n    x: ${{schedules.x}}", "hydra.callbacks.x"),
+        ("hydra:\n  callbacks: ${model}", "hydra.callbacks"),
+        (f"hydra:\n  sweeper:\n    sampler: {CALL}", "hydra.sweeper"),
+        (
+            "hydra:\n  job_logging:\n    version: 1\n    root: {handlers: [x]}\n    handlers:\n"
+            "      x: {(): torch.utils.collect_env.run, command: touch called}",
+            "hydra.job_logging.handlers.x.()",
+        ),
+        ("hydra:\n  hydra_logging: {version: 1, root: {}, x: 'ext://my_module.x'}", "hydra.hydra_logging.x"),
+        ("hydra:\n  hydra_logging: {handlers: {x: {class: my.Handler}}}", "hydra.hydra_logging.handlers.x.class"),
+        ("hydra:\n  job: {env_set: {LD_PRELOAD: ./their.so}}", "hydra.job.env_set.LD_PRELOAD"),
+    ],
+)  # fmt: skip
+def test_hydra_calls_nothing_of_a_config(experiment: str, key: str, refused: Refused) -> None:
+    for words in ((), ("--multirun",)):
+        assert refused(experiment, *words).startswith(f"{key}")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "torch.utils.collect_env.run", "torch.hub.load", "torch.load", "torch.nn.modules.module.torch.hub.load",
+        "torch.utils.cpp_extension.load_inline", "torch.ops.load_library", "torchvision.datasets.utils.download_url",
+        "timm.models.load_state_dict", "timm.models._helpers.load_state_dict", "hydrant.isolation.call_isolated",
+        "hydrant.making.make_node", "hydrant.trackers.record.replace_file", "hydrant.cli.main",
+        "hydra.utils.get_method",
+    ],
+)  # fmt: skip
+def test_what_loads_or_runs_code_is_no_part(target: str, refused: Refused) -> None:
+    for node in (f"scheduler: {{_target_: {target}}}", f"data: {{augment: {{x: [{{_target_: {target}}}]}}}}"):
+        assert f"{target!r} is not allowed: what is called is a part of hydrant" in refused(node)
+
+
+@pytest.mark.parametrize("command", ["train", "preview"])
+def test_nothing_is_resolved_late(command: str, refused: Refused) -> None:
+    told = refused(f"model:\n  hidden: {LATE}", command=command)
+    assert told.startswith("model.hidden: ")
+    assert "is still an interpolation once resolved" in told
+
+
+def test_allow_targets_in_a_file_is_a_consent(workdir: Path, train: Callable[..., Path]) -> None:
+    (workdir / "theirs.py").write_text(
+        "from hydra.experimental.callback import Callback\n"
+        "class Note(Callback):\n    def __init__(self): open('called', 'w').close()\n"
+    )
+    folder = workdir / "conf" / "experiment"
+    folder.mkdir(parents=True)
+    (folder / "theirs.yaml").write_text(
+        "# @package _global_\nallow_targets: [theirs]\nhydra: {callbacks: {x: {_target_: theirs.Note}}}\n"
+    )
+    train("experiment=theirs", "tracker=local", "duration=1", "model.hidden=[4]")
+    assert (workdir / "called").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [("hydra/job_logging=default", "hydra/hydra_logging=default"), ("hydra/launcher=basic",)]
+)
+def test_hydras_own_options_are_taken(words: tuple[str, ...], train: Callable[..., Path]) -> None:
+    train(*words, "tracker=local", "duration=1", "model.hidden=[4]")

@@ -95,7 +95,7 @@ def _prepare(config: Mapping[str, Any], world: World) -> Prepared:
     clock = Clock.start(
         config["duration"], num_samples=train.num_samples, global_batch_size=spec.global_batch_size
     )
-    for key in ("log_every", "eval_every", "save_every"):
+    for key in ("log_every", "eval_every", "save_every", "keep_every"):
         clock.cadence(config[key], key)
     with refusals("profiler", config):
         profiler: Profiler = make(config, "profiler")(world.device, clock)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -60,6 +60,15 @@ class Meter:
         """The first name whose sum is NaN or infinite; synchronises."""
         sums = self._sums.tolist() if self._weight else []
         return next((n for n, s in zip(self._names, sums, strict=False) if not math.isfinite(s)), None)
+
+
+def merged(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The states of several meters as one that has been given all of it."""
+    used = [state for state in states if state["weight"]]
+    if not used:
+        return states[0]
+    sums: Tensor = sum((state["sums"] for state in used[1:]), start=used[0]["sums"])
+    return {"names": used[0]["names"], "sums": sums, "weight": sum(state["weight"] for state in used)}
 
 
 class Pace:

@@ -6,9 +6,9 @@ import dataclasses
 import signal
 from pathlib import Path
 
-from hydrant import checkpoint, seeding
+from hydrant import checkpoint
 from hydrant.build import Prepared, build, prepare
-from hydrant.checkpoint import Checkpoint, Checkpoints
+from hydrant.checkpoint import Checkpoints, Retention
 from hydrant.errors import ConfigError, HydrantError, Interrupted, first_line, location, typed_line
 from hydrant.job import Job, Result, relative
 from hydrant.journal import Ending, RunJournal
@@ -19,6 +19,7 @@ from hydrant.parts import Run, RunState
 from hydrant.profiling import count_parameters
 from hydrant.resume import Start, starting_point
 from hydrant.signals import StopRequest
+from hydrant.state import content_of, restore
 from hydrant.trackers.record import read_summary
 from hydrant.trial import try_compiled
 
@@ -43,7 +44,7 @@ def _execute(job: Job) -> Result:
         if start.is_finished:
             return _already_finished(job.folder)
         prepared = prepare(job.config)
-        start.check_fits(prepared.task.model)
+        start.prepare(prepared.task.model, job.config)
         with StopRequest() as stop:
             return _open(job, prepared, start).run(stop)
     except HydrantError:
@@ -65,11 +66,9 @@ class _Session:
 
     def __init__(self, job: Job, prepared: Prepared, start: Start) -> None:
         self._job, self._prepared, self._start = job, prepared, start
-        device = prepared.world.device
-        self._loaded = None if start.checkpoint is None else checkpoint.load(start.checkpoint, device)
-        counters = {} if self._loaded is None else self._loaded.training["state"]
-        self._state = RunState(**counters)
-        self._checkpoints = Checkpoints(job.folder / "checkpoints", keep_last=job.config["keep_last"])
+        saved = {} if start.checkpoint is None else checkpoint.plain_state(start.checkpoint)["state"]
+        self._state = RunState(**saved)
+        self._checkpoints = _checkpoints(job, prepared)
         job.folder.mkdir(parents=True, exist_ok=True)
         self._foreign = start.checkpoint if start.is_foreign else None
         history = job.folder if self._foreign is None else self._foreign.parents[1]
@@ -106,54 +105,45 @@ class _Session:
             f"{total:,}",
             "" if total == trainable else f", {trainable:,} trained",
         )
-        run = build(prepared, self._journal, self._save, stop)
-        run.state = state
-        if self._foreign is not None:
-            self._checkpoints.adopt(self._foreign, None if state.best is None else state.best["num_updates"])
-        self._restore(run)
-        try:
-            with prepared.world.group():
+        with prepared.world.group(), self._checkpoints:
+            run = build(prepared, self._journal, self._save, lambda: self._stop_signal(stop))
+            run.state = state
+            try:
+                self._continue(run)
                 try_compiled(run)
                 profiled = self._job.folder / "profile"
                 with run.profiler.watching(profiled, state.num_updates, self._journal.file):
                     train(run)
-        finally:
-            run.stream.close()
+            finally:
+                run.stream.close()
+
+    def _stop_signal(self, stop: StopRequest) -> int | None:
+        self._checkpoints.check()  # what has failed in the background ends the run here
+        return stop()
 
     def _save(self, run: Run, is_best: bool) -> None:
-        training = {
-            "optimization": run.optimization.state_dict(),
-            "precision": run.precision.state_dict(),
-            "state": dataclasses.asdict(run.state),
-            "meter": run.meter.state_dict(),
-            "host": seeding.host_state(),
-            "task": {k: v for k, v in run.task.state_dict().items() if not k.startswith("model.")},
-        }
         with run.optimization.showing_result():
-            content = Checkpoint(run.model.state_dict(), training, run.averaging.state_dict())
-            self._checkpoints.save(run.state.num_updates, content, is_best=is_best)
+            self._checkpoints.save(run.state.num_updates, content_of(run), is_best=is_best)
         self._journal.note(num_updates=run.state.num_updates, best=run.state.best)
 
-    def _restore(self, run: Run) -> None:
-        loaded, start = self._loaded, self._start
-        if start.weights is not None:
-            log.info("weights from %s", start.weights)
-            run.model.load_state_dict(checkpoint.load_part(start.weights, "model", run.world.device))
-            run.averaging.start(run.model)
-        if loaded is None or start.checkpoint is None:
+    def _continue(self, run: Run) -> None:
+        """Put back what the checkpoint holds from which the run goes on, if there is one."""
+        start, state, folder = self._start, run.state, self._checkpoints.folder
+        if start.checkpoint is None:
             return
-        log.info("continuing from %s at update %d", relative(start.checkpoint), run.state.num_updates)
-        run.model.load_state_dict(loaded.model)
-        run.task.load_state_dict(loaded.training["task"], strict=False)  # what is the task's own
-        run.averaging.load_state_dict(loaded.ema)
-        run.optimization.load_state_dict(loaded.training["optimization"])
-        run.precision.load_state_dict(loaded.training["precision"])
-        run.meter.load_state_dict(loaded.training["meter"])
-        seeding.set_host_state(loaded.training["host"])
-        best = run.state.best  # a kill may have come before the link moved
-        if best is not None and not self._checkpoints.mark_best(best["num_updates"]):
-            log.warning("the best checkpoint so far, of update %d, is not there", best["num_updates"])
-        self._loaded = None  # the device has it once
+        log.info("continuing from %s at update %d", relative(start.checkpoint), state.num_updates)
+        if self._foreign is not None:
+            folder.adopt(self._foreign, None if state.best is None else state.best["num_updates"])
+        folder.drop_newer(state.num_updates)
+        fields = {key.rpartition(".")[2] for key in start.changed if "optimizer" in key.split(".")}
+        restore(run, start.checkpoint, fields)
+        if state.best is None:
+            return
+        best = folder.target(state.best["num_updates"])
+        if not folder.mark_best(state.best["num_updates"]):  # a kill may have come before the link moved
+            log.warning("the best checkpoint so far, of update %d, is not there", state.best["num_updates"])
+        elif best != start.checkpoint and (wrong := checkpoint.damage(best)):
+            log.warning("the best checkpoint so far is damaged: %s", wrong)
 
     def _finish(self, ending: Ending) -> Result:
         """Write what belongs to the end of a run, however it ended."""
@@ -171,9 +161,16 @@ class _Session:
         return Result(ending.exit_status, None if best is None else best["value"], ending.message)
 
     def _without_saving(self) -> str:
-        newest = self._checkpoints.newest()
+        newest = checkpoint.newest(self._job.folder / "checkpoints")
         what = "starts again" if newest is None else f"continues from {newest.name}"
         return f"stopped by SIGINT without saving; {self._job.same_command()} {what}"
+
+
+def _checkpoints(job: Job, prepared: Prepared) -> Checkpoints:
+    config = job.config
+    every = prepared.clock.cadence(config["keep_every"], "keep_every")
+    keep = Retention(config["keep_last"], config["keep_best"], every)
+    return Checkpoints(job.folder / "checkpoints", keep, in_background=config["save_async"])
 
 
 def _failed(error: BaseException, folder: Path) -> Ending:

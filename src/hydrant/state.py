@@ -1,0 +1,132 @@
+"""What of a run is saved in a checkpoint, and how it is put back, on as many ranks or on others."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from hydrant import seeding
+from hydrant.checkpoint import Checkpoint, read_into, read_state
+from hydrant.errors import CheckpointError, HydrantError, typed_line
+from hydrant.metrics import merged
+from hydrant.parts import Run
+
+
+def content_of(run: Run) -> Checkpoint:
+    """All that no function of `num_updates` gives back; to be copied before training goes on."""
+    optimization = run.optimization.state_dict()
+    names = _names(run.task)
+    for name, share in run.optimization.shares.items():
+        own = [names[id(p)] for p in share.parameters]
+        kind = {"type": type(share.optimizer).__name__}
+        optimization["optimizers"][name] = kind | _named(optimization["optimizers"][name], own)
+    training = {
+        "optimization": optimization,
+        "precision": run.precision.state_dict(),
+        "state": dataclasses.asdict(run.state),
+        "task": _beside_model(run.task),
+        "ranks": _of_all_ranks({"meter": run.meter.state_dict(), "host": seeding.host_state()}),
+    }
+    return Checkpoint(run.model.state_dict(), training, run.averaging.state_dict())
+
+
+def restore(run: Run, path: Path, changed: Collection[str] = ()) -> None:
+    """Put back what a checkpoint holds; the fields of param groups in `changed` stay as the config has them.
+
+    Raises:
+        CheckpointError: it is not of such a run.
+    """
+    try:
+        for part, target in (("model", run.model), ("ema", run.averaging)):
+            weights = target.state_dict()
+            if weights:
+                read_into(path, part, weights)
+                target.load_state_dict(weights)
+        _restore_optimization(run, path, changed)
+        run.precision.load_state_dict(read_state(path, "precision"))
+        beside = _beside_model(run.task)
+        run.task.load_state_dict(read_state(path, "task", beside.get), strict=False)
+        _restore_ranks(run, read_state(path, "ranks"))
+    except HydrantError:
+        raise
+    except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+        raise CheckpointError(f"{path} does not fit this run: {typed_line(error)}") from error
+
+
+def _restore_optimization(run: Run, path: Path, changed: Collection[str]) -> None:
+    names = _names(run.task)
+    owners: dict[str, Tensor] = {}
+    for name, share in run.optimization.shares.items():
+        prefix = f"optimization.optimizers.{name}.state."
+        owners |= {f"{prefix}{names[id(p)]}": p for p in share.parameters}
+    trained = run.optimization.state_dict()["trained_weights"]
+    owners |= {f"optimization.trained_weights.{n}": value for n, value in enumerate(trained)}
+
+    def owner(key: str) -> Tensor | None:
+        while key and key not in owners:
+            key = key.rpartition(".")[0]
+        return owners.get(key)
+
+    state = read_state(path, "optimization", owner)
+    for name, share in run.optimization.shares.items():
+        own = [names[id(p)] for p in share.parameters]
+        fresh = share.optimizer.state_dict()["param_groups"]
+        kind, saved = type(share.optimizer).__name__, state["optimizers"][name]
+        if (was := saved.pop("type")) != kind:
+            raise CheckpointError(f"{path} holds the state of {was}, which is no state of {kind}")
+        state["optimizers"][name] = _numbered(saved, own, fresh, changed)
+    run.optimization.load_state_dict(state)
+
+
+def _names(task: nn.Module) -> dict[int, str]:
+    return {id(parameter): name for name, parameter in task.named_parameters()}
+
+
+def _named(state: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
+    """An optimizer's state by the names of its parameters instead of their positions."""
+    own = {names[key] if isinstance(key, int) else key: value for key, value in state["state"].items()}
+    groups = [group | {"params": [names[n] for n in group["params"]]} for group in state["param_groups"]]
+    return {**state, "state": own, "param_groups": groups}
+
+
+def _numbered(
+    state: Mapping[str, Any], names: list[str], fresh: list[dict[str, Any]], changed: Collection[str]
+) -> dict[str, Any]:
+    """`_named` undone, for an optimizer whose param groups are `fresh`."""
+    saved: list[dict[str, Any]] = state["param_groups"]
+    positions = {name: n for n, name in enumerate(names)}
+    if [[names[n] for n in group["params"]] for group in fresh] != [group["params"] for group in saved]:
+        raise CheckpointError("the checkpoint's optimizer has other param groups than this run's")
+    own = {positions.get(key, key): value for key, value in state["state"].items()}
+    groups = [
+        was | {"params": now["params"]} | {field: now[field] for field in changed if field in now}
+        for was, now in zip(saved, fresh, strict=True)
+    ]
+    return {**state, "state": own, "param_groups": groups}
+
+
+def _beside_model(task: nn.Module) -> dict[str, Any]:
+    """What is the task's own."""
+    return {name: value for name, value in task.state_dict().items() if not name.startswith("model.")}
+
+
+def _of_all_ranks(own: dict[str, Any]) -> list[dict[str, Any]]:
+    own["meter"]["sums"] = own["meter"]["sums"].cpu()
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, own)
+    return gathered
+
+
+def _restore_ranks(run: Run, ranks: list[dict[str, Any]]) -> None:
+    """Each rank its own; on another number of ranks, the first goes on with the sums of all."""
+    world, meters = run.world, [own["meter"] for own in ranks]
+    if len(ranks) != world.world_size:
+        meters = [merged(meters), *({"names": [], "sums": torch.zeros(0), "weight": 0},) * world.rank]
+    run.meter.load_state_dict(meters[world.rank])
+    seeding.set_host_state(ranks[world.rank % len(ranks)]["host"])

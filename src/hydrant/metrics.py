@@ -67,7 +67,7 @@ def merged(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
     used = [state for state in states if state["weight"]]
     if not used:
         return states[0]
-    sums: Tensor = sum((state["sums"] for state in used[1:]), start=used[0]["sums"])
+    sums = torch.stack([state["sums"] for state in used]).sum(0)
     return {"names": used[0]["names"], "sums": sums, "weight": sum(state["weight"] for state in used)}
 
 

@@ -50,7 +50,7 @@ def restore(run: Run, path: Path, changed: Collection[str] = ()) -> None:
                 target.load_state_dict(weights)
         _restore_optimization(run, path, changed)
         run.precision.load_state_dict(read_state(path, "precision"))
-        beside = _beside_model(run.task)
+        beside = {f"task.{name}": value for name, value in _beside_model(run.task).items()}
         run.task.load_state_dict(read_state(path, "task", beside.get), strict=False)
         _restore_ranks(run, read_state(path, "ranks"))
     except HydrantError:

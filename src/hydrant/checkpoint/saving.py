@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -40,7 +41,8 @@ class Checkpoints:
         self._causes = set[str]()
 
     def __enter__(self) -> Checkpoints:
-        self._group = dist.new_group(backend="gloo")  # of its own: training's collectives go on meanwhile
+        # Of its own: training's collectives go on meanwhile.
+        self._group = cast("dist.ProcessGroup", dist.new_group(backend="gloo"))
         self._is_rank_zero = dist.get_rank() == 0
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         return self
@@ -107,7 +109,7 @@ class Checkpoints:
         try:
             storage.write(
                 self.folder.aside(num_updates),
-                snapshot.tensors,
+                snapshot.parts,
                 snapshot.texts,
                 {"num_updates": num_updates, "is_best": is_best},
                 lambda: self.folder.publish(num_updates, is_best=is_best),

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor
 
 from hydrant.checkpoint import storage
 from hydrant.checkpoint.tree import join, split, tensors_in
@@ -32,20 +32,22 @@ class Checkpoint:
 class Snapshot:
     """A checkpoint's content on the host, which no further training changes."""
 
-    tensors: dict[str, Tensor]  # by `part/name`
+    parts: dict[str, dict[str, Tensor]]
     texts: dict[str, str]  # the other files, by name
 
     @classmethod
     def of(cls, content: Checkpoint, *, is_rank_zero: bool) -> Snapshot:
         """Copy this rank's part of it: shards, and on rank 0 also what every rank has whole."""
-        tensors: dict[str, Tensor] = {}
-        for part, weights in (("model", content.model), ("ema", content.ema)):
-            tensors |= {f"{part}/{name}": value for name, value in weights.items()}
-        inner: dict[str, Tensor] = {}
-        plain = split(content.training, inner)
-        tensors |= {f"training/{name}": value for name, value in inner.items()}
-        own = {k: v for k, v in tensors.items() if is_rank_zero or isinstance(v, DTensor)}
-        return cls({k: _on_host(v) for k, v in own.items()}, {TRAINING: json.dumps(plain) + "\n"})
+        training: dict[str, Tensor] = {}
+        plain = split(content.training, training)
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "ema": {}, "training": {}}
+        for part, tensors in (("model", content.model), ("ema", content.ema), ("training", training)):
+            for name, value in tensors.items():
+                if not isinstance(value, Tensor):
+                    raise CheckpointError(f"{name} cannot be saved: {type(value).__name__} is no tensor")
+                if is_rank_zero or isinstance(value, DTensor):
+                    parts[part][name] = _on_host(value)
+        return cls(parts, {TRAINING: json.dumps(plain) + "\n"})
 
 
 def _on_host(tensor: Tensor) -> Tensor:
@@ -72,7 +74,7 @@ def plain_state(path: Path) -> dict[str, Any]:
 def read_state(path: Path, key: str, owner: Callable[[str], Tensor | None] = lambda name: None) -> Any:
     """What was saved as `training[key]`, on the host.
 
-    A tensor whose path has an `owner`, a parameter, lives where that lives; sharded alike, if it has its shape.
+    A tensor whose path has an `owner`, a parameter of its shape, lives where that lives, sharded alike.
 
     Raises:
         CheckpointError: it cannot be read.
@@ -102,10 +104,4 @@ def read_into(path: Path, part: str, targets: Mapping[str, Any]) -> None:
 def _target(size: torch.Size, dtype: torch.dtype, owner: Tensor | None) -> Tensor:
     if owner is not None and owner.shape == size:
         return torch.empty_like(owner, dtype=dtype, requires_grad=False)
-    if (
-        isinstance(owner, DTensor) and size
-    ):  # sums over its rows, say; mere numbers are kept whole by every rank
-        mesh = owner.device_mesh
-        local = torch.empty(size, dtype=dtype, device=mesh.device_type)
-        return DTensor.from_local(local, mesh, [Replicate()] * mesh.ndim, run_check=False)
     return torch.empty(size, dtype=dtype)

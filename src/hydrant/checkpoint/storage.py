@@ -1,4 +1,4 @@
-"""torch.distributed.checkpoint on safetensors files: tensors named `part/name`, in one file a part and rank."""
+"""torch.distributed.checkpoint on safetensors files: the tensors of each part, in one file a rank."""
 
 from __future__ import annotations
 
@@ -32,20 +32,19 @@ from hydrant.errors import CheckpointError, first_line, typed_line
 
 def write(
     folder: Path,
-    tensors: dict[str, Tensor],
+    parts: dict[str, dict[str, Tensor]],
     texts: Mapping[str, str],
     notes: Mapping[str, Any],
     publish: Callable[[], None],
-    group: dist.ProcessGroup | None,
+    group: dist.ProcessGroup,
 ) -> None:
-    """Write `part/name` tensors into a folder, every rank of the group its own; rank 0 the texts and the manifest too.
+    """Write the tensors of parts into a folder, every rank of the group its own; rank 0 the texts and the manifest too.
 
     When all of it is on disk, rank 0 calls `publish`. If anything is raised anywhere, all ranks raise it.
     """
     writer = _Writer(folder, texts, notes, publish)
-    planner = dcp.DefaultSavePlanner(flatten_state_dict=False)
     with _unpacked():
-        dcp.save(cast("Any", tensors), storage_writer=writer, planner=planner, process_group=group)
+        dcp.save(cast("Any", parts), storage_writer=writer, process_group=group)
 
 
 class _Writer(dcp.FileSystemWriter):
@@ -78,21 +77,13 @@ class _Writer(dcp.FileSystemWriter):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         results: list[WriteResult] = []
         for part, name in plan.storage_data.items():
-            items = {
-                item.index.fqn.removeprefix(f"{part}/"): item for item in plan.items if _part(item) == part
-            }
-            tensors = {key: planner.resolve_data(item) for key, item in items.items()}
-            offsets = {key: {"saved_offsets": list(item.index.offset or ())} for key, item in items.items()}
-            told = {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": json.dumps(offsets)}
-            try:
-                save_file(cast("dict[str, Tensor]", tensors), self._folder / name, told)
-            except SafetensorError as error:
-                raise _system_error(error) from error
-            (self._folder / name).chmod(
-                self._folder.stat().st_mode & 0o666
-            )  # it was made for its owner alone
+            items = [item for item in plan.items if _part(item) == part]
+            tensors = {_name(item): cast("Tensor", planner.resolve_data(item)) for item in items}
+            places = {_name(item): {"saved_offsets": list(item.index.offset or ())} for item in items}
+            is_whole = name == _file_name(part, [0], 0)
+            _save(self._folder / name, tensors, {} if is_whole else places)
             entry = seal(self._folder / name)
-            results += [WriteResult(item.index, entry["size"], (name, entry)) for item in items.values()]
+            results += [WriteResult(item.index, entry["size"], (name, entry)) for item in items]
         written: Future[list[WriteResult]] = Future()
         written.set_result(results)
         return written
@@ -104,6 +95,17 @@ class _Writer(dcp.FileSystemWriter):
         self._publish()
 
 
+def _save(file: Path, tensors: dict[str, Tensor], places: Mapping[str, Any]) -> None:
+    """Write a safetensors file; `places` tell torch.distributed.checkpoint where in the tensors its shards lie."""
+    # One entry or the other: safetensors writes several in any order, and equal states shall be equal files.
+    entry = {"DCP_SHARDING_INFO": json.dumps(places)} if places else {"format": "pt"}
+    try:
+        save_file(tensors, file, entry)
+    except SafetensorError as error:
+        raise _system_error(error) from error
+    file.chmod(file.parent.stat().st_mode & 0o666)  # it was made for its owner alone
+
+
 def _system_error(error: SafetensorError) -> OSError:
     """The error of the operating system that safetensors tells of, in a type that travels between ranks."""
     number = re.search(r"os error (\d+)", str(error))
@@ -113,7 +115,11 @@ def _system_error(error: SafetensorError) -> OSError:
 
 
 def _part(item: WriteItem) -> str:
-    return item.index.fqn.partition("/")[0]
+    return item.index.fqn.partition(".")[0]
+
+
+def _name(item: WriteItem) -> str:
+    return item.index.fqn.partition(".")[2]
 
 
 def _file_name(part: str, owners: Sequence[int], rank: int) -> str:

@@ -19,7 +19,7 @@ from hydrant.parts import Run, RunState
 from hydrant.profiling import count_parameters
 from hydrant.resume import Start, starting_point
 from hydrant.signals import StopRequest
-from hydrant.state import content_of, restore
+from hydrant.state import check_optimizers, content_of, restore
 from hydrant.trackers.record import read_summary
 from hydrant.trial import try_compiled
 
@@ -45,6 +45,8 @@ def _execute(job: Job) -> Result:
             return _already_finished(job.folder)
         prepared = prepare(job.config)
         start.prepare(prepared.task.model, job.config)
+        if start.checkpoint is not None:
+            check_optimizers(start.checkpoint, prepared.task, prepared.optimization)
         with StopRequest() as stop:
             return _open(job, prepared, start).run(stop)
     except HydrantError:
@@ -122,8 +124,8 @@ class _Session:
         return stop()
 
     def _save(self, run: Run, is_best: bool) -> None:
-        with run.optimization.showing_result():
-            self._checkpoints.save(run.state.num_updates, content_of(run), is_best=is_best)
+        with content_of(run) as content:
+            self._checkpoints.save(run.state.num_updates, content, is_best=is_best)
         self._journal.note(num_updates=run.state.num_updates, best=run.state.best)
 
     def _continue(self, run: Run) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hydrant import seeding
-from hydrant.checkpoint import Checkpoint, read_into, read_state
-from hydrant.errors import CheckpointError, HydrantError, typed_line
+from hydrant.checkpoint import Checkpoint, plain_state, read_into, read_state
+from hydrant.errors import CheckpointError, ConfigError, HydrantError, typed_line
 from hydrant.metrics import merged
+from hydrant.optimization import Optimization
 from hydrant.parts import Run
 
 
-def content_of(run: Run) -> Checkpoint:
-    """All that no function of `num_updates` gives back; to be copied before training goes on."""
+@contextmanager
+def content_of(run: Run) -> Generator[Checkpoint]:
+    """All that no function of `num_updates` gives back; to be copied while the context lasts."""
     optimization = run.optimization.state_dict()
     names = _names(run.task)
     for name, share in run.optimization.shares.items():
@@ -33,7 +36,31 @@ def content_of(run: Run) -> Checkpoint:
         "task": _beside_model(run.task),
         "ranks": _of_all_ranks({"meter": run.meter.state_dict(), "host": seeding.host_state()}),
     }
-    return Checkpoint(run.model.state_dict(), training, run.averaging.state_dict())
+    with run.optimization.showing_result():
+        yield Checkpoint(run.model.state_dict(), training, run.averaging.state_dict())
+
+
+def check_optimizers(path: Path, task: nn.Module, optimization: Optimization) -> None:
+    """Raises ConfigError where a checkpoint's optimizers are of another kind, or divide the parameters differently."""
+    saved = {
+        name: _described(state) for name, state in plain_state(path)["optimization"]["optimizers"].items()
+    }
+    names = _names(task)
+    for name in saved.keys() | optimization.shares.keys():
+        share = optimization.shares.get(name)
+        if share is None or name not in saved:
+            told = f"{path} has the optimizers {', '.join(saved)}; here are {', '.join(optimization.shares)}"
+            raise ConfigError("resume", told)
+        groups = [[names[id(p)] for p in group["params"]] for group in share.optimizer.param_groups]
+        (kind, saved_groups), own = saved[name], type(share.optimizer).__name__
+        if kind != own:
+            raise ConfigError("resume", f"{path} holds the state of {kind}, which is no state of {own}")
+        if groups != saved_groups:
+            raise ConfigError("resume", f"{path} has other param groups of {own} than this run")
+
+
+def _described(state: Mapping[str, Any]) -> tuple[str, list[list[str]]]:
+    return state["type"], [group["params"] for group in state["param_groups"]]
 
 
 def restore(run: Run, path: Path, changed: Collection[str] = ()) -> None:
@@ -77,10 +104,7 @@ def _restore_optimization(run: Run, path: Path, changed: Collection[str]) -> Non
     for name, share in run.optimization.shares.items():
         own = [names[id(p)] for p in share.parameters]
         fresh = share.optimizer.state_dict()["param_groups"]
-        kind, saved = type(share.optimizer).__name__, state["optimizers"][name]
-        if (was := saved.pop("type")) != kind:
-            raise CheckpointError(f"{path} holds the state of {was}, which is no state of {kind}")
-        state["optimizers"][name] = _numbered(saved, own, fresh, changed)
+        state["optimizers"][name] = _numbered(state["optimizers"][name], own, fresh, changed)
     run.optimization.load_state_dict(state)
 
 
@@ -101,8 +125,6 @@ def _numbered(
     """`_named` undone, for an optimizer whose param groups are `fresh`."""
     saved: list[dict[str, Any]] = state["param_groups"]
     positions = {name: n for n, name in enumerate(names)}
-    if [[names[n] for n in group["params"]] for group in fresh] != [group["params"] for group in saved]:
-        raise CheckpointError("the checkpoint's optimizer has other param groups than this run's")
     own = {positions.get(key, key): value for key, value in state["state"].items()}
     groups = [
         was | {"params": now["params"]} | {field: now[field] for field in changed if field in now}

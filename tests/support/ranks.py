@@ -80,15 +80,14 @@ def whole(run: Any) -> dict[str, Any]:
             case _:
                 return value
 
-    content = content_of(run)
-    training = {key: item for key, item in content.training.items() if key != "ranks"}
-    return gathered({"model": dict(content.model), "training": training})
+    with content_of(run) as content:
+        training = {key: item for key, item in content.training.items() if key != "ranks"}
+        return gathered({"model": dict(content.model), "training": training})
 
 
 def save(run: Any, folder: Path) -> Path:
-    checkpoints = Checkpoints(folder, Retention(9), in_background=True)
-    with checkpoints:
-        checkpoints.save(run.state.num_updates, content_of(run), is_best=False)
+    with Checkpoints(folder, Retention(9), in_background=True) as checkpoints, content_of(run) as content:
+        checkpoints.save(run.state.num_updates, content, is_best=False)
     return folder / f"update_{run.state.num_updates:08d}"
 
 

@@ -77,7 +77,7 @@ def test_a_changed_config_goes_on_where_it_may(
     told = capsys.readouterr().out
     assert "duration ('8' there, 10 here)" in told or "duration (8 there, 10 here)" in told
     assert "optimizer.weight_decay (0.01 there, 0.25 here)" in told
-    assert "it goes on with what is here (resume_strict=false)" in told
+    assert "resume_strict=false: the run goes on with another config: " in told
     [group] = training(half)["optimization"]["optimizers"]["main"]["param_groups"]
     assert group["weight_decay"] == 0.25
     assert 0 < group["lr"] < 0.5  # the new one, late on the new curve

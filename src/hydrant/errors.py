@@ -151,7 +151,7 @@ def suggestion(name: str, options: Iterable[str], noun: str = "Options") -> str:
         return hint.removesuffix(".")
     return (
         f"{hint} {noun}: {', '.join(options)}"
-        if len(options) <= 40
+        if len(options) <= 50
         else f"{hint} There are {len(options)} {noun.lower()}"
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,15 @@ from hydrant.trackers.record import read_summary
 class Start:
     """Where a run starts. `checkpoint` holds everything, `weights` only a model.
 
-    A checkpoint that `is_foreign` lies in another run's folder, to be taken over from there. `changed` are the keys
-    in which the config differs from the checkpoint's, where that is allowed.
+    A checkpoint that `is_foreign` lies in another run's folder, to be taken over from there. `changed` is what of the
+    config differs from the checkpoint's, where that is allowed: key, value there, value here.
     """
 
     checkpoint: Path | None = None
     weights: Weights | None = None
     is_foreign: bool = False
     is_finished: bool = False
-    changed: tuple[str, ...] = ()
+    changed: Mapping[str, tuple[Any, Any]] = field(default_factory=dict[str, tuple[Any, Any]])
 
     def prepare(self, model: nn.Module, config: Mapping[str, Any]) -> None:
         """Give a model on the host the weights to start from; with a checkpoint, only see that they are its own.
@@ -39,8 +39,8 @@ class Start:
             ConfigError: they are another model's.
         """
         if self.weights is not None:
-            log.info("weights from %s", self.weights.source)
             self.weights.load(model, "init_from", strict=config["init_strict"])
+            log.info("weights from %s", self.weights.source)
         difference = "" if self.checkpoint is None else misfit(self.checkpoint, model)
         if difference:
             told = f"the weights in {self.checkpoint} are another model's: {difference}; choose that model"
@@ -61,7 +61,7 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
         raise ConfigError(
             "resume", f"{folder} holds a run; resume=auto continues it, name=<folder> starts another"
         )
-    changed: tuple[str, ...] = ()
+    changed: Mapping[str, tuple[Any, Any]] = {}
     if own is not None or (folder / "config.yaml").exists():
         changed = _changed(config, folder)
     if own is not None and resume not in ("auto", None):
@@ -88,21 +88,25 @@ def _refuse_another(resume: str, newest: Path, before: str | None) -> None:
     )
 
 
-def _changed(config: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
-    """The keys in which a config differs from that of a run folder; told, if `resume_strict` allows any.
+def _changed(config: Mapping[str, Any], folder: Path) -> dict[str, tuple[Any, Any]]:
+    """The keys in which a config differs from that of a run folder, with both values.
 
     Raises:
-        ConfigError: it does not.
+        ConfigError: there are some, and `resume_strict` does not allow it.
     """
     changed = differences(saved_config(folder, "resume"), config)
-    if not changed:
-        return ()
-    pairs = [f"{key} ({shown(old)} there, {shown(new)} here)" for key, (old, new) in changed.items()]
-    told = f"{folder} holds a run of another config: {', '.join(pairs)}"
-    if config["resume_strict"]:
-        raise ConfigError("resume", f"{told}. Give the same config, or another name=<folder>")
-    log.warning("%s; it goes on with what is here (resume_strict=false)", told)
-    return tuple(changed)
+    if changed and config["resume_strict"]:
+        raise ConfigError(
+            "resume",
+            f"{folder} holds a run of another config: {told_of(changed)}. "
+            "Give the same config, or another name=<folder>",
+        )
+    return changed
+
+
+def told_of(changed: Mapping[str, tuple[Any, Any]]) -> str:
+    """Changed keys of a config, with both values."""
+    return ", ".join(f"{key} ({shown(old)} there, {shown(new)} here)" for key, (old, new) in changed.items())
 
 
 def saved_config(folder: Path, key: str) -> dict[str, Any]:

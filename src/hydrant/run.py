@@ -17,7 +17,7 @@ from hydrant.logs import log, logging_to
 from hydrant.loop import train
 from hydrant.parts import Run, RunState
 from hydrant.profiling import count_parameters
-from hydrant.resume import Start, starting_point
+from hydrant.resume import Start, starting_point, told_of
 from hydrant.signals import StopRequest
 from hydrant.state import check_optimizers, content_of, restore
 from hydrant.trackers.record import read_summary
@@ -130,21 +130,30 @@ class _Session:
 
     def _continue(self, run: Run) -> None:
         """Put back what the checkpoint holds from which the run goes on, if there is one."""
-        start, state, folder = self._start, run.state, self._checkpoints.folder
+        start, state = self._start, run.state
         if start.checkpoint is None:
             return
         log.info("continuing from %s at update %d", relative(start.checkpoint), state.num_updates)
-        if self._foreign is not None:
-            folder.adopt(self._foreign, None if state.best is None else state.best["num_updates"])
-        folder.drop_newer(state.num_updates)
+        if start.changed:
+            log.warning(
+                "resume_strict=false: the run goes on with another config: %s", told_of(start.changed)
+            )
         fields = {key.rpartition(".")[2] for key in start.changed if "optimizer" in key.split(".")}
         restore(run, start.checkpoint, fields)
-        if state.best is None:
+        if run.world.rank == 0:
+            self._arrange(None if state.best is None else state.best["num_updates"])
+
+    def _arrange(self, best: int | None) -> None:
+        """Bring the folder of checkpoints to where it was at the current one."""
+        folder = self._checkpoints.folder
+        if self._foreign is not None:
+            folder.adopt(self._foreign, best)
+        folder.drop_newer(self._state.num_updates)
+        if best is None:
             return
-        best = folder.target(state.best["num_updates"])
-        if not folder.mark_best(state.best["num_updates"]):  # a kill may have come before the link moved
-            log.warning("the best checkpoint so far, of update %d, is not there", state.best["num_updates"])
-        elif best != start.checkpoint and (wrong := checkpoint.damage(best)):
+        if not folder.mark_best(best):  # a kill may have come before the link moved
+            log.warning("the best checkpoint so far, of update %d, is not there", best)
+        elif best != self._state.num_updates and (wrong := checkpoint.damage(folder.target(best))):
             log.warning("the best checkpoint so far is damaged: %s", wrong)
 
     def _finish(self, ending: Ending) -> Result:

@@ -139,7 +139,7 @@ def test_where_a_run_starts(run: tuple[dict[str, Any], Path], tmp_path: Path) ->
     other = config | {"seed": 1, "resume_strict": False}
     for resume, where in (("auto", folder), (str(folder), empty)):
         start = starting_point(other | {"resume": resume}, where)
-        assert (start.checkpoint, start.changed) == (checkpoint, ("seed",))
+        assert (start.checkpoint, start.changed) == (checkpoint, {"seed": (0, 1)})
     # What the run's own folder holds comes before `resume`: the same command again continues.
     assert starting_point(config | {"resume": str(folder)}, folder).checkpoint == checkpoint
 

@@ -188,7 +188,7 @@ def test_a_damaged_checkpoint_is_named(
             f"error: no checkpoint in run/checkpoints is whole: ...{damaged} has 4 bytes instead of ...",
             message,
         )
-        assert cli.main([word.replace("run", "run/checkpoints/last") for word in words]) == 1
+        assert cli.main([word.replace("run", "run/checkpoints/update_00000002") for word in words]) == 1
         message = capfd.readouterr().err.splitlines()[-1]
         assert matches(
             f"error: ...{damaged} has 4 bytes instead of ...; remove ... to use an older one", message

@@ -7,6 +7,8 @@ from pathlib import Path
 from checks import assert_same_state
 from ranks import two_one_two
 
+from hydrant.checkpoint import Weights
+
 
 def test_two_ranks_one_rank_two_ranks(tmp_path: Path) -> None:
     found = two_one_two(tmp_path)
@@ -19,5 +21,7 @@ def test_two_ranks_one_rank_two_ranks(tmp_path: Path) -> None:
         "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "training-00001-of-00002.safetensors",
         "training-00002-of-00002.safetensors", "training.json", "manifest.json",
     }  # fmt: skip
-    names = {path.name for path in (tmp_path / "one" / "update_00000003").iterdir()}
-    assert names == {"model.safetensors", "training.safetensors", "training.json", "manifest.json"}
+    for plain in ("one/update_00000003", "replicated/update_00000000"):
+        names = {path.name for path in (tmp_path / plain).iterdir()}
+        assert names == {"model.safetensors", "training.safetensors", "training.json", "manifest.json"}
+    assert_same_state(Weights(tmp_path / "two" / "update_00000003").read(""), found["saved"]["model"])

@@ -42,6 +42,7 @@ def test_a_damaged_newest_one_costs_updates_and_nothing_else(half: Path, train: 
     log = (half / "train.log").read_text()
     assert "update_00000006/training.safetensors holds other bytes than were written" in log
     assert "continuing from outputs/half/checkpoints/update_00000004 at update 4" in log
+    assert (half / "checkpoints" / "damaged_update_00000006").is_dir()
     whole = train(*SHORT, name="whole")
     assert rows(half) == rows(whole)
     assert_same_state(weights(half), weights(whole))

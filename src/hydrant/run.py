@@ -148,7 +148,7 @@ class _Session:
         folder = self._checkpoints.folder
         if self._foreign is not None:
             folder.adopt(self._foreign, best)
-        folder.drop_newer(self._state.num_updates)
+        folder.put_aside(self._state.num_updates)
         if best is None:
             return
         if not folder.mark_best(best):  # a kill may have come before the link moved

@@ -101,6 +101,7 @@ def _rank(rank: int, folder: str) -> None:
     found = {"saved": whole(run)}
     train(run, 2)
     found["trained on"] = whole(run)
+    save(make_run(world, is_sharded=False), shared / "replicated")
     dist.barrier()
     if rank == 0:
         (shared / "two_has_saved").touch()

@@ -80,12 +80,13 @@ class Folder:
             self._point("best", _name(num_updates))
         return is_there
 
-    def drop_newer(self, num_updates: int) -> None:
-        """Remove the checkpoints of later updates: damaged ones, of which the run goes back to an older."""
+    def put_aside(self, num_updates: int) -> None:
+        """Rename the checkpoints of later updates, which are damaged: the run goes on from this one."""
         for path in _found(self._path):
             if _number(path) > num_updates:
-                path.rename(path.with_name(f".{path.name}"))  # at once: a kill leaves no half of it
-        self._remove_unfinished()
+                damaged = path.with_name(f"damaged_{path.name}")
+                shutil.rmtree(damaged, ignore_errors=True)
+                path.rename(damaged)
 
     @contextmanager
     def _whole(self, target: Path) -> Generator[Path]:
@@ -115,7 +116,7 @@ class Folder:
         kept |= {path.name for path in found if self._keep.every.due(_number(path))}
         for path in found:
             if path.name not in kept:
-                path.rename(path.with_name(f".{path.name}"))
+                path.rename(path.with_name(f".{path.name}"))  # at once: a kill leaves no half of it
         self._remove_unfinished()
 
     def _remove_unfinished(self) -> None:

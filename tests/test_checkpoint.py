@@ -352,7 +352,7 @@ def test_a_real_one_needs_none_of_hydrant_s_code(train: Callable[..., Path]) -> 
         "hidden",
         "classifier",
     }
-    groups = plain_state(path / "last")["optimization"]["optimizers"]["main"]["param_groups"]
+    groups = plain_state(path / "last", "optimization")["optimizers"]["main"]["param_groups"]
     assert groups[0]["params"][0] == "model.hidden.0.0.weight"
     modes = {file.stat().st_mode & 0o777 for file in (path / "last").iterdir()}
     assert len(modes) == 1  # whoever may read one may read all

@@ -68,7 +68,7 @@ class _Session:
 
     def __init__(self, job: Job, prepared: Prepared, start: Start) -> None:
         self._job, self._prepared, self._start = job, prepared, start
-        saved = {} if start.checkpoint is None else checkpoint.plain_state(start.checkpoint)["state"]
+        saved = {} if start.checkpoint is None else checkpoint.plain_state(start.checkpoint, "state")
         self._state = RunState(**saved)
         self._checkpoints = _checkpoints(job, prepared)
         job.folder.mkdir(parents=True, exist_ok=True)

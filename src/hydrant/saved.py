@@ -48,7 +48,7 @@ def open_run(path: str, overrides: Sequence[str], *, weights: str) -> SavedRun:
     checkpoint.Weights(found, weights).load(prepared.task.model, "model")
     prepared.task.load_state_dict(checkpoint.read_state(found, "task"), strict=False)  # what is its own
     prepared.task.eval()
-    return SavedRun(folder, found, checkpoint.plain_state(found)["state"]["num_updates"], prepared)
+    return SavedRun(folder, found, checkpoint.plain_state(found, "state")["num_updates"], prepared)
 
 
 def _overridden(saved: DictConfig, folder: Path, overrides: Sequence[str]) -> Mapping[str, Any]:

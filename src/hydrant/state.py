@@ -43,7 +43,7 @@ def content_of(run: Run) -> Generator[Checkpoint]:
 def check_optimizers(path: Path, task: nn.Module, optimization: Optimization) -> None:
     """Raises ConfigError where a checkpoint's optimizers are of another kind, or divide the parameters differently."""
     saved = {
-        name: _described(state) for name, state in plain_state(path)["optimization"]["optimizers"].items()
+        name: _described(state) for name, state in plain_state(path, "optimization")["optimizers"].items()
     }
     names = _names(task)
     for name in saved.keys() | optimization.shares.keys():

@@ -55,20 +55,19 @@ def _on_host(tensor: Tensor) -> Tensor:
     return tensor.detach().to("cpu", non_blocking=True, copy=True, memory_format=torch.contiguous_format)
 
 
-def plain_state(path: Path) -> dict[str, Any]:
-    """What resuming needs, but for its tensors.
+def plain_state(path: Path, key: str) -> Any:
+    """What was saved as `training[key]`, but for its tensors.
 
     Raises:
         CheckpointError: it cannot be read.
     """
     file = path / TRAINING
     try:
-        plain = json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8"))[key]
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{file} cannot be read ({typed_line(error)})") from error
-    if not isinstance(plain, dict):
-        raise CheckpointError(f"{file} holds no state of a run")
-    return plain
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{file} holds no {key}") from error
 
 
 def read_state(path: Path, key: str, owner: Callable[[str], Tensor | None] = lambda name: None) -> Any:
@@ -79,13 +78,13 @@ def read_state(path: Path, key: str, owner: Callable[[str], Tensor | None] = lam
     Raises:
         CheckpointError: it cannot be read.
     """
-    plain = plain_state(path).get(key)
+    plain = plain_state(path, key)
     files = storage.files_of(path, "training")
     there = storage.shapes(files)
     names = list(tensors_in(plain))
     missing = next((name for name in names if name not in there), None)
-    if plain is None or missing is not None:
-        raise CheckpointError(f"{path} holds no {key if missing is None else missing}")
+    if missing is not None:
+        raise CheckpointError(f"{path} holds no {missing}")
     targets = {name: _target(*there[name], owner(name)) for name in names}
     storage.read(files, targets)
     return join(plain, targets)

@@ -108,10 +108,10 @@ def _save(file: Path, tensors: dict[str, Tensor], places: Mapping[str, Any]) -> 
 
 def _system_error(error: SafetensorError) -> OSError:
     """The error of the operating system that safetensors tells of, in a type that travels between ranks."""
-    number = re.search(r"os error (\d+)", str(error))
-    return (
-        OSError(first_line(error)) if number is None else OSError(int(number[1]), os.strerror(int(number[1])))
-    )
+    found = re.search(r"os error (\d+)", str(error))
+    if found is None:
+        return OSError(first_line(error))
+    return OSError(int(found[1]), os.strerror(int(found[1])))
 
 
 def _part(item: WriteItem) -> str:

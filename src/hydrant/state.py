@@ -42,25 +42,21 @@ def content_of(run: Run) -> Generator[Checkpoint]:
 
 def check_optimizers(path: Path, task: nn.Module, optimization: Optimization) -> None:
     """Raises ConfigError where a checkpoint's optimizers are of another kind, or divide the parameters differently."""
-    saved = {
-        name: _described(state) for name, state in plain_state(path, "optimization")["optimizers"].items()
-    }
+    saved = plain_state(path, "optimization")["optimizers"]
     names = _names(task)
     for name in saved.keys() | optimization.shares.keys():
         share = optimization.shares.get(name)
         if share is None or name not in saved:
             told = f"{path} has the optimizers {', '.join(saved)}; here are {', '.join(optimization.shares)}"
             raise ConfigError("resume", told)
+        state, own = saved[name], type(share.optimizer).__name__
+        if state["type"] != own:
+            raise ConfigError(
+                "resume", f"{path} holds the state of {state['type']}, which is no state of {own}"
+            )
         groups = [[names[id(p)] for p in group["params"]] for group in share.optimizer.param_groups]
-        (kind, saved_groups), own = saved[name], type(share.optimizer).__name__
-        if kind != own:
-            raise ConfigError("resume", f"{path} holds the state of {kind}, which is no state of {own}")
-        if groups != saved_groups:
+        if _is_torchs(state) and groups != [group["params"] for group in state["param_groups"]]:
             raise ConfigError("resume", f"{path} has other param groups of {own} than this run")
-
-
-def _described(state: Mapping[str, Any]) -> tuple[str, list[list[str]]]:
-    return state["type"], [group["params"] for group in state["param_groups"]]
 
 
 def restore(run: Run, path: Path, changed: Collection[str] = ()) -> None:
@@ -103,9 +99,15 @@ def _restore_optimization(run: Run, path: Path, changed: Collection[str]) -> Non
     state = read_state(path, "optimization", owner)
     for name, share in run.optimization.shares.items():
         own = [names[id(p)] for p in share.parameters]
-        fresh = share.optimizer.state_dict()["param_groups"]
-        state["optimizers"][name] = _numbered(state["optimizers"][name], own, fresh, changed)
+        fresh = share.optimizer.state_dict()
+        saved = state["optimizers"][name]
+        del saved["type"]
+        state["optimizers"][name] = _numbered(saved, own, fresh, changed)
     run.optimization.load_state_dict(state)
+
+
+def _is_torchs(state: Mapping[str, Any]) -> bool:
+    return {"state", "param_groups"} <= state.keys()
 
 
 def _names(task: nn.Module) -> dict[int, str]:
@@ -113,22 +115,26 @@ def _names(task: nn.Module) -> dict[int, str]:
 
 
 def _named(state: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
-    """An optimizer's state by the names of its parameters instead of their positions."""
+    """An optimizer's state by the names of its parameters instead of their positions, if it is in torch's form."""
+    if not _is_torchs(state):
+        return dict(state)
     own = {names[key] if isinstance(key, int) else key: value for key, value in state["state"].items()}
     groups = [group | {"params": [names[n] for n in group["params"]]} for group in state["param_groups"]]
     return {**state, "state": own, "param_groups": groups}
 
 
 def _numbered(
-    state: Mapping[str, Any], names: list[str], fresh: list[dict[str, Any]], changed: Collection[str]
+    state: Mapping[str, Any], names: list[str], fresh: Mapping[str, Any], changed: Collection[str]
 ) -> dict[str, Any]:
-    """`_named` undone, for an optimizer whose param groups are `fresh`."""
+    """`_named` undone, for an optimizer whose own state is `fresh`."""
+    if not _is_torchs(state):
+        return dict(state)
     saved: list[dict[str, Any]] = state["param_groups"]
     positions = {name: n for n, name in enumerate(names)}
     own = {positions.get(key, key): value for key, value in state["state"].items()}
     groups = [
         was | {"params": now["params"]} | {field: now[field] for field in changed if field in now}
-        for was, now in zip(saved, fresh, strict=True)
+        for was, now in zip(saved, fresh["param_groups"], strict=True)
     ]
     return {**state, "state": own, "param_groups": groups}
 

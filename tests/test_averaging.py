@@ -21,7 +21,7 @@ SHORT = ("tracker=local", "model=convnet", "model.widths=[4,8]", "duration=9", "
 
 
 def averaged(folder: Path, link: str = "last") -> dict[str, torch.Tensor]:
-    return torch.load(folder / "checkpoints" / link / "ema.pt", weights_only=True)
+    return weights(folder, link, "ema")
 
 
 @pytest.mark.parametrize(

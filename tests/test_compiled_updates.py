@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from checks import ROOT, assert_same_state, rows, summary, weights, whole_and_resumed
+from checks import ROOT, assert_same_state, rows, summary, training, weights, whole_and_resumed
 from torch import nn
 from torch._dynamo.utils import counters
 
@@ -299,7 +299,7 @@ def test_an_update_that_compiles_again_goes_on_eager_also_after_a_resume(
     folder = train(*words)
     log = (folder / "train.log").read_text()
     assert log.count("the update of AdamW was compiled again in its call 4, and goes on eager") == 1
-    state = torch.load(folder / "checkpoints" / "last" / "training.pt", weights_only=True)
+    state = training(folder)
     assert state["optimization"]["steps"] == {"main": {"is_compiled": False}}
     assert isinstance(state["optimization"]["optimizers"]["main"]["param_groups"][0]["lr"], float)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import assert_same_state, rows, summary, weights, whole_and_resumed
+from checks import assert_same_state, rows, summary, training, weights, whole_and_resumed
 from torch import nn
 
 from hydrant import cli
@@ -52,7 +52,7 @@ def test_the_loss_is_the_paper_s(loss: Any) -> None:
 def test_a_teacher_stays_as_it_was_trained(train: Train) -> None:
     teacher = weights(train(*SHORT, "model.hidden=[32]", name="teacher"))
     folder = train(*SHORT, *TAUGHT, name="student")
-    state = torch.load(folder / "checkpoints" / "last" / "training.pt", weights_only=True)["task"]
+    state = training(folder)["task"]
     assert_same_state({k.removeprefix("teacher."): v for k, v in state.items()}, dict(teacher))
     assert 0 <= rows(folder)[-1]["val/agreement"] <= 1
 
@@ -133,7 +133,7 @@ def test_a_run_with_features_resumes_exactly_and_exports_its_student_alone(
     whole, half = whole_and_resumed(train, monkeypatch, (*SHORT, *FEATURES), 4)
     assert rows(whole) == rows(half)
     assert_same_state(weights(whole), weights(half))
-    one, other = (torch.load(f / "checkpoints" / "last" / "training.pt")["task"] for f in (whole, half))
+    one, other = (training(f)["task"] for f in (whole, half))
     assert_same_state(one, other)
     assert one["distance.projections.0.weight"].shape == (32, 16)
     assert weights(whole).keys() == weights(train(*SHORT, name="plain")).keys()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from checks import weights
 
 from hydrant import cli
 
@@ -175,7 +176,7 @@ def test_an_exported_model_gives_the_trained_model_s_outputs(
 
     assert cli.main(["export", str(trained), "--format", form]) == 0
     model = ConvNet(input_shape=(1, 8, 8), num_classes=10, widths=[8, 16], dropout=0.1).eval()
-    model.load_state_dict(torch.load(trained / "checkpoints" / "last" / "model.pt", weights_only=True))
+    model.load_state_dict(weights(trained))
     inputs = torch.randn(5, 1, 8, 8)
     with torch.no_grad():
         exported = load(trained / "export" / f"model.{suffix}", trained)(inputs)

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-from checks import assert_same_state, command, rows, run_command, summary, weights
+from checks import assert_same_state, command, rows, run_command, summary, training, weights
 
 from hydrant.errors import ConfigError
 from hydrant.locking import exclusive
@@ -54,10 +53,7 @@ def test_ends_as_if_never_killed(optimizer: str, train: Callable[..., Path], wor
     assert f"at update {reached}" in again.stdout
     assert rows(folder) == rows(whole)
     assert_same_state(weights(folder), weights(whole))
-    saved = [
-        torch.load(f / "checkpoints" / "last" / "training.pt", weights_only=True) for f in (folder, whole)
-    ]
-    assert_same_state(*saved)
+    assert_same_state(training(folder), training(whole))
     assert summary(folder)["best"] == summary(whole)["best"]
 
 

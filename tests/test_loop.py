@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from checks import interrupt_at
+from checks import saved as checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hydrant import cli, journal, loop
@@ -43,10 +44,6 @@ def same(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> bool:
         return [{k: v for k, v in row.items() if k != "time" and not k.startswith("perf/")} for row in rows]
 
     return shared(one) == shared(other)
-
-
-def checkpoint(folder: Path, part: str, name: str = "last") -> dict[str, Any]:
-    return torch.load(folder / "checkpoints" / name / f"{part}.pt", weights_only=True)
 
 
 def equal(one: Any, other: Any) -> bool:

@@ -11,12 +11,10 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 import yaml
-from checks import assert_same_state, command, rows, run_command, weights
+from checks import assert_same_state, command, rows, run_command, training, weights
 
 SHORT = ("tracker=local", "duration=8", "log_every=2", "eval_every=4", "save_every=4", "model.hidden=[16]",
          "data.augment.max_shift=1")  # fmt: skip
@@ -25,10 +23,6 @@ SHORT = ("tracker=local", "duration=8", "log_every=2", "eval_every=4", "save_eve
 def table(folder: Path) -> list[dict[str, str]]:
     with (folder / "sweep.csv").open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-def training(folder: Path) -> Any:
-    return torch.load(folder / "checkpoints" / "last" / "training.pt", weights_only=True)
 
 
 def test_each_job_equals_the_same_run_alone(tmp_path: Path) -> None:

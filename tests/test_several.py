@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import assert_same_state, rows, summary, weights, whole_and_resumed
+from checks import assert_same_state, rows, saved, summary, weights, whole_and_resumed
 from PIL import Image
 from sklearn.neighbors import KNeighborsClassifier
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -137,10 +137,6 @@ def test_all_that_has_a_state_at_once_resumes_exactly(
     assert rows(whole) == rows(half)
     for part in ("model", "training", "ema"):
         assert_same_state(saved(whole, part), saved(half, part))
-
-
-def saved(folder: Path, part: str) -> dict[str, Any]:
-    return torch.load(folder / "checkpoints" / "last" / f"{part}.pt", weights_only=True)
 
 
 def test_an_evaluation_draws_the_same_noise_whenever_it_is_made(

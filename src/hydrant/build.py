@@ -105,7 +105,7 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel) -> Pre
         config["duration"], num_samples=train.num_samples, global_batch_size=spec.global_batch_size
     )
     eval_batch_size(config, world, val.num_samples)
-    for key in ("log_every", "eval_every", "save_every"):
+    for key in ("log_every", "eval_every", "save_every", "keep_every"):
         clock.cadence(config[key], key)
     with refusals("profiler", config):
         profiler: Profiler = make(config, "profiler")(world.device, clock)

@@ -54,14 +54,6 @@ class Meter:
         """What was added since the last read, so that a resumed run logs what an unbroken one does."""
         return {"names": list(self._names), "sums": self._sums.clone(), "weight": self._weight}
 
-    @staticmethod
-    def merged(states: Sequence[dict[str, Any]], rank: int) -> dict[str, Any]:
-        """The state for one of more or fewer ranks than saved theirs: rank 0 goes on with what they had together."""
-        sums = torch.stack([state["sums"] for state in states]).sum(0)
-        if rank:
-            return {"names": list(states[0]["names"]), "sums": torch.zeros_like(sums), "weight": 0}
-        return states[0] | {"sums": sums, "weight": sum(state["weight"] for state in states)}
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._names, self._weight = list(state["names"]), state["weight"]
         self._sums = state["sums"].to(self._device)
@@ -70,6 +62,15 @@ class Meter:
         """The first name whose sum is NaN or infinite; synchronises."""
         sums = self._sums.tolist() if self._weight else []
         return next((n for n, s in zip(self._names, sums, strict=False) if not math.isfinite(s)), None)
+
+
+def merged(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The states of several meters as one that has been given all of it."""
+    used = [state for state in states if state["weight"]]
+    if not used:
+        return states[0]
+    sums = torch.stack([state["sums"] for state in used]).sum(0)
+    return {"names": used[0]["names"], "sums": sums, "weight": sum(state["weight"] for state in used)}
 
 
 class Pace:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ from omegaconf import OmegaConf
 from torch import nn
 from yaml import YAMLError
 
-from hydrant.checkpoint import Checkpoints, find, misfit
+from hydrant.checkpoint import Weights, find, find_weights, misfit, newest, newest_whole
 from hydrant.config.plain import differences
-from hydrant.errors import CheckpointError, ConfigError, shown
+from hydrant.errors import ConfigError, shown
+from hydrant.logs import log
 from hydrant.redaction import redacted
 from hydrant.trackers.record import read_summary
 
@@ -22,22 +23,29 @@ from hydrant.trackers.record import read_summary
 class Start:
     """Where a run starts. `checkpoint` holds everything, `weights` only a model.
 
-    A checkpoint that `is_foreign` lies in another run's folder, to be taken over from there.
+    A checkpoint that `is_foreign` lies in another run's folder, to be taken over from there. `changed` is what of the
+    config differs from the checkpoint's, where that is allowed: key, value there, value here.
     """
 
     checkpoint: Path | None = None
-    weights: Path | None = None
+    weights: Weights | None = None
     is_foreign: bool = False
     is_finished: bool = False
+    changed: Mapping[str, tuple[Any, Any]] = field(default_factory=dict[str, tuple[Any, Any]])
 
-    def check_fits(self, model: nn.Module) -> None:
-        """Raises ConfigError if the weights to start from are another model's."""
-        path, key = (self.weights, "init_from") if self.checkpoint is None else (self.checkpoint, "resume")
-        difference = "" if path is None else misfit(path, model)
+    def prepare(self, model: nn.Module, config: Mapping[str, Any]) -> None:
+        """Give a model on the host the weights to start from; with a checkpoint, only see that they are its own.
+
+        Raises:
+            ConfigError: they are another model's.
+        """
+        if self.weights is not None:
+            self.weights.load(model, "init_from", strict=config["init_strict"])
+            log.info("weights from %s", self.weights.source)
+        difference = "" if self.checkpoint is None else misfit(self.checkpoint, model)
         if difference:
-            raise ConfigError(
-                key, f"the weights in {path} are another model's: {difference}; choose that model"
-            )
+            told = f"the weights in {self.checkpoint} are another model's: {difference}; choose that model"
+            raise ConfigError("resume", told)
 
 
 def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
@@ -45,23 +53,28 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
 
     Raises:
         ConfigError: the folder or the checkpoint belongs to another config, or there is none to continue.
+        CheckpointError: there are checkpoints, but none is whole.
     """
     resume, init_from = config["resume"], config["init_from"]
-    own = Checkpoints(folder / "checkpoints", keep_last=1).newest()
+    own = newest(folder / "checkpoints")
     is_finished = read_summary(folder).get("status") == "finished"  # with save_every=null, no checkpoint
     if resume is None and (own is not None or is_finished):
         raise ConfigError(
             "resume", f"{folder} holds a run; resume=auto continues it, name=<folder> starts another"
         )
+    changed: Mapping[str, tuple[Any, Any]] = {}
     if own is not None or (folder / "config.yaml").exists():
-        _refuse_other(config, folder)
+        changed = _changed(config, folder)
     if own is not None and resume not in ("auto", None):
         _refuse_another(resume, own, saved_config(folder, "resume").get("resume"))
-    if is_finished or own is not None:
-        return Start(own, is_finished=is_finished)
+    if is_finished and not changed:
+        return Start(own, is_finished=True)
+    if own is not None:
+        return Start(newest_whole(folder / "checkpoints"), changed=changed)
     if resume not in ("auto", None):
-        return Start(_continued(config, resume), is_foreign=True)
-    return Start(weights=None if init_from is None else _found(init_from, "init_from"))
+        found = find(resume, "resume")
+        return Start(found, is_foreign=True, changed=_changed(config, found.parents[1]))
+    return Start(weights=None if init_from is None else find_weights(init_from, "init_from"))
 
 
 def _refuse_another(resume: str, newest: Path, before: str | None) -> None:
@@ -76,28 +89,25 @@ def _refuse_another(resume: str, newest: Path, before: str | None) -> None:
     )
 
 
-def _continued(config: Mapping[str, Any], resume: str) -> Path:
-    checkpoint = _found(resume, "resume")
-    _refuse_other(config, checkpoint.parents[1])
-    return checkpoint
+def _changed(config: Mapping[str, Any], folder: Path) -> dict[str, tuple[Any, Any]]:
+    """The keys in which a config differs from that of a run folder, with both values.
 
-
-def _found(path: str, key: str) -> Path:
-    try:
-        return find(path)
-    except CheckpointError as error:
-        raise ConfigError(key, str(error)) from error
-
-
-def _refuse_other(config: Mapping[str, Any], folder: Path) -> None:
+    Raises:
+        ConfigError: there are some, and `resume_strict` does not allow it.
+    """
     changed = differences(saved_config(folder, "resume"), redacted(config))
-    if changed:
-        pairs = [f"{key} ({shown(old)} there, {shown(new)} here)" for key, (old, new) in changed.items()]
+    if changed and config["resume_strict"]:
         raise ConfigError(
             "resume",
-            f"{folder} holds a run of another config: {', '.join(pairs)}. "
+            f"{folder} holds a run of another config: {told_of(changed)}. "
             "Give the same config, or another name=<folder>",
         )
+    return changed
+
+
+def told_of(changed: Mapping[str, tuple[Any, Any]]) -> str:
+    """Changed keys of a config, with both values."""
+    return ", ".join(f"{key} ({shown(old)} there, {shown(new)} here)" for key, (old, new) in changed.items())
 
 
 def saved_config(folder: Path, key: str) -> dict[str, Any]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import signal
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
 
-from hydrant import checkpoint, seeding
+from hydrant import checkpoint
 from hydrant.build import Prepared, build, prepare
-from hydrant.checkpoint import Checkpoint, Checkpoints
+from hydrant.checkpoint import Checkpoints, Retention
 from hydrant.distributed import World
 from hydrant.errors import ConfigError, HydrantError, Interrupted, first_line, location, typed_line
 from hydrant.job import Job, Result, relative
@@ -21,16 +19,14 @@ from hydrant.locking import exclusive
 from hydrant.logs import log, logging_to
 from hydrant.loop import train
 from hydrant.memory import TRAINING, memory_told
-from hydrant.metrics import Meter
 from hydrant.micro_batch import settled
 from hydrant.parts import Run, RunState
 from hydrant.profiling import count_parameters
-from hydrant.resume import Start, starting_point
+from hydrant.resume import Start, starting_point, told_of
 from hydrant.signals import StopRequest
+from hydrant.state import check_optimizers, content_of, restore
 from hydrant.trackers.record import read_summary
 from hydrant.trial import try_compiled
-
-T = TypeVar("T")
 
 
 def execute(job: Job) -> Result:
@@ -60,7 +56,9 @@ def _execute(job: Job, world: World) -> Result:
         config = world.from_rank_zero(lambda: settled(job.config, start))
         job = dataclasses.replace(job, config=config)
         prepared = prepare(job.config)
-        start.check_fits(prepared.task.model)
+        start.prepare(prepared.task.model, job.config)
+        if start.checkpoint is not None:
+            check_optimizers(start.checkpoint, prepared.task, prepared.optimization)
         with StopRequest() as stop:
             return _open(job, prepared, start).run(stop)
     except HydrantError:
@@ -82,11 +80,9 @@ class _Session:
 
     def __init__(self, job: Job, prepared: Prepared, start: Start) -> None:
         self._job, self._prepared, self._start = job, prepared, start
-        device = prepared.world.device
-        self._loaded = None if start.checkpoint is None else checkpoint.load(start.checkpoint, device)
-        counters = {} if self._loaded is None else self._loaded.training["state"]
-        self._state = RunState(**counters)
-        self._checkpoints = Checkpoints(job.folder / "checkpoints", keep_last=job.config["keep_last"])
+        saved = {} if start.checkpoint is None else checkpoint.plain_state(start.checkpoint, "state")
+        self._state = RunState(**saved)
+        self._checkpoints = _checkpoints(job, prepared)
         self._world = prepared.world
         self._foreign = start.checkpoint if start.is_foreign else None
         history = job.folder if self._foreign is None else self._foreign.parents[1]
@@ -127,59 +123,54 @@ class _Session:
             f"{total:,}",
             "" if total == trainable else f", {trainable:,} trained",
         )
-        run = build(prepared, self._journal, self._save, stop)
-        run.state = state
-        foreign = self._foreign
-        if foreign is not None:
-            best = None if state.best is None else state.best["num_updates"]
-            prepared.world.on_rank_zero(lambda: self._checkpoints.adopt(foreign, best))
-        self._restore(run)
-        try:
-            try_compiled(run)
-            profiled = self._job.folder / "profile"
-            with run.profiler.watching(profiled, state.num_updates, self._journal.file):
-                train(run)
-        finally:
-            run.stream.close()
+        with self._checkpoints:
+            run = build(prepared, self._journal, self._save, lambda: self._stop_signal(stop))
+            run.state = state
+            try:
+                self._continue(run)
+                try_compiled(run)
+                profiled = self._job.folder / "profile"
+                with run.profiler.watching(profiled, state.num_updates, self._journal.file):
+                    train(run)
+            finally:
+                run.stream.close()
+
+    def _stop_signal(self, stop: StopRequest) -> int | None:
+        self._checkpoints.check()  # what has failed in the background ends the run here
+        return stop()
 
     def _save(self, run: Run, is_best: bool) -> None:
-        training = {
-            "optimization": run.optimization.state_dict(),
-            "precision": run.precision.state_dict(),
-            "state": dataclasses.asdict(run.state),
-            "meter": self._world.gather(run.meter.state_dict()),
-            "host": self._world.gather(seeding.host_state()),
-            "task": {k: v for k, v in run.task.state_dict().items() if not k.startswith("model.")},
-        }
-        with run.optimization.showing_result():
-            content = Checkpoint(run.model.state_dict(), training, run.averaging.state_dict())
-            self._world.on_rank_zero(
-                lambda: self._checkpoints.save(run.state.num_updates, content, is_best=is_best)
-            )
+        with content_of(run) as content:
+            self._checkpoints.save(run.state.num_updates, content, is_best=is_best)
         self._journal.note(num_updates=run.state.num_updates, best=run.state.best)
 
-    def _restore(self, run: Run) -> None:
-        loaded, start = self._loaded, self._start
-        if start.weights is not None:
-            log.info("weights from %s", start.weights)
-            run.model.load_state_dict(checkpoint.load_part(start.weights, "model", run.world.device))
-            run.averaging.start(run.model)
-        if loaded is None or start.checkpoint is None:
+    def _continue(self, run: Run) -> None:
+        """Put back what the checkpoint holds from which the run goes on, if there is one."""
+        start, state = self._start, run.state
+        if start.checkpoint is None:
             return
-        log.info("continuing from %s at update %d", relative(start.checkpoint), run.state.num_updates)
-        run.model.load_state_dict(loaded.model)
-        run.task.load_state_dict(loaded.training["task"], strict=False)  # what is the task's own
-        run.averaging.load_state_dict(loaded.ema)
-        run.optimization.load_state_dict(loaded.training["optimization"])
-        run.precision.load_state_dict(loaded.training["precision"])
-        run.meter.load_state_dict(_of_rank(loaded.training["meter"], run.world, Meter.merged))
-        seeding.set_host_state(
-            _of_rank(loaded.training["host"], run.world, lambda states, rank: states[rank % len(states)])
-        )
-        best = run.state.best  # a kill may have come before the link moved
-        if best is not None and not self._checkpoints.mark_best(best["num_updates"]):
-            log.warning("the best checkpoint so far, of update %d, is not there", best["num_updates"])
-        self._loaded = None  # the device has it once
+        log.info("continuing from %s at update %d", relative(start.checkpoint), state.num_updates)
+        if start.changed:
+            log.warning(
+                "resume_strict=false: the run goes on with another config: %s", told_of(start.changed)
+            )
+        fields = {key.rpartition(".")[2] for key in start.changed if "optimizer" in key.split(".")}
+        restore(run, start.checkpoint, fields)
+        best = None if state.best is None else state.best["num_updates"]
+        run.world.on_rank_zero(lambda: self._arrange(best))
+
+    def _arrange(self, best: int | None) -> None:
+        """Bring the folder of checkpoints to where it was at the current one."""
+        folder = self._checkpoints.folder
+        if self._foreign is not None:
+            folder.adopt(self._foreign, best)
+        folder.put_aside(self._state.num_updates)
+        if best is None:
+            return
+        if not folder.mark_best(best):  # a kill may have come before the link moved
+            log.warning("the best checkpoint so far, of update %d, is not there", best)
+        elif best != self._state.num_updates and (wrong := checkpoint.damage(folder.target(best))):
+            log.warning("the best checkpoint so far is damaged: %s", wrong)
 
     def _finish(self, ending: Ending) -> Result:
         """Write what belongs to the end of a run, however it ended."""
@@ -197,9 +188,16 @@ class _Session:
         return Result(ending.exit_status, None if best is None else best["value"], ending.message)
 
     def _without_saving(self) -> str:
-        newest = self._checkpoints.newest()
+        newest = checkpoint.newest(self._job.folder / "checkpoints")
         what = "starts again" if newest is None else f"continues from {newest.name}"
         return f"stopped by SIGINT without saving; {self._job.same_command()} {what}"
+
+
+def _checkpoints(job: Job, prepared: Prepared) -> Checkpoints:
+    config = job.config
+    every = prepared.clock.cadence(config["keep_every"], "keep_every")
+    keep = Retention(config["keep_last"], config["keep_best"], every)
+    return Checkpoints(job.folder / "checkpoints", keep, in_background=config["save_async"])
 
 
 def _failed(error: BaseException, folder: Path) -> Ending:
@@ -209,11 +207,6 @@ def _failed(error: BaseException, folder: Path) -> Ending:
     message = str(error) if isinstance(error, HydrantError) else place
     described = {"type": type(error).__name__, "message": first_line(error)}
     return Ending("failed", 1, message, described)  # a ConfigError too: the run had begun
-
-
-def _of_rank(states: Sequence[T], world: World, merge: Callable[[Sequence[T], int], T]) -> T:
-    """What a rank saved; of ranks that were more or fewer then, what `merge` makes of all for one of them."""
-    return states[world.rank] if len(states) == world.world_size else merge(states, world.rank)
 
 
 def _already_finished(folder: Path, world: World) -> Result:

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from hydrant import checkpoint
 from hydrant.build import Prepared, prepare
 from hydrant.config import check, compose, flatten
-from hydrant.errors import CheckpointError, ConfigError, unknown_name
+from hydrant.errors import ConfigError, unknown_name
 from hydrant.resume import saved_config
 from hydrant.runs import choices_in, options_of, overrides_of
 
@@ -37,27 +37,18 @@ def open_run(path: str, overrides: Sequence[str], *, weights: str) -> SavedRun:
     Raises:
         ConfigError: there is no such run, or the overrides are wrong.
     """
-    try:
-        found = checkpoint.find(path)
-    except CheckpointError as error:
-        raise ConfigError("", str(error)) from error
+    found = checkpoint.find(path, "")
     if weights not in WEIGHTS:
         raise unknown_name("--weights", "weights", weights, WEIGHTS)
-    if not (found / f"{weights}.pt").exists():
+    if weights not in checkpoint.parts(found):
         raise ConfigError("--weights", f"{found} holds no averaged weights; the run needs averaging=ema")
     folder = found.parents[1]
     saved = OmegaConf.create(saved_config(folder, ""))
     prepared = prepare(_overridden(saved, folder, overrides) if overrides else check(saved))
-    difference = checkpoint.misfit(found, prepared.task.model)
-    if difference:
-        raise ConfigError(
-            "model", f"the weights in {found} are another model's: {difference}; choose that model"
-        )
-    prepared.task.model.load_state_dict(checkpoint.load_part(found, weights, prepared.world.device))
-    training = checkpoint.load_part(found, "training", prepared.world.device)
-    prepared.task.load_state_dict(training["task"], strict=False)  # what is the task's own, beside its model
+    checkpoint.Weights(found, weights).load(prepared.task.model, "model")
+    prepared.task.load_state_dict(checkpoint.read_state(found, "task"), strict=False)  # what is its own
     prepared.task.eval()
-    return SavedRun(folder, found, training["state"]["num_updates"], prepared)
+    return SavedRun(folder, found, checkpoint.plain_state(found, "state")["num_updates"], prepared)
 
 
 def _overridden(saved: DictConfig, folder: Path, overrides: Sequence[str]) -> Mapping[str, Any]:

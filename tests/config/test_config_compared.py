@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from hydrant.checkpoint import Weights
+from hydrant.checkpoint.manifest import write_manifest
 from hydrant.config import check, choices_of, compose, differences, flatten
 from hydrant.config.compose import job_slug
 from hydrant.errors import ConfigError
@@ -40,7 +42,18 @@ def test_flatten_and_differences() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["name=b", "resume=null", "eval_batch_size=9", "keep_last=9", "tracker=wandb"]
+    "key",
+    [
+        "name=b",
+        "resume=null",
+        "eval_batch_size=9",
+        "keep_last=9",
+        "keep_best=2",
+        "keep_every=9",
+        "save_async=false",
+        "resume_strict=false",
+        "tracker=wandb",
+    ],
 )
 def test_what_does_not_change_the_result_is_no_difference(key: str) -> None:
     assert differences(check(compose(["tracker=local"])), check(compose(["tracker=local", key]))) == {}
@@ -107,7 +120,7 @@ def run(tmp_path: Path) -> tuple[dict[str, Any], Path]:
     folder = tmp_path / "run"
     checkpoint = folder / "checkpoints" / "update_00000002"
     checkpoint.mkdir(parents=True)
-    (checkpoint / "model.pt").touch()
+    write_manifest(checkpoint, {}, {})
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     return config, folder
 
@@ -121,8 +134,12 @@ def test_where_a_run_starts(run: tuple[dict[str, Any], Path], tmp_path: Path) ->
     assert starting_point(config | {"resume": None}, empty) == fresh
     assert starting_point(config, folder).checkpoint == checkpoint
     assert starting_point(config | {"resume": str(folder)}, empty).checkpoint == checkpoint
-    assert starting_point(config | {"init_from": str(folder)}, empty).weights == checkpoint
+    assert starting_point(config | {"init_from": str(folder)}, empty).weights == Weights(checkpoint)
     assert starting_point(config | {"init_from": str(folder)}, empty).checkpoint is None
+    other = config | {"seed": 1, "resume_strict": False}
+    for resume, where in (("auto", folder), (str(folder), empty)):
+        start = starting_point(other | {"resume": resume}, where)
+        assert (start.checkpoint, start.changed) == (checkpoint, {"seed": (0, 1)})
     # What the run's own folder holds comes before `resume`: the same command again continues.
     assert starting_point(config | {"resume": str(folder)}, folder).checkpoint == checkpoint
 
@@ -134,6 +151,7 @@ def test_where_a_run_starts(run: tuple[dict[str, Any], Path], tmp_path: Path) ->
     }.items():
         (folder / "summary.json").write_text(json.dumps({"status": status}))
         assert starting_point(config, folder).is_finished is is_finished
+        assert not starting_point(other, folder).is_finished  # it may have to go on for longer
 
 
 def test_where_a_run_does_not_start(run: tuple[dict[str, Any], Path], tmp_path: Path) -> None:

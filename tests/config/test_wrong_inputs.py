@@ -179,12 +179,20 @@ def test_a_damaged_checkpoint_is_named(
 ) -> None:
     """Status 1: the command is right, a file is not."""
     shutil.copytree(finished, workdir / "run")
-    damaged = "run/checkpoints/update_00000002/model.pt"
+    damaged = "run/checkpoints/update_00000002/model.safetensors"
     (workdir / damaged).write_text("junk")
     for words in (["evaluate", "run"], ["train", *TINY, "init_from=run"], ["train", *TINY, "resume=run"]):
         assert cli.main(words) == 1
         message = capfd.readouterr().err.splitlines()[-1]
-        assert matches(f"error: ...{damaged} cannot be read (...); remove ... to use an older one", message)
+        assert matches(
+            f"error: no checkpoint in run/checkpoints is whole: ...{damaged} has 4 bytes instead of ...",
+            message,
+        )
+        assert cli.main([word.replace("run", "run/checkpoints/update_00000002") for word in words]) == 1
+        message = capfd.readouterr().err.splitlines()[-1]
+        assert matches(
+            f"error: ...{damaged} has 4 bytes instead of ...; remove ... to use an older one", message
+        )
     assert not (workdir / "outputs").exists()
 
 

@@ -70,7 +70,7 @@ def test_installed_command_runs_in_an_empty_folder(hydrant: Path, tmp_path: Path
     assert "torch.optim.AdamW" in run(hydrant, "train", "--cfg", "job", cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []
     run(hydrant, "train", "name=tiny", "duration=2", "tracker=local", cwd=tmp_path)
-    assert (tmp_path / "outputs" / "tiny" / "checkpoints" / "last" / "model.pt").is_file()
+    assert (tmp_path / "outputs" / "tiny" / "checkpoints" / "last" / "model.safetensors").is_file()
     code = "import hydrant; print(hydrant.__file__)"
     assert str(hydrant.parents[1]) in run(hydrant.with_name("python"), "-c", code, cwd=tmp_path)
 

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from hydrant import loop
+from hydrant.checkpoint.tree import join
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,8 +46,21 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if k != "time" and not k.startswith("perf/")} for row in shared]
 
 
-def weights(folder: Path, link: str = "last") -> dict[str, torch.Tensor]:
-    return torch.load(folder / "checkpoints" / link / "model.pt", weights_only=True)
+def weights(folder: Path, link: str = "last", part: str = "model") -> dict[str, torch.Tensor]:
+    """What a run folder's checkpoint has as `model` or `ema`."""
+    return load_file(folder / "checkpoints" / link / f"{part}.safetensors")
+
+
+def training(folder: Path, link: str = "last") -> dict[str, Any]:
+    """The rest of a run folder's checkpoint."""
+    path = folder / "checkpoints" / link
+    plain = json.loads((path / "training.json").read_text())
+    return join(plain, load_file(path / "training.safetensors"))
+
+
+def saved(folder: Path, part: str, link: str = "last") -> dict[str, Any]:
+    """A part of a run folder's checkpoint: `model`, `ema` or `training`."""
+    return training(folder, link) if part == "training" else weights(folder, link, part)
 
 
 def summary(folder: Path) -> dict[str, Any]:

@@ -60,7 +60,10 @@ class TrainConfig(OptimizerSettings):
     log_every: Any
     eval_every: Any
     save_every: Any
+    save_async: bool
     keep_last: int
+    keep_best: int
+    keep_every: Any
     best: Best
     patience: int | None
     optimizers: dict[str, Any]
@@ -70,7 +73,9 @@ class TrainConfig(OptimizerSettings):
     limit_val_samples: int | None
     deterministic: bool
     resume: Literal["auto"] | str | None
+    resume_strict: bool
     init_from: str | None
+    init_strict: bool
     allow_targets: list[str]
     data: Any
     model: Any
@@ -101,7 +106,7 @@ def check_name(name: str) -> None:
         raise ConfigError("name", f"{name!r} is no folder name; use letters, digits, '.', '_' and '-'")
 
 
-DURATIONS = ("duration", "log_every", "eval_every", "save_every")
+DURATIONS = ("duration", "log_every", "eval_every", "save_every", "keep_every")
 GROUPS = ("data", "model", "task", "optimizer", "scheduler", "precision", "averaging", "mixing", "compile", "parallel",
           "profiler", "tracker")  # fmt: skip
 WAITING = (
@@ -115,7 +120,7 @@ WAITING = (
     "profiler",
     "tracker",
 )  # for what the run gives them
-POSITIVE = ("patience", "global_batch_size", "micro_batch_size", "eval_batch_size", "keep_last",
+POSITIVE = ("patience", "global_batch_size", "micro_batch_size", "eval_batch_size", "keep_last", "keep_best",
             "limit_train_samples", "limit_val_samples")  # fmt: skip
 OPTIMIZER_POSITIVE = ("lr_base_size", "max_grad_norm", "max_grad_value", "agc")
 NOT_NEGATIVE = ("max_skipped",)

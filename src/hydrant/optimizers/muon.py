@@ -72,11 +72,24 @@ class MuonWithAdamW(Optimizer):
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: part.state_dict() for name, part in self._parts.items()}
+        state: dict[int, Any] = {}
+        groups = list[dict[str, Any]]()
+        for part in self._parts.values():
+            own, first = part.state_dict(), sum(len(group["params"]) for group in groups)
+            state |= {first + place: value for place, value in own["state"].items()}
+            groups += [
+                {**group, "params": [first + place for place in group["params"]]}
+                for group in own["param_groups"]
+            ]
+        return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        for name, part in self._parts.items():
-            part.load_state_dict(state_dict[name])
+        groups: list[dict[str, Any]] = state_dict["param_groups"]
+        for part in self._parts.values():
+            own, groups = groups[: len(part.param_groups)], groups[len(part.param_groups) :]
+            places = {place for group in own for place in group["params"]}
+            state = {place: value for place, value in state_dict["state"].items() if place in places}
+            part.load_state_dict({"state": state, "param_groups": own})
         self._share_groups()
 
     def _share_groups(self) -> None:

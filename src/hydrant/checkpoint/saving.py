@@ -1,0 +1,138 @@
+"""Saving: a copy on the host, which is written while training goes on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import cast
+
+import torch
+import torch.distributed as dist
+
+from hydrant.checkpoint import storage
+from hydrant.checkpoint.folder import Folder, Retention, newest
+from hydrant.checkpoint.state import Checkpoint, Snapshot
+from hydrant.errors import CheckpointError, Interrupted, typed_line
+
+log = logging.getLogger("hydrant")
+
+
+class Checkpoints:
+    """Saves the checkpoints of one run. Every rank has one, and saves when the others do.
+
+    A context of torch.distributed's, which ends when the last checkpoint is written. A disk that is full or cannot
+    be written does not end training: it is told, once for each cause, and the context ends with the error unless
+    a later checkpoint could be written.
+
+    Args:
+        path: `<run folder>/checkpoints`.
+        in_background: `save` returns when the state is copied; else when it is written.
+    """
+
+    def __init__(self, path: Path, keep: Retention, *, in_background: bool = False) -> None:
+        self.folder = Folder(path, keep)
+        self._path = path
+        self._in_background = in_background
+        self._pending: tuple[int, Future[None]] | None = None
+        self._failure = ""  # of the last one, if the disk did not take it
+        self._causes = set[str]()
+
+    def __enter__(self) -> Checkpoints:
+        # Of its own: training's collectives go on meanwhile.
+        self._group = cast("dist.ProcessGroup", dist.new_group(backend="gloo"))
+        self._is_rank_zero = dist.get_rank() == 0
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del error, trace
+        is_regular = kind is None or issubclass(kind, Interrupted)
+        try:
+            self.wait()
+            if self._failure and is_regular:
+                raise CheckpointError(self._failure)
+        except CheckpointError as failed:
+            if is_regular:
+                raise
+            log.warning("%s", failed)  # the run fails anyway, and says why
+        finally:
+            self._thread.shutdown()
+            dist.destroy_process_group(self._group)
+
+    def save(self, num_updates: int, content: Checkpoint, *, is_best: bool) -> None:
+        """Save the checkpoint of `num_updates`, point `last` (and `best`) at it, remove those not kept.
+
+        Raises:
+            CheckpointError: this one, or the one before, cannot be saved, and not for want of a disk.
+        """
+        self.wait()
+        snapshot, copied = Snapshot.of(content, is_rank_zero=self._is_rank_zero), _end_of_copies()
+        self._pending = num_updates, self._thread.submit(self._write, num_updates, snapshot, copied, is_best)
+        if not self._in_background:
+            self.wait()
+
+    def check(self) -> None:
+        """Raises CheckpointError if what is saved in the background has failed; does not wait for it."""
+        if self._pending is not None and self._pending[1].done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Until what is saved in the background is written.
+
+        Raises:
+            CheckpointError: it cannot be saved, and not for want of a disk.
+        """
+        if self._pending is None:
+            return
+        num_updates, future = self._pending
+        target = self.folder.target(num_updates)
+        try:
+            future.result()
+            self._failure = ""
+        except OSError as error:
+            self._note(f"{target} cannot be written", error.strerror or str(error))
+        except CheckpointError:
+            raise
+        except Exception as error:
+            raise CheckpointError(f"{target} cannot be written: {typed_line(error)}") from error
+        finally:
+            if future.done():  # else Ctrl-C came in between
+                self._pending = None
+
+    def _write(self, num_updates: int, snapshot: Snapshot, copied: Callable[[], None], is_best: bool) -> None:
+        copied()
+        try:
+            storage.write(
+                self.folder.aside(num_updates),
+                snapshot.parts,
+                snapshot.texts,
+                {"num_updates": num_updates, "is_best": is_best},
+                lambda: self.folder.publish(num_updates, is_best=is_best),
+                self._group,
+            )
+        except BaseException:
+            if self._is_rank_zero:
+                self.folder.discard(num_updates)
+            raise
+
+    def _note(self, what: str, cause: str) -> None:
+        last = newest(self._path)
+        stays = "there is no earlier one" if last is None else f"{last.name} is the last whole one"
+        self._failure = f"{what}: {cause}; {stays}"
+        if cause not in self._causes:
+            self._causes.add(cause)
+            log.warning("%s; training goes on", self._failure)
+
+
+def _end_of_copies() -> Callable[[], None]:
+    """A function that waits until the copies which CUDA has been asked for are made."""
+    if not torch.cuda.is_available():
+        return lambda: None
+    event = torch.cuda.Event()
+    event.record()
+    return event.synchronize

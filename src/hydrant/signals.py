@@ -9,10 +9,19 @@ from types import FrameType
 from typing import Any
 
 
-class StopRequest:
-    """Notes SIGINT and SIGTERM while it lasts; a second SIGINT interrupts at once, as Python does."""
+_SAVING = "stopping when this update is saved; Ctrl-C again stops at once, without saving"
 
-    def __init__(self) -> None:
+
+class StopRequest:
+    """Notes SIGINT and SIGTERM while it lasts; a second SIGINT interrupts at once, as Python does.
+
+    `told` is what the first SIGINT is answered.
+    """
+
+    def __init__(
+        self, told: str = "stopping when this update is saved; Ctrl-C again stops at once, without saving"
+    ) -> None:
+        self._told = told
         self._signum: int | None = None
         self._before: dict[int, Any] = {}
 
@@ -34,5 +43,5 @@ class StopRequest:
         if self._signum is not None and signum == signal.SIGINT:
             raise KeyboardInterrupt
         if signum == signal.SIGINT and self._signum is None:  # `print` may be in the middle of something
-            os.write(2, b"\nstopping when this update is saved; Ctrl-C again stops at once, without saving\n")
+            os.write(2, f"\n{self._told}\n".encode())
         self._signum = signum

@@ -17,9 +17,11 @@ from hydrant.bare import ask, bare_run
 from hydrant.build import Prepared, prepare
 from hydrant.config.targets import slow_imports
 from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, typed_line
+from hydrant.isolation import Stopped
 from hydrant.loop import make_update
 from hydrant.parts import Run
 from hydrant.profiling import matmul_rate, peak_flops, peak_memory_gib, synchronise
+from hydrant.signals import StopRequest
 from hydrant.trial import check_compiled
 
 
@@ -67,14 +69,18 @@ def measure_grid(
     """
     preload = slow_imports([cell.config for cell in cells])
     remaining = list(enumerate(cells))
-    for _ in range(repeats):
-        for position, cell in list(remaining):
-            config = _adapted(cell.config, cache_dir / str(position))
-            answer = ask(_measure, config, num_updates, warmup, preload=preload)
-            measurement = answer if isinstance(answer, Measurement) else Measurement(error=str(answer))
-            if measurement.error is not None:
-                remaining.remove((position, cell))
-            yield cell, measurement
+    with StopRequest("stopping") as stop:  # between two processes too
+        for _ in range(repeats):
+            for position, cell in list(remaining):
+                config = _adapted(cell.config, cache_dir / str(position))
+                answer = ask(_measure, config, num_updates, warmup, preload=preload)
+                measurement = answer if isinstance(answer, Measurement) else Measurement(error=str(answer))
+                if measurement.error is not None:
+                    remaining.remove((position, cell))
+                yield cell, measurement
+                signum = stop()
+                if signum is not None:
+                    raise Stopped(128 + signum)
 
 
 def _adapted(config: Mapping[str, Any], cache_dir: Path) -> Mapping[str, Any]:

@@ -8,7 +8,6 @@ import threading
 from types import FrameType
 from typing import Any
 
-
 _SAVING = "stopping when this update is saved; Ctrl-C again stops at once, without saving"
 
 

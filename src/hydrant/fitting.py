@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from hydrant.batch import Outcome
+from hydrant.batch import Batch, Outcome
 from hydrant.collectives import Collective, Collectives
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.distributed import World
@@ -61,10 +61,15 @@ def limited(source: Source, num_samples: int | None) -> Source:
     return source if num_samples is None else source.first(min(num_samples, source.num_samples))
 
 
+def _few(source: Source, num_samples: int) -> Batch:
+    """The first samples of a source, on the host."""
+    host = StreamSpec(0, num_samples, num_samples, 0, 1, torch.device("cpu"))
+    return next(iter(source.first(num_samples).batches(host, num_samples)))
+
+
 def dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
     """One sample through the model on the host: refuses a model that does not fit the data; counts FLOPs."""
-    host = StreamSpec(0, 1, 1, 0, 1, torch.device("cpu"))
-    batch = next(iter(val.first(1).batches(host, 1)))
+    batch = _few(val, 1)
     try:
         return count_flops(task, batch)
     except Exception as error:  # a user's model raises anything, and there is no train.log yet
@@ -78,8 +83,7 @@ def dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
 
 def dry_collectives(task: Any, train: Source) -> list[Collective]:
     """The collectives of a training forward: that of two samples, on the host."""
-    host = StreamSpec(0, 2, 2, 0, 1, torch.device("cpu"))
-    batch = next(iter(train.first(2).batches(host, 2)))
+    batch = _few(train, 2)
     buffers, was_training = [buffer.clone() for buffer in task.buffers()], task.training
     try:
         with torch.random.fork_rng(devices=[]), Collectives() as collectives:
@@ -95,8 +99,7 @@ def dry_collectives(task: Any, train: Source) -> list[Collective]:
 
 def dry_mixing(task: Any, train: Source, mixing: Mixing) -> None:
     """Two samples, mixed, through the task on the host: refuses a mixing that does not fit the data or the task."""
-    host = StreamSpec(0, 2, 2, 0, 1, torch.device("cpu"))
-    batch = next(iter(train.first(2).batches(host, 2)))
+    batch = _few(train, 2)
     try:
         mixed = mixing(batch, 0, 0, 0)
         if mixed is not batch:

@@ -17,9 +17,7 @@ class StopRequest:
     `told` is what the first SIGINT is answered.
     """
 
-    def __init__(
-        self, told: str = "stopping when this update is saved; Ctrl-C again stops at once, without saving"
-    ) -> None:
+    def __init__(self, told: str = _SAVING) -> None:
         self._told = told
         self._signum: int | None = None
         self._before: dict[int, Any] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-# Keys that do not change what a run computes: where it lies, and how it reads evaluates and is watched.
+# Keys that do not change what a run computes: where it lies, and how it reads, evaluates and is watched.
 _FREE = (
     "name",
     "claim",

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from hydrant.bare import ask, bare_run
-from hydrant.build import Prepared, prepare
+from hydrant.bare import ask, bare_run, prepare_for
+from hydrant.build import Prepared
 from hydrant.config.targets import slow_imports
 from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, typed_line
 from hydrant.isolation import Stopped
@@ -93,22 +93,13 @@ def _adapted(config: Mapping[str, Any], cache_dir: Path) -> Mapping[str, Any]:
 def _measure(config: Mapping[str, Any], num_updates: int, warmup: int) -> Measurement:
     try:
         began = time.perf_counter()
-        prepared = prepare(config)
-        _check_horizon(prepared, num_updates + warmup)
+        prepared = prepare_for(config, num_updates + warmup)
         with bare_run(prepared) as run:
             return _train(run, prepared, num_updates, warmup, time.perf_counter() - began)
     except HydrantError as error:
         return Measurement(error=" ".join(str(error).split()), is_refused=isinstance(error, ConfigError))
     except (Exception, SystemExit) as error:  # of a user's part, a backend, the device's memory
         return Measurement(error=f"{typed_line(error)} (at {location(error)})")
-
-
-def _check_horizon(prepared: Prepared, needed: int) -> None:
-    total = prepared.clock.total_updates
-    if total < needed:
-        raise ConfigError(
-            "duration", f"{total} updates are fewer than the {needed} to make; give duration={needed}"
-        )
 
 
 def _train(run: Run, prepared: Prepared, num_updates: int, warmup: int, setup_seconds: float) -> Measurement:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from checks import assert_same_state, rows, summary, weights, whole_and_resumed
+from torch import nn
 
 from hydrant import cli
+from hydrant.config import check, compose
+from hydrant.distributed import World
+from hydrant.errors import ConfigError
+from hydrant.making import make
 
 Train = Callable[..., Path]
 VIT = ("tracker=local", "data=synthetic", "data.input_shape=[3,16,16]", "data.num_classes=4", "data.num_samples=96",
@@ -273,3 +279,44 @@ def test_what_is_not_there_to_compile_is_refused(workdir: Path, capsys: pytest.C
         assert cli.main(["train", *MLP[:1], *words]) == 2
         assert told in capsys.readouterr().err
     assert not list(workdir.iterdir())
+
+
+class Noisy(nn.Module):
+    """A task whose forward breaks the graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.Linear(2, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs = self.model(inputs)
+        torch._dynamo.graph_break()
+        return 2 * outputs
+
+
+def compilation(world: World, *words: str) -> Any:
+    return make(check(compose([*AOT, *words])), "compile")(world)
+
+
+def test_fullgraph_auto_is_for_one_rank() -> None:
+    for world_size in (1, 2):
+        task = Noisy()
+        compilation(World(0, 0, world_size, torch.device("cpu"))).apply(task, retains_graph=False)
+        refused = pytest.raises(torch._dynamo.exc.Unsupported) if world_size == 1 else nullcontext()
+        with torch.no_grad(), refused:
+            task(torch.ones(1, 2))
+
+
+def test_an_old_gpu_is_refused_or_trains_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (6, 1))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla P4")
+    world = World(0, 0, 1, torch.device("cuda"))
+    with pytest.raises(
+        ConfigError, match=r"compile: needs compute capability 7\.0 or more; this is Tesla P4"
+    ):
+        compilation(world)
+    fallen_back = compilation(world, "compile.on_failure=fallback")
+    fallen_back.apply(task := Noisy(), retains_graph=False)
+    assert not fallen_back.is_on
+    assert torch.equal(task(torch.ones(1, 2)), 2 * task.model(torch.ones(1, 2)))
+    assert fallen_back.report().graphs == 0

@@ -27,6 +27,7 @@ NEEDS = {
     "scheduler/lambda": ("scheduler.fn._target_=pixel_bag.halve", "allow_targets=[pixel_bag]"),
     "scheduler/stepped": ("scheduler._target_=torch.optim.lr_scheduler.StepLR", "+scheduler.step_size=1"),
     "scheduler/one_cycle_momentum": ("scheduler.pct_start=0.5",),
+    "experiment/vit_fake": ("model.name=vit_tiny_patch16_224",),  # a twentieth of it
     "model/all_reduce_net": ("data.input_shape=[3,16,16]",),
     "model/gan": ("task=gan", "best.metric=val/generator", "best.mode=min"),
     "task/gan": ("model=gan", "best.metric=val/generator", "best.mode=min"),

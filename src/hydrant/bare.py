@@ -41,16 +41,27 @@ def ask(
 
 def check_horizon(config: Mapping[str, Any], needed: int) -> None:
     """Raises ConfigError where a run of this config makes fewer updates than needed, or cannot be."""
-    total = ask(_total_updates, config)
-    if isinstance(total, ConfigError):
-        raise total
-    if isinstance(total, int) and total < needed:
+    answer = ask(_look, config, needed)
+    if isinstance(answer, ConfigError):
+        raise answer
+
+
+def _look(config: Mapping[str, Any], needed: int) -> None:
+    prepare_for(config, needed)
+
+
+def prepare_for(config: Mapping[str, Any], needed: int) -> Prepared:
+    """`prepare` a run that makes so many updates.
+
+    Raises:
+        ConfigError: it makes fewer, or cannot be.
+    """
+    prepared = prepare(config)
+    total = prepared.clock.total_updates
+    if total < needed:
         told = f"{total} updates are fewer than the {needed} to make; give duration={needed}"
         raise ConfigError("duration", told)
-
-
-def _total_updates(config: Mapping[str, Any]) -> int:
-    return prepare(config).clock.total_updates
+    return prepared
 
 
 def _answer(function: Callable[..., T], *arguments: Any) -> T | ConfigError:

@@ -8,11 +8,17 @@ import threading
 from types import FrameType
 from typing import Any
 
+_SAVING = "stopping when this update is saved; Ctrl-C again stops at once, without saving"
+
 
 class StopRequest:
-    """Notes SIGINT and SIGTERM while it lasts; a second SIGINT interrupts at once, as Python does."""
+    """Notes SIGINT and SIGTERM while it lasts; a second SIGINT interrupts at once, as Python does.
 
-    def __init__(self) -> None:
+    `told` is what the first SIGINT is answered.
+    """
+
+    def __init__(self, told: str = _SAVING) -> None:
+        self._told = told
         self._signum: int | None = None
         self._before: dict[int, Any] = {}
 
@@ -34,5 +40,5 @@ class StopRequest:
         if self._signum is not None and signum == signal.SIGINT:
             raise KeyboardInterrupt
         if signum == signal.SIGINT and self._signum is None:  # `print` may be in the middle of something
-            os.write(2, b"\nstopping when this update is saved; Ctrl-C again stops at once, without saving\n")
+            os.write(2, f"\n{self._told}\n".encode())
         self._signum = signum

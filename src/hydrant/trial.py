@@ -76,7 +76,7 @@ def check_compiled(run: Run) -> None:
 def check_repeatable(run: Run) -> None:
     """Raises CompileMismatch where a second call of the eager task gives something else than the first."""
     with run.compilation.eagerly():
-        apart = _difference(first_gradients(run), first_gradients(run), run.precision.tolerance)
+        apart = _difference(first_gradients(run), first_gradients(run), run.precision.tolerance, "two calls")
     if apart is not None:
         raise CompileMismatch(f"the task gives something else in each call, also eager: {apart}")
 
@@ -84,7 +84,7 @@ def check_repeatable(run: Run) -> None:
 def _check_equal(eager: Gradients, compiled: Gradients, run: Run) -> None:
     if not bool(eager.loss.isfinite()):
         log.warning("the first loss is %s, so compiled and eager cannot be compared", float(eager.loss))
-    apart = _difference(eager, compiled, run.precision.tolerance)
+    apart = _difference(eager, compiled, run.precision.tolerance, "compiled and eager")
     if apart is not None:
         check_repeatable(run)
         raise CompileMismatch(apart)
@@ -116,24 +116,24 @@ def first_gradients(run: Run) -> Gradients:
     return Gradients(outcome.total_loss().detach(), gradients)
 
 
-def _difference(eager: Gradients, compiled: Gradients, tolerance: float) -> str | None:
+def _difference(eager: Gradients, other: Gradients, tolerance: float, between: str) -> str | None:
     """What differs by more than `tolerance`, relative to its norm; None where nothing does."""
-    loss, other = float(eager.loss), float(compiled.loss)
-    if differs(eager.loss, compiled.loss, tolerance * max(abs(loss), 1e-3)):
-        return f"the loss is {other:.6g} compiled and {loss:.6g} eager, more apart than rounding explains"
+    one, two = float(other.loss), float(eager.loss)
+    if differs(eager.loss, other.loss, tolerance * max(abs(two), 1e-3)):
+        return f"the loss is {one:.6g} and {two:.6g} ({between}), more apart than rounding explains"
     norms = {name: float(g.double().norm()) for name, g in eager.gradients.items()}
     least = 1e-3 * max(norms.values(), default=0.0)  # rounding of the large ones is seen in the small ones
     apart: dict[str, float] = {}
     for name, norm in norms.items():
-        own = compiled.gradients.get(name, torch.zeros_like(eager.gradients[name]))
+        own = other.gradients.get(name, torch.zeros_like(eager.gradients[name]))
         if differs(eager.gradients[name], own, tolerance * max(norm, least)):
             apart[name] = float((eager.gradients[name] - own).double().norm()) / max(norm, least)
-    missing = compiled.gradients.keys() - norms.keys()
+    missing = other.gradients.keys() - norms.keys()
     if not (apart or missing):
         return None
     names = [f"{name} (by {size:.2g} of its norm)" for name, size in apart.items()] + sorted(missing)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"the gradients differ between compiled and eager: {', '.join(names[:_SHOWN])}{more}"
+    return f"the gradients differ between {between}: {', '.join(names[:_SHOWN])}{more}"
 
 
 def differs(eager: Tensor, other: Tensor, most: float) -> bool:

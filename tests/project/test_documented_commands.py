@@ -56,12 +56,12 @@ def arguments(command: str, position: int) -> list[str]:
     """What `hydrant` is called with for a documented command."""
     start = next(start for start in COMMANDS if command.startswith(f"{start} "))
     words = [*COMMANDS[start], *shlex.split(command.removeprefix(start))]
-    if words[0] == "bench":
-        return [*words, *SHORT_BENCH]
-    if words[0] != "train" or {"--help", "--cfg"} & set(words) or any(w.startswith("debug=") for w in words):
-        return words
     chosen = {word.partition("=")[0].partition(".")[0] for word in words}
     name = [] if "name" in chosen else [f"name=command_{position}"]  # two may start in the same second
+    if words[0] == "bench":
+        return [*words, *name, *SHORT_BENCH]
+    if words[0] != "train" or {"--help", "--cfg"} & set(words) or any(w.startswith("debug=") for w in words):
+        return words
     return [
         *words,
         *name,

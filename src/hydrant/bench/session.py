@@ -39,7 +39,7 @@ def run(options: Namespace, words: Sequence[str]) -> int:
         output.open()
         try:
             _measure(cells, rows, options, output.folder)
-        except (Stopped, KeyboardInterrupt) as request:  # the latter between two processes
+        except (Stopped, KeyboardInterrupt) as request:  # the latter: Ctrl-C twice
             if any(row.repeats and row.status != "refused" for row in rows):
                 output.write(rows, claims, request.exit_status if isinstance(request, Stopped) else 130)
             raise

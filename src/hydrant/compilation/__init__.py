@@ -3,6 +3,16 @@
 from hydrant.compilation.base import Compilation, Eager
 from hydrant.compilation.task import Compile
 from hydrant.compilation.update import EagerUpdate, Step
-from hydrant.compilation.watch import CompileReport, Incident, user_line
+from hydrant.compilation.watch import CompileReport, Incident, frames_of, user_line
 
-__all__ = ["Compilation", "Compile", "CompileReport", "Eager", "EagerUpdate", "Incident", "Step", "user_line"]
+__all__ = [
+    "Compilation",
+    "Compile",
+    "CompileReport",
+    "Eager",
+    "EagerUpdate",
+    "Incident",
+    "Step",
+    "frames_of",
+    "user_line",
+]

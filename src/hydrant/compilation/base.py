@@ -19,12 +19,10 @@ from hydrant.distributed import World
 class Compilation(Protocol):
     """Compiles a task, and tells what that took. Built as `compilation(world)`."""
 
-    is_on: bool
+    is_on: bool  # until it is given up
     checks: bool  # whether the first loss and gradients are compared with eager ones
     falls_back: bool  # whether a run that cannot be compiled goes on eager
-    reuses_memory: (
-        bool  # whether gradients are lost in the next call, as they are where CUDA graphs are replayed
-    )
+    reuses_memory: bool  # whether the next call writes over gradients: CUDA graphs are replayed
 
     def apply(self, task: nn.Module, *, retains_graph: bool) -> None:
         """Compile a task in place; `retains_graph`: its losses are backpropagated one after the other."""

@@ -31,7 +31,6 @@ _REASONS = {
     r"c10d|torch\.distributed": (
         "a collective that Dynamo does not trace; a synchronous all_reduce or all_gather_into_tensor it does"
     ),
-    r"recompile limit": "it was compiled again and again: the recompiles before it say which guard did not hold",
 }
 """By a pattern in Dynamo's reason: its first line, or else all of it but the hints."""
 

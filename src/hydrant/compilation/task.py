@@ -15,15 +15,15 @@ from torch.optim import Optimizer
 
 from hydrant.batch import Batch, Outcome
 from hydrant.collectives import Collective
+from hydrant.compilation.arguments import check_backend, check_budgets, check_cache_dir, check_mode
 from hydrant.compilation.scopes import Scope, parts_of
 from hydrant.compilation.update import EagerUpdate, Hyperparameters, Step, compiled_update
 from hydrant.compilation.watch import CompileReport, Incident, Watch
 from hydrant.distributed import World
-from hydrant.errors import CompileError, ConfigError, unknown_name
+from hydrant.errors import CompileError, ConfigError
 
 log = logging.getLogger("hydrant")
 
-_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _CUDA_GRAPHS = ("reduce-overhead", "max-autotune")
 _MIN_CAPABILITY = (7, 0)
 
@@ -51,8 +51,6 @@ class Compile:
         on_failure: whether a task that cannot be compiled is to `fail`, or go on eager with a warning (`fallback`).
     """
 
-    is_on = True
-
     def __init__(
         self,
         world: World,
@@ -74,10 +72,10 @@ class Compile:
         over_budget: Excess,
         on_failure: Handling,
     ) -> None:
-        _check_mode(mode, options, world.device)
-        _check_backend(backend, options)
-        _check_cache_dir(cache_dir)
-        _check_budgets(max_recompiles=max_recompiles, max_graph_breaks=max_graph_breaks)
+        check_mode(mode, options, world.device)
+        check_backend(backend, options)
+        check_cache_dir(cache_dir)
+        check_budgets(max_recompiles=max_recompiles, max_graph_breaks=max_graph_breaks)
         # torch refuses mode and options together, and `default` is what it takes for neither.
         own: dict[str, Any] = {"options": dict(options)} if options else {"mode": mode}
         whole = fullgraph is True or (fullgraph == "auto" and world.world_size == 1)
@@ -96,7 +94,7 @@ class Compile:
         self._evaluated: set[int] = set()
         self._num_updates = self._num_limits = 0
         self._watch: Watch | None = None
-        self._has_given_up = False
+        self.is_on = True
         self.checks = check
         self.reuses_memory = world.device.type == "cuda" and (
             mode in _CUDA_GRAPHS or bool((options or {}).get("triton.cudagraphs"))
@@ -110,7 +108,7 @@ class Compile:
 
     def apply(self, task: nn.Module, *, retains_graph: bool) -> None:
         """Compile on the first call. Starts the account."""
-        if self._has_given_up:
+        if not self.is_on:
             return
         import torch._dynamo
         import torch._functorch.config as autograd
@@ -149,7 +147,7 @@ class Compile:
         return torch.compiler.set_stance("force_eager")
 
     def give_up(self) -> None:
-        self._has_given_up = True
+        self.is_on = False
         torch.compiler.set_stance("force_eager")
 
     def train(self, task: nn.Module, batch: Batch) -> Outcome:
@@ -160,7 +158,7 @@ class Compile:
 
     def evaluate(self, task: nn.Module, batch: Batch) -> Outcome:
         # One sample would be a graph of its own.
-        if not self._evaluates or self._has_given_up or len(batch.inputs) == 1:
+        if not (self.is_on and self._evaluates) or len(batch.inputs) == 1:
             with self.eagerly():
                 return task(batch)
         import torch._dynamo
@@ -172,7 +170,7 @@ class Compile:
         return outcome
 
     def update_of(self, optimizer: Optimizer, scheduled: Collection[str]) -> Step:
-        if not self._compiles_updates or self._has_given_up:
+        if not (self.is_on and self._compiles_updates):
             return EagerUpdate(optimizer)
         arguments = {"backend": self._arguments["backend"]}
         self._updates.append(compiled_update(optimizer, scheduled, arguments, self._hyperparameters))
@@ -220,43 +218,4 @@ class Compile:
         if not self.falls_back:
             raise ConfigError(key, told)
         log.warning("%s: %s; going on eager", key, told)
-        self._has_given_up = True
-
-
-def _check_mode(mode: str, options: Mapping[str, Any] | None, device: torch.device) -> None:
-    if mode not in _MODES:
-        raise unknown_name("compile.mode", "mode", mode, _MODES)
-    if mode == "reduce-overhead" and device.type != "cuda":
-        told = "reduce_overhead records CUDA graphs and needs CUDA; use compile=default"
-        raise ConfigError("compile", told)
-    if options and mode != "default":
-        told = f"torch.compile takes options or mode={mode}, not both; use compile=default"
-        raise ConfigError("compile.options", told)
-
-
-def _check_budgets(**budgets: int | None) -> None:
-    for key, budget in budgets.items():
-        if budget is not None and budget < 0:
-            raise ConfigError(f"compile.{key}", f"needs a number from 0 on, or null; not {budget}")
-
-
-def _check_cache_dir(cache_dir: str | None) -> None:
-    if cache_dir is None:
-        return
-    folder = Path(cache_dir).absolute()
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    if not (there.is_dir() and os.access(there, os.W_OK)):
-        raise ConfigError("compile.cache_dir", f"{there} cannot be written; give another folder")
-
-
-def _check_backend(backend: str, options: Mapping[str, Any] | None) -> None:
-    import torch._dynamo
-
-    if backend not in torch._dynamo.list_backends(None):
-        known = [name for name in torch._dynamo.list_backends(None) if "TESTING_ONLY" not in name]
-        raise unknown_name("compile.backend", "backend", backend, known)
-    if options and backend == "inductor":
-        from torch._inductor import list_options
-
-        for option in options.keys() - set(list_options()):
-            raise unknown_name(f"compile.options.{option}", "option of inductor", option, list_options())
+        self.is_on = False

@@ -190,9 +190,14 @@ def _recompile(metric: Any, num_updates: int) -> Incident:
     return Incident(_first_line(reason), location, guard, num_updates, remedy_for_recompile(guard))
 
 
+def frames_of(text: str) -> list[tuple[str, int]]:
+    """The file and line of each frame of a printed stack."""
+    return [(m["file"], int(m["line"])) for m in _FRAME.finditer(text)]
+
+
 def user_line(text: str) -> str:
     """file:line of the innermost frame of a printed stack that its reader can change; "" where there is none."""
-    file, line = innermost((m["file"], int(m["line"])) for m in _FRAME.finditer(text))
+    file, line = innermost(frames_of(text))
     return "" if line is None else f"{file}:{line}"
 
 

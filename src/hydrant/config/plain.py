@@ -9,7 +9,7 @@ from omegaconf import Container, OmegaConf
 
 from hydrant.redaction import redacted
 
-# Keys that do not change what a run computes: where it lies, and how it reads evaluates and is watched.
+# Keys that do not change what a run computes: where it lies, and how it reads, evaluates and is watched.
 _FREE = (
     "name",
     "claim",

@@ -6,6 +6,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -68,9 +69,7 @@ def _climb(found: Variants) -> list[Stage]:
     own = _try(_name(found.backend), found.checked)
     if own.verdict == "ok":
         return [own]
-    before = (
-        list(_STAGES)[: list(_STAGES).index(found.backend)] if found.backend in _STAGES else list(_STAGES)
-    )
+    before = takewhile(lambda backend: backend != found.backend, _STAGES)
     stages: list[Stage] = []
     for name, config in [("eager", found.eager), *((_name(b), found.tried_with(b)) for b in before)]:
         stages.append(_try(name, config))

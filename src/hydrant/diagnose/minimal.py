@@ -6,7 +6,6 @@ import contextlib
 import copy
 import io
 import os
-import re
 import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -18,13 +17,13 @@ from torch import Tensor
 
 from hydrant.bare import bare_run
 from hydrant.build import prepare
+from hydrant.compilation import frames_of
 from hydrant.diagnose.children import Verdict
 from hydrant.errors import typed_line
 from hydrant.trial import differs, first_gradients
 
 _CAPTURE = "hydrant_capture"
 _MAX_SECONDS = 600  # to look for it
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 Graph = torch.fx.GraphModule
 Arguments = Sequence[Any]
@@ -89,7 +88,6 @@ def _capture(function: Callable[[], object]) -> list[tuple[Graph, Arguments]]:
 
 def _failing(settings: Mapping[str, Any], verdict: Verdict, tolerance: float) -> Fails:
     own = {"options": settings["options"]} if settings["options"] else {"mode": settings["mode"]}
-
     until = time.monotonic() + _MAX_SECONDS
 
     def fails(graph: Graph, arguments: Arguments) -> bool:
@@ -161,9 +159,9 @@ def _bisect(graph: Graph, arguments: Arguments, fails: Fails) -> str:
 
 def _line_of(stack: str) -> str:
     """The innermost line outside torch."""
-    frames = [(m["file"], m["line"]) for m in _FRAME.finditer(stack)]
-    own = [frame for frame in frames if f"{os.sep}torch{os.sep}" not in frame[0]] or frames
-    return ":".join(own[-1]) if own else ""
+    frames = frames_of(stack)
+    own = [(file, line) for file, line in frames if f"{os.sep}torch{os.sep}" not in file] or frames
+    return f"{own[-1][0]}:{own[-1][1]}" if own else ""
 
 
 def _described(value: Any) -> str:

@@ -13,13 +13,15 @@ from typing import Any
 
 import torch
 
-from hydrant.bare import ask, bare_run
-from hydrant.build import Prepared, prepare
+from hydrant.bare import ask, bare_run, prepare_for
+from hydrant.build import Prepared
 from hydrant.config.targets import slow_imports
 from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, typed_line
+from hydrant.isolation import Stopped
 from hydrant.loop import make_update
 from hydrant.parts import Run
 from hydrant.profiling import matmul_rate, peak_flops, peak_memory_gib, synchronise
+from hydrant.signals import StopRequest
 from hydrant.trial import check_compiled
 
 
@@ -67,14 +69,18 @@ def measure_grid(
     """
     preload = slow_imports([cell.config for cell in cells])
     remaining = list(enumerate(cells))
-    for _ in range(repeats):
-        for position, cell in list(remaining):
-            config = _adapted(cell.config, cache_dir / str(position))
-            answer = ask(_measure, config, num_updates, warmup, preload=preload)
-            measurement = answer if isinstance(answer, Measurement) else Measurement(error=str(answer))
-            if measurement.error is not None:
-                remaining.remove((position, cell))
-            yield cell, measurement
+    with StopRequest("stopping") as stop:  # between two processes too
+        for _ in range(repeats):
+            for position, cell in list(remaining):
+                config = _adapted(cell.config, cache_dir / str(position))
+                answer = ask(_measure, config, num_updates, warmup, preload=preload)
+                measurement = answer if isinstance(answer, Measurement) else Measurement(error=str(answer))
+                if measurement.error is not None:
+                    remaining.remove((position, cell))
+                yield cell, measurement
+                signum = stop()
+                if signum is not None:
+                    raise Stopped(128 + signum)
 
 
 def _adapted(config: Mapping[str, Any], cache_dir: Path) -> Mapping[str, Any]:
@@ -87,22 +93,13 @@ def _adapted(config: Mapping[str, Any], cache_dir: Path) -> Mapping[str, Any]:
 def _measure(config: Mapping[str, Any], num_updates: int, warmup: int) -> Measurement:
     try:
         began = time.perf_counter()
-        prepared = prepare(config)
-        _check_horizon(prepared, num_updates + warmup)
+        prepared = prepare_for(config, num_updates + warmup)
         with bare_run(prepared) as run:
             return _train(run, prepared, num_updates, warmup, time.perf_counter() - began)
     except HydrantError as error:
         return Measurement(error=" ".join(str(error).split()), is_refused=isinstance(error, ConfigError))
     except (Exception, SystemExit) as error:  # of a user's part, a backend, the device's memory
         return Measurement(error=f"{typed_line(error)} (at {location(error)})")
-
-
-def _check_horizon(prepared: Prepared, needed: int) -> None:
-    total = prepared.clock.total_updates
-    if total < needed:
-        raise ConfigError(
-            "duration", f"{total} updates are fewer than the {needed} to make; give duration={needed}"
-        )
 
 
 def _train(run: Run, prepared: Prepared, num_updates: int, warmup: int, setup_seconds: float) -> Measurement:

@@ -90,7 +90,7 @@ def _is_phase(event: FunctionEvent) -> bool:
 
 def _is_mark(name: str) -> bool:
     """Whether it is a span that holds operators, and none itself."""
-    return name in PHASES or name.startswith("ProfilerStep")
+    return name in PHASES or name.startswith(("ProfilerStep", "Optimizer."))
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:

@@ -62,10 +62,12 @@ def call_isolated(
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
-    _start_server()
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(sender, dict(os.environ), function, arguments))
     with _Forwarding() as forwarding:
+        _start_server()
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=_answer, args=(sender, dict(os.environ), function, arguments))
+        if forwarding.signum is not None:
+            return Answer(ProcessDied(-forwarding.signum), forwarding.signum)
         process.start()
         sender.close()
         forwarding.to(process.pid or 0)
@@ -89,7 +91,10 @@ def _start_server() -> None:
 
 
 class _Forwarding:
-    """While it lasts, signals go to another process instead of interrupting this one."""
+    """While it lasts, signals go to another process instead of interrupting this one.
+
+    An interrupt is lost where Python hears no exceptions, as in the callbacks of an import.
+    """
 
     def __init__(self) -> None:
         self._pid: int | None = None

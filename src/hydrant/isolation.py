@@ -23,6 +23,8 @@ from hydrant.signals import STOPPING
 
 T = TypeVar("T")
 
+_WAKE_SECONDS = 0.5
+
 
 class ProcessDied(Exception):
     """The process ended without a result; `exit_code` is negative for a signal, as in `subprocess`."""
@@ -78,6 +80,8 @@ def call_isolated(
             sender.close()
         with signals.reaching(process.pid or 0):
             box: list[T] = []
+            while not receiver.poll(_WAKE_SECONDS):  # Ray's cancelling is heard only between two instructions
+                pass
             with contextlib.suppress(EOFError):
                 box.append(receiver.recv())
             wait([process.sentinel])

@@ -98,9 +98,10 @@ class Sweep:
                         say(f"job {work.number}: finished")
         finally:
             remove_if_empty([work.job.folder for work in works])
-        stopped = [result.exit_status for result in done.values() if result.exit_status > 128]
-        if stopped or signals.signum is not None:
-            raise Stopped(max([*stopped, 128 + (signals.signum or 0)]))
+        if signals.signum is not None:
+            raise Stopped(128 + signals.signum)
+        if stopped := [result.exit_status for result in done.values() if result.exit_status > 128]:
+            raise Stopped(max(stopped))
         return done
 
     def _settle(self, work: Work, result: Result, began: float) -> None:

@@ -14,6 +14,7 @@ from hydrant.errors import ConfigError, first_line
 from hydrant.executors.base import Work, need, result_in
 from hydrant.executors.local import checked
 from hydrant.job import Result, relative, say
+from hydrant.runs import read_run
 
 _POLL_SECONDS = 0.5
 _ASK_SECONDS = 10  # between questions to SLURM, which has others to answer
@@ -60,7 +61,8 @@ class Slurm:
                 listed, asked = _listed(), time.monotonic()
             for job in [job for job in running if _has_ended(job, listed)]:
                 work = running.pop(job)
-                yield work, _result(job, work)
+                if not is_stopping or read_run(work.job.folder).has_begun:
+                    yield work, _result(job, work)
             time.sleep(_POLL_SECONDS)
 
     def _submit(self, works: Sequence[Work]) -> list[Any]:

@@ -177,7 +177,7 @@ def test_every_job_of_a_sweep_has_ranks_of_its_own(workdir: Path) -> None:
     assert done.returncode == 0, done.stderr
     for seed in (0, 1):
         one = trained(workdir, f"one_{seed}", *WORDS, f"seed={seed}")
-        (found,) = [f for f in (workdir / "multirun/sweep").iterdir() if f.name.endswith(f"seed-{seed}")]
+        (found,) = [f for f in (workdir / "multirun/sweep").iterdir() if f"seed-{seed}" in f.name]
         assert_alike(one, found)
 
 

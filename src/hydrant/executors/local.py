@@ -83,9 +83,9 @@ def num_ranks(work: Work) -> int:
     return work.job.config["parallel"]["num_processes"]
 
 
-def checked(num_jobs: int | None) -> int | None:
+def checked(num_jobs: Any) -> int | None:
     """Raises ConfigError for a number of jobs that cannot be."""
-    if num_jobs is not None and (not isinstance(num_jobs, int) or num_jobs < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if num_jobs is not None and (not isinstance(num_jobs, int) or num_jobs < 1):
         raise ConfigError("hydra.launcher.num_jobs", f"needs 1 or more, or null, not {num_jobs}")
     return num_jobs
 

@@ -70,7 +70,9 @@ def first_job(sweep: Path, process: subprocess.Popen[bytes]) -> Path:
     return job
 
 
-@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 138)]
+)
 def test_a_signal_leaves_a_resumable_run(signum: signal.Signals, status: int, workdir: Path) -> None:
     folder = workdir / "outputs" / "stopped"
     process = subprocess.Popen(

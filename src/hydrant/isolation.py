@@ -12,16 +12,18 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any, Generic, TypeVar
+
+from hydrant.signals import STOPPING
 
 T = TypeVar("T")
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_WAKE_SECONDS = 0.5
 
 
 class ProcessDied(Exception):
@@ -50,66 +52,84 @@ class Answer(Generic[T]):
 
 
 def call_isolated(
-    function: Callable[..., T], arguments: tuple[Any, ...], preload: Sequence[str]
+    function: Callable[..., T],
+    arguments: tuple[Any, ...],
+    preload: Sequence[str],
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Answer[T | ProcessDied]:
     """`function(*arguments)` in a fresh process, all picklable; its standard streams and environment are ours.
 
-    Every SIGINT and SIGTERM that arrives meanwhile is passed on, and the result is still waited for: ProcessDied if
-    there is none. The process stops as by SIGTERM when this one dies.
+    Every signal of `STOPPING` that arrives meanwhile is passed on, and the result is still waited for: ProcessDied if
+    there is none. The process stops as by SIGTERM when this one dies. Threads may call at once, within `forwarding`.
 
     Args:
         preload: modules that the server imports before it forks; only the first call's count.
+        environment: variables besides ours, or instead of them.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
-    with _Forwarding() as forwarding:
-        _start_server()
-        receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=_answer, args=(sender, dict(os.environ), function, arguments))
-        if forwarding.signum is not None:
-            return Answer(ProcessDied(-forwarding.signum), forwarding.signum)
-        process.start()
-        sender.close()
-        forwarding.to(process.pid or 0)
-        try:
-            result = receiver.recv()
-        except EOFError:
+    with forwarding() as signals:
+        with _processes:
+            _start_server()
+            receiver, sender = context.Pipe(duplex=False)
+            variables = {**os.environ, **environment}
+            process = context.Process(target=_answer, args=(sender, variables, function, arguments))
+            if signals.signum is not None:
+                return Answer(ProcessDied(-signals.signum), signals.signum)
+            process.start()
+            sender.close()
+        with signals.reaching(process.pid or 0):
+            box: list[T] = []
+            while not receiver.poll(_WAKE_SECONDS):  # Ray's cancelling is heard only between two instructions
+                pass
+            with contextlib.suppress(EOFError):
+                box.append(receiver.recv())
+            wait([process.sentinel])
+        with _processes:
             process.join()
-            result = ProcessDied(process.exitcode or 0)
-        process.join()
-    return Answer(result, forwarding.signum)
+        return Answer(box[0] if box else ProcessDied(process.exitcode or 0), signals.signum)
+
+
+_processes = threading.Lock()
+"""Held to start or to join a process: multiprocessing joins those of other threads too."""
 
 
 def _start_server() -> None:
     """A signal from the terminal would end the server in the middle of its imports: it does not hear it."""
-    resource_tracker.ensure_running()  # which would unblock them
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # that has unblocked some
         forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class _Forwarding:
-    """While it lasts, signals go to another process instead of interrupting this one.
+class Forwarding:
+    """While it lasts, signals go to the processes of the calls under way instead of interrupting this one.
 
     An interrupt is lost where Python hears no exceptions, as in the callbacks of an import.
     """
 
     def __init__(self) -> None:
-        self._pid: int | None = None
+        self._pids: set[int] = set()
         self._before: dict[int, Any] = {}
         self.signum: int | None = None  # the last one that arrived
 
-    def to(self, pid: int) -> None:
-        """Name the process; what has arrived before is passed on now."""
-        self._pid = pid
+    @contextlib.contextmanager
+    def reaching(self, pid: int) -> Generator[None]:
+        """While it lasts, a process is told too; what has arrived before is passed on now."""
+        self._pids.add(pid)
         if self.signum is not None:
-            self._send(self.signum)
+            _send(self.signum, pid)
+        try:
+            yield
+        finally:
+            self._pids.remove(pid)
 
-    def __enter__(self) -> _Forwarding:
+    def __enter__(self) -> Forwarding:
         if threading.current_thread() is threading.main_thread():
-            self._before = {s: signal.signal(s, self._pass_on) for s in _SIGNALS}
+            self._before = {s: signal.signal(s, self._pass_on) for s in STOPPING}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -119,12 +139,30 @@ class _Forwarding:
     def _pass_on(self, signum: int, frame: FrameType | None) -> None:
         del frame
         self.signum = signum
-        self._send(signum)
+        for pid in tuple(self._pids):
+            _send(signum, pid)
 
-    def _send(self, signum: int) -> None:
-        if self._pid is not None:
-            with contextlib.suppress(ProcessLookupError):  # it has just ended
-                os.kill(self._pid, signum)
+
+_in_force: list[Forwarding] = []
+
+
+@contextlib.contextmanager
+def forwarding() -> Generator[Forwarding]:
+    """The forwarding in force, or one that lasts as long as this."""
+    if _in_force:
+        yield _in_force[0]
+        return
+    with Forwarding() as signals:
+        _in_force.append(signals)
+        try:
+            yield signals
+        finally:
+            _in_force.remove(signals)
+
+
+def _send(signum: int, pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has just ended
+        os.kill(pid, signum)
 
 
 def _answer(
@@ -135,7 +173,7 @@ def _answer(
     os.environ.update(environment)  # the server keeps that of its first call
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
         result = function(*arguments)
     except KeyboardInterrupt:  # before it could note the request
         sys.stdout.flush()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import signal
 import sys
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from hydrant.job import Job, Result
 from hydrant.launchers import is_started_as_rank
 from hydrant.runs import mark_failed
+from hydrant.signals import STOPPING
 
 _MODULE = "hydrant.ranks"
 _GRACE_SECONDS = 60  # for ranks that are asked to stop, to save
@@ -27,7 +31,7 @@ def starts_ranks(job: Job) -> bool:
 
 
 def launch(job: Job) -> Result:
-    """Run a job on ranks of their own, to its end; SIGINT and SIGTERM are passed on."""
+    """Run a job on ranks of their own, to its end; the signals of `STOPPING` are passed on."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
@@ -37,7 +41,8 @@ def launch(job: Job) -> Result:
         (folder / "job.json").write_text(json.dumps(_plain(job)), encoding="utf-8")
         died = ""
         try:
-            elastic_launch(_settings(job, folder), sys.executable)("-m", _MODULE, str(folder))
+            with _hearing_one_signal():
+                elastic_launch(_settings(job, folder), sys.executable)("-m", _MODULE, str(folder))
         except ChildFailedError as error:
             died = _last_words(error, folder)
         except SignalException as request:
@@ -76,6 +81,7 @@ def _settings(job: Job, folder: Path) -> Any:
     count = job.config["parallel"]["num_processes"]
     os.environ.setdefault("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // count, 1)))
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_GRACE_SECONDS))
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # the others are ours
     # What other ranks print is kept for when they die; rank 0 speaks for all.
     others = {rank: Std.ALL for rank in range(1, count)}
     return LaunchConfig(
@@ -89,6 +95,25 @@ def _settings(job: Job, folder: Path) -> Any:
         monitor_interval=0.1,
         logs_specs=DefaultLogsSpecs(log_dir=str(folder / "logs"), redirects=others),
     )
+
+
+@contextlib.contextmanager
+def _hearing_one_signal() -> Generator[None]:
+    """The agent passes the first signal on and waits for its ranks; another one meanwhile would orphan them."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        del frame
+        for known in STOPPING:
+            signal.signal(known, signal.SIG_IGN)
+        raise SignalException(f"got {signum}", sigval=signal.Signals(signum))
+
+    before = {signum: signal.signal(signum, ask) for signum in STOPPING}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 def _last_words(error: Any, folder: Path) -> str:

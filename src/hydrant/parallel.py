@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, cast
@@ -14,8 +13,7 @@ from torch import Tensor, nn
 from hydrant.batch import Batch
 from hydrant.distributed import World
 from hydrant.errors import ConfigError
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+from hydrant.signals import STOPPING
 
 
 class Parallel(Protocol):
@@ -67,10 +65,10 @@ class Ranks:
     def agree(self, num_targets: int, signum: int | None) -> tuple[int, int | None]:
         if self._is_one:
             return num_targets, signum
-        told = torch.tensor([num_targets, *(int(signum == known) for known in _SIGNALS)])
+        told = torch.tensor([num_targets, *(int(signum == known) for known in STOPPING)])
         dist.all_reduce(told)  # by gloo: the host waits for the other hosts, not for a device
         total, *asked = told.tolist()
-        return total, next((known for known, count in zip(_SIGNALS, asked, strict=True) if count), None)
+        return total, next((known for known, count in zip(STOPPING, asked, strict=True) if count), None)
 
     def in_turn(self, batches: Iterable[Batch]) -> Generator[tuple[Batch, bool]]:
         if self._is_one:

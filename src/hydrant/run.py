@@ -209,6 +209,14 @@ def _failed(error: BaseException, folder: Path) -> Ending:
     return Ending("failed", 1, message, described)  # a ConfigError too: the run had begun
 
 
+def finished_before(job: Job) -> Result | None:
+    """What a run gave that is finished, which is told; None for one that is to be run, or to be refused."""
+    with contextlib.suppress(HydrantError):
+        if starting_point(job.config, job.folder).is_finished:
+            return _already_finished(job.folder, World.from_launcher())
+    return None
+
+
 def _already_finished(folder: Path, world: World) -> Result:
     summary = read_summary(folder)
     if world.is_rank_zero:

@@ -8,11 +8,14 @@ import threading
 from types import FrameType
 from typing import Any
 
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+"""What asks a run to save and stop. SLURM sends one of the last two, or the first, before it takes the machine."""
+
 _SAVING = "stopping when this update is saved; Ctrl-C again stops at once, without saving"
 
 
 class StopRequest:
-    """Notes SIGINT and SIGTERM while it lasts; a second SIGINT interrupts at once, as Python does.
+    """Notes the signals of `STOPPING` while it lasts; a second SIGINT interrupts at once, as Python does.
 
     `told` is what the first SIGINT is answered.
     """
@@ -28,7 +31,7 @@ class StopRequest:
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
-            self._before = {s: signal.signal(s, self._note) for s in (signal.SIGINT, signal.SIGTERM)}
+            self._before = {s: signal.signal(s, self._note) for s in STOPPING}
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.targets import slow_imports
 from hydrant.errors import ConfigError, JobFailed
+from hydrant.executors.base import Executor, Work, preload
 from hydrant.identity import write_records
-from hydrant.isolation import ProcessDied, Stopped, call_isolated
+from hydrant.isolation import ProcessDied, Stopped, call_isolated, forwarding
 from hydrant.job import Job, Result, relative, remove_if_empty, report, say
 from hydrant.redaction import redacted
 from hydrant.runs import (
@@ -38,30 +39,74 @@ class Sweep:
         self._jobs: dict[Path, dict[str, str]] = {}  # folder -> choices, in the order of the jobs
         self._refused: dict[Path, str] = {}
         self._claims: dict[str, None] = {}  # of the jobs, each once
+        self._gathered: list[Work] | None = None
         self.has_run = False
 
     def plan(self, jobs: Mapping[Path, Sequence[str]]) -> None:
         """Take the folders and the overrides of all jobs, before the first one starts."""
         self._jobs |= {folder: choices_in(redacted(list(overrides))) for folder, overrides in jobs.items()}
 
-    def run(self, job: Job, number: int) -> float | None:
-        """Run one job; its value, for sweepers that search.
+    def run(self, job: Job, number: int, environment: Mapping[str, str]) -> float | None:
+        """Run one job, or note it for `run_all`; its value, for sweepers that search.
 
         Raises:
             JobFailed: after saying why.
             Stopped: a signal arrived meanwhile; the job has saved its state, or is done.
         """
-        self.has_run = True
         self.plan({job.folder.resolve(): job.overrides})
         if job.config["claim"] is not None:
             self._claims[job.config["claim"]] = None
+        work = Work(number, job, environment)
+        if self._gathered is not None:
+            self._gathered.append(work)
+            return None
         say(f"job {number}: {job.folder.name}")
-        began = time.time()
-        answer = call_isolated(_execute, (job,), preload=_preload([job.config]))
+        self.has_run, began = True, time.time()
+        answer = work.call()
         result, signum = answer.result, answer.signum
-        if isinstance(result, ProcessDied):
-            stopped = f"stopped by a signal before it began; {job.same_command()} starts it again"
-            result = Result(1, None, str(result)) if signum is None else Result(128 + signum, None, stopped)
+        self._settle(work, result, began)
+        if signum is not None or result.exit_status > 128:
+            raise Stopped(max(result.exit_status, 128 + (signum or 0)))
+        if result.exit_status:
+            raise JobFailed(f"{job.folder.name}: {result.message}")
+        return result.value
+
+    @contextmanager
+    def gathering(self) -> Generator[list[Work]]:
+        """While it lasts, `run` only notes the jobs."""
+        self._gathered = works = list[Work]()
+        try:
+            yield works
+        finally:
+            self._gathered = None
+
+    def run_all(self, works: Sequence[Work], executor: Executor) -> dict[int, Result]:
+        """Run jobs side by side; their results by number.
+
+        Raises:
+            Stopped: a signal arrived meanwhile, here or at a job; what ran has saved its state, or is done.
+        """
+        self.has_run, began = True, time.time()
+        done = _finished_before(works) if executor.is_elsewhere else {}
+        rest = [work for work in works if work.number not in done]
+        try:
+            with forwarding() as signals:
+                for work, result in executor.run(rest, lambda: signals.signum) if rest else ():
+                    done[work.number] = result
+                    self._settle(work, result, began)
+                    if not result.exit_status:
+                        say(f"job {work.number}: finished")
+        finally:
+            remove_if_empty([work.job.folder for work in works])
+        if signals.signum is not None:
+            raise Stopped(128 + signals.signum)
+        if stopped := [result.exit_status for result in done.values() if result.exit_status > 128]:
+            raise Stopped(max(stopped))
+        return done
+
+    def _settle(self, work: Work, result: Result, began: float) -> None:
+        """Note and tell what came of a job."""
+        job = work.job
         if result.exit_status == ConfigError.exit_status:
             remove_if_empty([job.folder])
             self._refused[job.folder.resolve()] = result.message
@@ -69,12 +114,7 @@ class Sweep:
             _note_failed(job, result, began)
         if job.sweep_folder is not None:
             self._write_table(job.sweep_folder, self._runs(job.sweep_folder))
-        report(result, f"job {number}: ")
-        if signum is not None or result.exit_status > 128:
-            raise Stopped(max(result.exit_status, 128 + (signum or 0)))
-        if result.exit_status:
-            raise JobFailed(f"{job.folder.name}: {result.message}")
-        return result.value
+        report(result, f"job {work.number}: ")
 
     def close(self, folder: Path) -> bool:
         """Write and print the table of a sweep; whether any job failed since this began."""
@@ -115,7 +155,7 @@ def refusals(configs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """
     keys = [repr(sorted((k, v) for k, v in config.items() if k not in _ALIKE)) for config in configs]
     distinct = dict(zip(keys, configs, strict=True))
-    answer = call_isolated(_refusals, (list(distinct.values()),), preload=_preload(configs))
+    answer = call_isolated(_refusals, (list(distinct.values()),), preload=preload(configs))
     if answer.signum is not None:
         print("stopped by a signal before the first job", file=sys.stderr)
         raise Stopped(128 + answer.signum)
@@ -137,10 +177,21 @@ def _note_failed(job: Job, result: Result, began: float) -> None:
         print(f"{job.folder} cannot be written: {error.strerror or error}", file=sys.stderr)
 
 
-def _execute(job: Job) -> Result:
-    from hydrant.run import execute  # brings in torch
+def _finished_before(works: Sequence[Work]) -> dict[int, Result]:
+    """The results of those that need not run again, by number."""
+    begun = [work for work in works if (work.job.folder / "summary.json").exists()]
+    if not begun:
+        return {}
+    jobs = [work.job for work in begun]
+    answer = call_isolated(_finished, (jobs,), preload([job.config for job in jobs]))
+    found: Sequence[Result | None] = [] if isinstance(answer.result, ProcessDied) else answer.result
+    return {work.number: result for work, result in zip(begun, found, strict=False) if result is not None}
 
-    return execute(job)
+
+def _finished(jobs: Sequence[Job]) -> list[Result | None]:
+    from hydrant.run import finished_before  # brings in torch
+
+    return [finished_before(job) for job in jobs]
 
 
 def _refusals(configs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -157,10 +208,6 @@ def _refusal(config: Mapping[str, Any]) -> tuple[str, str]:
     except Exception:  # damaged data, say: of no other job's concern, and its own job tells it
         return "", ""
     return "", ""
-
-
-def _preload(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    return ["hydrant.run", "matplotlib.backends.backend_agg", *slow_imports(configs)]
 
 
 def _print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str]) -> None:

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     def task(config: DictConfig) -> float | None:
         settings = HydraConfig.get()
         if settings.mode == RunMode.MULTIRUN:
-            return sweep.run(_job(config, settings), settings.job.num)
+            return sweep.run(_job(config, settings), settings.job.num, dict(settings.job.env_set))
         results.append(_run_here(config, settings))
         return results[0].value
 

@@ -206,6 +206,17 @@ def test_onnx_says_what_to_install(finished: Path, refused: Refused, monkeypatch
     assert message == "--format: onnx needs onnx, onnxscript, onnxruntime: pip install 'hydrant[onnx]'"
 
 
+@pytest.mark.parametrize(
+    ("launcher", "package"), [("joblib", "joblib"), ("ray", "ray"), ("slurm", "submitit")]
+)
+def test_launchers_say_what_to_install(
+    launcher: str, package: str, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hydrant.executors.base.find_spec", lambda name: None)
+    message = refused("train", "-m", *TINY, f"hydra/launcher={launcher}", "seed=0,1")
+    assert message == f"hydra/launcher: {launcher} needs {package}: pip install 'hydrant[{launcher}]'"
+
+
 def test_a_users_own_modules(workdir: Path, refused: Refused) -> None:
     (workdir / "my_half.py").write_text("import no_such_package\n")
     (workdir / "my_broken.py").write_text("raise RuntimeError('not today')\n")

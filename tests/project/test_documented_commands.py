@@ -22,8 +22,16 @@ PAGES = [
 LONG = ["docs/bench.md", "docs/diagnose.md"]  # start many processes
 
 # Run elsewhere: by .ci/run, by tests/project/test_startup.py and tests/project/test_dockerfile.py; and by slow tests
-# what compiles for a minute or more.
+# what compiles for a minute or more, or needs a cluster.
 ELSEWHERE = {
+    "uv run train.py --multirun hydra/launcher=ray hydra.launcher.init.address=auto seed=0,1,2,3",
+    "uv run train.py --multirun hydra/launcher=slurm hydra.launcher.partition=gpu hydra.launcher.gpus_per_node=1"
+    " seed=0,1",
+    "srun --ntasks=2 python train.py optimizer=sgd",
+    "torchrun --nnodes=2 --node-rank=0 --nproc-per-node=8 --master-addr=node0 --master-port=29500 train.py"
+    " optimizer=sgd",
+    "uv run train.py --multirun hydra/sweeper=optuna hydra.sweeper.direction=maximize hydra.sweeper.n_trials=20"
+    "      hydra.sweeper.n_jobs=4 hydra/launcher=local 'optimizer.lr=tag(log,interval(1e-4,1e-1))'",
     "pip install uv",
     "uv run pytest",
     "uv run pytest -m slow",

@@ -36,8 +36,7 @@ def direct_requirements() -> list[Requirement]:
     project = PROJECT["project"]
     listed = [
         *project["dependencies"],
-        *project["optional-dependencies"]["onnx"],
-        *project["optional-dependencies"]["fp8"],
+        *(line for extra in project["optional-dependencies"].values() for line in extra),
         *PROJECT["dependency-groups"]["dev"],
     ]
     return [Requirement(line) for line in listed]
@@ -58,10 +57,10 @@ def test_constraints_satisfy_pyproject(requirement: Requirement) -> None:
         assert exact.version in requirement.specifier
 
 
-def test_dev_group_holds_the_onnx_extra() -> None:
-    assert set(PROJECT["project"]["optional-dependencies"]["onnx"]) <= set(
-        PROJECT["dependency-groups"]["dev"]
-    )
+@pytest.mark.parametrize("extra", PROJECT["project"]["optional-dependencies"])
+def test_dev_group_holds_every_extra(extra: str) -> None:
+    held = set(PROJECT["dependency-groups"]["dev"])
+    assert set(PROJECT["project"]["optional-dependencies"][extra]) <= held
 
 
 def test_no_host_is_written_into_what_installs() -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
@@ -14,6 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from hydra_plugins.hydrant_launchers import ExecutorLauncher
 from hydrant.config import check, record_of
 from hydrant.config.arguments import check_overrides, check_sweep
 from hydrant.config.messages import HYDRA_ERRORS, explain
@@ -50,7 +50,8 @@ class GridSweeper(BasicSweeper):
             check_sweep(override)
         jobs = self.split_arguments(overrides, None)[0]
         configs, faults = self._check(jobs)
-        if not faults and isinstance(self.launcher, BasicLauncher):  # others may run on another machine
+        launcher: Any = self.launcher
+        if not faults and not (isinstance(launcher, ExecutorLauncher) and launcher.executor.is_elsewhere):
             found = zip(jobs, refusals(configs), strict=True)
             faults = [(key, reason, job) for job, (key, reason) in found if reason]
         if faults:

@@ -18,13 +18,14 @@ from omegaconf import DictConfig, OmegaConf
 from hydrant.config.targets import lies_under
 from hydrant.errors import ConfigError, shown
 
-_PLUGINS = ("hydra_plugins", "hydra._internal.core_plugins", "optuna")
+_SWEEPERS = ("hydra_plugins", "hydra._internal.core_plugins", "optuna")
+_LAUNCHERS = ("hydra_plugins.hydrant_launchers", "hydra._internal.core_plugins.basic_launcher")
 _LOGGING = ("logging.StreamHandler", "logging.FileHandler", "logging.NullHandler", "logging.Formatter",
             "ext://sys.stdout", "ext://sys.stderr")  # fmt: skip
 _ALLOWED = {
     "callbacks": ("hydrant.train.HydraNotes", "hydra.experimental.callbacks"),
-    "sweeper": _PLUGINS,
-    "launcher": _PLUGINS,
+    "sweeper": _SWEEPERS,
+    "launcher": _LAUNCHERS,
     "job_logging": _LOGGING,
     "hydra_logging": _LOGGING,
 }
@@ -81,6 +82,13 @@ def _check(config: DictConfig, words: Sequence[str]) -> None:
             raise ConfigError(key, told)
     for name, allowed in _ALLOWED.items():
         for key, value in _called(hydra.get(name), f"hydra.{name}"):
+            if (
+                name == "launcher"
+                and lies_under(value, ("hydra_plugins",))
+                and not lies_under(value, allowed)
+            ):
+                told = f"{shown(value)} would compose each config again where its job runs, perhaps another one by then"
+                raise ConfigError("hydra/launcher", f"{told}; use local, joblib, ray or slurm")
             if not lies_under(value, (*allowed, *trusted)):
                 told = f"{shown(value)} is not allowed, as Hydra would call it. If you trust it, add its package: "
                 raise ConfigError(key, f"{told}'allow_targets=[my_package]'")

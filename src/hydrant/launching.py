@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
+from hydrant.errors import RankHung
 from hydrant.job import Job, Result
 from hydrant.launchers import is_started_as_rank
-from hydrant.runs import mark_failed
+from hydrant.runs import mark_failed, read_run
+from hydrant.signals import GRACE_SECONDS
 
 _MODULE = "hydrant.ranks"
-_GRACE_SECONDS = 60  # for ranks that are asked to stop, to save
+_FOLDER = "hydrant-ranks-"
+_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
+"""What a rank says that lost another one."""
 
 
 def starts_ranks(job: Job) -> bool:
     """Whether a job asks for several ranks that no launcher has started."""
     return job.config["parallel"]["num_processes"] > 1 and not is_started_as_rank()
+
+
+def is_started_here() -> bool:
+    """Whether this process is a rank that `launch` started."""
+    return os.environ.get("TORCHELASTIC_RUN_ID", "").startswith(_FOLDER)
 
 
 def launch(job: Job) -> Result:
@@ -30,13 +41,18 @@ def launch(job: Job) -> Result:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
 
-    with tempfile.TemporaryDirectory(prefix="hydrant-ranks-") as name:
+    with tempfile.TemporaryDirectory(prefix=_FOLDER) as name:
         folder = Path(name)
         (folder / "job.json").write_text(json.dumps(_plain(job)), encoding="utf-8")
-        died = ""
+        died, began = "", time.time()
+        logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what it tells, we tell
         try:
-            elastic_launch(_settings(job, folder), sys.executable)("-m", _MODULE, str(folder))
+            agent = elastic_launch(_settings(job, folder), sys.executable)
+            agent("-m", _MODULE, str(folder), str(os.getpid()))
         except ChildFailedError as error:
+            hung = _hung(job, began)
+            if hung:
+                return Result(1, None, hung)
             died = _last_words(error, folder)
         except SignalException as request:
             if not (folder / "result.json").exists():
@@ -62,6 +78,12 @@ def write_result(folder: Path, result: Result) -> None:
     aside.rename(folder / "result.json")
 
 
+def tell_agent(message: str) -> None:
+    """Why a rank fails, in the file that the agent reads."""
+    told = {"message": message, "timestamp": int(time.time())}
+    Path(os.environ["TORCHELASTIC_ERROR_FILE"]).write_text(json.dumps(told), encoding="utf-8")
+
+
 def _plain(job: Job) -> dict[str, Any]:
     told = dataclasses.asdict(job)
     return told | {key: str(told[key]) for key in ("folder", "sweep_folder") if told[key] is not None}
@@ -73,7 +95,7 @@ def _settings(job: Job, folder: Path) -> Any:
 
     count = job.config["parallel"]["num_processes"]
     os.environ.setdefault("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // count, 1)))
-    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_GRACE_SECONDS))
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(GRACE_SECONDS))
     # What other ranks print is kept for when they die; rank 0 speaks for all.
     others = {rank: Std.ALL for rank in range(1, count)}
     return LaunchConfig(
@@ -89,15 +111,26 @@ def _settings(job: Job, folder: Path) -> Any:
     )
 
 
+def _hung(job: Job, began: float) -> str:
+    """What the ranks found of one that stands still, before they ended."""
+    run = read_run(job.folder)
+    error = run.summary.get("error") or {}
+    return run.error if error.get("type") == RankHung.__name__ and run.changed >= began else ""
+
+
 def _last_words(error: Any, folder: Path) -> str:
-    """Which rank failed first, and by what."""
-    rank, failure = error.get_first_failure()
-    told = str(failure.message)
+    """Which rank failed first, and by what. One that lost it may say so in the same second."""
+
+    def order(rank: int) -> tuple[bool, int]:
+        failure = error.failures[rank]
+        return any(word in failure.message for word in _LOST), failure.timestamp
+
+    rank = min(error.failures, key=order)
+    failure, said = error.failures[rank], _said(folder, rank)
     if failure.exitcode < 0:
         name = signal.Signals(-failure.exitcode).name
-        said = _said(folder, rank)
         return f"rank {rank} was killed by {name}" + (f"; it said last: {said}" if said else "")
-    return f"rank {rank}: {told}"
+    return f"rank {rank}: {failure.message if failure.error_file_data['message'] else said}"
 
 
 def _said(folder: Path, rank: int) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from types import FrameType
 from typing import Any
+
+GRACE_SECONDS = 60  # for a process that is asked to stop, to save
 
 _SAVING = "stopping when this update is saved; Ctrl-C again stops at once, without saving"
 
@@ -42,3 +45,16 @@ class StopRequest:
         if signum == signal.SIGINT and self._signum is None:  # `print` may be in the middle of something
             os.write(2, f"\n{self._told}\n".encode())
         self._signum = signum
+
+
+def stop_with(parent: int) -> None:
+    """When the process that started this one is gone, save and stop as by SIGTERM: else the run folder stays held."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -44,23 +44,17 @@ def launch(job: Job) -> Result:
     with tempfile.TemporaryDirectory(prefix=_FOLDER) as name:
         folder = Path(name)
         (folder / "job.json").write_text(json.dumps(_plain(job)), encoding="utf-8")
-        died, began = "", time.time()
+        began = time.time()
         logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what it tells, we tell
         try:
             agent = elastic_launch(_settings(job, folder), sys.executable)
             agent("-m", _MODULE, str(folder), str(os.getpid()))
         except ChildFailedError as error:
-            hung = _hung(job, began)
-            if hung:
-                return Result(1, None, hung)
-            died = _last_words(error, folder)
+            return _hung(job, began) or _result(folder) or _failed(job, _last_words(error, folder))
         except SignalException as request:
-            if not (folder / "result.json").exists():
-                died = f"stopped by {signal.Signals(request.sigval).name} before the ranks could save"
-        if died:
-            mark_failed(job.folder, died)
-            return Result(1, None, died)
-        return Result(**json.loads((folder / "result.json").read_text(encoding="utf-8")))
+            name = signal.Signals(request.sigval).name
+            return _result(folder) or _failed(job, f"stopped by {name} before the ranks could save")
+        return _result(folder) or _failed(job, "the ranks ended without a result")
 
 
 def read_job(folder: Path) -> Job:
@@ -69,6 +63,11 @@ def read_job(folder: Path) -> Job:
     told["folder"] = Path(told["folder"])
     told["sweep_folder"] = None if told["sweep_folder"] is None else Path(told["sweep_folder"])
     return Job(**told)
+
+
+def forget_result(folder: Path) -> None:
+    """The ranks are started again."""
+    (folder / "result.json").unlink(missing_ok=True)
 
 
 def write_result(folder: Path, result: Result) -> None:
@@ -111,11 +110,27 @@ def _settings(job: Job, folder: Path) -> Any:
     )
 
 
-def _hung(job: Job, began: float) -> str:
+def _hung(job: Job, began: float) -> Result | None:
     """What the ranks found of one that stands still, before they ended."""
     run = read_run(job.folder)
-    error = run.summary.get("error") or {}
-    return run.error if error.get("type") == RankHung.__name__ and run.changed >= began else ""
+    is_new = (run.summary.get("error") or {}).get("type") == RankHung.__name__ and run.changed >= began
+    return Result(1, None, run.error) if is_new else None
+
+
+def _result(folder: Path) -> Result | None:
+    """What rank 0 says of the run, if it knows more than that it lost another rank."""
+    file = folder / "result.json"
+    result = Result(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+    return None if result is None or _has_lost_another(result.message) else result
+
+
+def _failed(job: Job, message: str) -> Result:
+    mark_failed(job.folder, message)
+    return Result(1, None, message)
+
+
+def _has_lost_another(message: str) -> bool:
+    return any(word in message for word in _LOST)
 
 
 def _last_words(error: Any, folder: Path) -> str:
@@ -123,7 +138,7 @@ def _last_words(error: Any, folder: Path) -> str:
 
     def order(rank: int) -> tuple[bool, int]:
         failure = error.failures[rank]
-        return any(word in failure.message for word in _LOST), failure.timestamp
+        return _has_lost_another(failure.message), failure.timestamp
 
     rank = min(error.failures, key=order)
     failure, said = error.failures[rank], _said(folder, rank)

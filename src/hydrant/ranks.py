@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from hydrant.distributed import World
-from hydrant.launching import read_job, tell_agent, write_result
+from hydrant.launching import forget_result, read_job, tell_agent, write_result
 from hydrant.run import execute
 from hydrant.signals import stop_with
 
@@ -17,8 +17,11 @@ def main() -> int:
     faulthandler.enable()
     folder, parent = Path(sys.argv[1]), int(sys.argv[2])
     stop_with(parent)
+    is_rank_zero = World.from_launcher().is_rank_zero
+    if is_rank_zero:
+        forget_result(folder)
     result = execute(read_job(folder))
-    if World.from_launcher().is_rank_zero:
+    if is_rank_zero:
         write_result(folder, result)
     if result.exit_status == 1:
         tell_agent(result.message)

@@ -148,6 +148,7 @@ class _Session:
                 profiled = self._job.folder / "profile"
                 with run.profiler.watching(profiled, state.num_updates, self._journal.file):
                     train(run)
+                prepared.data.faults.gather(self._world)
             finally:
                 run.stream.close()
 
@@ -156,6 +157,7 @@ class _Session:
         return stop()
 
     def _save(self, run: Run, is_best: bool) -> None:
+        self._prepared.data.faults.gather(self._world)
         with content_of(run) as content:
             self._checkpoints.save(run.state.num_updates, content, is_best=is_best)
         self._journal.note(num_updates=run.state.num_updates, best=run.state.best)

@@ -33,6 +33,7 @@ T = TypeVar("T")
 _TICK_SECONDS = 0.5
 _ANSWER_SECONDS = 3.0  # what the other ranks get to say where they are
 _STORE_SECONDS = 5.0
+_START_SECONDS = 300.0  # at least: data are read and models compiled
 _SEEN = "seen"
 _frames: Callable[[], dict[int, FrameType]] = sys._current_frames  # pyright: ignore[reportPrivateUsage]
 """Of each thread; Python has no other name for it."""
@@ -64,6 +65,7 @@ class Watchdog:
         tell: Callable[[RankHung, str], None] = lambda error, stacks: None,
     ) -> None:
         self._world, self._timeout, self._tell = world, timeout_seconds, tell
+        self._limit = max(timeout_seconds, _START_SECONDS)  # until the loop begins
         self._count, self._where, self._moved_at = 0.0, "the start", time.monotonic()
         self._stopped = threading.Event()
         self._main = threading.get_ident()
@@ -71,6 +73,7 @@ class Watchdog:
     def enter(self, phase: str, num_updates: int) -> None:
         """The loop goes on with this phase. Not every rank has a backward: it may have no targets."""
         self._count = self._count + 0.5 if phase == "backward" else float(int(self._count) + 1)
+        self._limit = self._timeout
         self._where = f"{phase} after update {num_updates}"
         self._moved_at = time.monotonic()
 
@@ -97,7 +100,7 @@ class Watchdog:
     def _watch(self, world: World, store: dist.Store) -> None:
         while not self._stopped.wait(_TICK_SECONDS):
             with contextlib.suppress(RuntimeError):  # the store is gone: so is who held it, and the run ends
-                if time.monotonic() - self._moved_at > self._timeout:
+                if time.monotonic() - self._moved_at > self._limit:
                     store.set(_SEEN, "")
                 if store.check([_SEEN]):
                     self._end(world, store)
@@ -106,7 +109,7 @@ class Watchdog:
         try:
             store.set(_key("place", world.rank), json.dumps(dataclasses.asdict(self._place())))
             places = _answers(store, world.world_size)
-            error, stacks = _verdict(places, world.world_size, self._timeout)
+            error, stacks = _verdict(places, world.world_size, self._limit)
             if world.rank == min(places):
                 self._tell(error, stacks)
             _kill_silent(store, world, places)

@@ -49,8 +49,11 @@ class Record:
             line = self._waiting[0]
             self._metrics.seek(self._size)
             written = 0
-            while written < len(line):
-                written += self._metrics.write(line[written:])
+            try:
+                while written < len(line):
+                    written += self._metrics.write(line[written:])
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, self._metrics.name) from error
             self._size += written
             del self._waiting[0]
 

@@ -104,7 +104,7 @@ def _settings(job: Job, folder: Path) -> Any:
         run_id=folder.name,
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
-        max_restarts=job.config["parallel"]["max_restarts"],
+        max_restarts=job.config["parallel"].get("max_restarts", 0),  # the ranks refuse one that has none
         monitor_interval=0.1,
         logs_specs=DefaultLogsSpecs(log_dir=str(folder / "logs"), redirects=others),
     )

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 _TICK_SECONDS = 0.5
 _ANSWER_SECONDS = 3.0  # what the other ranks get to say where they are
-_STORE_SECONDS = 5.0
+_STORE_SECONDS = 30.0
 _START_SECONDS = 300.0  # at least: data are read and models compiled
 _SEEN = "seen"
 _frames: Callable[[], dict[int, FrameType]] = sys._current_frames  # pyright: ignore[reportPrivateUsage]
@@ -69,6 +69,7 @@ class Watchdog:
         self._count, self._where, self._moved_at = 0.0, "the start", time.monotonic()
         self._stopped = threading.Event()
         self._main = threading.get_ident()
+        self._thread: threading.Thread | None = None
 
     def enter(self, phase: str, num_updates: int) -> None:
         """The loop goes on with this phase. Not every rank has a backward: it may have no targets."""
@@ -86,8 +87,8 @@ class Watchdog:
     def __enter__(self) -> Watchdog:
         if self._world is not None and self._world.world_size > 1:
             store = _own_store()
-            store.set(_key("process", self._world.rank), f"{os.getpid()} {socket.gethostname()}")
-            threading.Thread(target=self._watch, args=(self._world, store), daemon=True).start()
+            self._thread = threading.Thread(target=self._watch, args=(self._world, store), daemon=True)
+            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -96,8 +97,12 @@ class Watchdog:
     def stop(self) -> None:
         """What follows may take as long as it likes."""
         self._stopped.set()
+        if self._thread is not None:  # one that is in the store when Python ends would end it by SIGABRT
+            self._thread.join(_STORE_SECONDS)
 
     def _watch(self, world: World, store: dist.Store) -> None:
+        with contextlib.suppress(RuntimeError):
+            store.set(_key("process", world.rank), f"{os.getpid()} {socket.gethostname()}")
         while not self._stopped.wait(_TICK_SECONDS):
             with contextlib.suppress(RuntimeError):  # the store is gone: so is who held it, and the run ends
                 if time.monotonic() - self._moved_at > self._limit:

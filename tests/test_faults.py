@@ -14,7 +14,7 @@ import pytest
 from checks import ROOT, assert_same_state, command, rows, run_command, summary, training, weights
 from processes import descendants, is_alive, wait_for_row, wait_until_gone
 
-from hydrant import loop
+from hydrant import loop, watchdog
 
 Train = Callable[..., Path]
 
@@ -84,7 +84,7 @@ def test_nan_on_one_rank_is_passed_over_by_all(own: tuple[str, ...], workdir: Pa
 
 
 def assert_named(folder: Path, rank: int, said: str) -> None:
-    told = f"rank {rank} hangs: nothing has moved for 8 s (parallel.timeout_seconds); it "
+    told = f"rank {rank} hangs: nothing has moved for 8 s (parallel.timeout_seconds); rank {rank} "
     assert told in said.splitlines()[-1]
     assert summary(folder)["status"] == "failed"
     assert summary(folder)["error"]["type"] == "RankHung"
@@ -109,6 +109,20 @@ def test_a_rank_that_hangs_is_named_with_its_stack(own: tuple[str, ...], workdir
     assert stack_of(folder, 1).splitlines()[-1].strip().startswith("time.sleep(1000)")
     assert "run_backward" in stack_of(folder, 0)  # where the gradients are exchanged
     assert saved(folder) == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ({0: (7.5, True), 1: (7, False)}, [1]),  # 0 is in its backward
+        ({0: (7, True), 1: (7, False)}, [1]),
+        ({0: (7, False), 1: (7, False), 2: (8, False)}, [0, 1]),
+        ({0: (7, True), 1: (7, True)}, [0, 1]),  # in different collectives
+    ],
+)
+def test_who_is_behind(places: dict[int, tuple[float, bool]], expected: list[int]) -> None:
+    found = {rank: watchdog.Place(n, "forward", "own.py:1", waits, "") for rank, (n, waits) in places.items()}
+    assert watchdog._behind(found) == expected
 
 
 @pytest.mark.slow

@@ -156,7 +156,7 @@ class RunJournal:
             _draw_schedules(self._prepared, picture)
             self._tracker.image("schedule", picture)
         try:
-            with self._beside("tracker"):
+            with told("tracker"):
                 self._tracker.finish(ending.exit_status, self._record.summary)
             self.note(wandb=self._tracker.describe())
         finally:

@@ -31,7 +31,7 @@ from hydrant.logs import log
 T = TypeVar("T")
 
 _TICK_SECONDS = 0.5
-_ANSWER_SECONDS = 3.0  # what the other ranks get to say where they are
+_ANSWER_SECONDS = 5.0  # what the other ranks get to say where they are
 _STORE_SECONDS = 30.0
 _START_SECONDS = 300.0  # at least: data are read and models compiled
 _SEEN = "seen"
@@ -131,9 +131,10 @@ class Watchdog:
 
 
 def _own_store() -> dist.Store:
-    """The store by which the ranks found each other, over a connection of its own."""
+    """The store by which the ranks found each other, over a connection of its own; it outlives a restart."""
     pool: Any = dist.distributed_c10d
-    store = dist.PrefixStore("watchdog", pool._get_default_store().clone())
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store = dist.PrefixStore(f"watchdog/{attempt}", pool._get_default_store().clone())
     store.set_timeout(timedelta(seconds=_STORE_SECONDS))
     return store
 
@@ -157,9 +158,10 @@ def _verdict(places: dict[int, Place], world_size: int, timeout: float) -> tuple
     """Who is to blame, and the stacks of those who answered."""
     silent = [rank for rank in range(world_size) if rank not in places]
     hung = silent or _behind(places)
-    named = f"rank {hung[0]}" if len(hung) == 1 else f"ranks {', '.join(map(str, hung))}"
-    where = "does not answer" if silent else f"is at {places[hung[0]].where} ({places[hung[0]].location})"
-    told = f"{named} hangs: nothing has moved for {timeout:g} s (parallel.timeout_seconds); it {where}"
+    named = f"rank {hung[0]} hangs" if len(hung) == 1 else f"ranks {', '.join(map(str, hung))} hang"
+    at = {rank: f"is at {place.where} ({place.location})" for rank, place in places.items()}
+    told = f"{named}: nothing has moved for {timeout:g} s (parallel.timeout_seconds); "
+    told += ", ".join(f"rank {rank} {at.get(rank, 'does not answer')}" for rank in hung)
     stacks = [f"stack of rank {rank}, at {place.where}:\n{place.stack}" for rank, place in places.items()]
     return RankHung(told), "\n".join(stacks)
 

@@ -361,7 +361,7 @@ def test_what_is_only_for_looking_at_may_fail(
     monkeypatch.setattr(NullTracker, "finish", Broken(RuntimeError("not today")))
     folder = train(*DIGITS, "duration=4")
     told = capsys.readouterr().out
-    assert "schedule.png: OSError: [Errno 28] No space left on device" in told
+    assert "schedule.png cannot be written: No space left on device" in told
     assert "tracker: RuntimeError: not today" in told
     assert json.loads((folder / "summary.json").read_text())["status"] == "finished"
     assert (folder / "compile_report.json").is_file()

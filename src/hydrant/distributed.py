@@ -16,6 +16,8 @@ from hydrant.launchers import speak_torchrun
 
 T = TypeVar("T")
 
+_LATER_SECONDS = 30.0
+
 
 @dataclass(frozen=True)
 class World:
@@ -49,13 +51,14 @@ class World:
     def group(self, timeout_seconds: float = 1800) -> Generator[None]:
         """While it lasts, collectives reach all ranks of the run: one rank is a group of one.
 
-        Tensors on the host go by gloo, those on CUDA by NCCL. One that waits longer than `timeout_seconds` fails.
+        Tensors on the host go by gloo, those on CUDA by NCCL. One that waits much longer than `timeout_seconds` fails:
+        before that, it is found who keeps it waiting.
         """
         if dist.is_initialized():
             yield
             return
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
-        timeout = timedelta(seconds=timeout_seconds)
+        timeout = timedelta(seconds=timeout_seconds + _LATER_SECONDS)
         if self.world_size == 1:
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
         else:

@@ -10,6 +10,7 @@ HydrantError                 anything a user can cause or must know; its message
 ├── CompileError             a task cannot be compiled, or is compiled too often               (exit 1)
 │   └── CompileMismatch      compiled, it computes something else                              (exit 1)
 ├── ExportError              an exported model does not give the trained model's outputs       (exit 1)
+├── RankHung                 a rank stands still, and so do those that wait for it             (exit 1)
 ├── JobFailed                a job of a sweep failed; raised in the sweep's process            (exit 1)
 └── Interrupted              a signal asked the run to stop; its state is saved                (exit 130, 143)
 """
@@ -88,6 +89,10 @@ class CompileMismatch(CompileError):
 
 class ExportError(HydrantError):
     """An exported model does not give the trained model's outputs, or the format cannot hold it."""
+
+
+class RankHung(HydrantError):
+    """A rank stands still, and so do those that wait for it."""
 
 
 class JobFailed(HydrantError):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,12 +62,13 @@ class RunJournal:
 
     def __init__(self, job: Job, prepared: Prepared, num_updates: int, history: Path) -> None:
         self._folder, self._prepared, self._num_updates = job.folder, prepared, num_updates
+        self._causes = set[str]()  # why something could not be written, each told once
         total_updates, device = prepared.clock.total_updates, prepared.world.device
         self._tracker: Tracker = tracker_factory(job.config)(identify(job), num_updates)
         try:
             write_records(job)
             self._record = Record(job.folder, num_updates, history)
-            self.note(
+            self._record.update_summary(
                 status="running",
                 num_updates=num_updates,
                 total_updates=total_updates,
@@ -87,7 +89,8 @@ class RunJournal:
         """One row to the record, the tracker, the bar and, where it holds an evaluation, the log."""
         self._num_updates = int(row["num_updates"])
         row = dict(row) | self._compile_figures() | self._utilisation(row)
-        self._record.log(row)
+        with self._beside("metrics.jsonl"):
+            self._record.log(row)
         self._tracker.log(row)
         self._progress.log(row)
         values = {k: v for k, v in row.items() if k.startswith(("val/", "val_ema/"))}
@@ -100,7 +103,7 @@ class RunJournal:
     def picture(self, name: str, picture: Tensor) -> None:
         """A picture of the task's, (3 or 1, H, W) in 0..1, into `pictures/<name>/` and to the tracker."""
         path = self._folder / "pictures" / name / f"update_{self._num_updates:08d}.png"
-        with told(f"picture {name}"):
+        with self._beside(f"picture {name}"):
             path.parent.mkdir(parents=True, exist_ok=True)
             draw_pixels(picture, path)
             self._tracker.image(name, path)
@@ -110,8 +113,9 @@ class RunJournal:
         self._tracker.file(path)
 
     def note(self, **fields: Any) -> None:
-        """Set fields of summary.json."""
-        self._record.update_summary(**fields)
+        """Set fields of summary.json, if it can be written."""
+        with self._beside("summary.json"):
+            self._record.update_summary(**fields)
 
     def conclude(self, ending: Ending, state: RunState) -> None:
         """Write how the run ended and what came of it: the summary, from its rows.
@@ -120,8 +124,9 @@ class RunJournal:
             OSError: it cannot be written.
         """
         self._progress.close()
+        self._record.flush()
         rows = read_metrics(self._folder)
-        self.note(
+        self._record.update_summary(
             status=ending.status,
             num_updates=state.num_updates,
             metrics=last_values(rows),
@@ -145,19 +150,30 @@ class RunJournal:
     def close(self, ending: Ending) -> None:
         """Write what is only for looking at, and end the tracker. What fails is told; the rest goes on."""
         picture = self._folder / "schedule.png"
-        with told("compile_report.json"):
+        with self._beside("compile_report.json"):
             write_json(self._folder / "compile_report.json", self._prepared.compilation.report().details())
-        with told("schedule.png"):
+        with self._beside("schedule.png"):
             _draw_schedules(self._prepared, picture)
             self._tracker.image("schedule", picture)
         try:
             with told("tracker"):
                 self._tracker.finish(ending.exit_status, self._record.summary)
-            with told("summary.json"):
-                self.note(wandb=self._tracker.describe())
+            self.note(wandb=self._tracker.describe())
         finally:
-            with told("metrics.jsonl"):
+            with self._beside("metrics.jsonl"):
                 self._record.close()
+
+    @contextlib.contextmanager
+    def _beside(self, what: str) -> Generator[None]:
+        """Nothing raised in here ends training. It is told; a disk that is full, once."""
+        with told(what):
+            try:
+                yield
+            except OSError as error:
+                cause = error.strerror or str(error)
+                if cause not in self._causes:
+                    log.warning("%s cannot be written: %s; training goes on", what, cause)
+                self._causes.add(cause)
 
     def _compile_figures(self) -> dict[str, float]:
         report = self._prepared.compilation.report()

@@ -5,22 +5,27 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import logging
 import os
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Generator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from hydrant.errors import RankHung
 from hydrant.job import Job, Result
 from hydrant.launchers import is_started_as_rank
-from hydrant.runs import mark_failed
-from hydrant.signals import STOPPING
+from hydrant.runs import mark_failed, read_run
+from hydrant.signals import GRACE_SECONDS, STOPPING
 
 _MODULE = "hydrant.ranks"
-_GRACE_SECONDS = 60  # for ranks that are asked to stop, to save
+_FOLDER = "hydrant-ranks-"
+_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
+"""What a rank says that lost another one."""
 
 
 def starts_ranks(job: Job) -> bool:
@@ -30,28 +35,32 @@ def starts_ranks(job: Job) -> bool:
     return settings["num_processes"] > 1 and is_for_several and not is_started_as_rank()
 
 
+def is_started_here() -> bool:
+    """Whether this process is a rank that `launch` started."""
+    return os.environ.get("TORCHELASTIC_RUN_ID", "").startswith(_FOLDER)
+
+
 def launch(job: Job) -> Result:
     """Run a job on ranks of their own, to its end; the signals of `STOPPING` are passed on."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
 
-    with tempfile.TemporaryDirectory(prefix="hydrant-ranks-") as name:
+    with tempfile.TemporaryDirectory(prefix=_FOLDER) as name:
         folder = Path(name)
         (folder / "job.json").write_text(json.dumps(_plain(job)), encoding="utf-8")
-        died = ""
+        began = time.time()
+        logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what it tells, we tell
         try:
             with _hearing_one_signal():
-                elastic_launch(_settings(job, folder), sys.executable)("-m", _MODULE, str(folder))
+                agent = elastic_launch(_settings(job, folder), sys.executable)
+                agent("-m", _MODULE, str(folder), str(os.getpid()))
         except ChildFailedError as error:
-            died = _last_words(error, folder)
+            return _hung(job, began) or _result(folder) or _failed(job, _last_words(error, folder))
         except SignalException as request:
-            if not (folder / "result.json").exists():
-                died = f"stopped by {signal.Signals(request.sigval).name} before the ranks could save"
-        if died:
-            mark_failed(job.folder, died)
-            return Result(1, None, died)
-        return Result(**json.loads((folder / "result.json").read_text(encoding="utf-8")))
+            name = signal.Signals(request.sigval).name
+            return _result(folder) or _failed(job, f"stopped by {name} before the ranks could save")
+        return _result(folder) or _failed(job, "the ranks ended without a result")
 
 
 def read_job(folder: Path) -> Job:
@@ -62,11 +71,22 @@ def read_job(folder: Path) -> Job:
     return Job(**told)
 
 
+def forget_result(folder: Path) -> None:
+    """The ranks are started again."""
+    (folder / "result.json").unlink(missing_ok=True)
+
+
 def write_result(folder: Path, result: Result) -> None:
     """What rank 0 tells who started it."""
     aside = folder / ".result.json"
     aside.write_text(json.dumps(dataclasses.asdict(result)), encoding="utf-8")
     aside.rename(folder / "result.json")
+
+
+def tell_agent(message: str) -> None:
+    """Why a rank fails, in the file that the agent reads."""
+    told = {"message": message, "timestamp": int(time.time())}
+    Path(os.environ["TORCHELASTIC_ERROR_FILE"]).write_text(json.dumps(told), encoding="utf-8")
 
 
 def _plain(job: Job) -> dict[str, Any]:
@@ -80,7 +100,7 @@ def _settings(job: Job, folder: Path) -> Any:
 
     count = job.config["parallel"]["num_processes"]
     os.environ.setdefault("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // count, 1)))
-    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_GRACE_SECONDS))
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(GRACE_SECONDS))
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # the others are ours
     # What other ranks print is kept for when they die; rank 0 speaks for all.
     others = {rank: Std.ALL for rank in range(1, count)}
@@ -91,7 +111,7 @@ def _settings(job: Job, folder: Path) -> Any:
         run_id=folder.name,
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
-        max_restarts=job.config["parallel"]["max_restarts"],
+        max_restarts=job.config["parallel"].get("max_restarts", 0),  # the ranks refuse one that has none
         monitor_interval=0.1,
         logs_specs=DefaultLogsSpecs(log_dir=str(folder / "logs"), redirects=others),
     )
@@ -116,15 +136,42 @@ def _hearing_one_signal() -> Generator[None]:
             signal.signal(signum, handler)
 
 
+def _hung(job: Job, began: float) -> Result | None:
+    """What the ranks found of one that stands still, before they ended."""
+    run = read_run(job.folder)
+    is_new = (run.summary.get("error") or {}).get("type") == RankHung.__name__ and run.changed >= began
+    return Result(1, None, run.error) if is_new else None
+
+
+def _result(folder: Path) -> Result | None:
+    """What rank 0 says of the run, if it knows more than that it lost another rank."""
+    file = folder / "result.json"
+    result = Result(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+    return None if result is None or _has_lost_another(result.message) else result
+
+
+def _failed(job: Job, message: str) -> Result:
+    mark_failed(job.folder, message)
+    return Result(1, None, message)
+
+
+def _has_lost_another(message: str) -> bool:
+    return any(word in message for word in _LOST)
+
+
 def _last_words(error: Any, folder: Path) -> str:
-    """Which rank failed first, and by what."""
-    rank, failure = error.get_first_failure()
-    told = str(failure.message)
+    """Which rank failed first, and by what. One that lost it may say so in the same second."""
+
+    def order(rank: int) -> tuple[bool, int]:
+        failure = error.failures[rank]
+        return _has_lost_another(failure.message), failure.timestamp
+
+    rank = min(error.failures, key=order)
+    failure, said = error.failures[rank], _said(folder, rank)
     if failure.exitcode < 0:
         name = signal.Signals(-failure.exitcode).name
-        said = _said(folder, rank)
         return f"rank {rank} was killed by {name}" + (f"; it said last: {said}" if said else "")
-    return f"rank {rank}: {told}"
+    return f"rank {rank}: {failure.message if failure.error_file_data['message'] else said}"
 
 
 def _said(folder: Path, rank: int) -> str:

@@ -23,6 +23,26 @@ class _Console(logging.StreamHandler[TextIO]):
             super().handleError(record)
 
 
+class _File(logging.FileHandler):
+    """The log. A disk that is full is told once, and does not concern the run."""
+
+    _is_told = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            super().emit(record)
+        except OSError:  # it could not even be made
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._is_told:
+            self._is_told = True
+            print(f"{Path(self.baseFilename).name} cannot be written: {error.strerror}", file=sys.stderr)
+
+
 class _Formatter(logging.Formatter):
     """Messages and tracebacks without secrets."""
 
@@ -36,7 +56,7 @@ def logging_to(file: Path, rank: int = 0) -> Generator[None]:
 
     Those of other ranks than 0 go to their stderr, as far as they are warnings.
     """
-    kept: logging.Handler = logging.FileHandler(file, delay=True, encoding="utf-8")
+    kept: logging.Handler = _File(file, delay=True, encoding="utf-8")
     kept.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
     console = _Console(sys.stdout)
     console.setLevel(logging.INFO)
@@ -55,7 +75,8 @@ def logging_to(file: Path, rank: int = 0) -> Generator[None]:
     finally:
         log.removeHandler(console)
         log.removeHandler(kept)
-        kept.close()
+        with contextlib.suppress(OSError):
+            kept.close()
         log.propagate = before[1]
         log.setLevel(before[0])
 

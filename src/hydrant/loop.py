@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from hydrant.evaluation import draw, evaluate
 from hydrant.metrics import Pace
 from hydrant.optimization import Result, Update
 from hydrant.parts import Run
+from hydrant.profiling import Phase
 
 
 def train(run: Run) -> None:
@@ -43,10 +44,10 @@ def train(run: Run) -> None:
         run.compilation.follow(state.num_updates)
         row: dict[str, float] = {}
         if log_due:
-            run.profiler.enter("log")
+            enter(run, "log")
             row |= read_training(run, update.grad_norms)  # the one host sync
         if eval_due:
-            run.profiler.enter("evaluation")
+            enter(run, "evaluation")
             row |= run.pace.outside(lambda: evaluate_run(run))
             run.optimization.schedules.observe(row)
         found = run.goal.improved(state.best, row, state.num_updates)
@@ -55,17 +56,23 @@ def train(run: Run) -> None:
             run.journal.log(stamp(run) | row)
         if eval_due:
             run.pace.outside(lambda: show_pictures(run))
-        run.profiler.enter("other")
+        enter(run, "other")
         run.journal.advance()
         ends = is_last or run.goal.has_stalled(state.best, state.num_updates)
         stop = run.stop
         if ((save_due or is_best or ends) and run.save_every.every is not None) or stop is not None:
-            run.profiler.enter("checkpoint")
+            enter(run, "checkpoint")
             check_finite(run)
             run.pace.outside(lambda is_best=is_best: run.save(run, is_best))
         run.pace.outside(run.profiler.advance)  # it may write what it has found
         if stop is not None and not ends:
             raise Interrupted(stop, state.num_updates)
+
+
+def enter(run: Run, phase: Phase) -> None:
+    """What follows is of this phase of the loop, until the next one."""
+    run.profiler.enter(phase)
+    run.watchdog.enter(phase, run.state.num_updates)
 
 
 def make_update(run: Run, *, measure: bool) -> Update:
@@ -74,8 +81,10 @@ def make_update(run: Run, *, measure: bool) -> Update:
     may_skip = optimization.skips_non_finite or run.precision.scales_loss
     kept = [b.clone() for b in run.task.buffers()] if may_skip else []
     while True:
-        update = optimization.update(state.num_updates, lambda: accumulate_gradients(run), measure=measure)
-        run.profiler.enter("other")
+        update = optimization.update(
+            state.num_updates, lambda: accumulate_gradients(run), run.parallel.sum, measure=measure
+        )
+        enter(run, "other")
         if update.result is Result.APPLIED:
             break
         for buffer, value in zip(run.task.buffers(), kept, strict=True):
@@ -104,26 +113,26 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
     """
     num_updates, num_micro_steps = run.state.num_updates, run.spec.num_micro_steps
     outcomes: list[Outcome] = []
-    run.profiler.enter("data_wait")
+    enter(run, "data_wait")
     for micro_step, batch in enumerate(run.stream.micro_batches(num_updates)):
         is_last = micro_step == num_micro_steps - 1
         micro_batch_idx = micro_step * run.world.world_size + run.world.rank
         mixed = run.mixing(batch, run.seed, num_updates, micro_batch_idx)
-        run.profiler.enter("forward")
+        enter(run, "forward")
         seeding.seed_micro_step(run.seed, num_updates, micro_batch_idx, run.world.device)
         with run.parallel.gradient_sync(run.trained, is_last):
             with run.precision.autocast():
                 outcome = run.compilation.train(run.trained, run.precision.cast(mixed))
             outcomes.append(outcome)
             if outcome.num_targets:  # the mean over none is no number
-                run.profiler.enter("backward")
+                enter(run, "backward")
                 ratio = outcome.num_targets / run.spec.micro_batch_size
                 run.optimization.backward(outcome, run.loss_weight if ratio == 1 else run.loss_weight * ratio)
         if not is_last and run.compilation.reuses_memory:
             run.optimization.keep_gradients()
         if not is_last:
-            run.profiler.enter("data_wait")
-    run.profiler.enter("optimizer")
+            enter(run, "data_wait")
+    enter(run, "optimizer")
     own = sum(outcome.num_targets for outcome in outcomes)
     num_targets, run.stop = run.parallel.agree(own, run.stop_signal())
     if num_targets not in (run.spec.global_batch_size, 0):
@@ -133,15 +142,17 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
 
 def evaluate_run(run: Run) -> dict[str, float]:
     """Evaluate a run's task as it is now, and as `val_ema/...` with the averaged weights if there are any."""
+
+    def evaluated() -> dict[str, float]:
+        batches = run.watchdog.alive_over(run.val_batches())
+        return evaluate(run.task, batches, run.precision, run.parallel, run.compilation.evaluate)
+
     run.parallel.share_buffers(run.task)
     with run.optimization.showing_result():
-        row = evaluate(run.task, run.val_batches(), run.precision, run.parallel, run.compilation.evaluate)
+        row = evaluated()
     if run.averaging.is_on:
         with run.averaging.in_place_of(run.task):
-            averaged = evaluate(
-                run.task, run.val_batches(), run.precision, run.parallel, run.compilation.evaluate
-            )
-        row |= {key.replace("val/", "val_ema/", 1): value for key, value in averaged.items()}
+            row |= {key.replace("val/", "val_ema/", 1): value for key, value in evaluated().items()}
     return row
 
 
@@ -159,12 +170,12 @@ def read_training(run: Run, grad_norms: Mapping[str, Tensor]) -> dict[str, float
     Raises:
         NonFiniteError: a mean or the gradient norm is NaN or infinite.
     """
-    first, last = run.pace.logged_at, run.state.num_updates
+    last = run.state.num_updates
     measured = {f"optim/{name}": norm for name, norm in grad_norms.items()}
     row = {k if "/" in k else f"train/{k}": v for k, v in run.meter.read(measured).items()}
     for name, value in row.items():
         if not math.isfinite(value):
-            raise NonFiniteError(name, first, last)
+            raise _not_finite(run, name, run.world.gather(run.meter.first_non_finite() is not None))
     values = run.optimization.schedules.values(last - 1)  # what this update ran with
     row |= {f"optim/{name}": value for name, value in values.items()}
     if run.precision.scales_loss:
@@ -178,13 +189,22 @@ def read_training(run: Run, grad_norms: Mapping[str, Tensor]) -> dict[str, float
 
 
 def check_finite(run: Run) -> None:
-    """Refuse to save what was computed from NaN or infinity; synchronises, as saving does anyway."""
+    """Refuse, on all ranks, to save what was computed from NaN or infinity on one; synchronises, as saving does."""
     name = run.meter.first_non_finite()
-    if name is not None:
-        raise NonFiniteError(f"train/{name}", run.pace.logged_at, run.state.num_updates)
+    found = None if name is None else f"train/{name}"
     kept = [*run.task.state_dict().values(), *run.averaging.state_dict().values()]
     if not torch.nn.utils.get_total_norm([t for t in kept if t.is_floating_point()]).isfinite():
-        raise NonFiniteError("a parameter", run.pace.logged_at, run.state.num_updates)
+        found = found or "a parameter"
+    names = run.world.gather(found)
+    if any(names):
+        raise _not_finite(run, next(name for name in names if name), [name is not None for name in names])
+
+
+def _not_finite(run: Run, name: str, is_here: Sequence[bool]) -> NonFiniteError:
+    """The error of all ranks; where it is not on each of them, it says on which."""
+    ranks = [str(rank) for rank, here in enumerate(is_here) if here]
+    where = "" if len(ranks) in (0, len(is_here)) else f" on rank {', '.join(ranks)}"
+    return NonFiniteError(name, run.pace.logged_at, run.state.num_updates, where)
 
 
 def stamp(run: Run) -> dict[str, float]:

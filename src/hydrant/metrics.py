@@ -27,6 +27,7 @@ class Meter:
         self._names: list[str] = []
         self._sums = torch.zeros(0, dtype=torch.float64, device=device)
         self._weight = 0
+        self._read = self._sums  # of this rank alone, at the last read
 
     def add(self, values: Mapping[str, Tensor], weight: int) -> None:
         """Add scalars (shape ()) that stand for `weight` samples; the names are the same until the next read."""
@@ -44,7 +45,7 @@ class Meter:
         extra = [value.detach().double().reshape(1) for value in (also or {}).values()]
         numbers: list[float] = torch.cat([self._reduce(weighted), *extra]).tolist()
         count = len(self._names)
-        self._sums, self._weight = torch.zeros_like(self._sums), 0
+        self._read, self._sums, self._weight = self._sums, torch.zeros_like(self._sums), 0
         if not numbers[count]:
             return {}
         means = {name: total / numbers[count] for name, total in zip(self._names, numbers, strict=False)}
@@ -59,8 +60,8 @@ class Meter:
         self._sums = state["sums"].to(self._device)
 
     def first_non_finite(self) -> str | None:
-        """The first name whose sum is NaN or infinite; synchronises."""
-        sums = self._sums.tolist() if self._weight else []
+        """The first name whose sum on this rank, since the last read or at it, is NaN or infinite; synchronises."""
+        sums = (self._sums if self._weight else self._read).tolist()
         return next((n for n, s in zip(self._names, sums, strict=False) if not math.isfinite(s)), None)
 
 

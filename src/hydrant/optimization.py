@@ -23,6 +23,9 @@ from hydrant.errors import ConfigError
 from hydrant.precision import Precision
 from hydrant.scheduling import FieldSchedules, config_prefix, metric_prefix
 
+Accumulate = Callable[[], list[Outcome]]
+Total = Callable[[Tensor], Tensor]
+
 
 class Result(Enum):
     """What became of an update."""
@@ -99,17 +102,17 @@ class Optimization:
         """Whether losses are backpropagated one after the other."""
         return any(share.losses is not None for share in self.shares.values())
 
-    def update(self, num_updates: int, accumulate: Callable[[], list[Outcome]], *, measure: bool) -> Update:
+    def update(self, num_updates: int, accumulate: Accumulate, total: Total, *, measure: bool) -> Update:
         """Make update `num_updates`: write the schedules, let `accumulate` add the gradients, clip, step.
 
         `accumulate` gives the same gradients however often it is called. `measure` asks for the gradient norms
-        where they are not computed for clipping anyway.
+        where they are not computed for clipping anyway. `total` sums over the ranks.
         """
         self.schedules.write(num_updates)
         if self._reevaluating:
             return self._reevaluate(accumulate, measure)
         outcomes = self._accumulate(accumulate)
-        if self.skips_non_finite and not bool(_mean_loss(outcomes).isfinite()):
+        if self.skips_non_finite and not bool(total(_mean_loss(outcomes)).isfinite()):
             return Update(outcomes, Result.NOT_FINITE, {})
         norms = self._clip(measure)
         looks = self.skips_non_finite and not self._precision.scales_loss
@@ -118,12 +121,12 @@ class Optimization:
         is_applied = self._precision.step(self._steps, num_updates)
         return Update(outcomes, Result.APPLIED if is_applied else Result.OVERFLOWED, norms)
 
-    def _accumulate(self, accumulate: Callable[[], list[Outcome]]) -> list[Outcome]:
+    def _accumulate(self, accumulate: Accumulate) -> list[Outcome]:
         for optimizer in self._optimizers:
             optimizer.zero_grad(set_to_none=True)
         return accumulate()
 
-    def _reevaluate(self, accumulate: Callable[[], list[Outcome]], measure: bool) -> Update:
+    def _reevaluate(self, accumulate: Accumulate, measure: bool) -> Update:
         """The update of an optimizer that evaluates the loss itself; the first evaluation is told."""
         evaluations: list[Update] = []
 

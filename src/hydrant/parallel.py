@@ -109,7 +109,7 @@ class Ddp(Ranks):
     Args:
         num_processes: ranks that a plain `python train.py` starts on this machine; a launcher's own count goes before.
         max_restarts: how often ranks that were started so are started again from the last checkpoint when one dies.
-        timeout_seconds: how long a rank waits for the others before it fails.
+        timeout_seconds: how long nothing may move before the rank that hangs is named and all end.
         sync_batch_norm: take the statistics of batch norms over all ranks; on CUDA.
         bucket_cap_mb, gradient_as_bucket_view, static_graph, find_unused_parameters: DistributedDataParallel's own.
     """

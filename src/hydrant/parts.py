@@ -22,6 +22,7 @@ from hydrant.optimization import Optimization
 from hydrant.parallel import Parallel
 from hydrant.precision import Precision
 from hydrant.profiling import Profiler
+from hydrant.watchdog import Watchdog
 
 
 @dataclass
@@ -85,6 +86,7 @@ class Run:
     meter: Meter = field(init=False)
     pace: Pace = field(init=False)
     loss_weight: Tensor = field(init=False)  # of one micro-batch, shape ()
+    watchdog: Watchdog = field(default_factory=Watchdog)
     stop: int | None = None  # the signal by which the ranks agreed to stop after this update
 
     @property

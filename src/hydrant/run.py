@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import signal
 from pathlib import Path
 
@@ -11,22 +12,24 @@ from hydrant import checkpoint
 from hydrant.build import Prepared, build, prepare
 from hydrant.checkpoint import Checkpoints, Retention
 from hydrant.distributed import World
-from hydrant.errors import ConfigError, HydrantError, Interrupted, first_line, location, typed_line
-from hydrant.job import Job, Result, relative
+from hydrant.errors import ConfigError, HydrantError, Interrupted, RankHung, first_line, location, typed_line
+from hydrant.job import Job, Result, relative, report
 from hydrant.journal import Ending, NoRunJournal, RunJournal
-from hydrant.launching import launch, starts_ranks
+from hydrant.launching import is_started_here, launch, starts_ranks
 from hydrant.locking import exclusive
-from hydrant.logs import log, logging_to
+from hydrant.logs import log, logging_to, told
 from hydrant.loop import train
 from hydrant.memory import TRAINING, memory_told
 from hydrant.micro_batch import settled
 from hydrant.parts import Run, RunState
 from hydrant.profiling import count_parameters
 from hydrant.resume import Start, starting_point, told_of
+from hydrant.runs import mark_failed
 from hydrant.signals import StopRequest
 from hydrant.state import check_optimizers, content_of, restore
 from hydrant.trackers.record import read_summary
 from hydrant.trial import try_compiled
+from hydrant.watchdog import Watchdog
 
 
 def execute(job: Job) -> Result:
@@ -35,10 +38,12 @@ def execute(job: Job) -> Result:
         if starts_ranks(job):
             return launch(job)
         world = World.from_launcher()
-        with world.group(job.config["parallel"].get("timeout_seconds", 1800)), contextlib.ExitStack() as held:
+        timeout_seconds = job.config["parallel"].get("timeout_seconds", 1800)
+        with world.group(timeout_seconds), contextlib.ExitStack() as held:
             world.on_rank_zero(lambda: held.enter_context(exclusive(job.folder)))
             held.enter_context(logging_to(job.folder / "train.log", world.rank))
-            return _execute(job, world)
+            watchdog = Watchdog(world, timeout_seconds, functools.partial(_tell_hung, job, world))
+            return _execute(job, world, held.enter_context(watchdog))
     except KeyboardInterrupt:  # before it could note the request
         return Result(128 + signal.SIGINT, None, "stopped by SIGINT before it began")
     except HydrantError as error:
@@ -48,7 +53,17 @@ def execute(job: Job) -> Result:
         return Result(1, None, told)
 
 
-def _execute(job: Job, world: World) -> Result:
+def _tell_hung(job: Job, world: World, error: RankHung, stacks: str) -> None:
+    """In the name of all ranks: rank 0, which has the log, may be the one that stands still."""
+    with contextlib.nullcontext() if world.is_rank_zero else logging_to(job.folder / "train.log"):
+        log.debug("%s\n%s", error, stacks)
+    if not is_started_here():
+        report(Result(1, None, str(error)))
+    with told("summary.json"):
+        mark_failed(job.folder, str(error), RankHung)
+
+
+def _execute(job: Job, world: World, watchdog: Watchdog) -> Result:
     try:
         start = world.from_rank_zero(lambda: starting_point(job.config, job.folder))
         if start.is_finished:
@@ -60,7 +75,7 @@ def _execute(job: Job, world: World) -> Result:
         if start.checkpoint is not None:
             check_optimizers(start.checkpoint, prepared.task, prepared.optimization)
         with StopRequest() as stop:
-            return _open(job, prepared, start).run(stop)
+            return _open(job, prepared, start, watchdog).run(stop)
     except HydrantError:
         raise
     except (Exception, SystemExit) as error:
@@ -68,9 +83,9 @@ def _execute(job: Job, world: World) -> Result:
         raise
 
 
-def _open(job: Job, prepared: Prepared, start: Start) -> _Session:
+def _open(job: Job, prepared: Prepared, start: Start, watchdog: Watchdog) -> _Session:
     try:
-        return _Session(job, prepared, start)
+        return _Session(job, prepared, start, watchdog)
     except OSError as error:
         raise ConfigError("hydra.run.dir", f"{job.folder} cannot be written: {error}") from error
 
@@ -78,8 +93,8 @@ def _open(job: Job, prepared: Prepared, start: Start) -> _Session:
 class _Session:
     """A run while it has its folder: what it does there, and when."""
 
-    def __init__(self, job: Job, prepared: Prepared, start: Start) -> None:
-        self._job, self._prepared, self._start = job, prepared, start
+    def __init__(self, job: Job, prepared: Prepared, start: Start, watchdog: Watchdog) -> None:
+        self._job, self._prepared, self._start, self._watchdog = job, prepared, start, watchdog
         saved = {} if start.checkpoint is None else checkpoint.plain_state(start.checkpoint, "state")
         self._state = RunState(**saved)
         self._checkpoints = _checkpoints(job, prepared)
@@ -97,13 +112,14 @@ class _Session:
                 self._train(stop)
             ending = Ending("finished", 0, "", None)
         except Interrupted as error:
-            told = f"{error}; {self._job.same_command()} continues it"
-            ending = Ending("preempted", error.exit_status, told, None)
+            message = f"{error}; {self._job.same_command()} continues it"
+            ending = Ending("preempted", error.exit_status, message, None)
         except KeyboardInterrupt:
             ending = Ending("preempted", 128 + signal.SIGINT, self._without_saving(), None)
         except (Exception, SystemExit) as error:
             log.debug("the run failed", exc_info=error)
             ending = _failed(error, self._job.folder)
+        self._watchdog.stop()
         try:
             return self._finish(ending)
         except KeyboardInterrupt:  # again: what is only for looking at may be missing
@@ -125,13 +141,14 @@ class _Session:
         )
         with self._checkpoints:
             run = build(prepared, self._journal, self._save, lambda: self._stop_signal(stop))
-            run.state = state
+            run.state, run.watchdog = state, self._watchdog
             try:
                 self._continue(run)
                 try_compiled(run)
                 profiled = self._job.folder / "profile"
                 with run.profiler.watching(profiled, state.num_updates, self._journal.file):
                     train(run)
+                prepared.data.faults.gather(self._world)
             finally:
                 run.stream.close()
 
@@ -140,6 +157,7 @@ class _Session:
         return stop()
 
     def _save(self, run: Run, is_best: bool) -> None:
+        self._prepared.data.faults.gather(self._world)
         with content_of(run) as content:
             self._checkpoints.save(run.state.num_updates, content, is_best=is_best)
         self._journal.note(num_updates=run.state.num_updates, best=run.state.best)
@@ -180,6 +198,7 @@ class _Session:
             self._journal.conclude(ending, self._state)
         except OSError as error:
             ending = _failed(error, self._job.folder)
+            self._journal.note(status=ending.status, error=ending.error)
         self._journal.close(ending)
         return self._result(ending)
 

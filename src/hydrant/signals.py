@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from types import FrameType
 from typing import Any
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 """What asks a run to save and stop. SLURM sends one of the last two, or the first, before it takes the machine."""
+
+GRACE_SECONDS = 60  # for a process that is asked to stop, to save
 
 _SAVING = "stopping when this update is saved; Ctrl-C again stops at once, without saving"
 
@@ -45,3 +48,16 @@ class StopRequest:
         if signum == signal.SIGINT and self._signum is None:  # `print` may be in the middle of something
             os.write(2, f"\n{self._told}\n".encode())
         self._signum = signum
+
+
+def stop_with(parent: int) -> None:
+    """When the process that started this one is gone, save and stop as by SIGTERM: else the run folder stays held."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -25,6 +25,7 @@ from hydrant.errors import ConfigError, HydrantError
 from hydrant.isolation import Stopped
 from hydrant.job import Job, Result, missing_folders, remove_if_empty, report
 from hydrant.launchers import is_started_as_rank
+from hydrant.signals import stop_with
 from hydrant.sweep import Sweep
 from hydrant.sweep import current as current_sweep
 
@@ -82,6 +83,8 @@ def _train_as_rank(arguments: Sequence[str]) -> int:
     from hydrant.distributed import World  # brings in torch
     from hydrant.run import execute
 
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        stop_with(os.getppid())  # torchrun
     world = World.from_launcher()
     with world.group():
         try:

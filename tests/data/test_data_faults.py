@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from checks import assert_same_state, rows, summary, weights, whole_and_resumed
+from checks import assert_same_state, rows, run_command, summary, weights, whole_and_resumed
 from torch import Tensor
 
 from hydrant import loop
@@ -155,6 +155,19 @@ def test_a_run_over_damaged_images_resumes_exactly(
     for name in names:
         assert log.count(f"skipped: {name} cannot be read as an image") == 1
     assert "named above: 3" in log
+
+
+@pytest.mark.slow
+def test_damaged_images_are_counted_over_all_ranks(image_root: Path, workdir: Path) -> None:
+    """Each once, and each is told in the log, whichever rank met it."""
+    names = [damage(image_root / name) for name in ("train/ant/0.jpg", "train/bee/1.jpg", "val/ant/0.jpg")]
+    words = (*RUN, "data.on_error=skip", "data.num_workers=1", "parallel.num_processes=2", "name=run")
+    done = run_command(*words, cwd=workdir)
+    assert done.returncode == 0, done.stderr
+    folder = workdir / "outputs" / "run"
+    assert summary(folder)["num_damaged_samples"] == 3
+    log = (folder / "train.log").read_text()
+    assert [log.count(f"skipped: {name} cannot be read") for name in names] == [1, 1, 1]
 
 
 def test_a_run_that_failed_goes_on_with_skip(

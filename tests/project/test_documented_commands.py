@@ -38,6 +38,7 @@ ELSEWHERE = {
     "uv run scripts/check",
     "uv run scripts/test",
     "uv run scripts/pin",
+    "uv run scripts/kill_runs --kills 100 --output kills.json",
     ".ci/run",
     'eval "$(python train.py -sc install=bash)"',
     "uv run train.py --multirun experiment=compiled_optimizer compile.hyperparameters=tensors,numbers",

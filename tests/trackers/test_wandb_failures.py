@@ -6,6 +6,7 @@ import gc
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,7 +16,7 @@ import pytest
 
 from hydrant.trackers.base import RunIdentity
 
-from .wandb_rows import SUMMARY, Make, Warnings, kill_core, local_rows, log_rows, rows
+from .wandb_rows import SUMMARY, Make, Warnings, kill_core, local_rows, log_rows, own, rows
 from .wandb_server import WandbServer
 
 Situation = Callable[[WandbServer, pytest.MonkeyPatch], None]
@@ -149,6 +150,45 @@ def test_the_end_of_a_run_waits_no_longer_than_told(
     assert warning.endswith(f"wandb sync --include-online {folder}")
     assert local_rows(folder) == rows()
     assert tracker.describe()["mode"] == "failed"
+
+
+def sync(folder: Path) -> None:
+    """What the warning names."""
+    words = [sys.executable, "-m", "wandb", "sync", "--include-online", str(folder)]
+    subprocess.run(words, cwd=folder, check=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["429", "500", "hang", "reset"])
+def test_what_a_server_misses_that_fails_in_between_reaches_it_by_sync(
+    mode: str, identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make
+) -> None:
+    tracker = make_wandb(identity, finish_timeout=2.0)
+    log_rows(tracker, 0, 2)
+    wandb_server.chaos(mode)
+    log_rows(tracker, 2, 50)
+    tracker.finish(0, SUMMARY)
+    wandb_server.chaos("ok")
+    (folder,) = (identity.folder / "wandb").glob("run-*")
+    assert local_rows(folder) == rows(0, 50)
+    sync(folder)
+    assert own(wandb_server.only_run().history) == rows(0, 50)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("situation", [no_key, refused, answering("429")], ids=["no key", "refused", "429"])
+def test_what_was_kept_offline_reaches_the_server_by_sync(
+    situation: Situation, identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    with monkeypatch.context() as patch:
+        situation(wandb_server, patch)
+        tracker = make_wandb(identity, probe_timeout=0.5, init_timeout=2.0, finish_timeout=2.0)
+        log_rows(tracker)
+        tracker.finish(0, SUMMARY)
+    wandb_server.chaos("ok")
+    sync(identity.folder / tracker.describe()["path"])
+    assert own(wandb_server.only_run().history) == rows()
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hydrant.distributed import World
 from hydrant.logs import log
 
 MAX_DAMAGED_IN_A_ROW = 100
@@ -17,7 +18,7 @@ class Faults:
 
     skips: bool = False
     remedy: str = ""  # what an error that ends the run says at its end
-    _damaged: set[str] = field(default_factory=set[str])
+    _damaged: dict[str, str] = field(default_factory=dict[str, str])  # name -> what was told of it
 
     @property
     def num_damaged(self) -> int:
@@ -27,5 +28,11 @@ class Faults:
         """Tell of each skipped sample once."""
         for name, told in damaged.items():
             if name not in self._damaged:
-                self._damaged.add(name)
+                self._damaged[name] = told
                 log.warning("skipped: %s", told)
+
+    def gather(self, world: World) -> None:
+        """Let rank 0 know, and tell, what the other ranks met."""
+        for damaged in world.gather(self._damaged) if self.skips else ():
+            if world.is_rank_zero:
+                self.note(damaged)

@@ -1,6 +1,6 @@
 """What a run costs: its model, counted, and its updates, profiled. Not to profile is the null profiler."""
 
-from hydrant.profiling.base import NoProfiler, Profiler
+from hydrant.profiling.base import NoProfiler, Phase, Profiler
 from hydrant.profiling.costs import (
     count_flops,
     count_parameters,
@@ -12,6 +12,7 @@ from hydrant.profiling.costs import (
 
 __all__ = [
     "NoProfiler",
+    "Phase",
     "Profiler",
     "count_flops",
     "count_parameters",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -24,13 +25,37 @@ class Record:
         """Continue the rows of the folder `history` at `num_updates`; past it they are written again."""
         self._folder = folder
         self._begin(num_updates, history)
-        self._metrics = (folder / "metrics.jsonl").open("a", encoding="utf-8")
+        self._metrics = (folder / "metrics.jsonl").open("r+b", buffering=0)
+        self._size = self._metrics.seek(0, os.SEEK_END)  # of the whole rows
+        self._waiting: list[bytes] = []
         self._summary = read_summary(folder) if num_updates else {}
 
     def log(self, row: Mapping[str, float]) -> None:
-        """Append a row; it is in the file when this returns."""
-        self._metrics.write(json.dumps(finite(row)) + "\n")
-        self._metrics.flush()
+        """Append a row; it is in the file when this returns.
+
+        Raises:
+            OSError: it waits in memory, for the next one or for `flush`.
+        """
+        self._waiting.append(json.dumps(finite(row)).encode() + b"\n")
+        self.flush()
+
+    def flush(self) -> None:
+        """Write the rows that wait. What a full disk took of a row is written over.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        while self._waiting:
+            line = self._waiting[0]
+            self._metrics.seek(self._size)
+            written = 0
+            try:
+                while written < len(line):
+                    written += self._metrics.write(line[written:])
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, self._metrics.name) from error
+            self._size += written
+            del self._waiting[0]
 
     def update_summary(self, **fields: Any) -> None:
         """Set fields of the summary and write it."""
@@ -96,11 +121,16 @@ def write_json(path: Path, value: Any) -> None:
 def replace_file(path: Path, text: str) -> None:
     """Write a text file aside, flush it to disk and rename it: a kill leaves the old one or the new one."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with aside.open("w", encoding="utf-8", newline="") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    try:
+        with aside.open("w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+        raise
 
 
 def finite(value: Any) -> Any:

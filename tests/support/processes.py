@@ -1,0 +1,47 @@
+"""Runs in processes of their own, to be watched and killed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+
+def wait_for_row(folder: Path, num_updates: int, process: Popen[Any]) -> None:
+    """Until a run has written a row of `num_updates` or more."""
+    file, limit = folder / "metrics.jsonl", time.monotonic() + 240
+    while True:
+        lines = file.read_text().split("\n")[:-1] if file.exists() else []
+        if lines and json.loads(lines[-1])["num_updates"] >= num_updates:
+            return
+        assert process.poll() is None, "it has ended"
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """The processes that a process has started, and they."""
+    children = " ".join(path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")).split()
+    for child in map(int, children):
+        yield child
+        yield from descendants(child)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it runs; what nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until_gone(pids: list[int], seconds: float) -> None:
+    limit = time.monotonic() + seconds
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < limit, [
+            Path(f"/proc/{pid}/cmdline").read_text() for pid in pids if is_alive(pid)
+        ]
+        time.sleep(0.1)

@@ -1,0 +1,315 @@
+"""What goes wrong on one rank, with the disk or with who started a run. Real processes, real limits."""
+
+from __future__ import annotations
+
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checks import ROOT, assert_same_state, command, rows, run_command, summary, training, weights
+from processes import descendants, is_alive, wait_for_row, wait_until_gone
+
+from hydrant import loop, watchdog
+
+Train = Callable[..., Path]
+
+OWN = """
+import os, signal, time
+from pathlib import Path
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    '''Does something in a forward of training, on one rank; once in a folder.'''
+
+    def __init__(self, *, deed, rank, input_shape, num_classes):
+        super().__init__()
+        self.linear = nn.Linear(input_shape[1] * input_shape[2], num_classes)
+        self.deed, self.is_here, self.num_calls = deed, os.environ.get("RANK") == str(rank), 0
+
+    def forward(self, inputs):
+        self.num_calls += torch.is_grad_enabled()
+        if self.is_here and self.num_calls == 5 and torch.is_grad_enabled() and not Path("done").exists():
+            Path("done").touch()
+            match self.deed:
+                case "sleep":
+                    time.sleep(1000)
+                case "stop":
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                case "poison":
+                    inputs = inputs * float("nan")
+        return self.linear(inputs.flatten(1))
+"""
+NET = ("model._target_=own.Net", "~model.hidden", "~model.dropout", "allow_targets=[own]")
+SHORT = ("tracker=local", "duration=8", "log_every=2", "eval_every=8", "save_every=2", "keep_last=9")
+TWO = ("parallel.num_processes=2",)
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+
+@pytest.fixture
+def own(workdir: Path) -> tuple[str, ...]:
+    """The words of a run of two ranks with the network above."""
+    (workdir / "own.py").write_text(OWN)
+    return (*SHORT, *NET, "name=run")
+
+
+def saved(folder: Path) -> list[int]:
+    return sorted(int(path.name[7:]) for path in (folder / "checkpoints").glob("update_*"))
+
+
+def test_nan_on_one_rank_ends_all_and_nothing_is_saved(own: tuple[str, ...], workdir: Path) -> None:
+    done = run_command(*own, *TWO, "+model.deed=poison", "+model.rank=1", "log_every=1", cwd=workdir)
+    folder = workdir / "outputs" / "run"
+    assert done.returncode == 1
+    told = "train/loss became NaN or infinite between updates 4 and 5 on rank 1. Lower "
+    assert summary(folder)["error"]["message"].startswith(told)
+    assert summary(folder)["error"]["type"] == "NonFiniteError"
+    assert len(done.stderr.splitlines()) == 1  # of all ranks, and of who started them
+    assert told in done.stderr
+    assert saved(folder) == [2, 4]
+
+
+@pytest.mark.slow
+def test_nan_on_one_rank_is_passed_over_by_all(own: tuple[str, ...], workdir: Path) -> None:
+    """With a loss scaler the others would try the update again."""
+    words = (*own, *TWO, "+model.deed=poison", "+model.rank=1", "skip_non_finite=true", "precision=fp16")
+    done = run_command(*words, cwd=workdir)
+    assert done.returncode == 0, done.stderr
+    assert rows(workdir / "outputs" / "run")[-1]["optim/num_skipped"] == 1
+
+
+def assert_named(folder: Path, rank: int, said: str) -> None:
+    told = f"rank {rank} hangs: nothing has moved for 8 s (parallel.timeout_seconds); rank {rank} "
+    assert told in said.splitlines()[-1]
+    assert summary(folder)["status"] == "failed"
+    assert summary(folder)["error"]["type"] == "RankHung"
+    assert told in (folder / "train.log").read_text()
+
+
+def stack_of(folder: Path, rank: int) -> str:
+    found = re.search(
+        rf"^stack of rank {rank}, at .*\n((?:  .*\n)+)", (folder / "train.log").read_text(), re.MULTILINE
+    )
+    assert found is not None
+    return found[1]
+
+
+def test_a_rank_that_hangs_is_named_with_its_stack(own: tuple[str, ...], workdir: Path) -> None:
+    words = (*own, *TWO, "+model.deed=sleep", "+model.rank=1", "parallel.timeout_seconds=8")
+    done = run_command(*words, cwd=workdir)
+    folder = workdir / "outputs" / "run"
+    assert done.returncode == 1
+    assert_named(folder, 1, done.stderr)
+    assert "is at forward after update 4 (own.py:" in done.stderr
+    assert stack_of(folder, 1).splitlines()[-1].strip().startswith("time.sleep(1000)")
+    assert "run_backward" in stack_of(folder, 0)  # where the gradients are exchanged
+    assert saved(folder) == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ({0: (7.5, True), 1: (7, False)}, [1]),  # 0 is in its backward
+        ({0: (7, True), 1: (7, False)}, [1]),
+        ({0: (7, False), 1: (7, False), 2: (8, False)}, [0, 1]),
+        ({0: (7, True), 1: (7, True)}, [0, 1]),  # in different collectives
+    ],
+)
+def test_who_is_behind(places: dict[int, tuple[float, bool]], expected: list[int]) -> None:
+    found = {rank: watchdog.Place(n, "forward", "own.py:1", waits, "") for rank, (n, waits) in places.items()}
+    assert watchdog._behind(found) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deed", ["sleep", "stop"])
+def test_a_rank_that_hangs_is_started_again(deed: str, own: tuple[str, ...], workdir: Path) -> None:
+    """Also one that cannot even say where it is."""
+    words = (*own, *TWO, "+model.rank=0", "parallel.timeout_seconds=8", "parallel.max_restarts=1")
+    done = run_command(*words, f"+model.deed={deed}", cwd=workdir)
+    folder = workdir / "outputs" / "run"
+    assert done.returncode == 0, done.stderr
+    assert "rank 0 hangs: nothing has moved" in (folder / "train.log").read_text()
+    whole = run_command(*words, f"+model.deed={deed}", "name=whole", cwd=workdir)
+    assert whole.returncode == 0, whole.stderr
+    assert rows(folder) == rows(workdir / "outputs" / "whole")
+    assert_same_state(weights(folder), weights(workdir / "outputs" / "whole"))
+
+
+@pytest.mark.slow
+def test_a_rank_of_torchrun_that_hangs_is_named(own: tuple[str, ...], workdir: Path) -> None:
+    words = (*own, "+model.deed=sleep", "+model.rank=0", "parallel.timeout_seconds=8")
+    done = subprocess.run(
+        [*TORCHRUN, str(ROOT / "train.py"), *words], cwd=workdir, capture_output=True, text=True,
+        timeout=200, check=False,
+    )  # fmt: skip
+    folder = workdir / "outputs" / "run"
+    assert done.returncode != 0
+    [said] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert_named(folder, 0, said)
+    assert "time.sleep(1000)" in stack_of(folder, 0)
+
+
+def test_ranks_end_with_who_started_them_and_leave_the_folder_free(workdir: Path) -> None:
+    words = (
+        "name=run",
+        "tracker=local",
+        "model.hidden=[16]",
+        *TWO,
+        "log_every=20",
+        "save_every=20",
+        "eval_every=null",
+    )
+    process = subprocess.Popen(command(*words, "duration=100000"), cwd=workdir)
+    folder = workdir / "outputs" / "run"
+    wait_for_row(folder, 40, process)
+    second = run_command(*words, "duration=100000", cwd=workdir)
+    assert second.returncode == 2
+    assert "error: name: another process is training in " in second.stderr.splitlines()[-1]
+    assert process.poll() is None
+    ranks = list(descendants(process.pid))
+    assert len(ranks) >= 2
+    process.kill()
+    process.wait()
+    wait_until_gone(ranks, 30)
+    assert summary(folder)["status"] == "preempted"  # they have saved
+    again = run_command(
+        *words, f"duration={summary(folder)['num_updates'] + 1}", "resume_strict=false", cwd=workdir
+    )
+    assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["torchrun", "sweep"])
+def test_ranks_end_with_torchrun_and_with_a_sweep(by: str, workdir: Path) -> None:
+    words = [
+        "name=run",
+        "tracker=local",
+        "model.hidden=[16]",
+        "log_every=20",
+        "save_every=20",
+        "duration=100000",
+    ]
+    started = [*TORCHRUN, str(ROOT / "train.py"), *words]
+    folder = workdir / "outputs" / "run"
+    if by == "sweep":
+        started = command("--multirun", *words, *TWO, "seed=0", "hydra.sweep.subdir=job")
+        folder = workdir / "multirun" / "run" / "job"
+    process = subprocess.Popen(started, cwd=workdir, stdout=subprocess.DEVNULL)
+    wait_for_row(folder, 40, process)
+    ranks = [pid for pid in descendants(process.pid) if is_alive(pid)]
+    process.kill()
+    process.wait()
+    wait_until_gone(ranks, 90)
+    assert summary(folder)["status"] == "preempted"
+
+
+DISK = (
+    "tracker=local",
+    "model.hidden=[16]",
+    "duration=12",
+    "log_every=1",
+    "eval_every=12",
+    "save_every=4",
+    "save_async=false",
+)
+
+
+def fill_disk(patch: pytest.MonkeyPatch, folder: Path, at: range) -> None:
+    """While the updates `at` are made, no file of this process grows past what the rows have; the last one is torn."""
+    make_update, before = loop.make_update, resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limited(run: loop.Run, *, measure: bool) -> Any:
+        if run.state.num_updates + 1 == at.start:
+            most = (folder / "metrics.jsonl").stat().st_size + 40
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+        if run.state.num_updates + 1 == at.stop:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        return make_update(run, measure=measure)
+
+    patch.setattr(loop, "make_update", limited)
+
+
+@pytest.fixture
+def _limits() -> Any:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("_limits")
+def test_a_full_disk_costs_a_warning_and_no_row(
+    train: Train, monkeypatch: pytest.MonkeyPatch, workdir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    whole = train(*DISK, name="whole")
+    capfd.readouterr()
+    folder = workdir / "outputs" / "run"
+    with monkeypatch.context() as patch:
+        fill_disk(patch, folder, range(7, 10))  # the checkpoint of update 8 does not fit either
+        train(*DISK)
+    said = capfd.readouterr().out
+    assert said.count("metrics.jsonl cannot be written: File too large; training goes on") == 1
+    assert said.count("cannot be written") == 2
+    assert "update_00000008 cannot be written: File too large; update_00000004 is the last whole one" in said
+    assert saved(folder) == [4, 12]
+    assert summary(folder)["status"] == "finished"
+    assert rows(folder) == rows(whole)
+    assert_same_state(weights(folder), weights(whole))
+
+
+@pytest.mark.usefixtures("_limits")
+def test_a_disk_that_stays_full_fails_the_run_at_its_end(
+    train: Train, monkeypatch: pytest.MonkeyPatch, workdir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = workdir / "outputs" / "run"
+    with monkeypatch.context() as patch:
+        fill_disk(patch, folder, range(7, 99))
+        train(*DISK, status=1)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert re.fullmatch(r"error: OSError: \[Errno 27\] File too large: '.*/outputs/run/metrics\.jsonl'", said)
+    assert (summary(folder)["status"], summary(folder)["error"]["type"]) == ("failed", "OSError")
+    assert summary(folder)["num_updates"] == 12
+    assert saved(folder) == [4]
+    train(*DISK)  # the same command, with room
+    whole = train(*DISK, name="whole")
+    assert rows(folder) == rows(whole)
+    assert_same_state(training(folder), training(whole))
+
+
+READ_ONLY = """
+import os, subprocess, sys
+from hydrant import cli, loop
+
+make_update = loop.make_update
+
+def update(run, *, measure):
+    if run.state.num_updates + 1 == 7:
+        subprocess.run(["mount", "--bind", "outputs", "outputs"], check=True)
+        subprocess.run(["mount", "-o", "remount,ro,bind", "outputs"], check=True)
+    return make_update(run, measure=measure)
+
+loop.make_update = update
+sys.exit(cli.main(["train", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs mount namespaces")
+def test_a_disk_that_becomes_read_only_leaves_the_last_checkpoint(workdir: Path) -> None:
+    namespace = ["unshare", "--mount", "--map-root-user"]
+    words = ("name=run", *DISK)
+    done = subprocess.run([*namespace, sys.executable, "-c", READ_ONLY, *words], cwd=workdir, capture_output=True,
+                          text=True, check=False, timeout=200)  # fmt: skip
+    folder = workdir / "outputs" / "run"
+    assert done.returncode == 1, done.stderr
+    assert "Read-only file system" in done.stderr.splitlines()[-1]
+    assert "update 12 of 12" in done.stdout
+    assert saved(folder) == [4]
+    again = run_command(*words, cwd=workdir)
+    assert again.returncode == 0, again.stderr
+    assert len(rows(folder)) == 13

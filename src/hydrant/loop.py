@@ -14,6 +14,7 @@ from hydrant.batch import Outcome
 from hydrant.errors import Interrupted, NonFiniteError
 from hydrant.evaluation import draw, evaluate
 from hydrant.metrics import Pace
+from hydrant.norms import total_norm
 from hydrant.optimization import Result, Update
 from hydrant.parts import Run
 
@@ -183,7 +184,7 @@ def check_finite(run: Run) -> None:
     if name is not None:
         raise NonFiniteError(f"train/{name}", run.pace.logged_at, run.state.num_updates)
     kept = [*run.task.state_dict().values(), *run.averaging.state_dict().values()]
-    if not torch.nn.utils.get_total_norm([t for t in kept if t.is_floating_point()]).isfinite():
+    if not total_norm([t for t in kept if t.is_floating_point()]).isfinite():
         raise NonFiniteError("a parameter", run.pace.logged_at, run.state.num_updates)
 
 

@@ -41,7 +41,7 @@ class Meter:
         if not self._names:
             return {}
         weighted = torch.cat([self._sums, self._sums.new_full((1,), self._weight)])
-        extra = [value.detach().double().reshape(1) for value in (also or {}).values()]
+        extra = [value.detach().to(self._device, torch.float64).reshape(1) for value in (also or {}).values()]
         numbers: list[float] = torch.cat([self._reduce(weighted), *extra]).tolist()
         count = len(self._names)
         self._sums, self._weight = torch.zeros_like(self._sums), 0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -57,7 +57,12 @@ def flat_schedules(schedules: Schedules) -> dict[str, AnySchedule]:
 
 
 def make_optimization(
-    config: Mapping[str, Any], task: Any, schedules: Schedules, precision: Precision, stepper: Stepper
+    config: Mapping[str, Any],
+    task: Any,
+    schedules: Schedules,
+    precision: Precision,
+    stepper: Stepper,
+    sum_over_ranks: Callable[[Tensor], Tensor] = lambda values: values,
 ) -> Optimization:
     """The optimizers over the parameters of a task as they are now.
 
@@ -80,7 +85,8 @@ def make_optimization(
         )
         for name, optimizer in optimizers.items()
     }
-    return Optimization(shares, fields, precision, skip_non_finite=config["skip_non_finite"])
+    skips = config["skip_non_finite"]
+    return Optimization(shares, fields, precision, skip_non_finite=skips, sum_over_ranks=sum_over_ranks)
 
 
 def check_losses(config: Mapping[str, Any], outcome: Outcome) -> None:

@@ -62,8 +62,10 @@ class Fsdp(Ranks):
         super().__init__(world, sync_batch_norm=sync_batch_norm)
         check_ranks(num_processes=num_processes, max_restarts=max_restarts, timeout_seconds=timeout_seconds)
         if cpu_offload and world.device.type == "cpu":
-            raise ConfigError("parallel.cpu_offload", "is for CUDA; here all is in the host's memory. Use false")
-        self._replicate = replicate
+            raise ConfigError(
+                "parallel.cpu_offload", "is for CUDA; here all is in the host's memory. Use false"
+            )
+        self._replicate: int | Literal["auto"] = replicate
         if replicate != "auto":
             self._check_divides(replicate, num_processes if world.world_size == 1 else world.world_size)
         self.param_dtype = _dtype("param_dtype", param_dtype)
@@ -83,7 +85,7 @@ class Fsdp(Ranks):
         return task
 
     def shard(self, module: nn.Module) -> None:
-        settings = self._settings | {"mesh": self._ranks()}
+        settings: dict[str, Any] = {**self._settings, "mesh": self._ranks()}
         for block in units(module):
             fully_shard(block, **settings)
         fully_shard(module, **settings)

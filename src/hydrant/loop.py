@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from hydrant import seeding

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import get_total_norm
@@ -21,3 +20,10 @@ def total_norm(tensors: Sequence[Tensor]) -> Tensor:
     sharded = [t for t in tensors if isinstance(t, DTensor)]
     norms = [whole(get_total_norm(some)) for some in (plain, sharded) if some]
     return norms[0] if len(norms) == 1 else get_total_norm(norms)
+
+
+def differs(eager: Tensor, other: Tensor, most: float) -> bool:
+    """Whether two tensors are more than `most` apart in 2-norm. Where `eager` is not finite, nothing can be said."""
+    if not bool(eager.isfinite().all()):
+        return False
+    return not float((eager - other).double().norm()) <= most  # also where that is NaN

@@ -18,7 +18,7 @@ from hydrant.errors import ConfigError, first_line
 from hydrant.fsdp import Fsdp, units
 from hydrant.making import make_node
 from hydrant.making.optimization import named_settings
-from hydrant.norms import whole
+from hydrant.norms import differs, whole
 from hydrant.optimization import Optimization, needs_closure
 from hydrant.parallel import Parallel
 from hydrant.precision import Precision
@@ -39,9 +39,14 @@ def check_sharding(
     compilation: Compilation,
     optimization: Optimization,
 ) -> None:
-    """Raises ConfigError for what cannot be, or would compute something else, with sharded weights. All ranks call it."""
-    if isinstance(parallel, Fsdp) and parallel.param_dtype not in (None, precision.autocast_dtype):
-        told = f"precision computes in {str(precision.autocast_dtype or torch.float32).removeprefix('torch.')}; use that, or null"
+    """Refuse what cannot be, or would compute something else, with sharded weights. All ranks call it.
+
+    Raises:
+        ConfigError: the key to change.
+    """
+    computed_in = precision.autocast_dtype or torch.float32
+    if isinstance(parallel, Fsdp) and parallel.param_dtype not in (None, computed_in):
+        told = f"precision computes in {str(computed_in).removeprefix('torch.')}; use that, or null"
         raise ConfigError("parallel.param_dtype", told)
     if optimization.retains_graph:
         told = "losses that optimizers follow one by one need whole weights; use parallel=ddp"
@@ -66,7 +71,9 @@ def _refuse_tied(task: nn.Module, blocks: list[nn.Module]) -> None:
     owned = Counter(id(p) for own in (*(b.parameters() for b in blocks), rest) for p in dict.fromkeys(own))
     for name, parameter in task.named_parameters():
         if owned[id(parameter)] > 1:
-            raise ConfigError("parallel", f"a block shares {name} with what is outside of it; use parallel=ddp")
+            raise ConfigError(
+                "parallel", f"a block shares {name} with what is outside of it; use parallel=ddp"
+            )
 
 
 def _check_optimizer(key: str, node: Mapping[str, Any]) -> None:
@@ -74,21 +81,25 @@ def _check_optimizer(key: str, node: Mapping[str, Any]) -> None:
     what = f"{node['_target_'].rpartition('.')[2]} cannot update weights of which each rank has a share"
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     try:
-        whole = _changes(make_node(node), lambda value: value)
+        plain = _changes(make_node(node), lambda value: value)
         sharded = _changes(make_node(node), lambda value: distribute_tensor(value, mesh, [Shard(0)]))
     except Exception as error:  # DTensor raises anything
-        raise ConfigError(key, f"{what} ({first_line(error) or type(error).__name__}); use parallel=ddp") from error
-    for one, other in zip(whole, sharded, strict=True):
-        if not float((one - other).norm()) <= _TOLERANCE * float(one.norm()):
+        raise ConfigError(
+            key, f"{what} ({first_line(error) or type(error).__name__}); use parallel=ddp"
+        ) from error
+    for one, other in zip(plain, sharded, strict=True):
+        if differs(one, other, _TOLERANCE * float(one.norm())):
             raise ConfigError(key, f"{what}: they change otherwise than whole ones; use parallel=ddp")
 
 
-def _changes(make: Callable[[list[nn.Parameter]], Optimizer], spread: Callable[[Tensor], Tensor]) -> list[Tensor]:
+def _changes(
+    make: Callable[[list[nn.Parameter]], Optimizer], spread: Callable[[Tensor], Tensor]
+) -> list[Tensor]:
     """By how much each of some weights is changed, in one piece."""
     generator = torch.Generator().manual_seed(0)
     first, *gradients = [[torch.randn(shape, generator=generator) for shape in _SHAPES] for _ in range(4)]
     parameters = [nn.Parameter(spread(value.clone())) for value in first]
-    optimizer = make(parameters)
+    optimizer: Any = make(parameters)
     for given in gradients:
         for parameter, gradient in zip(parameters, given, strict=True):
             parameter.grad = spread(gradient)

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
 from checks import assert_same_state, rows, summary
 from ranks import run_on_ranks
+from timm.layers import BatchNormAct2d
+from torch import nn
 
 from hydrant import cli
 from hydrant.checkpoint import Weights, read_state
+from hydrant.distributed import World
+from hydrant.parallel import Ranks
 
 Train = Callable[..., Path]
 SHORT = ("tracker=local", "allow_targets=[parts]", "~model.dropout", "~model.hidden", "duration=4", "log_every=1",
          "eval_every=2", "save_every=2", "limit_val_samples=37")  # fmt: skip
 WORDS = (*SHORT, "model._target_=parts.Blocks", "global_batch_size=16", "micro_batch_size=4", "averaging=ema",
-         "averaging.decay=0.5", "averaging.warmup=false", "param_groups.no_decay=true", "max_grad_norm=0.1")  # fmt: skip
+         "averaging.decay=0.5", "averaging.warmup=false", "param_groups.no_decay=true",
+         "max_grad_norm=0.1")  # fmt: skip
 POISONED = (*SHORT, "model._target_=parts.Poisoned", "eval_every=4", "save_every=null")
 HALF = "checkpoints/update_00000002"
 
-PARTS = '''
+PARTS = """
 import os
 from torch import nn
 
@@ -45,7 +52,7 @@ class Poisoned(Blocks):
         self.num_calls += self.training
         is_poisoned = self.training and self.num_calls == 3 and os.environ.get("RANK") == "1"
         return logits * float("inf") if is_poisoned else logits
-'''
+"""
 
 
 def fsdp(name: str, *words: str) -> tuple[str, ...]:
@@ -153,6 +160,37 @@ def test_what_is_not_finite_on_one_rank_is_skipped_on_all(folder: Path) -> None:
 def provide_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "parts.py").write_text(PARTS)
     monkeypatch.syspath_prepend(folder)
+
+
+def test_batch_norms_over_ranks_keep_their_names_and_activations() -> None:
+    """They are made before the task is copied, compiled and wrapped; torch runs them on CUDA alone."""
+    given = timm.create_model("test_resnet", num_classes=4)
+    acting = [n for n, m in given.named_modules() if isinstance(m, BatchNormAct2d)]
+    ranks = Ranks(World(0, 0, 2, torch.device("cuda")), sync_batch_norm=True)
+    synced = ranks.prepare(copy.deepcopy(given))
+    assert_same_state(dict(synced.state_dict()), dict(given.state_dict()))
+    norms = [m for m in synced.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
+    assert norms
+    assert all(isinstance(norm, nn.SyncBatchNorm) for norm in norms)
+    assert all(isinstance(synced.get_submodule(name).act, nn.ReLU | nn.Identity) for name in acting)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_batch_norms_over_ranks_train(parallel: str, train: Train) -> None:
+    words = (
+        "tracker=local",
+        "model=convnet",
+        "duration=3",
+        "log_every=1",
+        "eval_every=3",
+        f"parallel={parallel}",
+    )
+    synced = train(*words, "parallel.sync_batch_norm=true", name="synced")
+    plain = train(*words, name="plain")
+    assert state(synced).keys() == state(plain).keys()
+    assert rows(synced) == [pytest.approx(row, rel=1e-4) for row in rows(plain)]  # one rank has all samples
 
 
 @pytest.mark.slow

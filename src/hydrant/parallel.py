@@ -23,6 +23,7 @@ class Parallel(Protocol):
 
     device: torch.device
     is_sharded: bool  # whether a rank holds a share of the weights alone
+    param_dtype: torch.dtype | None  # what they are gathered in then; None is what they are kept in
 
     def prepare(self, task: nn.Module) -> nn.Module:
         """The task with the layers that several ranks need; before it is copied and compiled."""
@@ -61,6 +62,7 @@ class Ranks:
     """What ranks do together, however a task is spread over them; nothing where there is one."""
 
     is_sharded = False
+    param_dtype: torch.dtype | None = None
 
     def __init__(self, world: World, *, sync_batch_norm: bool = False) -> None:
         if sync_batch_norm and world.device.type != "cuda":

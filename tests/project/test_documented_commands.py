@@ -69,6 +69,8 @@ def arguments(command: str, position: int) -> list[str]:
     ]
 
 
+# torch's elastic agent leaves the files open that take what ranks print.
+@pytest.mark.filterwarnings("ignore:Exception ignored in.*hydrant-ranks:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from hydrant.compilation import Compilation
 from hydrant.errors import ConfigError, first_line
-from hydrant.fsdp import Fsdp, units
+from hydrant.fsdp import units
 from hydrant.making import make_node
 from hydrant.making.optimization import named_settings
 from hydrant.norms import differs, whole
@@ -45,7 +45,7 @@ def check_sharding(
         ConfigError: the key to change.
     """
     computed_in = precision.autocast_dtype or torch.float32
-    if isinstance(parallel, Fsdp) and parallel.param_dtype not in (None, computed_in):
+    if parallel.param_dtype not in (None, computed_in):
         told = f"precision computes in {str(computed_in).removeprefix('torch.')}; use that, or null"
         raise ConfigError("parallel.param_dtype", told)
     if optimization.retains_graph:
@@ -55,7 +55,7 @@ def check_sharding(
         raise ConfigError("compile.mode", "CUDA graphs need weights that stay in place; use compile=default")
     blocks = list(units(task))
     if blocks and compilation.is_on and config["compile"]["scope"] != "blocks":
-        told = "blocks that are gathered each for itself are compiled each for itself; use compile=blocks"
+        told = "blocks that are gathered each for itself are compiled each for itself; use compile.scope=blocks"
         raise ConfigError("compile.scope", told)
     _refuse_tied(task, blocks)
     for name, settings in named_settings(config).items():

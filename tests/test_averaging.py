@@ -81,6 +81,7 @@ def test_resumes_exactly(precision: str, train: Train, monkeypatch: pytest.Monke
     assert_same_state(averaged(tuned)["classifier.weight"], weights(whole)["classifier.weight"])
 
 
+@pytest.mark.slow
 def test_a_compiled_task_is_not_compiled_again_for_it(train: Train) -> None:
     folder = train(*SHORT, "compile=default", "save_every=9")
     assert summary(folder)["compile"]["recompiles"] == 0

@@ -103,6 +103,7 @@ def test_the_grid_fits_the_machine_unless_given() -> None:
     assert not any(word.startswith("experiment") for word in completed(["model=mlp"], on_gpu=True))
 
 
+@pytest.mark.slow
 def test_same_result_or_a_mark(net: Sequence[str], workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Cells that are right, wrong, broken and refused; each said so, one after the other, again and again."""
     words = (
@@ -220,6 +221,7 @@ def test_what_cannot_be_measured_is_refused(
     assert [path.name for path in workdir.iterdir()] == ["file"]
 
 
+@pytest.mark.slow
 def test_a_signal_stops_it_and_what_was_measured_is_written(workdir: Path) -> None:
     command = [Path(sys.executable).with_name("hydrant"), "bench", *MLP, "precision=fp32", "compile=eager"]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}

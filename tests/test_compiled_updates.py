@@ -115,7 +115,14 @@ def check_cell(name: str, field: str, backend: str) -> None:
     assert_same_state(dict(again.state_dict()), dict(net.state_dict()))
 
 
-@pytest.mark.parametrize(("name", "field"), [cell for cell in COMPILED if not cell[0].startswith("timm")])
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        pytest.param(*cell, marks=[] if cell[0] == "adamw" or cell[1] == "lr" else pytest.mark.slow)
+        for cell in COMPILED
+        if not cell[0].startswith("timm")
+    ],
+)
 def test_a_compiled_cell_keeps_its_promise(name: str, field: str) -> None:
     check_cell(name, field, "aot_eager")
 
@@ -304,7 +311,7 @@ def test_an_update_that_compiles_again_goes_on_eager_also_after_a_resume(
     assert isinstance(state["optimization"]["optimizers"]["main"]["param_groups"][0]["lr"], float)
 
 
-@pytest.mark.parametrize("stop_at", [1, 3, 7])
+@pytest.mark.parametrize("stop_at", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 7)), 3])
 def test_a_run_with_compiled_updates_resumes_exactly(
     stop_at: int, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,7 +331,9 @@ ADAM = ("tracker=local", "optimizer=adam", "model.hidden=[8]", "scheduler=linear
 NUMBERS = (*ADAM, *COMPILE, "compile.hyperparameters=numbers")
 
 
-@pytest.mark.parametrize(("specializes", "recompiles", "limits"), [(False, 1, 0), (True, 7, 1)])
+@pytest.mark.parametrize(
+    ("specializes", "recompiles", "limits"), [(False, 1, 0), pytest.param(True, 7, 1, marks=pytest.mark.slow)]
+)
 def test_numbers_compile_again_as_far_as_torch_goes(
     specializes: bool, recompiles: int, limits: int, train: Train
 ) -> None:

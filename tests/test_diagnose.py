@@ -143,6 +143,7 @@ def lines(incidents: list[dict[str, Any]]) -> list[int]:
     return [int(incident["location"].rpartition(":")[2]) for incident in incidents]
 
 
+@pytest.mark.slow
 def test_a_backend_that_gives_nan_is_wrong(diagnose: Callable[..., dict[str, Any]]) -> None:
     found = diagnose("compile=default", "compile.backend=not_a_number")
     assert found["stages"][-1]["verdict"] == "differs"
@@ -216,6 +217,7 @@ def test_a_fault_of_inductor_is_named_by_the_bisector(diagnose: Callable[..., di
     assert "relu" in found["culprit"]["part"]
 
 
+@pytest.mark.slow
 def test_what_is_no_fault_of_compile_and_what_dies_is_told(diagnose: Callable[..., dict[str, Any]]) -> None:
     diagnose("compile=aot_eager", "+model.kind=untrainable", status=2)
     found = diagnose("compile=aot_eager", "+model.kind=changing")

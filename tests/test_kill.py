@@ -36,7 +36,9 @@ def rows_at_least(line: str, num_updates: int) -> bool:
     return line.startswith('{"num_updates": ') and int(line[16:].split(",")[0]) >= num_updates
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "lamb"])
+@pytest.mark.parametrize(
+    "optimizer", ["adamw", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sgd", "lamb"))]
+)
 def test_ends_as_if_never_killed(optimizer: str, train: Callable[..., Path], workdir: Path) -> None:
     whole = train(*RUN, f"optimizer={optimizer}", name="whole")
     folder, kill_at = workdir / "outputs" / "killed", random.Random(os.urandom(8)).randrange(20, 350)

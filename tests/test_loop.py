@@ -378,11 +378,11 @@ def test_a_record_that_cannot_be_written_is_a_failure(
 def test_a_run_that_cannot_be_built_says_on_what_it_ran(
     train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(hydrant_run, "build", Broken(RuntimeError("CUDA out of memory")))
+    monkeypatch.setattr(hydrant_run, "build", Broken(RuntimeError("CUDA error: no kernel image")))
     folder = train(*DIGITS, "duration=4", status=1)
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["status"] == "failed"
-    assert summary["error"] == {"type": "RuntimeError", "message": "CUDA out of memory"}
+    assert summary["error"] == {"type": "RuntimeError", "message": "CUDA error: no kernel image"}
     assert summary["environment"]["torch"] == torch.__version__
     assert (summary["num_updates"], summary["total_updates"]) == (0, 4)
 

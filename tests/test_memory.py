@@ -30,7 +30,8 @@ class Greedy(nn.Module):
                                     nn.Linear(8, num_classes))
 
     def forward(self, inputs):
-        TRIED.append(len(inputs))
+        if not torch.compiler.is_compiling():
+            TRIED.append(len(inputs))
         if len(inputs) > self.limits[self.training] and not inputs.is_meta:
             raise torch.OutOfMemoryError(
                 "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 8.00 GiB.")

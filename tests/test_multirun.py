@@ -142,6 +142,7 @@ def test_jobs_that_die_or_are_refused_are_in_the_table_and_stop_no_other(tmp_pat
     assert {row["model.fate"]: row["status"] for row in table(study)}["killed"] == "failed"
 
 
+@pytest.mark.slow
 def test_a_damaged_run_is_a_line_of_the_table(tmp_path: Path) -> None:
     base = ("-m", *SHORT, "name=study", "seed=2,1")
     assert run_command(*base, cwd=tmp_path).returncode == 0
@@ -155,6 +156,7 @@ def test_a_damaged_run_is_a_line_of_the_table(tmp_path: Path) -> None:
     assert "summary.json is damaged" in table(tmp_path / "multirun" / "study")[0]["error"]
 
 
+@pytest.mark.slow
 def test_hydra_s_own_values_and_folders_work_in_a_sweep(tmp_path: Path) -> None:
     swept = run_command(
         "-m", *SHORT, "name=study", "optimizer=adamw,sgd", "seed=${hydra:job.num}", "scheduler=glob(wsd*)",
@@ -166,6 +168,7 @@ def test_hydra_s_own_values_and_folders_work_in_a_sweep(tmp_path: Path) -> None:
     assert [yaml.safe_load(config.read_text())["seed"] for config in configs] == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_reader_that_went_away_stops_no_job(tmp_path: Path) -> None:
     line = shlex.join(command("-m", *SHORT, "name=study", "seed=0,1"))
     swept = subprocess.run(
@@ -205,7 +208,7 @@ def test_a_request_to_stop_that_comes_while_a_job_ends_is_not_lost(tmp_path: Pat
     assert "seed=1  not started" in output
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.7])
+@pytest.mark.parametrize("seconds", [0.0, pytest.param(0.7, marks=pytest.mark.slow)])
 def test_ctrl_c_while_a_sweep_starts_is_told_in_a_line(tmp_path: Path, seconds: float) -> None:
     swept = subprocess.Popen(
         command("-m", *SHORT, "name=study", "seed=0,1"), cwd=tmp_path, start_new_session=True,

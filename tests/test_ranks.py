@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,16 @@ class Started:
         return found
 
     def end(self) -> int:
-        return self.process.wait(timeout=120)
+        return self.process.wait(timeout=240)
+
+    def kill(self) -> None:
+        """Whatever is left of it."""
+        left = self.ranks().values()
+        self.process.kill()
+        self.process.wait()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def said(self) -> str:
         return self.log.read_text().splitlines()[-1]
@@ -126,14 +136,30 @@ class Started:
         return [json.loads(line) for line in lines if line.endswith("}")]
 
 
+@pytest.fixture
+def start(workdir: Path) -> Iterator[Callable[..., Started]]:
+    """Start a run of these words in the folder `run`; none outlives its test."""
+    started: list[Started] = []
+
+    def start(*words: str) -> Started:
+        started.append(Started(workdir, "run", *words))
+        return started[-1]
+
+    yield start
+    for run in started:
+        run.kill()
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of two ranks that nothing disturbs."""
     return trained(tmp_path_factory.mktemp("whole"), "whole", *LONG, "parallel.num_processes=2")
 
 
-def test_sigterm_saves_on_all_ranks_and_the_same_command_goes_on(whole: Path, workdir: Path) -> None:
-    run = Started(workdir, "run")
+def test_sigterm_saves_on_all_ranks_and_the_same_command_goes_on(
+    whole: Path, workdir: Path, start: Callable[..., Started]
+) -> None:
+    run = start()
     run.wait_for(60)
     run.process.send_signal(signal.SIGTERM)
     assert run.end() == 128 + signal.SIGTERM
@@ -144,8 +170,10 @@ def test_sigterm_saves_on_all_ranks_and_the_same_command_goes_on(whole: Path, wo
     assert_same_state(weights(run.folder), weights(whole))
 
 
-def test_a_rank_that_is_killed_ends_the_others_and_is_named(whole: Path, workdir: Path) -> None:
-    run = Started(workdir, "run")
+def test_a_rank_that_is_killed_ends_the_others_and_is_named(
+    whole: Path, start: Callable[..., Started]
+) -> None:
+    run = start()
     run.wait_for(100)
     ranks = run.ranks()
     os.kill(ranks[1], signal.SIGKILL)
@@ -153,7 +181,7 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(whole: Path, workdir
     assert run.said() == "error: rank 1 was killed by SIGKILL"
     assert not any(Path(f"/proc/{pid}").exists() for pid in ranks.values())
     assert summary(run.folder)["status"] == "failed"
-    again = Started(workdir, "run", "parallel.max_restarts=1")
+    again = start("parallel.max_restarts=1")
     again.wait_for(300)
     os.kill(again.ranks()[0], signal.SIGKILL)
     assert again.end() == 0  # by itself, from the last checkpoint
@@ -177,7 +205,7 @@ def test_every_job_of_a_sweep_has_ranks_of_its_own(workdir: Path) -> None:
     assert done.returncode == 0, done.stderr
     for seed in (0, 1):
         one = trained(workdir, f"one_{seed}", *WORDS, f"seed={seed}")
-        (found,) = [f for f in (workdir / "multirun/sweep").iterdir() if f.name.endswith(f"seed-{seed}")]
+        (found,) = [f for f in (workdir / "multirun/sweep").iterdir() if f"_seed-{seed}_" in f.name]
         assert_alike(one, found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,6 +92,8 @@ def test_nothing_that_a_run_leaves_holds_a_secret(
     monkeypatch.syspath_prepend(workdir)
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
+    if "wandb" in sys.modules:
+        sys.modules["wandb"].teardown()  # its service, which another test may have started, has its own umask
     before = os.umask(0o077)
     try:
         folder = train(*WORDS[3:])

@@ -116,12 +116,12 @@ class Decay(StatefulSchedulerBase):
 
 @pytest.fixture
 def own(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    (workdir / "own.py").write_text(OWN)
+    (workdir / "own_steps.py").write_text(OWN)
     monkeypatch.syspath_prepend(workdir)
     return (
-        *SHORT, "allow_targets=[own]", "scheduler=stepped", "scheduler._target_=own.Milestones",
+        *SHORT, "allow_targets=[own_steps]", "scheduler=stepped", "scheduler._target_=own_steps.Milestones",
         "+scheduler.milestones=[3,7]", "+scheduler.gamma=0.1", "+scheduler@schedules.weight_decay=stepped",
-        "schedules.weight_decay._target_=own.Decay", "+schedules.weight_decay.growth=0.01",
+        "schedules.weight_decay._target_=own_steps.Decay", "+schedules.weight_decay.growth=0.01",
     )  # fmt: skip
 
 
@@ -166,14 +166,14 @@ def test_a_user_s_own_run_from_their_folder_and_resume(
         (("scheduler._target_=torch.optim.lr_scheduler.OneCycleLR", "~scheduler.milestones", "~scheduler.gamma",
           "+scheduler.max_lr=1", "+scheduler.total_steps=12", "+scheduler@schedules.betas.0=constant"),
          "schedules.betas.0: betas.0 has a schedule already"),
-        (("scheduler._target_=own.Decay", "~scheduler.milestones", "~scheduler.gamma", "+scheduler.growth=0.1"),
+        (("scheduler._target_=own_steps.Decay", "~scheduler.milestones", "~scheduler.gamma", "+scheduler.growth=0.1"),
          "scheduler: this scheduler writes weight_decay; not lr"),
         (("scheduler._target_=torch.optim.lr_scheduler.OneCycleLR", "~scheduler.milestones", "~scheduler.gamma",
           "+scheduler.max_lr=1", "+scheduler.total_steps=5"),
          "scheduler: torch.optim.lr_scheduler.OneCycleLR refuses it: Tried to step 6 times"),
         (("scheduler._target_=torch.optim.lr_scheduler.ReduceLROnPlateau", "~scheduler.milestones",
           "~scheduler.gamma"), "scheduler._target_: waits for a metric; use the option plateau instead"),
-        (("optimizer=lbfgs",), "schedules.weight_decay: own.Decay refuses it: 'param_groups[0] of"),
+        (("optimizer=lbfgs",), "schedules.weight_decay: own_steps.Decay refuses it: 'param_groups[0] of"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_stepped_is_refused(

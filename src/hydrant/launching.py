@@ -21,7 +21,9 @@ _GRACE_SECONDS = 60  # for ranks that are asked to stop, to save
 
 def starts_ranks(job: Job) -> bool:
     """Whether a job asks for several ranks that no launcher has started."""
-    return job.config["parallel"]["num_processes"] > 1 and not is_started_as_rank()
+    settings = job.config["parallel"]
+    is_for_several = "max_restarts" in settings  # an option for one process refuses more itself
+    return settings["num_processes"] > 1 and is_for_several and not is_started_as_rank()
 
 
 def launch(job: Job) -> Result:

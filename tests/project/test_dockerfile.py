@@ -68,6 +68,7 @@ def test_the_build_context_holds_what_is_copied_and_little_else(instructions: li
     assert all((ROOT / name).exists() for name in copied)
 
 
+@pytest.mark.slow
 def test_the_install_commands_work(instructions: list[Instruction], tmp_path: Path) -> None:
     """The RUN lines that use pip, in the order of the file, with only what was copied by then."""
     context, venv = tmp_path / "context", tmp_path / "venv"

@@ -19,6 +19,8 @@ PAGES = [
     *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))),
 ]
 
+LONG = ["docs/bench.md", "docs/diagnose.md"]  # start many processes
+
 # Run elsewhere: by .ci/run, by tests/project/test_startup.py and tests/project/test_dockerfile.py; and by slow tests
 # what compiles for a minute or more.
 ELSEWHERE = {
@@ -71,7 +73,9 @@ def arguments(command: str, position: int) -> list[str]:
 
 # torch's elastic agent leaves the files open that take what ranks print.
 @pytest.mark.filterwarnings("ignore:Exception ignored in.*hydrant-ranks:pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.slow if page in LONG else []) for page in PAGES]
+)
 def test_commands_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_MODE", "offline")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol
 
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError
@@ -20,6 +21,10 @@ class Averaging(Protocol):
     is_on: bool
 
     def start(self, model: nn.Module) -> None: ...
+
+    def spread(self, shard: Callable[[nn.Module], None]) -> None:
+        """Spread the averaged model over ranks, as the model is then."""
+        ...
 
     def update(self, model: nn.Module, num_updates: int) -> None:
         """Take in the weights after `num_updates` completed updates."""
@@ -45,6 +50,8 @@ class NoAveraging:
         del clock
 
     def start(self, model: nn.Module) -> None: ...
+
+    def spread(self, shard: Callable[[nn.Module], None]) -> None: ...
 
     def update(self, model: nn.Module, num_updates: int) -> None: ...
 
@@ -99,6 +106,11 @@ class Ema:
         from timm.utils import ModelEmaV3
 
         self._ema = ModelEmaV3(model, **self._settings)
+
+    def spread(self, shard: Callable[[nn.Module], None]) -> None:
+        shard(self._ema.module)
+        # One operation cannot take shards and buffers, which are whole.
+        self._ema.foreach = not any(isinstance(p, DTensor) for p in self._ema.module.parameters())
 
     def update(self, model: nn.Module, num_updates: int) -> None:
         self._ema.update(model, step=num_updates)

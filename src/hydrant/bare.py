@@ -76,9 +76,9 @@ def _answer(function: Callable[..., T], *arguments: Any) -> T | ConfigError:
 @contextlib.contextmanager
 def bare_run(prepared: Prepared) -> Generator[Run]:
     """The run on its device; it records and saves nothing, and ends with the block."""
-    run = build(prepared, NoJournal(), lambda run, is_best: None, lambda: None)
-    try:
-        with prepared.world.group():
+    with prepared.world.group():
+        run = build(prepared, NoJournal(), lambda run, is_best: None, lambda: None)
+        try:
             yield run
-    finally:
-        run.stream.close()
+        finally:
+            run.stream.close()

@@ -41,6 +41,7 @@ from hydrant.making.optimization import (
     make_optimization,
     make_schedules,
 )
+from hydrant.making.sharding import check_sharding
 from hydrant.mixing import Mixing
 from hydrant.optimization import Optimization
 from hydrant.parallel import Parallel
@@ -130,6 +131,8 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel) -> Pre
                 raise ConfigError("eval_every", f"{key} waits for evaluations; give one, such as 1ep")
     optimization = make_optimization(config, task, schedules, precision, lambda o, _: EagerUpdate(o))
     optimization.schedules.check(clock.total_updates)
+    if parallel.is_sharded:
+        check_sharding(config, task, parallel, precision, compilation, optimization)
     return Prepared(
         config, world, data, train, val, clock, spec, task, flops, schedules, precision, compilation,
         parallel, averaging, mixing, profiler, optimization,
@@ -147,10 +150,11 @@ def build(
     seeding.use_deterministic_kernels(config["deterministic"])
     p.precision.activate()
     p.world.activate()
-    task = p.precision.prepare(p.task).to(p.world.device)
+    task = p.parallel.prepare(p.precision.prepare(p.task)).to(p.world.device)
     p.averaging.start(cast("nn.Module", task.model))
     p.compilation.apply(task, retains_graph=p.optimization.retains_graph)
     trained = p.parallel.wrap(task)
+    p.averaging.spread(p.parallel.shard)
     eval_every = p.clock.cadence(config["eval_every"], "eval_every")
     return Run(
         seed=config["seed"],

@@ -30,7 +30,7 @@ def evaluate(
 
     `forward` gives the task's outcome, eager or compiled.
     """
-    device = next(task.parameters()).device
+    device = parallel.device  # where weights are kept may be another
     meter = Meter(device, parallel.sum)
     metrics: dict[str, Any] = dict(cast("nn.ModuleDict", task.metrics).items())
     with _evaluating(task):

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 
-import torch
 from torch import Tensor
 
 from hydrant import seeding
@@ -14,6 +13,7 @@ from hydrant.batch import Outcome
 from hydrant.errors import Interrupted, NonFiniteError
 from hydrant.evaluation import draw, evaluate
 from hydrant.metrics import Pace
+from hydrant.norms import total_norm
 from hydrant.optimization import Result, Update
 from hydrant.parts import Run
 from hydrant.profiling import Phase
@@ -193,7 +193,7 @@ def check_finite(run: Run) -> None:
     name = run.meter.first_non_finite()
     found = None if name is None else f"train/{name}"
     kept = [*run.task.state_dict().values(), *run.averaging.state_dict().values()]
-    if not torch.nn.utils.get_total_norm([t for t in kept if t.is_floating_point()]).isfinite():
+    if not total_norm([t for t in kept if t.is_floating_point()]).isfinite():
         found = found or "a parameter"
     names = run.world.gather(found)
     if any(names):

@@ -42,7 +42,7 @@ class Meter:
         if not self._names:
             return {}
         weighted = torch.cat([self._sums, self._sums.new_full((1,), self._weight)])
-        extra = [value.detach().double().reshape(1) for value in (also or {}).values()]
+        extra = [value.detach().to(self._device, torch.float64).reshape(1) for value in (also or {}).values()]
         numbers: list[float] = torch.cat([self._reduce(weighted), *extra]).tolist()
         count = len(self._names)
         self._read, self._sums, self._weight = self._sums, torch.zeros_like(self._sums), 0

@@ -16,12 +16,13 @@ from hydrant.errors import ConfigError, HydrantError, OutOfMemory
 from hydrant.logs import log
 from hydrant.loop import make_update
 from hydrant.memory import is_out_of_memory, said
-from hydrant.parallel import Ranks
+from hydrant.parallel import ALONE, Ranks
 from hydrant.resume import Start, saved_config
 
 # Not compiled: to compile for each size would take minutes, and what is compiled mostly needs less memory.
 _TRIED_WITH = {
     "compile": {"_target_": "hydrant.compilation.Eager", "_partial_": True},
+    "parallel": ALONE,
     "profiler": {"_target_": "hydrant.profiling.NoProfiler", "_partial_": True},
 }
 

@@ -20,6 +20,7 @@ from hydrant.batch import Outcome
 from hydrant.clipping import Clipping
 from hydrant.compilation import Step
 from hydrant.errors import ConfigError
+from hydrant.norms import total_norm
 from hydrant.precision import Precision
 from hydrant.scheduling import FieldSchedules, config_prefix, metric_prefix
 
@@ -93,7 +94,7 @@ class Optimization:
         self._go_on_from(self._trained_weights())
         self._steps = {share.optimizer: share.step for share in shares.values()}
         self._passes = self._plan_passes()
-        self._reevaluating = [o for o in self._optimizers if _needs_closure(o)]
+        self._reevaluating = [o for o in self._optimizers if needs_closure(o)]
         if self._reevaluating:
             self._check_reevaluation()
 
@@ -196,9 +197,7 @@ class Optimization:
             parameters, norm = self._parameters[name], None
             if measure or self.skips_non_finite or share.clipping.max_norm is not None:
                 gradients = [p.grad for p in parameters if p.grad is not None]
-                norm = torch.nn.utils.get_total_norm(
-                    [g.coalesce().values() if g.is_sparse else g for g in gradients]
-                )
+                norm = total_norm([g.coalesce().values() if g.is_sparse else g for g in gradients])
                 norms[f"{metric_prefix(name)}grad_norm"] = norm
             share.clipping(parameters, norm)
         return norms
@@ -244,7 +243,8 @@ def _mean_loss(outcomes: list[Outcome]) -> Tensor:
     return torch.stack([o.total_loss().detach() * (o.num_targets / num_targets) for o in outcomes]).sum()
 
 
-def _needs_closure(optimizer: Optimizer) -> bool:
+def needs_closure(optimizer: Optimizer) -> bool:
+    """Whether it evaluates the loss itself."""
     parameter = inspect.signature(optimizer.step).parameters.get("closure")
     return parameter is not None and parameter.default is inspect.Parameter.empty
 

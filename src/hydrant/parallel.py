@@ -19,8 +19,20 @@ from hydrant.signals import STOPPING
 class Parallel(Protocol):
     """Spreads a task over the ranks of a run. Built as `parallel(world)`."""
 
+    device: torch.device
+    is_sharded: bool  # whether a rank holds a share of the weights alone
+    param_dtype: torch.dtype | None  # what they are gathered in then; None is what they are kept in
+
+    def prepare(self, task: nn.Module) -> nn.Module:
+        """The task with the layers that several ranks need; before it is copied and compiled."""
+        ...
+
     def wrap(self, task: nn.Module) -> nn.Module:
         """The task as the loop calls it; the outermost wrapper, after compilation."""
+        ...
+
+    def shard(self, module: nn.Module) -> None:
+        """Leave a rank its share of a module's weights, in place, as `wrap` does of a task's; or all of them."""
         ...
 
     def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
@@ -47,9 +59,25 @@ class Parallel(Protocol):
 class Ranks:
     """What ranks do together, however a task is spread over them; nothing where there is one."""
 
-    def __init__(self, world: World) -> None:
+    is_sharded = False
+    param_dtype: torch.dtype | None = None
+
+    def __init__(self, world: World, *, sync_batch_norm: bool = False) -> None:
+        if sync_batch_norm and world.device.type != "cuda":
+            raise ConfigError("parallel.sync_batch_norm", "torch's SyncBatchNorm needs CUDA; use false")
         self._world = world
         self._is_one = world.world_size == 1
+        self._syncs_batch_norm = sync_batch_norm
+        self.device = world.device
+
+    def prepare(self, task: nn.Module) -> nn.Module:
+        if not self._syncs_batch_norm:
+            return task
+        from timm.layers.norm_act import convert_sync_batchnorm  # torch's own loses the activation in timm's
+
+        return convert_sync_batchnorm(task)
+
+    def shard(self, module: nn.Module) -> None: ...
 
     def wrap(self, task: nn.Module) -> nn.Module:
         return task
@@ -127,11 +155,8 @@ class Ddp(Ranks):
         static_graph: bool,
         find_unused_parameters: bool,
     ) -> None:
-        super().__init__(world)
-        _check_counts(num_processes=num_processes, max_restarts=max_restarts, timeout_seconds=timeout_seconds)
-        if sync_batch_norm and world.device.type != "cuda":
-            raise ConfigError("parallel.sync_batch_norm", "torch's SyncBatchNorm needs CUDA; use false")
-        self._syncs_batch_norm = sync_batch_norm
+        super().__init__(world, sync_batch_norm=sync_batch_norm)
+        check_ranks(num_processes=num_processes, max_restarts=max_restarts, timeout_seconds=timeout_seconds)
         self._settings: dict[str, Any] = {
             "bucket_cap_mb": bucket_cap_mb,
             "gradient_as_bucket_view": gradient_as_bucket_view,
@@ -151,10 +176,15 @@ class Ddp(Ranks):
         return nullcontext() if is_last or self._is_one else cast("Any", task).no_sync()
 
 
-def _check_counts(*, num_processes: int, max_restarts: int, timeout_seconds: float) -> None:
+def check_ranks(*, num_processes: int, max_restarts: int, timeout_seconds: float) -> None:
+    """Raises ConfigError for numbers of ranks, restarts and seconds that cannot be."""
     if num_processes < 1:
         raise ConfigError("parallel.num_processes", f"needs 1 or more, not {num_processes}")
     if max_restarts < 0:
         raise ConfigError("parallel.max_restarts", f"needs a number from 0 on, not {max_restarts}")
     if timeout_seconds <= 0:
         raise ConfigError("parallel.timeout_seconds", f"needs more than 0, not {timeout_seconds}")
+
+
+ALONE = {"_target_": f"{__name__}.Ranks", "_partial_": True}
+"""The group `parallel` where a run is looked at by one rank, however many train it."""

@@ -73,6 +73,11 @@ class Precision:
         )
 
     @property
+    def autocast_dtype(self) -> torch.dtype | None:
+        """What matrix products are computed in; None is what the parameters are kept in."""
+        return self._dtype
+
+    @property
     def keeps_float32(self) -> bool:
         """Whether the parameters are float32, so that small changes add up in them."""
         return self._parameters is None

@@ -13,6 +13,7 @@ from hydrant import checkpoint
 from hydrant.build import Prepared, prepare
 from hydrant.config import check, compose, flatten
 from hydrant.errors import ConfigError, unknown_name
+from hydrant.parallel import ALONE
 from hydrant.resume import saved_config
 from hydrant.runs import choices_in, options_of, overrides_of
 
@@ -44,7 +45,8 @@ def open_run(path: str, overrides: Sequence[str], *, weights: str) -> SavedRun:
         raise ConfigError("--weights", f"{found} holds no averaged weights; the run needs averaging=ema")
     folder = found.parents[1]
     saved = OmegaConf.create(saved_config(folder, ""))
-    prepared = prepare(_overridden(saved, folder, overrides) if overrides else check(saved))
+    config = _overridden(saved, folder, overrides) if overrides else check(saved)
+    prepared = prepare({**config, "parallel": ALONE})
     checkpoint.Weights(found, weights).load(prepared.task.model, "model")
     prepared.task.load_state_dict(checkpoint.read_state(found, "task"), strict=False)  # what is its own
     prepared.task.eval()

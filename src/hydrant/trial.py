@@ -14,6 +14,7 @@ from hydrant.compilation import user_line
 from hydrant.errors import CompileError, CompileMismatch, location
 from hydrant.logs import log
 from hydrant.memory import is_out_of_memory
+from hydrant.norms import differs
 from hydrant.parts import Run
 
 _SHOWN = 5  # names of parameters in an error
@@ -134,10 +135,3 @@ def _difference(eager: Gradients, other: Gradients, tolerance: float, between: s
     names = [f"{name} (by {size:.2g} of its norm)" for name, size in apart.items()] + sorted(missing)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"the gradients differ between {between}: {', '.join(names[:_SHOWN])}{more}"
-
-
-def differs(eager: Tensor, other: Tensor, most: float) -> bool:
-    """Whether two tensors are more than `most` apart in 2-norm. Where `eager` is not finite, nothing can be said."""
-    if not bool(eager.isfinite().all()):
-        return False
-    return not float((eager - other).double().norm()) <= most  # also where that is NaN

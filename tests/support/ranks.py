@@ -1,8 +1,11 @@
-"""A small task that is trained on one rank or sharded over two, for tests/test_checkpoint_ranks.py."""
+"""Ranks in processes of their own: commands on them, and a small task trained on one or sharded over two."""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +17,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
+from hydrant import cli
 from hydrant.averaging import NoAveraging
 from hydrant.checkpoint import Checkpoints, Retention
 from hydrant.clipping import Clipping
@@ -138,3 +142,20 @@ def two_one_two(folder: Path) -> dict[str, Any]:
     while not pair.join():
         pass
     return torch.load(folder / "found.pt", weights_only=False) | {"on one": on_one, "meter": meter}
+
+
+def run_on_ranks(num_ranks: int, folder: Path, commands: Sequence[Sequence[str]]) -> None:
+    """`hydrant ...` for each command, one after the other, on the same ranks; each is to succeed."""
+    words = [list(command) for command in commands]
+    mp.spawn(_commands, args=(num_ranks, str(folder), words), nprocs=num_ranks)  # type: ignore[no-untyped-call]
+
+
+def _commands(rank: int, num_ranks: int, folder: str, commands: list[list[str]]) -> None:
+    os.chdir(folder)
+    sys.path.insert(0, folder)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(num_ranks)}
+    store = f"file://{folder}/.store"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=num_ranks)
+    for words in commands:
+        assert cli.main(words) == 0, words
+    dist.destroy_process_group()

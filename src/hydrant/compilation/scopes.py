@@ -30,7 +30,7 @@ def parts_of(task: nn.Module, scope: Scope) -> list[CompilePart]:
         case "model_and_loss":
             return [*(_in_place(model) for model in _models(task)), _loss(task)]
         case "blocks":
-            blocks = [block for model in _models(task) for block in _repeated(model)]
+            blocks = [block for model in _models(task) for block in repeated(model)]
             if not blocks:
                 told = "this model has no repeated blocks; use compile.scope=task"
                 raise ConfigError("compile.scope", told)
@@ -38,14 +38,19 @@ def parts_of(task: nn.Module, scope: Scope) -> list[CompilePart]:
 
 
 def _in_place(module: nn.Module) -> CompilePart:
-    """`module.compile`, which until torch 2.13 compiles nothing of torch's own classes, such as nn.Sequential."""
+    """Its forward alone, so that hooks on it, such as those that gather sharded weights, are outside of the graph.
+
+    Not by `module.compile`, which has them inside, and until torch 2.13 compiles nothing of nn.Sequential.
+    """
     own: Any = module
 
     def compile_module(**arguments: Any) -> None:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return own._call_impl(*args, **kwargs)
+        forward = own.forward
 
-        own._compiled_call_impl = torch.compile(call, **arguments)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return forward(*args, **kwargs)
+
+        own.forward = torch.compile(call, **arguments)
 
     return compile_module
 
@@ -67,7 +72,7 @@ def _loss(task: nn.Module) -> CompilePart:
     return compile_loss
 
 
-def _repeated(model: nn.Module) -> Iterator[nn.Module]:
+def repeated(model: nn.Module) -> Iterator[nn.Module]:
     """The members of every list of alike modules, the outer ones: same class, same shapes, made of others."""
     inner: set[int] = set()
     for module in model.modules():

@@ -26,6 +26,7 @@ _FREE = (
     "data.root",
 )
 _FREE_GROUPS = ("tracker.", "profiler.", "parallel.")
+_NOT_FREE = ("parallel.sync_batch_norm", "parallel.param_dtype")
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, t
 
 
 def _is_free(key: str) -> bool:
-    return key in _FREE or (key.startswith(_FREE_GROUPS) and key != "parallel.sync_batch_norm")
+    return key in _FREE or (key.startswith(_FREE_GROUPS) and key not in _NOT_FREE)
 
 
 def _orders(config: Mapping[str, Any], prefix: str) -> dict[str, list[str]]:

@@ -16,8 +16,9 @@ from hydrant.errors import ConfigError, nearest, shown, suggestion, typed_line
 _PACKAGES = ("hydrant", "torch", "torchvision", "timm", "torchmetrics", "torchao")
 """What may be imported to look for a target."""
 
-_OWN = ("averaging", "compilation", "data", "making.weights", "mixing", "models", "optimizers", "parallel", "precision",
-        "profiling", "schedules", "tasks", "trackers.base", "trackers.tensorboard", "trackers.wandb")  # fmt: skip
+_OWN = ("averaging", "compilation", "data", "fsdp", "making.weights", "mixing", "models", "optimizers", "parallel",
+        "precision", "profiling", "schedules", "tasks", "trackers.base", "trackers.tensorboard",
+        "trackers.wandb")  # fmt: skip
 
 ALLOWED = ("torch.nn", "torch.optim", "torchvision.models", "torchvision.ops", "torchvision.transforms",
            "timm.layers", "timm.loss", "timm.models", "timm.optim", "torchmetrics", "torchao")  # fmt: skip

@@ -57,7 +57,11 @@ def flat_schedules(schedules: Schedules) -> dict[str, AnySchedule]:
 
 
 def make_optimization(
-    config: Mapping[str, Any], task: Any, schedules: Schedules, precision: Precision, stepper: Stepper
+    config: Mapping[str, Any],
+    task: Any,
+    schedules: Schedules,
+    precision: Precision,
+    stepper: Stepper,
 ) -> Optimization:
     """The optimizers over the parameters of a task as they are now.
 
@@ -80,7 +84,8 @@ def make_optimization(
         )
         for name, optimizer in optimizers.items()
     }
-    return Optimization(shares, fields, precision, skip_non_finite=config["skip_non_finite"])
+    skips = config["skip_non_finite"]
+    return Optimization(shares, fields, precision, skip_non_finite=skips)
 
 
 def check_losses(config: Mapping[str, Any], outcome: Outcome) -> None:

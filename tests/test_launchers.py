@@ -82,7 +82,7 @@ def test_a_job_of_two_ranks_is_the_run_of_one(options: tuple[str, ...], alone: P
     assert swept.returncode == 1
     assert "train/loss became NaN or infinite" in swept.stderr.partition("job 1: error: ")[2], swept.stderr
     study = workdir / "multirun" / "study"
-    assert {lr: row["status"] for lr, row in table(study).items()} == {"0.1": "finished", "1e30": "failed"}
+    assert {lr: row["status"] for lr, row in table(study).items()} == {"0.1": "finished", "1e+30": "failed"}
     good = study / table(study)["0.1"]["run"]
     assert_alike(alone, good)
     assert [path.parent.name for path in good.rglob("run-*.wandb")] == [
@@ -93,7 +93,7 @@ def test_a_job_of_two_ranks_is_the_run_of_one(options: tuple[str, ...], alone: P
         *words, cwd=workdir, WANDB_MODE="offline"
     )  # the finished one is skipped, the other tried
     assert again.returncode == 1
-    assert {lr: row["status"] for lr, row in table(study).items()} == {"0.1": "finished", "1e30": "failed"}
+    assert {lr: row["status"] for lr, row in table(study).items()} == {"0.1": "finished", "1e+30": "failed"}
     assert len(list(good.rglob("run-*.wandb"))) == 1
 
 

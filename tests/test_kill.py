@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from checks import assert_same_state, command, rows, run_command, summary, training, weights
+from checks import ROOT, assert_same_state, command, rows, run_command, summary, training, weights
 
 from hydrant.errors import ConfigError
 from hydrant.locking import exclusive
@@ -57,6 +58,20 @@ def test_ends_as_if_never_killed(optimizer: str, train: Callable[..., Path], wor
     assert_same_state(weights(folder), weights(whole))
     assert_same_state(training(folder), training(whole))
     assert summary(folder)["best"] == summary(whole)["best"]
+
+
+@pytest.mark.slow
+def test_a_dozen_kills_over_ranks_and_compile(workdir: Path) -> None:
+    script = [sys.executable, str(ROOT / "scripts" / "kill_runs"), "--kills", "12", "--updates", "300"]
+    done = subprocess.run(
+        [*script, "--output", "kills.json"], cwd=workdir, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(Path("kills.json").read_text())
+    assert found["kills"] == found["identical"] == 12
+    for run in found["runs"]:
+        in_background = run["run"].endswith("all")  # one that is being written does not count
+        assert run["most_updates_lost"] <= found["save_every"] * (2 if in_background else 1)
 
 
 def first_job(sweep: Path, process: subprocess.Popen[bytes]) -> Path:

@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from hydrant.launchers import speak_torchrun
 
 T = TypeVar("T")
 
-_LATER_SECONDS = 30.0
+_LATER_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,10 @@ class World:
         if self.world_size == 1:
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
         else:
-            dist.init_process_group(backend, timeout=timeout)
+            store, rank, world_size = next(rendezvous("env://", timeout=timeout))
+            # The agent keeps its store when it starts ranks again: those of before left their addresses there.
+            store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+            dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
         try:
             yield
         finally:

@@ -131,10 +131,9 @@ class Watchdog:
 
 
 def _own_store() -> dist.Store:
-    """The store by which the ranks found each other, over a connection of its own; it outlives a restart."""
+    """The store by which the ranks found each other, over a connection of its own."""
     pool: Any = dist.distributed_c10d
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    store = dist.PrefixStore(f"watchdog/{attempt}", pool._get_default_store().clone())
+    store = dist.PrefixStore("watchdog", pool._get_default_store().clone())
     store.set_timeout(timedelta(seconds=_STORE_SECONDS))
     return store
 

@@ -72,7 +72,9 @@ def arguments(command: str, position: int) -> list[str]:
 
 
 # torch's elastic agent leaves the files open that take what ranks print.
-@pytest.mark.filterwarnings("ignore:Exception ignored in.*hydrant-ranks:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings(
+    "ignore:Exception ignored in.*hydrant-ranks:pytest.PytestUnraisableExceptionWarning"
+)
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=pytest.mark.slow if page in LONG else []) for page in PAGES]
 )

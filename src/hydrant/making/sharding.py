@@ -55,7 +55,9 @@ def check_sharding(
         raise ConfigError("compile.mode", "CUDA graphs need weights that stay in place; use compile=default")
     blocks = list(units(task))
     if blocks and compilation.is_on and config["compile"]["scope"] != "blocks":
-        told = "blocks that are gathered each for itself are compiled each for itself; use compile.scope=blocks"
+        told = (
+            "blocks that are gathered each for itself are compiled each for itself; use compile.scope=blocks"
+        )
         raise ConfigError("compile.scope", told)
     _refuse_tied(task, blocks)
     for name, settings in named_settings(config).items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -147,14 +148,15 @@ def two_one_two(folder: Path) -> dict[str, Any]:
 def run_on_ranks(num_ranks: int, folder: Path, commands: Sequence[Sequence[str]]) -> None:
     """`hydrant ...` for each command, one after the other, on the same ranks; each is to succeed."""
     words = [list(command) for command in commands]
-    mp.spawn(_commands, args=(num_ranks, str(folder), words), nprocs=num_ranks)  # type: ignore[no-untyped-call]
+    with tempfile.TemporaryDirectory() as meeting:
+        arguments = (num_ranks, str(folder), f"file://{meeting}/store", words)
+        mp.spawn(_commands, args=arguments, nprocs=num_ranks)  # type: ignore[no-untyped-call]
 
 
-def _commands(rank: int, num_ranks: int, folder: str, commands: list[list[str]]) -> None:
+def _commands(rank: int, num_ranks: int, folder: str, store: str, commands: list[list[str]]) -> None:
     os.chdir(folder)
     sys.path.insert(0, folder)
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(num_ranks)}
-    store = f"file://{folder}/.store"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=num_ranks)
     for words in commands:
         assert cli.main(words) == 0, words

@@ -108,7 +108,9 @@ def test_nothing_that_a_run_leaves_holds_a_secret(
     "text",
     [
         "class_token=true", "model.global_pool=token", "num_tokens=12", "reg_tokens: 4", "tracker.token: no such key",
-        "ssh://git@host/data", "s3://bucket/data", "{token: null}", "key=optimizer.lr", "tokens=[a,b]", "secretary=x",
+        "ssh://git@host/data", "s3://bucket/data", "{token: null}", "key=optimizer.lr", "num_tokens=[1,2]",
+        "secretary=x", "author=me", "authors: [a, b]", "keyboard: qwerty",
+        "the bearer of a flag", "max_tokens: 4096",
     ],
 )  # fmt: skip
 def test_what_is_no_secret_stays(text: str) -> None:
@@ -122,6 +124,16 @@ def test_what_is_no_secret_stays(text: str) -> None:
         ("?a=1&X-Amz-Signature=0af&token=qq", "?a=1&X-Amz-Signature=***&token=***"),
         ("my.password='a b',seed=1", "my.password=***,seed=1"),
         ("+x={user: me, my_secret: abc}", "+x={user: me, my_secret: ***}"),
+        ("https://me:p@ss@host/x https://you:q@host", "https://me:***@host/x https://you:***@host"),
+        ("got Authorization: Bearer abc.def-1 and", "got Authorization: Bearer *** and"),
+        ("{Authorization: Basic bWU6cHc=, x: 1}", "{Authorization: *** ***, x: 1}"),
+        ("Bearer abcdefgh.ijkl failed", "Bearer *** failed"),
+        ("x.auth=me:abc pwd=abc bearer=abc", "x.auth=*** pwd=*** bearer=***"),
+        (
+            "{apiKeys: [abc, def], hfToken: abc, my_tokens: abc}",
+            "{apiKeys: ***, hfToken: ***, my_tokens: ***}",
+        ),
+        ("+my_tokens=[abc,def]", "+my_tokens=***"),
     ],
 )
 def test_what_looks_like_a_secret_is_hidden(text: str, expected: str) -> None:
@@ -133,8 +145,25 @@ def test_values_of_the_environment_that_are_none(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("MY_KEY", "imagenet"[:7])
     monkeypatch.setenv("MY_TOKEN_FILE", str(tmp_path))
     monkeypatch.setenv("KEYBOARD", "a-long-layout-name")
-    text = f"imagene {tmp_path} a-long-layout-name"
+    monkeypatch.setenv("KEY_PREFIX", "imagenet-train")
+    monkeypatch.setenv("CREDENTIALS_HELPER", "a-long-helper-name")
+    text = f"imagene {tmp_path} a-long-layout-name imagenet-train a-long-helper-name"
     assert redacted_text(text) == text
+
+
+def test_a_secret_that_begins_as_another_leaves_no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_TOKEN", "abcdefgh")
+    monkeypatch.setenv("B_TOKEN", "abcdefgh-the-rest")
+    assert redacted_text("abcdefgh-the-rest abcdefgh") == "*** ***"
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["apiKeys", "api_keys", "hfToken", "my_tokens", "auth", "Authorization", "pwd", "bearer", "db.passwords"],
+)
+def test_keys_of_secrets(key: str) -> None:
+    assert redacted({key: "abc"}) == {key: "***"}
+    assert redacted({key: ["abc"]}) == {key: ["***"]}
 
 
 def test_hidden_values_do_not_differ() -> None:

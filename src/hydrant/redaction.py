@@ -9,16 +9,25 @@ from typing import Any
 
 HIDDEN = "***"
 
-_NAMES = r"api_?key|(?:access|private|secret)_?key|token|secret|passwords?|passwd|credentials?|signature"
-_VALUE = r"""(?!null\b|true\b|false\b)('[^']*'|"[^"]*"|[^\s,&;'"\]}]+)"""
-
-_KEY = re.compile(rf"(?:.*[^A-Za-z0-9])?(?:{_NAMES})", re.IGNORECASE)
-_ASSIGNED = re.compile(rf"(?<![A-Za-z0-9])((?:{_NAMES})=){_VALUE}", re.IGNORECASE)
-_IN_BRACES = re.compile(
-    rf"""([{{,]\s*['"]?(?:[\w.-]*[_.-])?(?:{_NAMES})['"]?\s*:\s*){_VALUE}""", re.IGNORECASE
+_NUMBERS = r"""['"]?\s*[=:]\s*\[?[\d., ]+(?:[\]}&;\s]|$)"""
+_NAMES = (
+    r"(?:api_?key|(?:access|private|secret)_?key|secret|password|passwd|pwd|credential|bearer|signature)s?"
+    rf"|auth|authorization|token|tokens(?!{_NUMBERS})"  # num_tokens=12 is none
 )
-_IN_URL = re.compile(r"(://(?:[^/\s:@]*:)?)(?:(?<=:)(?<!//)[^/\s@]+|[^/\s:@]{20,})@")
-_VARIABLE = re.compile(r"(?:.*_)?(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|PAT)(?:_.*)?")
+_WORDS = rf"(?:(?<![A-Za-z0-9])|(?<=[a-z0-9])(?=[A-Z]))(?i:{_NAMES})"  # api_key, apiKey; not monkey_api
+_VALUE = r"""(?!null\b|true\b|false\b)('[^']*'|"[^"]*"|\[[^\]]*\]|[^\s,&;'"\]}]+)"""
+
+_KEY = re.compile(rf".*{_WORDS}")
+_ASSIGNED = re.compile(rf"({_WORDS}=){_VALUE}")
+_IN_BRACES = re.compile(rf"""([{{,]\s*['"]?[\w.-]*{_WORDS}['"]?\s*:\s*){_VALUE}""")
+_IN_HEADER = re.compile(
+    r"""(authorization[:=]\s*(?:(?:bearer|basic|token)\s+)?|\bbearer\s+(?=\S{8}))[^\s,&;'"\]}]+""",
+    re.IGNORECASE,
+)
+_IN_URL = re.compile(r"(://(?:[^/\s:@]*:)?)(?:(?<=:)(?<!//)[^/\s]+|[^/\s:@]{20,})@")
+_VARIABLE = re.compile(
+    r"(?:.*_)?(?:(?:API_?KEY|ACCESS_KEY|TOKEN|SECRET|PASSWORD|PASSWD)(?:_.*)?|KEY|CREDENTIALS?|PAT)"
+)
 
 
 def redacted(value: Any, key: str = "") -> Any:
@@ -47,9 +56,10 @@ def redacted_text(text: str) -> str:
     >>> redacted_text("data.root=https://me:hunter2@host/data +model.kwargs={hf_token: abcd}")
     'data.root=https://me:***@host/data +model.kwargs={hf_token: ***}'
     """
-    for secret in _secrets():
+    for secret in sorted(_secrets(), key=len, reverse=True):  # one may begin as another does
         text = text.replace(secret, HIDDEN)
     text = _IN_URL.sub(rf"\g<1>{HIDDEN}@", text)
+    text = _IN_HEADER.sub(rf"\g<1>{HIDDEN}", text)
     return _IN_BRACES.sub(rf"\g<1>{HIDDEN}", _ASSIGNED.sub(rf"\g<1>{HIDDEN}", text))
 
 

@@ -107,10 +107,13 @@ def test_slugs_of_different_jobs_differ_and_are_folder_names() -> None:
         ["+scheduler@schedules.weight_decay=linear"],
         ["+scheduler@schedules.momentum=linear"],
         ["~model.dropout"],
+        ["+data.api_key=first-secret"],
+        ["+data.api_key=second-secret"],
     ]
     slugs = [job_slug(job) for job in jobs]
     assert len(set(slugs)) == len(slugs)
     assert all(re.fullmatch(r"[\w.+-]{1,120}", slug) for slug in slugs)
+    assert not any("secret" in slug for slug in slugs)
 
 
 @pytest.fixture

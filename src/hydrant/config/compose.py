@@ -95,16 +95,16 @@ def _started() -> str:
 
 
 def job_slug(overrides: Sequence[str]) -> str:
-    """A folder name for a job of a sweep: its overrides, whatever their order.
+    """A folder name for a job of a sweep: its overrides, whatever their order; secrets only as part of a hash.
 
     >>> job_slug(["optimizer=adamw", "name=study", "optimizer.lr=1e-3"])
     'optimizer.lr-1e-3_optimizer-adamw'
     """
-    own = sorted(o.lstrip("+~") for o in redacted(list(overrides)) if o.partition("=")[0] != "name")
-    if not own:
+    given = sorted(o.lstrip("+~") for o in overrides if o.partition("=")[0] != "name")
+    if not given:
         return "defaults"
-    text = "_".join(own)
-    slug = re.sub(r"[^\w.%+-]", "-", text)
+    own, text = redacted(given), "_".join(given)
+    slug = re.sub(r"[^\w.%+-]", "-", "_".join(own))
     if len(slug) <= 120 and slug == text.replace("=", "-"):
         return slug
     short = re.sub(r"[^\w.%+-]", "-", "_".join(re.sub(r"^[^=]*\.", "", o) for o in own))

@@ -13,20 +13,14 @@ from typing import Any, Literal
 from hydrant.config.hints import check_value
 from hydrant.errors import ConfigError, nearest, shown, suggestion, typed_line
 
-_PACKAGES = ("hydrant", "torch", "torchvision", "timm", "torchmetrics", "torchao")
-"""What may be imported to look for a target."""
-
 _OWN = ("averaging", "compilation", "data", "fsdp", "making.weights", "mixing", "models", "optimizers", "parallel",
         "precision", "profiling", "schedules", "tasks", "trackers.base", "trackers.tensorboard",
         "trackers.wandb")  # fmt: skip
 
 ALLOWED = ("torch.nn", "torch.optim", "torchvision.models", "torchvision.ops", "torchvision.transforms",
-           "timm.layers", "timm.loss", "timm.models", "timm.optim", "torchmetrics", "torchao")  # fmt: skip
-"""Where parts of others lie. Elsewhere in their packages lies what runs commands and loads code: `torch.hub.load`."""
-
-_LOADERS = ("timm.models._helpers", "timm.models._hub")
-"""Among the parts, but what reads files, also such that hold code."""
-
+           "timm.layers", "timm.loss", "timm.models", "timm.optim", "torchmetrics", "torchao.optim")  # fmt: skip
+"""Where parts of others lie: their classes of modules, metrics, optimizers and schedulers, which call no name that
+they are given. Functions are none: those of a package's own use load files and call what they are told."""
 
 _HYDRA: Mapping[str, Any] = {"_target_": str, "_partial_": bool, "_recursive_": bool, "_args_": list,
                             "_convert_": Literal["none", "partial", "object", "all"]}  # fmt: skip
@@ -42,15 +36,16 @@ def check_targets(config: Mapping[str, Any]) -> None:
     trusted: Sequence[str] = config["allow_targets"]
     found = list(nodes(config, ""))
     for key, node in found:  # all, before anything is imported
-        if not lies_under(node["_target_"], (*_PACKAGES, *trusted)):
-            raise _not_allowed(key, node["_target_"], trusted)
+        path = node["_target_"]
+        if not lies_under(path, trusted) and (not lies_under(path, ("hydrant", *ALLOWED)) or "._" in path):
+            raise _not_allowed(key, path)
     targets = list[Any]()
     for key, node in found:
         path = node["_target_"]
-        trail = _trail(path, f"{key}._target_")
-        if not lies_under(path, trusted) and not _is_part(path, trail):
-            raise _not_allowed(key, path, trusted)
-        targets.append(trail[-1])
+        target = locate(path, f"{key}._target_")
+        if not lies_under(path, trusted) and not _is_part(target):
+            raise _not_allowed(key, path)
+        targets.append(target)
     for (key, node), target in zip(found, targets, strict=True):
         _bind(key, node, target)
 
@@ -60,23 +55,23 @@ def lies_under(path: object, packages: Sequence[str]) -> bool:
     return isinstance(path, str) and any(path == p or path.startswith(f"{p}.") for p in packages)
 
 
-def _is_part(path: str, trail: Sequence[Any]) -> bool:
+def _is_part(target: Any) -> bool:
     """Whether a target was written to be a part, where it is defined: `torch.nn.modules.os.system` was not."""
-    modules = [found.__name__ for found in trail if isinstance(found, types.ModuleType)]
-    home = getattr(trail[-1], "__module__", None) or path  # a builtin has none
-    parts = (*ALLOWED, *(f"hydrant.{name}" for name in _OWN))
-    return (
-        all(lies_under(name, _PACKAGES) for name in modules)
-        and lies_under(home, parts)
-        and not lies_under(home, _LOADERS)
-    )
+    home = getattr(target, "__module__", None)  # a builtin has none
+    if lies_under(home, [f"hydrant.{name}" for name in _OWN]):
+        return "." not in getattr(target, "__qualname__", ".")  # no method
+    from torch import nn, optim
+
+    kinds = (nn.Module, optim.Optimizer, optim.lr_scheduler.LRScheduler)
+    return lies_under(home, ALLOWED) and inspect.isclass(target) and issubclass(target, kinds)
 
 
-def _not_allowed(key: str, target: object, trusted: Sequence[str]) -> ConfigError:
+def _not_allowed(key: str, target: object) -> ConfigError:
     return ConfigError(
         f"{key}._target_",
-        f"{shown(target)} is not allowed: what is called is a part of hydrant, or lies in "
-        f"{', '.join((*ALLOWED, *trusted))}. If you trust it, add its package: 'allow_targets=[my_package]'",
+        f"{shown(target)} is not allowed: what is called is a part of hydrant, a module, metric, optimizer or "
+        f"scheduler of {', '.join(ALLOWED)}, or lies in allow_targets. If you trust it, add its package: "
+        "'allow_targets=[my_package]'",
     )
 
 
@@ -112,28 +107,22 @@ def locate(path: str, key: str) -> Any:
     Raises:
         ConfigError: there is none, it cannot be imported or not be called; suggests the nearest name.
     """
-    return _trail(path, key)[-1]
-
-
-def _trail(path: str, key: str) -> list[Any]:
-    """The objects along a dotted path: modules, then perhaps classes, then the one it names."""
     head, *rest = path.split(".")
-    trail = [_import(head, path, key)]
-    if trail[0] is None:
+    found = _import(head, path, key)
+    if found is None:
         raise ConfigError(key, f"no module {head!r}; is it installed, or does it lie in this folder?")
     for depth, part in enumerate(rest, start=1):
-        name, owner = ".".join((head, *rest[: depth - 1])), trail[-1]
-        inner = getattr(owner, part, None)
-        if inner is None and isinstance(owner, types.ModuleType):
-            inner = _import(f"{name}.{part}", path, key)
-        if inner is None:
+        name, owner = ".".join((head, *rest[: depth - 1])), found
+        found = getattr(owner, part, None)
+        if found is None and isinstance(owner, types.ModuleType):
+            found = _import(f"{name}.{part}", path, key)
+        if found is None:
             close = nearest(part, dir(owner))
             hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "; is it spelt right?"
             raise ConfigError(key, f"{name} has no {part!r}{hint}")
-        trail.append(inner)
-    if not callable(trail[-1]):
-        raise ConfigError(key, f"{path} is a {type(trail[-1]).__name__}; needed is a class or a function")
-    return trail
+    if not callable(found):
+        raise ConfigError(key, f"{path} is a {type(found).__name__}; needed is a class or a function")
+    return found
 
 
 def _import(name: str, path: str, key: str) -> Any:

@@ -56,11 +56,17 @@ class Group:
     estimate: Estimate
     best: float | None
     states: Mapping[str, int]  # how many runs ended how; "not finite" are finished without a finite value
+    absent: Sequence[str] = ()  # seeds that most other groups have; they count as missing
     versus: Difference | None = None
 
     @property
     def name(self) -> str:
         return " ".join(f"{key}={value}" for key, value in self.labels.items()) or "all runs"
+
+    @property
+    def num_runs(self) -> int:
+        """With those that are missing."""
+        return sum(self.states.values())
 
     @property
     def num_lost(self) -> int:
@@ -78,7 +84,22 @@ def group_runs(runs: Sequence[Run], by: Sequence[str], keys: Sequence[str], goal
     ordered = sorted(
         found, key=lambda labels: [order[text] for order, text in zip(orders, labels, strict=True)]
     )
-    return [_group(dict(zip(by, labels, strict=True)), found[labels], rest, goal) for labels in ordered]
+    groups = [_group(dict(zip(by, labels, strict=True)), found[labels], rest, goal) for labels in ordered]
+    return _with_absent(groups) if "seed" in rest else groups
+
+
+def _with_absent(groups: Sequence[Group]) -> list[Group]:
+    """The groups with what they lack of the seeds that more than half of them have."""
+    seeds = [{label(run, "seed") for run in group.runs} for group in groups]
+    num_groups = Counter(seed for own in seeds for seed in own)
+    usual = sorted(
+        (seed for seed, num in num_groups.items() if 2 * num > len(groups)), key=lambda s: (len(s), s)
+    )
+    lacking = [[seed for seed in usual if seed not in own] for own in seeds]
+    return [
+        replace(g, absent=own, states=Counter(g.states) + Counter(missing=len(own)))
+        for g, own in zip(groups, lacking, strict=True)
+    ]
 
 
 def _places(values: Sequence[object]) -> dict[str, int]:
@@ -153,8 +174,14 @@ def find_baseline(groups: Sequence[Group], text: str) -> Group:
 
 
 def missing_cells(groups: Sequence[Group]) -> tuple[int, list[dict[str, str]]]:
-    """How many combinations of the groups' labels there are; and those of which there is no run at all."""
+    """How many combinations of the groups' labels there are, and those without any run, where half of them have one.
+
+    Where fewer have one, as in a search at random, the runs make no grid.
+    """
     axes = {key: list(dict.fromkeys(group.labels[key] for group in groups)) for key in groups[0].labels}
     present = {tuple(group.labels.values()) for group in groups if set(group.states) != {"missing"}}
-    cells = list(itertools.product(*axes.values()))
-    return len(cells), [dict(zip(axes, cell, strict=True)) for cell in cells if cell not in present]
+    num_cells = math.prod(map(len, axes.values()))
+    if 2 * len(present) < num_cells:
+        return num_cells, []
+    cells = itertools.product(*axes.values())
+    return num_cells, [dict(zip(axes, cell, strict=True)) for cell in cells if cell not in present]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hydrant.compare.sources import Run
@@ -17,18 +17,20 @@ def differing_keys(runs: Sequence[Run]) -> list[str]:
     What another of these decides is left out: `optimizer.betas` where every run of an `optimizer=` has the same. So is
     what decides nothing, such as the tracker.
     """
-    configured = [run for run in runs if run.config]
-    keys = {key: None for run in configured for key in run.config}
-    differing = [
-        key for key in keys if not _decides_nothing(key) and len({_text(r, key) for r in configured}) > 1
-    ]
-    chosen = {key for run in configured for key in run.given} | {
-        k for k in differing if _is_choice(configured, k)
-    }
-    kept = [key for key in differing if key in chosen]
-    kept += [
-        key for key in differing if key not in chosen and not any(_decides(configured, k, key) for k in kept)
-    ]
+    begun = [
+        run for run in runs if run.state != "missing"
+    ]  # of the others little more is known than overrides
+    given = {key for run in runs for key in run.given}
+    chosen = given | set(_groups(begun))
+    kept: list[str] = []
+    for key in sorted(
+        given | {key for run in begun for key in run.config}, key=lambda key: (key not in chosen, key)
+    ):
+        values = {_text(run, key) for run in (runs if key in given else begun) if run.config}
+        if _decides_nothing(key) or len(values) < 2:
+            continue
+        if key in chosen or not any(_decides(begun, other, key) for other in kept):
+            kept.append(key)
     return sorted(kept, key=lambda key: (key == "seed", "." in key, key))
 
 
@@ -49,13 +51,11 @@ def _decides_nothing(key: str) -> bool:
     return is_free(key) or is_free(f"{key}.")
 
 
-def _is_choice(runs: Sequence[Run], key: str) -> bool:
-    """Whether a key is a config group, whose option decides other keys."""
-    below = f"{key}."
-    return any(other.startswith(below) for run in runs for other in run.config) or key in (
-        "experiment",
-        "debug",
-    )
+def _groups(runs: Sequence[Run]) -> Iterator[str]:
+    """The config groups, whose options decide other keys."""
+    for run in runs:
+        tops = {key.partition(".")[0] for key in run.config if "." in key}
+        yield from (key for key in run.config if key in tops or "@" in key or key in ("experiment", "debug"))
 
 
 def _decides(runs: Sequence[Run], key: str, other: str) -> bool:

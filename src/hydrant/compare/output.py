@@ -66,7 +66,8 @@ def _group(group: Group) -> dict[str, Any]:
     return {
         "name": group.name,
         "labels": dict(group.labels),
-        "num_runs": len(group.runs),
+        "num_runs": group.num_runs,
+        "num_lost": group.num_lost,
         "states": dict(group.states),
         **asdict(group.estimate),
         "best": group.best,
@@ -115,15 +116,14 @@ def as_csv(comparison: Comparison) -> str:
     )
     for run in c.runs:
         row = finite(run_row(run, c))
-        table.writerow(
-            [
-                row["name"],
-                *row["labels"].values(),
-                row["state"],
-                row["num_updates"],
-                row["final"],
-                row["best"],
-            ]
-            + [*row["figures"].values(), *(row["to_target"][unit] for unit in units), row["error"]]
-        )
+        told = [
+            row["name"],
+            *row["labels"].values(),
+            row["state"],
+            row["num_updates"],
+            row["final"],
+            row["best"],
+        ]
+        times = [row["to_target"][unit] for unit in units]
+        table.writerow([*told, *row["figures"].values(), *times, row["error"]])
     return text.getvalue().rstrip("\n")

@@ -76,7 +76,7 @@ class Folders:
     word: str
 
     def runs(self) -> Sequence[Run]:
-        found = [Path(p) for p in sorted(glob.glob(self.word, recursive=True))]  # noqa: PTH207: may be absolute
+        found = [Path(p) for p in sorted(glob.glob(self.word, recursive=True))]  # noqa: PTH207 (Path.glob takes no absolute ones)
         if not found:
             raise ConfigError("RUNS", f"{self.word!r} is no folder{_hint(Path(self.word))}")
         return [run for path in found for run in _below(path)]
@@ -116,23 +116,30 @@ def _below(path: Path) -> list[Run]:
 
 def _missing(sweep: Path, runs: Sequence[Run]) -> list[Run]:
     """The jobs of a sweep's last command that have no folder, with what is known of their configs."""
-    begun = [dict(run.given) for run in runs]
     planned = [choices_in(redacted(job)) for job in combinations(commanded(sweep))]
-    never = [job for job in planned if job not in begun]
-    shared = set.intersection(*({(k, repr(v)) for k, v in r.config.items()} for r in runs)) if runs else set()
-    common = {
-        key: value for key, value in (runs[0].config if runs else {}).items() if (key, repr(value)) in shared
-    }
+    begun = [_unnamed(run.given) for run in runs]
+    common = _common([run.config for run in runs])
     return [
         Run(
             name=relative(sweep.resolve() / job_slug([f"{key}={value}" for key, value in job.items()])),
             state="missing",
-            config=common | {key: _meant(key, text, runs) for key, text in job.items() if key != "name"},
+            config=common | {key: _meant(key, text, runs) for key, text in _unnamed(job).items()},
             given=job,
             summary={},
         )
-        for job in never
+        for job in planned
+        if _unnamed(job) not in begun
     ]
+
+
+def _unnamed(choices: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in choices.items() if key != "name"}
+
+
+def _common(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What all configs have."""
+    first = configs[0] if configs else {}
+    return {k: v for k, v in first.items() if all(k in other and other[k] == v for other in configs)}
 
 
 def _meant(key: str, text: str, runs: Sequence[Run]) -> Any:

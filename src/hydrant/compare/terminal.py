@@ -74,7 +74,7 @@ def _groups(c: Comparison) -> str:
     for group in c.groups:
         found, versus = group.estimate, group.versus
         lines.append(
-            [*(group.labels.values() or ["all runs"]), f"{found.num}/{len(group.runs)}"]
+            [*(group.labels.values() or ["all runs"]), f"{found.num}/{group.num_runs}"]
             + [_number(found.mean), _number(found.std), _interval(found.low, found.high)]
             + [_number(found.median), _number(group.best)]
             + (["", ""] if versus is None else [_signed(versus.mean), _p(versus.p_holm)])
@@ -143,7 +143,7 @@ def _conclusion(c: Comparison) -> str:
             and found.mean is not None
             and c.goal.better(group.estimate.mean or 0.0, found.mean)
         ):
-            told = f"{group.num_lost} of its {len(group.runs)} runs failed"
+            told = f"{group.num_lost} of its {group.num_runs} runs failed"
             lines.append(f"not counted as best: {group.name}, {_number(group.estimate.mean)}, because {told}")
     return "\n".join(lines)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -48,16 +49,16 @@ def _metrics(c: Comparison) -> list[str]:
     )
 
 
-def extremes(values: FloatArray, limit: int) -> FloatArray | slice:
+def extremes(values: FloatArray, limit: int) -> list[int]:
     """Which of the values a picture needs: the least and the greatest of each of `limit` / 2 intervals."""
     if len(values) <= limit:
-        return slice(None)
+        return list(range(len(values)))
     edges = np.linspace(0, len(values), limit // 2 + 1).astype(int)
     low, high = np.where(np.isfinite(values), values, np.inf), np.where(np.isfinite(values), values, -np.inf)
     picked = {0, len(values) - 1}
-    for start, end in zip(edges[:-1], edges[1:], strict=True):
+    for start, end in itertools.pairwise(edges):
         picked |= {start + int(np.argmin(low[start:end])), start + int(np.argmax(high[start:end]))}
-    return np.array(sorted(picked))
+    return sorted(picked)
 
 
 def _thinned(series: Series | None, limit: int) -> dict[str, Any] | None:

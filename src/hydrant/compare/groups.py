@@ -15,6 +15,7 @@ from hydrant.compare.keys import as_text, label, spread
 from hydrant.compare.sources import Run
 from hydrant.compare.statistics import Difference, Estimate, estimate, holm, paired
 from hydrant.errors import ConfigError, unknown_name
+from hydrant.runs import choices_in
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ def find_baseline(groups: Sequence[Group], text: str) -> Group:
     Raises:
         ConfigError: it names none, or several.
     """
-    wanted = dict(pair.partition("=")[::2] for pair in re.split(r",(?=[\w@./]+=)", text))
+    wanted = choices_in(re.split(r",(?=[\w@./]+=)", text))
     by = groups[0].labels
     for key in wanted:
         if key not in by:

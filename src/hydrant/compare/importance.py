@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 LEAST_RUNS = 6
+LEAST_FIT = 0.2
 NUM_TREES = 200
 NUM_SHUFFLES = 20
 
@@ -17,12 +18,16 @@ NUM_SHUFFLES = 20
 class Importance:
     """The loss of R2 when a key is shuffled (mean and standard deviation over the shuffles), the greatest first.
 
-    `fit` is the forest's R2 on the runs that a tree has not seen; near 0 or below, the rest means nothing.
+    `fit` is the forest's R2 on the runs that a tree has not seen; near 0 or below, the rest tells nothing.
     """
 
     keys: Sequence[tuple[str, float, float]]
     fit: float
     num_runs: int
+
+    @property
+    def is_reliable(self) -> bool:
+        return self.fit >= LEAST_FIT
 
 
 def importance(columns: dict[str, Sequence[Any]], results: Sequence[float]) -> Importance | None:
@@ -35,7 +40,7 @@ def importance(columns: dict[str, Sequence[Any]], results: Sequence[float]) -> I
     table = np.array([_numbers(values) for values in columns.values()]).T
     scaled = (np.array(results) - np.mean(results)) / np.std(results)
     forest = RandomForestRegressor(NUM_TREES, oob_score=True, random_state=0).fit(table, scaled)
-    found = permutation_importance(forest, table, scaled, n_repeats=NUM_SHUFFLES, random_state=0)
+    found: Any = permutation_importance(forest, table, scaled, n_repeats=NUM_SHUFFLES, random_state=0)
     rows = [
         (key, float(mean), float(std))
         for key, mean, std in zip(columns, found.importances_mean, found.importances_std, strict=True)

@@ -48,7 +48,9 @@ def record(comparison: Comparison) -> dict[str, Any]:
             "num_cells": c.num_cells,
             "missing": list(c.missing),
             "runs": [run_row(run, c) for run in c.runs],
-            "importance": None if c.importance is None else asdict(c.importance),
+            "importance": None
+            if c.importance is None
+            else asdict(c.importance) | {"is_reliable": c.importance.is_reliable},
             "target": None if c.target is None else str(c.target),
             "profiles": {
                 unit: {
@@ -110,20 +112,13 @@ def as_csv(comparison: Comparison) -> str:
     c, text = comparison, io.StringIO()
     units = list(next(iter(c.times.values()), {}))
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(
-        ["run", *c.keys, "state", "num_updates", c.goal.metric, f"best {c.goal.metric}"]
-        + [*FIGURES, *(f"{unit} to {c.target}" for unit in units), "error"]
-    )
+    titles = ["state", "num_updates", c.goal.metric, f"best {c.goal.metric}", *FIGURES]
+    table.writerow(["run", *c.keys, *titles, *(f"{unit} to {c.target}" for unit in units), "error"])
     for run in c.runs:
         row = finite(run_row(run, c))
-        told = [
-            row["name"],
-            *row["labels"].values(),
-            row["state"],
-            row["num_updates"],
-            row["final"],
-            row["best"],
-        ]
+        told = [row[name] for name in ("state", "num_updates", "final", "best")]
         times = [row["to_target"][unit] for unit in units]
-        table.writerow([*told, *row["figures"].values(), *times, row["error"]])
+        table.writerow(
+            [row["name"], *row["labels"].values(), *told, *row["figures"].values(), *times, row["error"]]
+        )
     return text.getvalue().rstrip("\n")

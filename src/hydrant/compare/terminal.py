@@ -119,7 +119,9 @@ def _importance(c: Comparison) -> str:
     if c.importance is None:
         return ""
     told = ", ".join(f"{key} {mean:.2f}" for key, mean, _ in c.importance.keys)
-    return f"importance: {told} (loss of R2 of a random forest when shuffled; its own R2 is {c.importance.fit:.2f})"
+    doubt = "" if c.importance.is_reliable else ": too little to rely on"
+    shown = f"importance: {told} (loss of R2 of a random forest when shuffled"
+    return f"{shown}; on unseen runs its R2 is {c.importance.fit:.2f}{doubt})"
 
 
 def _conclusion(c: Comparison) -> str:

@@ -89,7 +89,6 @@ const MOST_TOLD = 14;
 function followCursor(svg, { xs, inner }, lines, { metric, unit }) {
   const cursor = s("line", { y1: inner.top, y2: inner.bottom, class: "cursor", visibility: "hidden" });
   svg.append(cursor);
-  svg.onhover = true;
   svg.onmousemove = (event) => {
     const box = svg.getBoundingClientRect(), place = ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width;
     if (place < inner.left || place > inner.right) return svg.onmouseleave();

@@ -45,12 +45,34 @@ function interval(low, high) {
 
 /** A labelled <select>; `options` are texts or [value, text]. */
 function choice(text, options, chosen, onchange) {
-  const select = h("select", { onchange: () => onchange(select.value) });
+  const id = `choice-${document.querySelectorAll("select").length}-${text.toLowerCase()}`;
+  const select = h("select", { id, onchange: () => onchange(select.value) });
   for (const option of options) {
     const [value, shown] = Array.isArray(option) ? option : [option, option];
     select.append(h("option", { value, selected: value === chosen }, shown));
   }
-  return h("label", {}, text, select);
+  return h("span", { class: "choice" }, h("label", { for: id }, text), select);
+}
+
+const RULER = document.createElement("canvas").getContext("2d");
+RULER.font = "650 12px system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"; // as in figure.css
+
+/** How wide a text is in a figure. */
+function textWidth(text) {
+  return RULER.measureText(text).width;
+}
+
+/** The widest of some texts. */
+function widest(texts) {
+  return Math.max(0, ...texts.map(textWidth));
+}
+
+/** A text cut so that it is not wider than this. */
+function cut(text, width) {
+  if (textWidth(text) <= width) return text;
+  let length = text.length;
+  while (length > 1 && textWidth(`${text.slice(0, length)}…`) > width) length--;
+  return `${text.slice(0, length)}…`;
 }
 
 /** A section of the page with its heading, and a link to it. */

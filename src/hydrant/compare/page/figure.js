@@ -16,16 +16,17 @@ function tell(text, event) {
  * says of it. It is drawn anew whenever its width or the reader's choices change.
  */
 function figure(parent, { name, label, controls = [], legend = true, draw }) {
-  const title = s("title", {}), svg = s("svg", { role: "img", "aria-label": label, focusable: "false" });
+  const svg = s("svg", { role: "img", "aria-label": label, focusable: "false" });
   const entries = legend ? h("ul", { class: "legend", "aria-label": `Groups in ${label}` }) : null;
   const save = (kind) => h("button", { type: "button", "aria-label": `Save ${label} as ${kind}`, onclick: () => saveFigure(svg, name, kind) }, kind);
-  const bar = h("div", { class: "controls" }, controls, h("span", { class: "spacer" }), save("SVG"), save("PNG"));
-  const holder = h("figure", { "data-figure": name }, bar, svg, entries);
+  const bar = controls.length && h("div", { class: "controls" }, controls);
+  const holder = h("figure", { "data-figure": name }, bar || null, svg, entries, h("div", { class: "save" }, save("SVG"), save("PNG")));
   parent.append(holder);
 
   const redraw = () => {
     const width = Math.max(Math.floor(holder.clientWidth), 280);
-    svg.replaceChildren(title);
+    svg.replaceChildren();
+    svg.onmousemove = svg.onmouseleave = null;
     const { height, told } = draw(svg, width);
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.setAttribute("width", width);
@@ -36,7 +37,7 @@ function figure(parent, { name, label, controls = [], legend = true, draw }) {
   };
   svg.addEventListener("mousemove", (event) => {
     const mark = event.target.closest("[data-tip]");
-    if (mark) tell(mark.dataset.tip, event); else if (!svg.onhover) tell("", event);
+    if (mark) tell(mark.dataset.tip, event); else if (!svg.onmousemove) tell("", event);
   });
   svg.addEventListener("mouseleave", (event) => tell("", event));
   let width = 0;
@@ -78,7 +79,7 @@ function standalone(svg) {
     let x = 8, y = height + 16;
     DATA.groups.slice(0, MOST_ENTRIES).forEach((group, place) => {
       if (STATE.hidden.has(place)) return;
-      const needed = 44 + 6.6 * group.name.length;
+      const needed = 46 + textWidth(group.name);
       if (x + needed > width && x > 8) [x, y] = [8, y + 18];
       copy.append(s("line", { x1: x, x2: x + 24, y1: y - 4, y2: y - 4, class: `line ${strokeOf(place)}` }), s("text", { x: x + 30, y }, group.name));
       x += needed;

@@ -30,7 +30,7 @@ function groupsSection() {
 
 function drawGroups(svg, width, order) {
   const rows = order.filter(({ place }) => !STATE.hidden.has(place));
-  const room = Math.min(Math.max(...rows.map(({ group }) => group.name.length), 4) * 6.8 + 20, width * 0.45);
+  const room = Math.min(widest(rows.map(({ group }) => group.name)) + 20, width * 0.45);
   const side = width > 560 ? 130 : 16, height = rows.length * 26 + 50;
   const runs = new Map(DATA.runs.map((run) => [run.name, run]));
   const finals = ({ group }) => group.runs.map((name) => runs.get(name)).filter(isCounted);
@@ -43,14 +43,13 @@ function drawGroups(svg, width, order) {
   svg.append(s("text", { x: (inner.left + inner.right) / 2, y: height - 6, class: "soft middle" }, DATA.metric));
   rows.forEach((row, n) => {
     const { group, place } = row, y = 18 + 26 * n;
-    const name = group.name.length * 6.8 > room ? `${group.name.slice(0, Math.floor(room / 6.8) - 2)}…` : group.name;
-    svg.append(s("text", { x: room - 12, y: y + 4, class: `end${group.name === DATA.winner ? " strong" : ""}`, "data-tip": group.name }, name));
+    svg.append(s("text", { x: room - 12, y: y + 4, class: `end${group.name === DATA.winner ? " strong" : ""}`, "data-tip": group.name }, cut(group.name, room - 14)));
     for (const run of finals(row)) svg.append(s("line", { x1: xs(run.final), x2: xs(run.final), y1: y - 6, y2: y + 6, class: `${strokeOf(place % 10)} thin`, "data-tip": runTip(run) }));
     const tip = `${group.name}\nmean ${number(group.mean)}\n${100 * DATA.confidence} % interval ${interval(group.low, group.high)}\nn = ${group.num} of ${group.num_runs}`;
     if (group.low !== null) svg.append(s("line", { x1: xs(group.low), x2: xs(group.high), y1: y, y2: y, class: `whisker ${strokeOf(place % 10)}`, "data-tip": tip }));
     if (group.mean !== null) svg.append(s("circle", { cx: xs(group.mean), cy: y, r: 5, class: `dot ${fillOf(place)}`, "data-tip": tip }));
     const note = [`n = ${group.num}`, lostIn(group)].filter(Boolean).join(", ");
-    if (side > 16) svg.append(s("text", { x: inner.right + 10, y: y + 4, class: "soft" }, note.length > 22 ? `n = ${group.num} of ${group.num_runs}` : note));
+    if (side > 16) svg.append(s("text", { x: inner.right + 10, y: y + 4, class: "soft" }, cut(note, side - 14)));
   });
   return { height, told: DATA.winner ? `best is ${DATA.winner}` : "no group has a result" };
 }

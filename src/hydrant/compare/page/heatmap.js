@@ -21,7 +21,7 @@ function labelsOf(key) {
 
 function drawHeatmap(svg, width, { rows, columns }) {
   const down = numericOrder(labelsOf(rows)), across = numericOrder(labelsOf(columns));
-  const room = Math.min(Math.max(...down.map((text) => text.length), rows.length) * 6.8 + 20, width * 0.3);
+  const room = Math.min(widest([...down, rows]) + 20, width * 0.3);
   const size = { width: (width - room - 8) / across.length, height: Math.min(Math.max(36, 300 / down.length), 56) };
   const top = 44, height = top + down.length * size.height + 8;
   const cells = down.map((row) => across.map((column) => {
@@ -42,7 +42,7 @@ function drawHeatmap(svg, width, { rows, columns }) {
       const tip = `${rows}=${down[r]}  ${columns}=${across[n]}\n${mean === null ? "" : `mean ${number(mean)}, `}${counted.length} of ${runs.length} runs have a result`;
       const colour = mean !== null ? rampColour(share(mean)) : made ? "var(--grid)" : "url(#hatch)";
       svg.append(s("rect", { x, y, width: size.width, height: size.height, rx: 4, class: "cell", style: `fill:${colour}`, "data-tip": tip }));
-      const text = mean !== null ? number(mean) : made ? [...new Set(runs.map((run) => run.state))].join(", ") : "";
+      const text = mean !== null ? number(mean) : made ? [...new Set(runs.map((run) => run.state))].join(", ") : "no run";
       const ink = mean !== null ? { style: `fill:${inkOn(share(mean))};pointer-events:none` } : { style: "pointer-events:none" };
       if (size.width > 44) svg.append(s("text", { x: x + size.width / 2, y: middle, class: "middle", ...ink }, text));
     });

@@ -4,12 +4,12 @@ function importanceSection() {
   const found = DATA.importance;
   if (!found) return;
   const shown = section("importance", "Importance", h("p", { class: "note" },
-    `How much worse a random forest explains ${DATA.metric} of ${found.num_runs} runs when the values of a key are shuffled (loss of R²; the line is the standard deviation over the shuffles). On runs that a tree has not seen its R² is ${number(found.fit, 2)}${found.fit < 0.2 ? ": too little to rely on" : ""}. The seed shows how much is noise.`));
+    `How much worse a random forest explains ${DATA.metric} of ${found.num_runs} runs when the values of a key are shuffled (loss of R²; the line is the standard deviation over the shuffles). On runs that a tree has not seen its R² is ${number(found.fit, 2)}${!found.is_reliable ? ": too little to rely on" : ""}. The seed shows how much is noise.`));
   figure(shown, { name: "importance", label: "Importance of the keys", legend: false, draw: (svg, width) => drawBars(svg, width, found.keys) });
 }
 
 function drawBars(svg, width, rows) {
-  const room = Math.max(...rows.map(([key]) => key.length)) * 6.8 + 20, height = rows.length * 28 + 44;
+  const room = widest(rows.map(([key]) => key)) + 20, height = rows.length * 28 + 44;
   const xs = linearScale([0, Math.max(...rows.map(([, mean, std]) => mean + std), 1e-9)], [room, width - 60]);
   for (const tick of xs.ticks(Math.floor(width / 140))) {
     svg.append(s("line", { x1: xs(tick), x2: xs(tick), y1: 4, y2: height - 40, class: "grid" }), s("text", { x: xs(tick), y: height - 24, class: "soft middle" }, number(tick)));

@@ -39,7 +39,7 @@ function drawParallel(svg, width) {
   lines.addEventListener("mouseout", () => { for (const line of lines.children) line.classList.remove("faint"); });
   axes.forEach(({ title, ticks }, n) => {
     svg.append(s("line", { x1: x(n), x2: x(n), y1: range[0], y2: range[1], class: "axis" }), s("text", { x: x(n), y: 20, class: "strong middle" }, title));
-    for (const [text, y] of ticks) svg.append(s("text", { x: x(n) + 7, y: y + 4, class: "soft" }, text));
+    for (const [text, y] of ticks) svg.append(s("text", { x: x(n) + 7, y: y + 4, class: "halo" }, text));
   });
   return { height, told: `${runs.length} runs over ${axes.length} axes` };
 }

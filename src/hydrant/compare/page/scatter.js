@@ -26,7 +26,7 @@ function drawScatter(svg, width, unit) {
   const height = Math.min(Math.max(width * 0.45, 280), 420);
   const plot = frame(svg, width, height, { domain: padded(extent(points.map(({ x }) => x))), name: unit }, { domain: padded(extent(points.map(({ y }) => y))), name: DATA.metric });
   const front = paretoFront(points, IS_MAX);
-  svg.append(s("path", { d: pathOf(front.map(({ x, y }) => [x, y]), plot.xs, plot.ys), class: "mark" }));
+  svg.append(s("path", { d: pathOf(front.flatMap(({ x, y }, n) => (n ? [[x, front[n - 1].y], [x, y]] : [[x, y]])), plot.xs, plot.ys), class: "mark" }));
   for (const { run, group, x, y } of points) {
     const isFront = front.some((point) => point.run === run);
     svg.append(s("circle", { cx: plot.xs(x), cy: plot.ys(y), r: isFront ? 6 : 4, class: `dot ${fillOf(group)}`, "data-tip": `${runTip(run)}\n${number(x)} ${unit}` }));

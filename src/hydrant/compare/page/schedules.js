@@ -29,9 +29,9 @@ function drawSchedules(svg, width, metric) {
   panels.forEach(({ x, y, place, names }, n) => {
     const panel = s("g", { transform: `translate(${(n % columns) * size} ${Math.floor(n / columns) * (tall + 34) + 20})` });
     svg.append(panel);
-    const most = Math.floor((size - 24) / 6.6), title = names.length > 1 ? `${names[0]} + ${names.length - 1} more` : names[0];
-    panel.append(s("text", { x: 12, y: -4, class: "strong", "data-tip": names.join("\n") }, title.length > most ? `${title.slice(0, most - 1)}…` : title));
-    const plot = frame(panel, size, tall, { domain: range, name: "updates" }, { domain: domainOf(y, false), name: n % columns ? "" : metric });
+    const title = names.length > 1 ? `${names[0]} + ${names.length - 1} more` : names[0];
+    panel.append(s("text", { x: 12, y: -4, class: "strong", "data-tip": names.join("\n") }, cut(title, size - 24)));
+    const plot = frame(panel, size, tall, { domain: range, name: "updates" }, { domain: domainOf(y, false), name: "" });
     panel.append(s("path", { d: pathOf(x.map((at, k) => [at, y[k]]), plot.xs, plot.ys), class: `line ${strokeOf(place % 10)}` }));
   });
   return { height: Math.ceil(panels.length / columns) * (tall + 34), told: `${panels.length} different courses of ${metric}` };

@@ -14,7 +14,7 @@ function runColumns() {
     ? { title: key, value: (run) => run.labels[key] === "-" ? null : Number(run.labels[key]), isNumber: true, show: (value) => value === null ? "–" : String(value) }
     : text(key, (run) => run.labels[key]));
   const figures = Object.entries(FIGURE_TITLES).map(([name, title]) => numeric(title, (run) => run.figures[name]));
-  const times = DATA.target ? ["updates", "samples", "seconds"].map((unit) => numeric(`${unit} to ${DATA.target}`, (run) => run.to_target[unit])) : [];
+  const times = DATA.target ? ["updates", "samples", "seconds"].map((unit) => numeric(`${unit} to target`, (run) => run.to_target[unit])) : [];
   const state = { title: "state", value: (run) => run.state, show: (value) => h("span", { class: `state ${value.replace(" ", "-")}` }, value) };
   const columns = [
     ...keys, state, numeric("updates", (run) => run.num_updates), numeric(DATA.metric, (run) => run.final),

@@ -17,15 +17,17 @@ def main(arguments: Sequence[str]) -> int:
     from hydrant.compare.output import as_csv, as_json
     from hydrant.compare.page import write_page
     from hydrant.compare.sources import read_runs
+    from hydrant.compare.targets import parse_target
     from hydrant.compare.terminal import as_text
 
+    target = None if options.target is None else parse_target(options.target)
     comparison = compare(
         read_runs(words),
         by=None if options.by is None else [key for key in options.by.split(",") if key],
         metric=options.metric,
         mode=options.mode,
         baseline=options.baseline,
-        target=options.target,
+        target=target,
     )
     if options.html is not None:
         with written("--html", options.html):

@@ -11,7 +11,7 @@ from hydrant.compare.groups import Goal, Group, beside, find_baseline, group_run
 from hydrant.compare.importance import Importance, importance
 from hydrant.compare.keys import differing_keys, label
 from hydrant.compare.sources import Run
-from hydrant.compare.targets import Profile, Target, parse_target, profile, time_to_target, workload_time
+from hydrant.compare.targets import Profile, Target, profile, time_to_target, workload_time
 from hydrant.errors import ConfigError, unknown_name
 
 _WORKLOAD = ("data", "model", "task", "experiment")
@@ -47,7 +47,7 @@ def compare(
     metric: str | None,
     mode: str | None,
     baseline: str | None,
-    target: str | None,
+    target: Target | None,
 ) -> Comparison:
     """Compare runs by the metric's last value, grouped by keys: by all that differ but the seed, if not given.
 
@@ -60,10 +60,9 @@ def compare(
     groups = group_runs(runs, by, keys, goal)
     best = winner(groups, goal)
     base = best if baseline is None else find_baseline(groups, baseline)
-    aim = None if target is None else parse_target(target)
-    if aim is not None:
-        _known_metric(runs, "--target", aim.metric)
-    times = {} if aim is None else {run.name: time_to_target(run, aim) for run in runs}
+    if target is not None:
+        _known_metric(runs, "--target", target.metric)
+    times = {} if target is None else {run.name: time_to_target(run, target) for run in runs}
     groups = groups if base is None else beside(groups, base)
     by_name = {group.name: group for group in groups}  # the same ones, now with their differences
     num_cells, missing = missing_cells(groups)
@@ -83,7 +82,7 @@ def compare(
             {key: [run.config.get(key) for run in counted] for key in keys},
             [value for run in counted if (value := goal.final(run)) is not None],
         ),
-        target=aim,
+        target=target,
         times=times,
         profiles=_profiles(runs, by, times),
     )

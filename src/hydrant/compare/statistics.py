@@ -38,8 +38,8 @@ class Difference:
 def estimate(values: Sequence[float]) -> Estimate:
     """The mean of a sample with its confidence interval.
 
-    >>> estimate([1.0, 2.0, 3.0]).low, estimate([2.0]).low
-    (-0.484137711799, None)
+    >>> round(estimate([1.0, 2.0, 3.0]).low, 4), estimate([2.0]).low
+    (-0.4841, None)
     """
     num = len(values)
     if num == 0:

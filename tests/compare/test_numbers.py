@@ -46,7 +46,9 @@ def test_groups_have_the_mean_and_the_t_interval_of_scipy(planted: Path, compari
 
 
 @pytest.mark.parametrize("baseline", ["optimizer=sgd", "optimizer=adamw,scheduler=wsd"])
-def test_differences_are_those_of_scipy_paired_by_seed(planted: Path, comparing: Compare, baseline: str) -> None:
+def test_differences_are_those_of_scipy_paired_by_seed(
+    planted: Path, comparing: Compare, baseline: str
+) -> None:
     comparison = comparing(planted, baseline=baseline)
     assert comparison.baseline is not None
     base = expected((comparison.baseline.labels["optimizer"], comparison.baseline.labels["scheduler"]))
@@ -162,7 +164,11 @@ def test_scores_of_runs_by_submission_workload_study_and_trial(tmp_path: Path, c
     comparison = comparing(tmp_path, by=["optimizer", "data"], target="val/accuracy>=0.9")
     assert comparison.times["adamw-digits-0.01-0"] == {"updates": 50, "samples": 3200, "seconds": 5}
     assert math.isinf(comparison.times["adamw-digits-0.1-0"]["updates"])
-    for unit in ("updates", "samples", "seconds"):  # each is fastest on one workload, half as fast on the other
+    for unit in (
+        "updates",
+        "samples",
+        "seconds",
+    ):  # each is fastest on one workload, half as fast on the other
         scores = comparison.profiles[unit].scores
         assert set(scores) == {"optimizer=adamw", "optimizer=sgd"}
         assert scores["optimizer=adamw"] == scores["optimizer=sgd"] == pytest.approx(82.75 / 99, abs=0.01)

@@ -27,8 +27,8 @@ def warnings(runs: Sequence[Run], groups: Sequence[Group], rest: Sequence[str], 
     """What differs that should not, what is mixed, and what has no result."""
     begun = [run for run in runs if run.summary.get("environment")]
     facts: dict[str, Callable[[Run], str]] = {
-        "code": lambda run: _commit(run.summary["environment"]),
-        "torch": lambda run: str(run.summary["environment"].get("torch")),
+        "code commit": lambda run: _commit(run.summary["environment"]),
+        "torch version": lambda run: str(run.summary["environment"].get("torch")),
         "device": lambda run: str(run.summary["environment"].get("gpu") or "CPU"),
         "data": _data(begun),
         "budget": _budget,
@@ -37,7 +37,7 @@ def warnings(runs: Sequence[Run], groups: Sequence[Group], rest: Sequence[str], 
     dirty = [run for run in begun if run.summary["environment"].get("git_dirty")]
     if dirty:
         found.append(
-            Warned("code", f"uncommitted changes in {_named(dirty, runs)}: the commit is not what ran")
+            Warned("code commit", f"uncommitted changes in {_named(dirty, runs)}: the commit is not what ran")
         )
     mixed = [
         key for key in rest if key != "seed" and any(len({label(r, key) for r in g.runs}) > 1 for g in groups)
@@ -75,7 +75,8 @@ def _differs(about: str, runs: Sequence[Run], fact: Callable[[Run], str]) -> lis
     if len(values) < 2:
         return []
     ranked = sorted(values.items(), key=lambda item: -len(item[1]))
-    told = "; ".join(f"{value} ({_named(own, runs)})" for value, own in ranked[:5])
+    named = [f"{len(ranked[0][1])} of {len(runs)} runs", *(_named(own, runs) for _, own in ranked[1:5])]
+    told = "; ".join(f"{value} ({whose})" for (value, _), whose in zip(ranked, named, strict=False))
     more = f"; and {len(ranked) - 5} more" if len(ranked) > 5 else ""
     return [Warned(about, f"the {about} differs: {told}{more}")]
 

@@ -10,8 +10,8 @@ import numpy as np
 
 LEAST_RUNS = 6
 LEAST_FIT = 0.2
-NUM_TREES = 200
-NUM_SHUFFLES = 20
+NUM_TREES = 100
+NUM_SHUFFLES = 10
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -109,8 +109,13 @@ def _hint(path: Path) -> str:
 
 
 def _below(path: Path) -> list[Run]:
-    """The runs in a folder; and those of a sweep that were never started."""
-    runs = [_read(folder) for folder in _run_folders(path)]
+    """The run that a folder is, or the runs below it, with those of a sweep that were never started."""
+    if not path.is_dir():  # such as the sweep.csv that a glob finds too
+        return []
+    if (path / "config.yaml").exists() or (path / ".hydra").is_dir():
+        return [_read(path)]
+    folders = [below for below in sorted(path.iterdir()) if below.is_dir() and not below.is_symlink()]
+    runs = [run for folder in folders for run in _below(folder)]
     return runs + _missing(path, runs) if (path / "multirun.yaml").exists() else runs
 
 
@@ -145,18 +150,6 @@ def _common(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _meant(key: str, text: str, runs: Sequence[Run]) -> Any:
     """The value that an override gave other runs of the sweep; else as it is written."""
     return next((r.config[key] for r in runs if r.given.get(key) == text and key in r.config), text)
-
-
-def _run_folders(path: Path) -> Iterator[Path]:
-    """A run folder, or those below a folder; nothing for a file, such as the sweep.csv that a glob finds too."""
-    if not path.is_dir():
-        return
-    if (path / "config.yaml").exists() or (path / ".hydra").is_dir():
-        yield path
-        return
-    for below in sorted(path.iterdir()):
-        if below.is_dir() and not below.is_symlink():
-            yield from _run_folders(below)
 
 
 def _read(folder: Path) -> Run:

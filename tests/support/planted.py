@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from hydrant.compare.sources import Run, Series
+
 CONFIG: dict[str, Any] = {
     "optimizer": {"_target_": "torch.optim.AdamW", "lr": 0.001},
     "scheduler": {"_target_": "hydrant.schedules.cosine", "warmup": 0},
@@ -153,25 +155,25 @@ def write_planted(sweep: Path) -> Path:
     return sweep
 
 
-def write_many(sweep: Path, num_runs: int = 200, num_rows: int = 2000) -> Path:
-    """Noisy curves of many runs."""
-    noise = np.random.default_rng(0)
+def many_runs(num_runs: int = 200, num_points: int = 2000) -> list[Run]:
+    """Noisy curves of many runs, as they are after reading."""
+    noise, updates = np.random.default_rng(0), 20.0 * np.arange(1, num_points + 1)
+    runs: list[Run] = []
     for n in range(num_runs):
-        optimizer, scheduler = ("adamw", "sgd", "lion")[n % 3], ("cosine", "wsd")[n // 3 % 2]
-        overrides = {
-            "optimizer": optimizer,
-            "scheduler": scheduler,
-            "optimizer.lr": [0.001, 0.01, 0.1][n // 6 % 3],
+        config = {
+            "optimizer": ("adamw", "sgd", "lion")[n % 3],
+            "scheduler": ("cosine", "wsd")[n // 3 % 2],
+            "optimizer.lr": (0.001, 0.01, 0.1)[n // 6 % 3],
             "seed": n // 18,
+            "global_batch_size": 64,
         }
-        grown = 0.9 + 0.05 * noise.random() - np.exp(-5 * np.linspace(0, 1, num_rows)) * 0.8
-        values = (grown + noise.normal(0, 0.01, num_rows)).round(6).tolist()
-        write_run(
-            sweep / f"run-{n:03}",
-            overrides,
-            None,
-            values=values,
-            total_updates=20 * (num_rows - 1),
-            updates_per_second=float(noise.uniform(50, 150)),
-        )
-    return sweep
+        grown = 0.9 + 0.05 * noise.random() - 0.8 * np.exp(-5 * np.arange(num_points) / num_points)
+        values = {
+            "val/accuracy": grown + noise.normal(0, 0.01, num_points),
+            "train/loss": 1 - grown + noise.normal(0, 0.02, num_points),
+            "optim/lr": config["optimizer.lr"] * np.cos(np.arange(num_points) / num_points),
+            "perf/updates_per_second": noise.uniform(50, 150, num_points),
+        }
+        series = {key: Series(updates, own) for key, own in values.items()}
+        runs.append(Run(f"run-{n:03}", "finished", config, {}, {"num_updates": updates[-1]}, series))
+    return runs

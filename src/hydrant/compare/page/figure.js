@@ -91,13 +91,13 @@ function standalone(svg) {
     probe.style.color = `var(${name})`;
     return getComputedStyle(probe).color;
   };
-  const style = document.getElementById("figure-style").textContent.replace(/var\((--[\w-]+)\)/g, (_, name) => colour(name));
-  copy.prepend(s("style", {}, style), s("rect", { width, height, fill: colour("--card") }));
-  probe.remove();
+  copy.prepend(s("style", {}, document.getElementById("figure-style").textContent), s("rect", { width, height, fill: "var(--card)" }));
   copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
   copy.setAttribute("viewBox", `0 0 ${width} ${height}`);
   copy.setAttribute("height", height);
-  return { text: new XMLSerializer().serializeToString(copy), width, height };
+  const text = new XMLSerializer().serializeToString(copy).replace(/var\((--[\w-]+)\)/g, (_, name) => colour(name));
+  probe.remove();
+  return { text, width, height };
 }
 
 function saveFigure(svg, name, kind) {

@@ -1,7 +1,7 @@
 // The result of every run over what it took, and the front that no other run beats in both.
 
 function scatterSection() {
-  const chosen = { unit: DATA.target ? "seconds to the target" : "seconds" };
+  const chosen = { unit: "seconds" };
   const units = [...UNITS, ...(DATA.target ? UNITS.map((unit) => `${unit} to the target`) : [])];
   const shown = section("scatter", "Result and time", h("p", { class: "note" }, "Every finished run. The dashed line joins those that no other run beats in both (the Pareto front)."));
   let redraw = () => {};

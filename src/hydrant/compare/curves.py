@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -53,12 +52,13 @@ def extremes(values: FloatArray, limit: int) -> list[int]:
     """Which of the values a picture needs: the least and the greatest of each of `limit` / 2 intervals."""
     if len(values) <= limit:
         return list(range(len(values)))
-    edges = np.linspace(0, len(values), limit // 2 + 1).astype(int)
-    low, high = np.where(np.isfinite(values), values, np.inf), np.where(np.isfinite(values), values, -np.inf)
-    picked = {0, len(values) - 1}
-    for start, end in itertools.pairwise(edges):
-        picked |= {start + int(np.argmin(low[start:end])), start + int(np.argmax(high[start:end]))}
-    return sorted(picked)
+    size = -(-len(values) // (limit // 2))  # of an interval
+    padded = np.pad(values, (0, -len(values) % size), constant_values=np.nan).reshape(-1, size)
+    least = np.where(np.isfinite(padded), padded, np.inf).argmin(axis=1)
+    greatest = np.where(np.isfinite(padded), padded, -np.inf).argmax(axis=1)
+    starts = size * np.arange(len(padded))
+    picked = np.concatenate((starts + least, starts + greatest, [0, len(values) - 1]))
+    return np.unique(picked).tolist()
 
 
 def _thinned(series: Series | None, limit: int) -> dict[str, Any] | None:
@@ -106,13 +106,12 @@ def _clock(run: Run) -> dict[str, Any] | None:
     return {"u": _plain(updates), "s": _plain(run.seconds(updates))}
 
 
-def _plain(values: FloatArray) -> list[float | int | None]:
-    """Numbers as short as JSON can say them."""
-    return [_short(value) for value in values.tolist()]
-
-
-def _short(value: float) -> float | int | None:
-    if not np.isfinite(value):
-        return None
-    rounded = float(f"{value:.{_DIGITS}g}")
-    return int(rounded) if rounded.is_integer() else rounded
+def _plain(values: FloatArray) -> list[Any]:
+    """Numbers as short as JSON can say them; None for those that are not finite."""
+    finite = np.isfinite(values)
+    if finite.all() and (values == np.rint(values)).all():
+        return values.astype(int).tolist()
+    power = _DIGITS - 1 - np.floor(np.log10(np.where(finite & (values != 0), np.abs(values), 1.0)))
+    up, down = 10.0 ** np.maximum(power, 0), 10.0 ** np.maximum(-power, 0)
+    rounded = (np.rint(np.where(finite, values, 0.0) * up / down) * down / up).tolist()
+    return [value if is_finite else None for value, is_finite in zip(rounded, finite.tolist(), strict=True)]

@@ -73,12 +73,13 @@ function drawCurves(svg, width, { metric, unit, each, log, smoothing }) {
 function bandOf(x, low, high, { xs, ys }) {
   const pieces = [[]];
   x.forEach((at, n) => {
-    if (at === null || low[n] === null || high[n] === null || (ys.isLog && low[n] <= 0)) pieces.push([]);
+    if (at === null || low[n] === null || high[n] === null || (ys.isLog && high[n] <= 0)) pieces.push([]);
     else pieces[pieces.length - 1].push(n);
   });
   return pieces.filter((piece) => piece.length > 1).map((piece) => {
     const there = piece.map((n) => `${xs(x[n]).toFixed(1)} ${ys(high[n]).toFixed(1)}`);
-    const back = piece.reverse().map((n) => `${xs(x[n]).toFixed(1)} ${ys(low[n]).toFixed(1)}`);
+    const floor = (value) => (ys.isLog ? Math.max(value, 1e-30) : value); // far below the frame
+    const back = piece.reverse().map((n) => `${xs(x[n]).toFixed(1)} ${ys(floor(low[n])).toFixed(1)}`);
     return `M${there.join("L")}L${back.join("L")}Z`;
   }).join("");
 }

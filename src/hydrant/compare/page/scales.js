@@ -46,10 +46,12 @@ function linearTicks(from, to, count) {
 function logTicks(from, to, count) {
   const first = Math.ceil(Math.log10(from) - 1e-9), last = Math.floor(Math.log10(to) + 1e-9);
   if (last - first < 1) return linearTicks(from, to, count).filter((tick) => tick > 0);
-  const every = Math.ceil((last - first + 1) / Math.max(count, 2));
+  const every = Math.ceil((last - first + 1) / Math.max(count, 2)), factors = last - first < 3 ? [1, 2, 5] : [1];
   const ticks = [];
-  for (let power = first; power <= last; power += every) ticks.push(Number((10 ** power).toPrecision(12)));
-  return ticks;
+  for (let power = first - 1; power <= last; power += every) {
+    for (const factor of factors) ticks.push(Number((factor * 10 ** power).toPrecision(12)));
+  }
+  return ticks.filter((tick) => tick >= from && tick <= to);
 }
 
 /** y at x on the line through known points; null outside of them. */

@@ -52,19 +52,23 @@ def warnings(runs: Sequence[Run], groups: Sequence[Group], rest: Sequence[str], 
 
 
 def _without_result(runs: Sequence[Run], goal: Goal) -> list[Warned]:
-    by_state: dict[str, list[Run]] = {}
+    lacking: dict[str, list[Run]] = {}
     for run in runs:
         if not goal.counts(run):
-            series = run.series.get(goal.metric)
-            lacking = (
-                f"without {goal.metric}" if series is None else f"whose last {goal.metric} is not finite"
-            )
-            state = f"finished {lacking}" if run.state == "finished" else run.state
-            by_state.setdefault(state, []).append(run)
+            lacking.setdefault(_lacks(run, goal), []).append(run)
     return [
-        Warned("results", f"{state}: {_named(own, runs)}; counted in no mean")
-        for state, own in by_state.items()
+        Warned("results", f"{why}: {_named(own, runs)}; counted in no mean") for why, own in lacking.items()
     ]
+
+
+def _lacks(run: Run, goal: Goal) -> str:
+    """Why a run has no result."""
+    if run.state == "running":
+        return "running, or killed"  # who is killed cannot say so
+    if run.state != "finished":
+        return run.state
+    has_any = goal.metric in run.series
+    return f"finished {f'whose last {goal.metric} is not finite' if has_any else f'without {goal.metric}'}"
 
 
 def _differs(about: str, runs: Sequence[Run], fact: Callable[[Run], str]) -> list[Warned]:

@@ -13,8 +13,9 @@ import numpy.typing as npt
 import yaml
 
 from hydrant.config.compose import combinations, job_slug
+from hydrant.config.messages import HYDRA_ERRORS
 from hydrant.config.plain import choices_of, flatten
-from hydrant.errors import ConfigError, RecordError, first_line, suggestion
+from hydrant.errors import ConfigError, HydrantError, RecordError, first_line, suggestion
 from hydrant.job import relative
 from hydrant.redaction import redacted
 from hydrant.runs import choices_in, commanded, config_of, options_of, read_run
@@ -121,7 +122,10 @@ def _below(path: Path) -> list[Run]:
 
 def _missing(sweep: Path, runs: Sequence[Run]) -> list[Run]:
     """The jobs of a sweep's last command that have no folder, with what is known of their configs."""
-    planned = [choices_in(redacted(job)) for job in combinations(commanded(sweep))]
+    try:
+        planned = [choices_in(redacted(job)) for job in combinations(commanded(sweep))]
+    except (HydrantError, *HYDRA_ERRORS):  # no grid but a search, or its options are gone
+        return []
     begun = [_unnamed(run.given) for run in runs]
     common = _common([run.config for run in runs])
     return [

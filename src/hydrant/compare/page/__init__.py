@@ -41,7 +41,7 @@ def write_page(comparison: Comparison, path: Path) -> None:
             title=html.escape(f"{comparison.goal.metric} of {len(comparison.runs)} runs"),
             style=_read("page.css"),
             figure_style=_read("figure.css"),
-            data=data.replace("</", "<\\/").replace("<!--", "<\\!--"),
+            data=data.replace("<", "\\u003c"),  # a label cannot end the script
             script="\n".join(_read(f"{name}.js") for name in SCRIPTS),
         ),
         encoding="utf-8",

@@ -28,8 +28,10 @@ function groupsSection() {
   }
 }
 
+const MOST_ROWS = 60;
+
 function drawGroups(svg, width, order) {
-  const rows = order.filter(({ place }) => !STATE.hidden.has(place));
+  const left = order.filter(({ place }) => !STATE.hidden.has(place)), rows = left.slice(0, MOST_ROWS);
   const room = Math.min(widest(rows.map(({ group }) => group.name)) + 20, width * 0.45);
   const side = width > 560 ? 130 : 16, height = rows.length * 26 + 50;
   const runs = new Map(DATA.runs.map((run) => [run.name, run]));
@@ -40,7 +42,7 @@ function drawGroups(svg, width, order) {
   for (const tick of xs.ticks(Math.max(Math.floor((inner.right - inner.left) / 100), 2))) {
     svg.append(s("line", { x1: xs(tick), x2: xs(tick), y1: 4, y2: inner.bottom, class: "grid" }), s("text", { x: xs(tick), y: inner.bottom + 16, class: "soft middle" }, number(tick)));
   }
-  svg.append(s("text", { x: (inner.left + inner.right) / 2, y: height - 6, class: "soft middle" }, DATA.metric));
+  svg.append(s("text", { x: (inner.left + inner.right) / 2, y: height - 6, class: "soft middle" }, left.length > rows.length ? `${DATA.metric} of the best ${rows.length} of ${left.length} groups` : DATA.metric));
   rows.forEach((row, n) => {
     const { group, place } = row, y = 18 + 26 * n;
     svg.append(s("text", { x: room - 12, y: y + 4, class: `end${group.name === DATA.winner ? " strong" : ""}`, "data-tip": group.name }, cut(group.name, room - 14)));

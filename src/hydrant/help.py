@@ -84,6 +84,7 @@ paired tests, what is not comparable, and the winner. Takes run folders, sweeps,
   --metric METRIC     its last value is compared (else: what decided the best checkpoints)  --mode max|min
   --baseline GROUP    the others are tested against it (else: against the winner)
   --target TARGET     updates, samples and seconds to it, performance profiles, the AlgoPerf score
+  --price-per-hour N  of what a run trains on: the page then shows curves over cost, too
   --html FILE         write everything as one page that works offline
   --json, --csv       print everything, or a line a run, instead of the tables
 

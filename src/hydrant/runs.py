@@ -6,11 +6,11 @@ import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
-from hydrant.errors import RecordError
+from hydrant.errors import RecordError, first_line
 from hydrant.trackers.record import read_summary, write_json
 
 
@@ -70,8 +70,15 @@ def overrides_of(path: Path) -> list[str]:
 
 
 def config_of(path: Path) -> dict[str, Any]:
-    """The resolved config of a run; empty where it never had one."""
-    return _yaml(path / "config.yaml") or {}
+    """The resolved config of a run; empty where it never had one.
+
+    Raises:
+        RecordError: it is no config.
+    """
+    found = _yaml(path / "config.yaml") or {}
+    if not isinstance(found, dict):
+        raise RecordError(f"{path / 'config.yaml'} is no config of a run")
+    return cast("dict[str, Any]", found)
 
 
 def options_of(path: Path) -> dict[str, str]:
@@ -142,8 +149,15 @@ def write_sweep_csv(folder: Path, runs: Sequence[RunFolder]) -> None:
 
 
 def _yaml(file: Path) -> Any:
-    """What a YAML file says, None where there is none."""
-    return yaml.load(file.read_text(encoding="utf-8"), _Loader) if file.exists() else None
+    """What a YAML file says, None where there is none.
+
+    Raises:
+        RecordError: it is damaged.
+    """
+    try:
+        return yaml.load(file.read_text(encoding="utf-8"), _Loader) if file.exists() else None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RecordError(f"{file} is damaged ({first_line(error)})") from error
 
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # with libyaml ten times as fast

@@ -50,7 +50,9 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def report(planted: Path, comparing: Compare, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    write_page(comparing(planted, target="val/accuracy>=0.9", baseline="optimizer=sgd"), path)
+    write_page(
+        comparing(planted, target="val/accuracy>=0.9", baseline="optimizer=sgd", price_per_hour=3600.0), path
+    )
     return path
 
 

@@ -23,7 +23,7 @@ def test_curves_over_every_unit_smooth_and_logarithmic(page: Page) -> None:
     assert told(page, "curves") == "Curves: val/accuracy over updates, 4 groups"
     drawn = figure(page, "curves").locator("path.line").first
     before = drawn.get_attribute("d")
-    for unit, last in {"samples": "6,000", "seconds": "1"}.items():
+    for unit, last in {"samples": "6,000", "seconds": "1", "cost": "1"}.items():
         page.get_by_label("Over", exact=True).first.select_option(unit)
         assert told(page, "curves") == f"Curves: val/accuracy over {unit}, 4 groups"
         assert last in figure(page, "curves").locator("text").all_text_contents()

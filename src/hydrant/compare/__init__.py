@@ -28,6 +28,7 @@ def main(arguments: Sequence[str]) -> int:
         mode=options.mode,
         baseline=options.baseline,
         target=target,
+        price_per_hour=options.price_per_hour,
     )
     if options.html is not None:
         with written("--html", options.html):
@@ -48,6 +49,7 @@ def _read(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     parser.add_argument("--mode", choices=["max", "min"])
     parser.add_argument("--baseline")
     parser.add_argument("--target")
+    parser.add_argument("--price-per-hour", type=float)
     parser.add_argument("--html", type=Path)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--csv", action="store_true")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from hydrant.errors import ConfigError, unknown_name
 _WORKLOAD = ("data", "model", "task", "experiment")
 """The config groups that say what is trained, not how."""
 
-_LESS_IS_BETTER = ("loss", "error", "perplexity", "nll", "mse", "mae", "fid", "distance", "seconds", "memory")
+_LESS_IS_BETTER = {"loss", "error", "perplexity", "nll", "mse", "mae", "fid", "distance", "seconds", "memory"}
+"""Words in the names of such metrics."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Comparison:
     target: Target | None
     times: Mapping[str, Mapping[str, float]]  # to the target: run -> unit -> time
     profiles: Mapping[str, Profile]  # unit -> profile
+    price_per_hour: float | None  # of what one run trains on
 
 
 def compare(
@@ -48,25 +51,24 @@ def compare(
     mode: str | None,
     baseline: str | None,
     target: Target | None,
+    price_per_hour: float | None = None,
 ) -> Comparison:
     """Compare runs by the metric's last value, grouped by keys: by all that differ but the seed, if not given.
 
     Raises:
         ConfigError: names a key, metric, baseline or target that there is not.
     """
-    goal = _goal(runs, metric, mode)
-    keys = differing_keys(runs)
+    goal, keys = _goal(runs, metric, mode), differing_keys(runs)
     by = [key for key in keys if key != "seed"] if by is None else _known_keys(runs, by, keys)
+    if target is not None:
+        _known_metric(runs, "--target", target.metric)
     groups = group_runs(runs, by, keys, goal)
     best = winner(groups, goal)
     base = best if baseline is None else find_baseline(groups, baseline)
-    if target is not None:
-        _known_metric(runs, "--target", target.metric)
-    times = {} if target is None else {run.name: time_to_target(run, target) for run in runs}
     groups = groups if base is None else beside(groups, base)
     by_name = {group.name: group for group in groups}  # the same ones, now with their differences
     num_cells, missing = missing_cells(groups)
-    counted = [run for run in runs if goal.counts(run)]
+    times = {} if target is None else {run.name: time_to_target(run, target) for run in runs}
     return Comparison(
         goal=goal,
         runs=runs,
@@ -78,13 +80,11 @@ def compare(
         warnings=warnings(runs, groups, [key for key in keys if key not in by], goal),
         num_cells=num_cells,
         missing=missing,
-        importance=importance(
-            {key: [run.config.get(key) for run in counted] for key in keys},
-            [value for run in counted if (value := goal.final(run)) is not None],
-        ),
+        importance=_importance([run for run in runs if goal.counts(run)], keys, goal),
         target=target,
         times=times,
         profiles=_profiles(runs, by, times),
+        price_per_hour=price_per_hour,
     )
 
 
@@ -98,7 +98,8 @@ def _goal(runs: Sequence[Run], metric: str | None, mode: str | None) -> Goal:
     _known_metric(runs, "--metric", name)
     if mode is None and name == default_metric:
         mode = default_mode
-    return Goal(name, mode or ("min" if any(word in name.lower() for word in _LESS_IS_BETTER) else "max"))
+    is_less_better = not _LESS_IS_BETTER.isdisjoint(re.split(r"[^a-z]+", name.lower()))
+    return Goal(name, mode or ("min" if is_less_better else "max"))
 
 
 def _known_metric(runs: Iterable[Run], flag: str, name: str) -> None:
@@ -115,6 +116,11 @@ def _known_keys(runs: Sequence[Run], by: Sequence[str], keys: Sequence[str]) -> 
         if key not in known:
             raise unknown_name("--by", "key", key, keys or known)
     return list(by)
+
+
+def _importance(runs: Sequence[Run], keys: Sequence[str], goal: Goal) -> Importance | None:
+    columns = {key: [run.config.get(key) for run in runs] for key in keys}
+    return importance(columns, [value for run in runs if (value := goal.final(run)) is not None])
 
 
 def _profiles(

@@ -25,7 +25,8 @@ def curves(comparison: Comparison) -> dict[str, Any]:
     """Per metric the curves of the runs and of the groups, in their order; None where there is none."""
     c = comparison
     metrics = _metrics(c)
-    limit = min(max(NUM_POINTS // max(len(metrics) * len(c.runs), 1), _FEWEST), _MOST)
+    num_curves = len(metrics) * (len(c.runs) + 2 * len(c.groups))  # a group's has an interval too
+    limit = min(max(NUM_POINTS // max(num_curves, 1), _FEWEST), _MOST)
     counted = [[run for run in group.runs if c.goal.counts(run)] for group in c.groups]
     return {
         "metrics": metrics,
@@ -90,8 +91,8 @@ def _mean_curve(runs: Sequence[Run], metric: str, limit: int) -> dict[str, Any] 
         "s": _plain(seconds[picked]),
         "n": int(num.max()),
         "v": _plain(mean[picked]),
-        "low": _plain((mean - half)[picked]),
-        "high": _plain((mean + half)[picked]),
+        "low": _plain((mean - half)[picked]) if len(own) > 1 else None,
+        "high": _plain((mean + half)[picked]) if len(own) > 1 else None,
         "samples_per_update": float(np.mean(batches)) if batches else None,
     }
 

@@ -133,6 +133,12 @@ def winner(groups: Sequence[Group], goal: Goal) -> Group | None:
     return next((group for group in whole if group.estimate.mean == mean), None)
 
 
+def passed_over(groups: Sequence[Group], best: Group, goal: Goal) -> list[Group]:
+    """The groups whose mean is better than the winner's, but whose runs failed in part."""
+    others = [group for group in groups if group.num_lost and group.estimate.mean is not None]
+    return [group for group in others if goal.better(_mean(group), _mean(best))]
+
+
 def beside(groups: Sequence[Group], baseline: Group) -> list[Group]:
     """The groups with their paired differences from the baseline."""
     found = [None if group is baseline else _difference(group.results, baseline.results) for group in groups]

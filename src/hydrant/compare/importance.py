@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ class Importance:
         return self.fit >= LEAST_FIT
 
 
-def importance(columns: dict[str, Sequence[Any]], results: Sequence[float]) -> Importance | None:
+def importance(columns: Mapping[str, Sequence[Any]], results: Sequence[float]) -> Importance | None:
     """Of each key for the results; None where there are too few runs or only one key to tell anything."""
     if len(results) < LEAST_RUNS or len(columns) < 2 or len(set(results)) < 2:
         return None

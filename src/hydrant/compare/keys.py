@@ -12,24 +12,23 @@ from hydrant.errors import shown
 
 
 def differing_keys(runs: Sequence[Run]) -> list[str]:
-    """The keys that tell the runs apart: those that an override or a choice of a group set, and what else differs.
+    """The keys that tell the runs apart: those that overrides set, and what else differs.
 
-    What another of these decides is left out: `optimizer.betas` where every run of an `optimizer=` has the same. So is
-    what decides nothing, such as the tracker.
+    Of the others those are left out that another one decides: `optimizer.betas` where every run of an `optimizer=` has
+    the same. So is what decides nothing, such as the tracker.
     """
     begun = [
-        run for run in runs if run.state != "missing"
-    ]  # of the others little more is known than overrides
+        run for run in runs if run.config and run.state != "missing"
+    ]  # of others little more than overrides is known
     given = {key for run in runs for key in run.given}
-    chosen = given | set(_groups(begun))
+    groups = set(_groups(begun))
+    keys = given | {key for run in begun for key in run.config}
     kept: list[str] = []
-    for key in sorted(
-        given | {key for run in begun for key in run.config}, key=lambda key: (key not in chosen, key)
-    ):
+    for key in sorted(keys, key=lambda key: (key not in given, key not in groups, key)):
         values = {_text(run, key) for run in (runs if key in given else begun) if run.config}
-        if _decides_nothing(key) or len(values) < 2:
+        if len(values) < 2 or is_free(key) or is_free(f"{key}."):
             continue
-        if key in chosen or not any(_decides(begun, other, key) for other in kept):
+        if key in given or not any(_decides(begun, other, key) for other in kept):
             kept.append(key)
     return sorted(kept, key=lambda key: (key == "seed", "." in key, key))
 
@@ -45,10 +44,6 @@ def as_text(value: Any) -> str:
 
 def _text(run: Run, key: str) -> str:
     return json.dumps(run.config[key], sort_keys=True, default=str) if key in run.config else ""
-
-
-def _decides_nothing(key: str) -> bool:
-    return is_free(key) or is_free(f"{key}.")
 
 
 def _groups(runs: Sequence[Run]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hydrant.compare.comparison import Comparison
-from hydrant.compare.groups import Group
+from hydrant.compare.groups import Group, passed_over
 from hydrant.compare.keys import label
 from hydrant.compare.sources import Run
 from hydrant.compare.statistics import CONFIDENCE
@@ -41,7 +41,11 @@ def record(comparison: Comparison) -> dict[str, Any]:
             "test": "paired t-test, corrected by Holm",
             "keys": list(c.keys),
             "by": list(c.by),
+            "price_per_hour": c.price_per_hour,
             "winner": None if c.winner is None else c.winner.name,
+            "passed_over": []
+            if c.winner is None
+            else [g.name for g in passed_over(c.groups, c.winner, c.goal)],
             "baseline": None if c.baseline is None else c.baseline.name,
             "warnings": [asdict(warned) for warned in c.warnings],
             "groups": [_group(group) for group in c.groups],

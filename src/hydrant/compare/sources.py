@@ -10,12 +10,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import yaml
 
 from hydrant.config.compose import combinations, job_slug
 from hydrant.config.messages import HYDRA_ERRORS
 from hydrant.config.plain import choices_of, flatten
-from hydrant.errors import ConfigError, HydrantError, RecordError, first_line, suggestion
+from hydrant.errors import ConfigError, HydrantError, RecordError, suggestion
 from hydrant.job import relative
 from hydrant.redaction import redacted
 from hydrant.runs import choices_in, commanded, config_of, options_of, read_run
@@ -77,7 +76,8 @@ class Folders:
     word: str
 
     def runs(self) -> Sequence[Run]:
-        found = [Path(p) for p in sorted(glob.glob(self.word, recursive=True))]  # noqa: PTH207 (Path.glob takes no absolute ones)
+        # Path.glob takes no absolute patterns.
+        found = [Path(p) for p in sorted(glob.glob(self.word, recursive=True))]  # noqa: PTH207
         if not found:
             raise ConfigError("RUNS", f"{self.word!r} is no folder{_hint(Path(self.word))}")
         return [run for path in found for run in _below(path)]
@@ -157,22 +157,17 @@ def _meant(key: str, text: str, runs: Sequence[Run]) -> Any:
 
 
 def _read(folder: Path) -> Run:
-    found = read_run(folder)
-    run = Run(
-        name=relative(folder.resolve()),
-        state=found.status,
-        config={},
-        given=found.choices,
-        summary=found.summary,
-        error=found.error,
-    )
+    name = relative(folder.resolve())
     try:
-        config = flatten(config_of(folder)) | choices_of(options_of(folder))
-        return replace(run, config=config or dict(found.choices), series=_series(read_metrics(folder)))
-    except (RecordError, yaml.YAMLError) as error:
-        return replace(
-            run, config=run.config or dict(found.choices), state="damaged", error=first_line(error)
-        )
+        found, config = read_run(folder), flatten(config_of(folder)) | choices_of(options_of(folder))
+    except RecordError as error:
+        return Run(name, "damaged", {}, {}, {}, error=str(error))
+    config = config or dict(found.choices)  # it never got as far as its config
+    run = Run(name, found.status, config, found.choices, found.summary, error=found.error)
+    try:
+        return replace(run, series=_series(read_metrics(folder)))
+    except RecordError as error:
+        return replace(run, state="damaged", error=str(error))
 
 
 def _series(rows: Iterable[Mapping[str, Any]]) -> dict[str, Series]:

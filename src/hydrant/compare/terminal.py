@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.compare.comparison import Comparison
-from hydrant.compare.groups import Group
+from hydrant.compare.groups import Group, passed_over, winner
 from hydrant.compare.output import FIGURES, figure, run_row
 from hydrant.tables import aligned
 
 _TITLES = ("updates/s", "samples/s", "GiB", "MFU", "graphs", "breaks", "recompiles", "compile s")
+_GROUP_TITLES = ("n", "mean", "std", "95 % interval", "median", "best", "difference", "p (Holm)")
 _ERROR = 100  # characters of an error in the table
 _CELLS = 6  # so many missing cells are named
 
@@ -58,19 +59,7 @@ def _any_has(c: Comparison, name: str) -> bool:
 
 
 def _groups(c: Comparison) -> str:
-    lines = [
-        [
-            *(c.by or ["group"]),
-            "n",
-            "mean",
-            "std",
-            "95 % interval",
-            "median",
-            "best",
-            "difference",
-            "p (Holm)",
-        ]
-    ]
+    lines = [[*(c.by or ["group"]), *_GROUP_TITLES]]
     for group in c.groups:
         found, versus = group.estimate, group.versus
         lines.append(
@@ -132,21 +121,13 @@ def _conclusion(c: Comparison) -> str:
     lines = [
         _strong(f"best: {c.winner.name}, {c.goal.metric} {_number(found.mean)} ({_certainty(c.winner)})")
     ]
-    others = [group for group in c.groups if group is not c.winner and group.estimate.mean is not None]
-    mean = c.goal.best(
-        [group.estimate.mean for group in others if group.estimate.mean is not None and not group.num_lost]
-    )
-    runner_up = next((group for group in others if group.estimate.mean == mean and not group.num_lost), None)
-    if runner_up is not None:
-        lines.append(f"next: {runner_up.name}, {_number(runner_up.estimate.mean)} ({_certainty(runner_up)})")
-    for group in others:
-        if (
-            group.num_lost
-            and found.mean is not None
-            and c.goal.better(group.estimate.mean or 0.0, found.mean)
-        ):
-            told = f"{group.num_lost} of its {group.num_runs} runs failed"
-            lines.append(f"not counted as best: {group.name}, {_number(group.estimate.mean)}, because {told}")
+    others = [group for group in c.groups if group is not c.winner]
+    following = winner(others, c.goal)
+    if following is not None:
+        lines.append(f"next: {following.name}, {_number(following.estimate.mean)} ({_certainty(following)})")
+    for group in passed_over(c.groups, c.winner, c.goal):
+        told = f"{group.num_lost} of its {group.num_runs} runs failed"
+        lines.append(f"not counted as best: {group.name}, {_number(group.estimate.mean)}, because {told}")
     return "\n".join(lines)
 
 

@@ -1,13 +1,13 @@
-// Curves: means with their intervals, or every run, over updates, samples or seconds.
+// Curves: means with their intervals, or every run, over updates, samples, seconds or cost.
 
-const UNITS = ["updates", "samples", "seconds"];
+const UNITS = ["updates", "samples", "seconds", ...(DATA.price_per_hour ? ["cost"] : [])];
 
 /** The x of a curve's points in a unit; null where the run does not say. */
 function unitOf(unit, updates, samplesPerUpdate, clock) {
   if (unit === "updates") return updates;
   if (unit === "samples") return updates.map((u) => (samplesPerUpdate === null ? null : u * samplesPerUpdate));
-  if (Array.isArray(clock)) return clock;
-  return updates.map((u) => (clock ? interpolate(clock.u, clock.s, u) : null));
+  const seconds = Array.isArray(clock) ? clock : updates.map((u) => (clock ? interpolate(clock.u, clock.s, u) : null));
+  return unit === "seconds" ? seconds : seconds.map((time) => (time === null ? null : (time / 3600) * DATA.price_per_hour));
 }
 
 /** The curves of a metric: {x, y, low, high, place (of the group), name}. */
@@ -63,7 +63,7 @@ function drawCurves(svg, width, { metric, unit, each, log, smoothing }) {
   const clip = s("clipPath", { id: "curves-clip" }, s("rect", { x: plot.inner.left, y: plot.inner.top, width: plot.inner.right - plot.inner.left, height: plot.inner.bottom - plot.inner.top }));
   const layer = s("g", { "clip-path": "url(#curves-clip)" });
   svg.append(clip, layer);
-  for (const { x, low, high, place } of each ? [] : lines) layer.append(s("path", { d: bandOf(x, low, high, plot), class: `band ${fillOf(place)}` }));
+  for (const { x, low, high, place } of lines.filter((line) => line.low)) layer.append(s("path", { d: bandOf(x, low, high, plot), class: `band ${fillOf(place)}` }));
   for (const { x, y, place } of lines) layer.append(s("path", { d: pathOf(x.map((at, n) => [at, y[n]]), plot.xs, plot.ys), class: `line ${strokeOf(place)}${each ? " thin" : ""}` }));
   followCursor(svg, plot, lines, { metric, unit, height });
   return { height, told: `${metric} over ${unit}, ${lines.length} ${each ? "runs" : "groups"}` };

@@ -13,8 +13,7 @@ function winnerSection() {
   if (!best) return shown.append(h("p", { class: "value" }, `No run is finished with a finite ${DATA.metric}.`));
   const certainty = best.low === null ? `n = ${best.num}, too few for an interval` : `${100 * DATA.confidence} % interval ${interval(best.low, best.high)}, n = ${best.num}`;
   shown.append(h("div", { class: "name" }, best.name), h("div", { class: "value" }, `${DATA.metric} ${number(best.mean)} (${certainty})`));
-  const beaten = DATA.groups.filter((group) => group.num_lost && group.mean !== null && (IS_MAX ? group.mean > best.mean : group.mean < best.mean));
-  for (const group of beaten) shown.append(h("p", { class: "note" }, `Not counted as best: ${group.name}, ${number(group.mean)}, because ${group.num_lost} of its ${group.num_runs} runs failed.`));
+  for (const group of DATA.groups.filter(({ name }) => DATA.passed_over.includes(name))) shown.append(h("p", { class: "note" }, `Not counted as best: ${group.name}, ${number(group.mean)}, because ${group.num_lost} of its ${group.num_runs} runs failed.`));
 }
 
 function runsSection() {

@@ -2,7 +2,7 @@
 
 function scatterSection() {
   const chosen = { unit: "seconds" };
-  const units = [...UNITS, ...(DATA.target ? UNITS.map((unit) => `${unit} to the target`) : [])];
+  const units = [...UNITS, ...Object.keys(DATA.profiles).map((unit) => `${unit} to the target`)];
   const shown = section("scatter", "Result and time", h("p", { class: "note" }, "Every finished run. The dashed line joins those that no other run beats in both (the Pareto front)."));
   let redraw = () => {};
   redraw = figure(shown, {

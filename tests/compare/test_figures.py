@@ -79,7 +79,7 @@ def test_figures_switch_their_axes_and_groups(page: Page) -> None:
 def test_what_lies_under_the_pointer_is_told(page: Page) -> None:
     figure(page, "curves").get_by_role("img").hover(position={"x": 600, "y": 150})
     expect(page.locator("#tip")).to_contain_text(
-        re.compile(r"val/accuracy at [\d.]+ updates\n[\d.]+ +optimizer=lion")
+        re.compile(r"val/accuracy, updates [\d.]+\n[\d.]+ +optimizer=lion")
     )
     figure(page, "scatter").locator("circle").last.hover()
     expect(page.locator("#tip")).to_contain_text("(finished)")

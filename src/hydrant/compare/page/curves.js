@@ -100,7 +100,7 @@ function followCursor(svg, { xs, inner }, lines, { metric, unit }) {
     cursor.setAttribute("x2", place);
     cursor.setAttribute("visibility", "visible");
     const rows = known.slice(0, MOST_TOLD).map(({ name, value }) => `${number(value).padEnd(9)} ${name}`);
-    tell([`${metric} at ${number(at, 3)} ${unit}`, ...rows, ...(known.length > MOST_TOLD ? [`and ${known.length - MOST_TOLD} more`] : [])].join("\n"), event);
+    tell([`${metric}, ${unit} ${number(at, 3)}`, ...rows, ...(known.length > MOST_TOLD ? [`and ${known.length - MOST_TOLD} more`] : [])].join("\n"), event);
   };
   svg.onmouseleave = () => cursor.setAttribute("visibility", "hidden");
 }

@@ -132,7 +132,12 @@ def planted_results() -> dict[tuple[str, str], list[float]]:
 
 def write_planted(sweep: Path) -> Path:
     """Four of six cells of a grid, five seeds each; two runs failed, one is missing, one has another commit."""
-    jobs = ["name=planted", "optimizer=adamw,sgd", "scheduler=cosine", "seed=0,1,2,3,4"]
+    jobs = [
+        "name=planted",
+        "optimizer=adamw,sgd",
+        "scheduler=cosine",
+        "seed=0,1,2,3,4",
+    ]  # of the last command
     for (optimizer, scheduler), results in planted_results().items():
         for seed, final in zip(SEEDS, results, strict=True):
             overrides = {"optimizer": optimizer, "scheduler": scheduler, "seed": seed}

@@ -152,8 +152,12 @@ def _common(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _meant(key: str, text: str, runs: Sequence[Run]) -> Any:
-    """The value that an override gave other runs of the sweep; else as it is written."""
-    return next((r.config[key] for r in runs if r.given.get(key) == text and key in r.config), text)
+    """The value that an override gave other runs of the sweep; else what it says, as a number if it is one."""
+    known = (run.config[key] for run in runs if run.given.get(key) == text and key in run.config)
+    try:
+        return next(known, int(text) if text.isdigit() else float(text))
+    except ValueError:
+        return next(known, text)
 
 
 def _read(folder: Path) -> Run:

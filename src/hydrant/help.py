@@ -72,6 +72,23 @@ vit_tiny_fake; none beside data, model or task), and the precisions and compile 
   --wandb          log the table, the picture and the figures to a W&B run (tracker.* as in train)
 
 Exit status: 0 all cells give eager's result, 1 one fails or differs, 2 nothing can run, 130 and 143 stopped.""",
+    "compare": """
+Compare runs: a table with the keys in which they differ, groups over seeds with means, 95 % intervals and
+paired tests, what is not comparable, and the winner. Takes run folders, sweeps, and globs of them.
+
+  hydrant compare multirun/lr_study                                by all keys that differ but the seed
+  hydrant compare outputs/a 'multirun/*' --by optimizer,scheduler --baseline optimizer=sgd,scheduler=cosine
+  hydrant compare multirun/lr_study --target 'val/accuracy>=0.95' --html report.html
+
+  --by KEYS           what makes a group (else: every key that differs, but the seed)
+  --metric METRIC     its last value is compared (else: what decided the best checkpoints)  --mode max|min
+  --baseline GROUP    the others are tested against it (else: against the winner)
+  --target TARGET     updates, samples and seconds to it, performance profiles, the AlgoPerf score
+  --price-per-hour N  of what a run trains on: the page then shows curves over cost, too
+  --html FILE         write everything as one page that works offline
+  --json, --csv       print everything, or a line a run, instead of the tables
+
+Exit status: 0 compared, 2 the command line is wrong or there are no runs.""",
     "list": """
 Show what this machine can do.
 

@@ -6,11 +6,11 @@ import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
-from hydrant.errors import HydrantError, JobFailed, RecordError
+from hydrant.errors import HydrantError, JobFailed, RecordError, first_line
 from hydrant.trackers.record import read_summary, write_json
 
 
@@ -66,15 +66,31 @@ def read_run(path: Path) -> RunFolder:
 
 def overrides_of(path: Path) -> list[str]:
     """The overrides with which a run was started."""
-    file = path / ".hydra" / "overrides.yaml"
-    return (yaml.safe_load(file.read_text(encoding="utf-8")) or []) if file.exists() else []
+    return _yaml(path / ".hydra" / "overrides.yaml") or []
+
+
+def config_of(path: Path) -> dict[str, Any]:
+    """The resolved config of a run; empty where it never had one.
+
+    Raises:
+        RecordError: it is no config.
+    """
+    found = _yaml(path / "config.yaml") or {}
+    if not isinstance(found, dict):
+        raise RecordError(f"{path / 'config.yaml'} is no config of a run")
+    return cast("dict[str, Any]", found)
 
 
 def options_of(path: Path) -> dict[str, str]:
     """Which option of each config group a run has."""
-    file = path / ".hydra" / "hydra.yaml"
-    recorded: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
+    recorded: dict[str, Any] = _yaml(path / ".hydra" / "hydra.yaml") or {}
     return recorded.get("hydra", {}).get("runtime", {}).get("choices", {})
+
+
+def commanded(sweep: Path) -> list[str]:
+    """The overrides of the last command of a sweep, with the commas that make its grid."""
+    recorded: dict[str, Any] = _yaml(sweep / "multirun.yaml") or {}
+    return recorded.get("hydra", {}).get("overrides", {}).get("task", [])
 
 
 def choices_in(overrides: Iterable[str]) -> dict[str, str]:
@@ -130,6 +146,21 @@ def write_sweep_csv(folder: Path, runs: Sequence[RunFolder]) -> None:
                 + [run.error]
             )
     aside.replace(folder / "sweep.csv")
+
+
+def _yaml(file: Path) -> Any:
+    """What a YAML file says, None where there is none.
+
+    Raises:
+        RecordError: it is damaged.
+    """
+    try:
+        return yaml.load(file.read_text(encoding="utf-8"), _Loader) if file.exists() else None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RecordError(f"{file} is damaged ({first_line(error)})") from error
+
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # with libyaml ten times as fast
 
 
 def _columns(rows: Iterable[dict[str, Any]]) -> list[str]:

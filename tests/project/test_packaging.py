@@ -60,6 +60,7 @@ def test_wheel_and_sdist_hold_every_config(built: Path) -> None:
     configs = {path.relative_to(ROOT).as_posix() for path in (ROOT / "conf").rglob("*.yaml")}
     assert {f"hydrant/{name}" for name in configs} <= wheel
     assert configs <= sdist
+    assert {f"hydrant/compare/page/{name}" for name in ("page.html", "page.css", "main.js")} <= wheel
     assert {"hydra_plugins/hydrant_searchpath/__init__.py", "hydrant/py.typed"} <= wheel
     assert "hydra_plugins/__init__.py" not in wheel  # Hydra's namespace: others put plugins there too
 

@@ -31,6 +31,7 @@ SLOW = {
 QUESTIONS = {
     "hydrant --help": ([HYDRANT, "--help"], None),
     "hydrant train --help": ([HYDRANT, "train", "--help"], None),
+    "hydrant compare --help": ([HYDRANT, "compare", "--help"], None),
     "hydrant preview --help": ([HYDRANT, "preview", "--help"], None),
     "python train.py --help": ([TRAIN, "--help"], None),
     "python train.py --cfg job": ([TRAIN, "--cfg", "job"], None),
@@ -61,7 +62,7 @@ def test_answers_without_torch(question: str) -> None:
     assert imported(answer.stderr) & SLOW == set()
 
 
-@pytest.mark.parametrize("command", ["train", "preview", "evaluate", "export", "bench"])
+@pytest.mark.parametrize("command", ["train", "preview", "evaluate", "export", "bench", "compare"])
 def test_help_is_one_screen_and_lists_every_option(command: str) -> None:
     text = ask([HYDRANT, command, "--help"]).stdout
     assert len(text.splitlines()) <= 45

@@ -9,6 +9,7 @@ from typing import Any
 
 from hydrant.measuring import Row
 from hydrant.plotting import Bar, draw_bars
+from hydrant.tables import aligned
 
 _COLUMNS = {
     "ms per update": "{update_ms:.1f} ({update_ms_min:.1f}-{update_ms_max:.1f})",
@@ -46,8 +47,7 @@ def table(rows: Sequence[Row]) -> str:
         lines.append([row.labels.get(axis, "-") for axis in axes])
         if figures:
             lines[-1] += [_filled(_COLUMNS[title], figures) or "-" for title in titles]
-    widths = [max(len(line[n]) for line in lines if n < len(line)) for n in range(len(lines[0]))]
-    texts = ["  ".join(_aligned(line, widths, len(axes))) for line in lines]
+    texts = aligned(lines, range(len(axes)))
     notes = [""] + [f"  {row.status}: {_shortened(told(row))}" if told(row) else "" for row in rows]
     return "\n".join(text + note for text, note in zip(texts, notes, strict=True))
 
@@ -122,10 +122,3 @@ def _filled(content: str, figures: Mapping[str, Any]) -> str:
         return content.format(**figures)
     except (KeyError, TypeError):
         return ""
-
-
-def _aligned(line: Sequence[str], widths: Sequence[int], num_labels: int) -> list[str]:
-    return [
-        cell.ljust(width) if n < num_labels else cell.rjust(width)
-        for n, (cell, width) in enumerate(zip(line, widths, strict=False))
-    ]

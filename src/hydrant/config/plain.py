@@ -54,12 +54,17 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, t
         key: (a.get(key), b.get(key))
         for key in sorted(a | b)
         if a.get(key) != b.get(key)
-        and not _is_free(key)
+        and not is_free(key)
         and not (key == "micro_batch_size" and "auto" in (a.get(key), b.get(key)))
     }
 
 
-def _is_free(key: str) -> bool:
+def is_free(key: str) -> bool:
+    """Whether a key decides nothing of what a run computes.
+
+    >>> is_free("tracker.mode"), is_free("seed")
+    (True, False)
+    """
     return key in _FREE or (key.startswith(_FREE_GROUPS) and key not in _NOT_FREE)
 
 

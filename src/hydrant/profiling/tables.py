@@ -11,6 +11,7 @@ from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent, FunctionEventAvg
 
 from hydrant.profiling.base import Phase
+from hydrant.tables import aligned
 
 PHASES: tuple[str, ...] = typing.get_args(Phase)
 
@@ -65,7 +66,7 @@ def phase_table(events: Iterable[FunctionEvent], num_updates: int) -> str:
         ]
         for name, time in times.items()
     ]
-    return _aligned([[*header, "phase"], *rows])
+    return _lines([[*header, "phase"], *rows])
 
 
 def kernel_table(averages: Iterable[FunctionEventAvg]) -> str:
@@ -81,7 +82,7 @@ def kernel_table(averages: Iterable[FunctionEventAvg]) -> str:
         [f"{time / 1e3:.3f}", f"{time / total:.1%}", f"{count}", name[:_NAME_WIDTH]]
         for time, count, name in sorted(times, reverse=True)[:_NUM_KERNELS]
     ]
-    return _aligned([["self ms", "share", "calls", title], *rows])
+    return _lines([["self ms", "share", "calls", title], *rows])
 
 
 def _is_phase(event: FunctionEvent) -> bool:
@@ -93,10 +94,6 @@ def _is_mark(name: str) -> bool:
     return name in PHASES or name.startswith(("ProfilerStep", "Optimizer."))
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Numbers to the right, and the name last, of any length."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
-    return "\n".join(
-        "  ".join([*(cell.rjust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
-        for row in rows
-    )
+def _lines(rows: Sequence[Sequence[str]]) -> str:
+    """Numbers to the right, and the name last."""
+    return "\n".join(line.rstrip() for line in aligned(rows, {len(rows[0]) - 1}))

@@ -1,0 +1,57 @@
+// Groups over seeds: their means with intervals, as a picture and as a table.
+
+function lostIn(group) {
+  const told = Object.entries(group.states).filter(([state]) => state !== "finished").map(([state, count]) => `${count} ${state}`);
+  return told.join(", ");
+}
+
+function groupsSection() {
+  const shown = section("groups", "Groups", h("p", { class: "note" },
+    `Mean of ${DATA.metric} after the last update with its ${100 * DATA.confidence} % confidence interval (${DATA.interval}); small marks are single runs.`));
+  const order = DATA.groups.map((group, place) => ({ group, place }));
+  const worth = ({ group }) => (group.mean === null ? -Infinity : IS_MAX ? group.mean : -group.mean);
+  order.sort((a, b) => worth(b) - worth(a));
+  figure(shown, { name: "groups", label: "Means and intervals of the groups", legend: false, draw: (svg, width) => drawGroups(svg, width, order) });
+  const titles = [...(DATA.by.length ? DATA.by : ["group"]), "n", "mean", "std", `${100 * DATA.confidence} % interval`, "median", "best", "difference", "its interval", "p", "p (Holm)", "without result"];
+  const rows = order.map(({ group }) => {
+    const versus = group.versus || {}, labels = Object.values(group.labels);
+    const difference = group.name === DATA.baseline ? "baseline" : versus.mean === undefined ? "–" : `${versus.mean > 0 ? "+" : ""}${number(versus.mean, 3)}`;
+    const cells = [...(labels.length ? labels : ["all runs"]), `${group.num} of ${group.num_runs}`, number(group.mean), number(group.std), interval(group.low, group.high),
+      number(group.median), number(group.best), difference, interval(versus.low, versus.high), pValue(versus.p), pValue(versus.p_holm), lostIn(group) || "–"];
+    return { cells, isBest: group.name === DATA.winner };
+  });
+  shown.append(h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of groups" },
+    plainTable(`n: runs with a result, of all runs. Difference from the baseline (${DATA.baseline ?? "none"}): ${DATA.test}.`, titles, rows, Math.max(DATA.by.length, 1), { id: "groups-table" })));
+  if (DATA.missing.length) {
+    const cells = DATA.missing.slice(0, 40).map((cell) => Object.entries(cell).map(([key, value]) => `${key}=${value}`).join(" "));
+    shown.append(h("p", { class: "note", id: "missing" }, `Missing: ${DATA.missing.length} of ${DATA.num_cells} cells have no run: ${cells.join("; ")}${DATA.missing.length > 40 ? "; …" : ""}`));
+  }
+}
+
+const MOST_ROWS = 60;
+
+function drawGroups(svg, width, order) {
+  const left = order.filter(({ place }) => !STATE.hidden.has(place)), rows = left.slice(0, MOST_ROWS);
+  const room = Math.min(widest(rows.map(({ group }) => group.name)) + 20, width * 0.45);
+  const side = width > 560 ? 130 : 16, height = rows.length * 26 + 50;
+  const runs = new Map(DATA.runs.map((run) => [run.name, run]));
+  const finals = ({ group }) => group.runs.map((name) => runs.get(name)).filter(isCounted);
+  const values = rows.flatMap((row) => [row.group.low, row.group.high, ...finals(row).map((run) => run.final)]);
+  const inner = { left: room, right: width - side, bottom: height - 40 };
+  const xs = linearScale(padded(extent(values)), [inner.left, inner.right]);
+  for (const tick of xs.ticks(Math.max(Math.floor((inner.right - inner.left) / 100), 2))) {
+    svg.append(s("line", { x1: xs(tick), x2: xs(tick), y1: 4, y2: inner.bottom, class: "grid" }), s("text", { x: xs(tick), y: inner.bottom + 16, class: "soft middle" }, number(tick)));
+  }
+  svg.append(s("text", { x: (inner.left + inner.right) / 2, y: height - 6, class: "soft middle" }, left.length > rows.length ? `${DATA.metric} of the best ${rows.length} of ${left.length} groups` : DATA.metric));
+  rows.forEach((row, n) => {
+    const { group, place } = row, y = 18 + 26 * n;
+    svg.append(s("text", { x: room - 12, y: y + 4, class: `end${group.name === DATA.winner ? " strong" : ""}`, "data-tip": group.name }, cut(group.name, room - 14)));
+    for (const run of finals(row)) svg.append(s("line", { x1: xs(run.final), x2: xs(run.final), y1: y - 6, y2: y + 6, class: `${strokeOf(place % 10)} thin`, "data-tip": runTip(run) }));
+    const tip = `${group.name}\nmean ${number(group.mean)}\n${100 * DATA.confidence} % interval ${interval(group.low, group.high)}\nn = ${group.num} of ${group.num_runs}`;
+    if (group.low !== null) svg.append(s("line", { x1: xs(group.low), x2: xs(group.high), y1: y, y2: y, class: `whisker ${strokeOf(place % 10)}`, "data-tip": tip }));
+    if (group.mean !== null) svg.append(s("circle", { cx: xs(group.mean), cy: y, r: 5, class: `dot ${fillOf(place)}`, "data-tip": tip }));
+    const note = [`n = ${group.num}`, lostIn(group)].filter(Boolean).join(", ");
+    if (side > 16) svg.append(s("text", { x: inner.right + 10, y: y + 4, class: "soft" }, cut(note, side - 14)));
+  });
+  return { height, told: DATA.winner ? `best is ${DATA.winner}` : "no group has a result" };
+}

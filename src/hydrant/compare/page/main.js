@@ -1,0 +1,44 @@
+// The page, from top to bottom.
+
+function warningsSection() {
+  if (!DATA.warnings.length) return;
+  const shown = section("warnings", "Before reading on", h("ul", {}, DATA.warnings.map(({ about, text }) => h("li", {}, h("b", {}, about), `: ${text}`))));
+  shown.classList.add("warnings");
+}
+
+function winnerSection() {
+  const shown = section("winner", "Best");
+  shown.classList.add("winner");
+  const best = DATA.groups.find((group) => group.name === DATA.winner);
+  if (!best) return shown.append(h("p", { class: "value" }, `No run is finished with a finite ${DATA.metric}.`));
+  const certainty = best.low === null ? `n = ${best.num}, too few for an interval` : `${100 * DATA.confidence} % interval ${interval(best.low, best.high)}, n = ${best.num}`;
+  shown.append(h("div", { class: "name" }, best.name), h("div", { class: "value" }, `${DATA.metric} ${number(best.mean)} (${certainty})`));
+  for (const group of DATA.groups.filter(({ name }) => DATA.passed_over.includes(name))) shown.append(h("p", { class: "note" }, `Not counted as best: ${group.name}, ${number(group.mean)}, because ${group.num_lost} of its ${group.num_runs} runs failed.`));
+}
+
+function runsSection() {
+  runTable(section("runs", "Runs"));
+}
+
+function chooseTheme() {
+  const select = document.getElementById("theme");
+  const show = (theme) => {
+    if (theme) document.documentElement.dataset.theme = theme; else delete document.documentElement.dataset.theme;
+    select.value = theme;
+  };
+  const kept = (act) => { try { return act(); } catch { return null; } }; // a page from a file may keep nothing
+  show(kept(() => localStorage.getItem("hydrant-theme")) || "");
+  select.addEventListener("change", () => {
+    show(select.value);
+    kept(() => localStorage.setItem("hydrant-theme", select.value));
+  });
+}
+
+chooseTheme();
+const counts = new Map();
+for (const { state } of DATA.runs) counts.set(state, (counts.get(state) || 0) + 1);
+const better = IS_MAX ? "higher" : "lower";
+document.getElementById("states").textContent =
+  `${[...counts].map(([state, count]) => `${count} ${state}`).join(", ")} · the last value of each run; ${better} is better`;
+for (const draw of [warningsSection, winnerSection, groupsSection, runsSection, curvesSection, schedulesSection, scatterSection, heatmapSection, parallelSection, importanceSection, profileSection]) draw();
+document.documentElement.dataset.drawn = String(Math.round(performance.now()));

@@ -1,0 +1,45 @@
+// Parallel coordinates: a line a run, through its place on the axis of every key, coloured by its result.
+
+function parallelSection() {
+  if (DATA.keys.filter((key) => key !== "seed").length < 2) return;
+  const shown = section("parallel", "Parallel coordinates", h("p", { class: "note" }, `A line for every finished run, in the colour of its ${DATA.metric}. Point at one to see it alone.`));
+  figure(shown, { name: "parallel", label: "Parallel coordinates", legend: false, draw: drawParallel });
+}
+
+/** The axis of a key: numbers by size (by order of magnitude if they span two), other values at equal distances. */
+function keyAxis(key, range) {
+  const labels = numericOrder(labelsOf(key)), values = labels.map(Number);
+  if (!values.every(Number.isFinite) || labels.length < 2) {
+    const step = (range[1] - range[0]) / Math.max(labels.length - 1, 1);
+    const at = (text) => (labels.length < 2 ? (range[0] + range[1]) / 2 : range[0] + step * labels.indexOf(text));
+    return { at, ticks: labels.map((text) => [text, at(text)]) };
+  }
+  const [low, high] = extent(values), isLog = low > 0 && high / low >= 100;
+  const scale = (isLog ? logScale : linearScale)([low, high], range);
+  const ticks = values.length <= 8 ? values : scale.ticks(5);
+  return { at: (text) => scale(Number(text)), ticks: ticks.map((value) => [number(value), scale(value)]) };
+}
+
+function drawParallel(svg, width) {
+  const height = 320, range = [height - 24, 44], keys = DATA.keys.filter((key) => new Set(DATA.runs.map((run) => run.labels[key])).size > 1);
+  const runs = shownRuns().map(({ run }) => run).filter(isCounted);
+  if (!runs.length) return emptyFigure(svg, width, "No run that is shown has a result");
+  const [low, high] = extent(runs.map((run) => run.final));
+  const result = linearScale([low, high], range), share = (run) => (IS_MAX ? run.final - low : high - run.final) / (high - low || 1);
+  const axes = [...keys.map((key) => ({ title: key, ...keyAxis(key, range), of: (run) => run.labels[key] })),
+    { title: DATA.metric, at: result, ticks: result.ticks(5).map((tick) => [number(tick), result(tick)]), of: (run) => run.final }];
+  const x = (n) => 70 + (n * (width - 150)) / (axes.length - 1);
+  const lines = s("g", {});
+  svg.append(lines);
+  for (const run of [...runs].sort((a, b) => share(a) - share(b))) {
+    const path = axes.map((axis, n) => `${x(n).toFixed(1)} ${axis.at(axis.of(run)).toFixed(1)}`).join("L");
+    lines.append(s("path", { d: `M${path}`, class: "line", style: `stroke:${rampColour(0.08 + 0.8 * share(run))}`, "data-tip": runTip(run) }));
+  }
+  lines.addEventListener("mouseover", ({ target }) => { for (const line of lines.children) line.classList.toggle("faint", line !== target); });
+  lines.addEventListener("mouseout", () => { for (const line of lines.children) line.classList.remove("faint"); });
+  axes.forEach(({ title, ticks }, n) => {
+    svg.append(s("line", { x1: x(n), x2: x(n), y1: range[0], y2: range[1], class: "axis" }), s("text", { x: x(n), y: 20, class: "strong middle" }, title));
+    for (const [text, y] of ticks) svg.append(s("text", { x: x(n) + 7, y: y + 4, class: "halo" }, text));
+  });
+  return { height, told: `${runs.length} runs over ${axes.length} axes` };
+}

@@ -1,0 +1,35 @@
+// The result of every run over what it took, and the front that no other run beats in both.
+
+function scatterSection() {
+  const chosen = { unit: "seconds" };
+  const units = [...UNITS, ...Object.keys(DATA.profiles).map((unit) => `${unit} to the target`)];
+  const shown = section("scatter", "Result and time", h("p", { class: "note" }, "Every finished run. The dashed line joins those that no other run beats in both (the Pareto front)."));
+  let redraw = () => {};
+  redraw = figure(shown, {
+    name: "scatter", label: "Result over time",
+    controls: [choice("Over", units, chosen.unit, (value) => { chosen.unit = value; redraw(); })],
+    draw: (svg, width) => drawScatter(svg, width, chosen.unit),
+  });
+}
+
+/** What a run took in a unit; null where it does not say, or did not reach the target. */
+function costOf(run, place, unit) {
+  if (unit.endsWith("to the target")) return run.to_target[unit.split(" ")[0]];
+  return unitOf(unit, [run.num_updates], DATA.curves.samples_per_update[place], DATA.curves.clocks[place])[0];
+}
+
+function drawScatter(svg, width, unit) {
+  const points = shownRuns().filter(({ run }) => isCounted(run))
+    .map(({ run, place, group }) => ({ run, group, x: costOf(run, place, unit), y: run.final }))
+    .filter(({ x }) => x !== null && x !== undefined);
+  if (!points.length) return emptyFigure(svg, width, "No run that is shown has both");
+  const height = Math.min(Math.max(width * 0.45, 280), 420);
+  const plot = frame(svg, width, height, { domain: padded(extent(points.map(({ x }) => x))), name: unit }, { domain: padded(extent(points.map(({ y }) => y))), name: DATA.metric });
+  const front = paretoFront(points, IS_MAX);
+  svg.append(s("path", { d: pathOf(front.flatMap(({ x, y }, n) => (n ? [[x, front[n - 1].y], [x, y]] : [[x, y]])), plot.xs, plot.ys), class: "mark" }));
+  for (const { run, group, x, y } of points) {
+    const isFront = front.some((point) => point.run === run);
+    svg.append(s("circle", { cx: plot.xs(x), cy: plot.ys(y), r: isFront ? 6 : 4, class: `dot ${fillOf(group)}`, "data-tip": `${runTip(run)}\n${number(x)} ${unit}` }));
+  }
+  return { height, told: `${points.length} runs, ${front.length} on the Pareto front` };
+}

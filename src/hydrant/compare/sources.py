@@ -1,0 +1,197 @@
+"""Where runs are read: every kind of source gives the same plain `Run`."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from hydrant.config.compose import combinations, job_slug
+from hydrant.config.messages import HYDRA_ERRORS
+from hydrant.config.plain import choices_of, flatten
+from hydrant.errors import ConfigError, HydrantError, RecordError, suggestion
+from hydrant.job import relative
+from hydrant.redaction import redacted
+from hydrant.runs import choices_in, commanded, config_of, options_of, read_run
+from hydrant.trackers.record import read_metrics
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values of a metric, NaN where one was not finite, and after how many updates."""
+
+    updates: FloatArray
+    values: FloatArray
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as it is compared, wherever it was read."""
+
+    name: str  # unique among those compared
+    state: str  # finished, failed, preempted, running, not started, missing, ...
+    config: Mapping[str, Any]  # dotted keys, and the option of each config group
+    given: Mapping[str, str]  # its own overrides, as they were written
+    summary: Mapping[str, Any]
+    series: Mapping[str, Series] = field(default_factory=dict[str, Series])
+    error: str = ""
+
+    @property
+    def samples_per_update(self) -> int | None:
+        return self.config.get("global_batch_size")
+
+    def seconds(self, updates: FloatArray) -> FloatArray:
+        """The seconds of training until after so many updates; NaN where the run does not say."""
+        pace = self.series.get("perf/updates_per_second")
+        if pace is None:
+            return np.full(len(updates), np.nan)
+        spans = np.diff(pace.updates, prepend=0.0)
+        known = np.concatenate(([0.0], pace.updates)), np.concatenate(([0.0], np.cumsum(spans / pace.values)))
+        return np.interp(updates, *known)
+
+
+class Source(Protocol):
+    """Runs that a word of the command line names."""
+
+    def runs(self) -> Sequence[Run]:
+        """Read them.
+
+        Raises:
+            ConfigError: there are none.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Folders:
+    """A run folder, a folder with such below it (a sweep), or a glob of them."""
+
+    word: str
+
+    def runs(self) -> Sequence[Run]:
+        # Path.glob takes no absolute patterns.
+        found = [Path(p) for p in sorted(glob.glob(self.word, recursive=True))]  # noqa: PTH207
+        if not found:
+            raise ConfigError("RUNS", f"{self.word!r} is no folder{_hint(Path(self.word))}")
+        return [run for path in found for run in _below(path)]
+
+
+def read_runs(words: Sequence[str]) -> list[Run]:
+    """The runs that the words name, each once.
+
+    Raises:
+        ConfigError: a word names nothing, or there are no runs at all.
+    """
+    if not words:
+        raise ConfigError("RUNS", "give run folders, sweeps or globs: hydrant compare multirun/lr_study")
+    runs = {run.name: run for word in words for run in _source(word).runs()}
+    if not runs:
+        raise ConfigError("RUNS", f"no runs found in {', '.join(words)}; a run's folder holds config.yaml")
+    return _shortened(list(runs.values()))
+
+
+def _source(word: str) -> Source:
+    """What reads a word."""
+    return Folders(word)
+
+
+def _hint(path: Path) -> str:
+    """The names beside the one that is not there."""
+    parent = path.parent
+    names = [p.name for p in parent.iterdir() if p.is_dir()] if parent.is_dir() else []
+    return suggestion(path.name, names, f"Folders in {parent}") if names else ""
+
+
+def _below(path: Path) -> list[Run]:
+    """The run that a folder is, or the runs below it, with those of a sweep that were never started."""
+    if not path.is_dir():  # such as the sweep.csv that a glob finds too
+        return []
+    if (path / "config.yaml").exists() or (path / ".hydra").is_dir():
+        return [_read(path)]
+    folders = [below for below in sorted(path.iterdir()) if below.is_dir() and not below.is_symlink()]
+    runs = [run for folder in folders for run in _below(folder)]
+    return runs + _missing(path, runs) if (path / "multirun.yaml").exists() else runs
+
+
+def _missing(sweep: Path, runs: Sequence[Run]) -> list[Run]:
+    """The jobs of a sweep's last command that have no folder, with what is known of their configs."""
+    try:
+        planned = [choices_in(redacted(job)) for job in combinations(commanded(sweep))]
+    except (HydrantError, *HYDRA_ERRORS):  # no grid but a search, or its options are gone
+        return []
+    begun = [_unnamed(run.given) for run in runs]
+    common = _common([run.config for run in runs])
+    return [
+        Run(
+            name=relative(sweep.resolve() / job_slug([f"{key}={value}" for key, value in job.items()])),
+            state="missing",
+            config=common | {key: _meant(key, text, runs) for key, text in _unnamed(job).items()},
+            given=job,
+            summary={},
+        )
+        for job in planned
+        if _unnamed(job) not in begun
+    ]
+
+
+def _unnamed(choices: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in choices.items() if key != "name"}
+
+
+def _common(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What all configs have."""
+    first = configs[0] if configs else {}
+    return {k: v for k, v in first.items() if all(k in other and other[k] == v for other in configs)}
+
+
+def _meant(key: str, text: str, runs: Sequence[Run]) -> Any:
+    """The value that an override gave other runs of the sweep; else what it says, as a number if it is one."""
+    known = (run.config[key] for run in runs if run.given.get(key) == text and key in run.config)
+    try:
+        return next(known, int(text) if text.isdigit() else float(text))
+    except ValueError:
+        return next(known, text)
+
+
+def _read(folder: Path) -> Run:
+    name = relative(folder.resolve())
+    try:
+        found, config = read_run(folder), flatten(config_of(folder)) | choices_of(options_of(folder))
+    except RecordError as error:
+        return Run(name, "damaged", {}, {}, {}, error=str(error))
+    config = config or dict(found.choices)  # it never got as far as its config
+    run = Run(name, found.status, config, found.choices, found.summary, error=found.error)
+    try:
+        return replace(run, series=_series(read_metrics(folder)))
+    except RecordError as error:
+        return replace(run, state="damaged", error=str(error))
+
+
+def _series(rows: Iterable[Mapping[str, Any]]) -> dict[str, Series]:
+    """The rows of a record by metric."""
+    columns: dict[str, tuple[list[float], list[float]]] = {}
+    for row in rows:
+        num_updates = row["num_updates"]
+        for key, value in row.items():
+            if "/" in key:
+                updates, values = columns.setdefault(key, ([], []))
+                updates.append(num_updates)
+                values.append(np.nan if value is None else value)
+    return {
+        key: Series(np.array(u, dtype=float), np.array(v, dtype=float)) for key, (u, v) in columns.items()
+    }
+
+
+def _shortened(runs: list[Run]) -> list[Run]:
+    """The runs under their folders' names, where these tell them apart."""
+    short = [Path(run.name).name for run in runs]
+    if len(set(short)) < len(runs):
+        return runs
+    return [replace(run, name=name) for run, name in zip(runs, short, strict=True)]

@@ -1,0 +1,122 @@
+"""The figures of the page of `hydrant compare`, in a real Chromium."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from planted import many_runs
+from playwright.sync_api import Page, expect
+from reports import figure, told
+
+from hydrant.compare.comparison import Comparison, compare
+from hydrant.compare.curves import NUM_POINTS
+from hydrant.compare.page import write_page
+
+Compare = Callable[..., Comparison]
+
+
+def test_curves_over_every_unit_smooth_and_logarithmic(page: Page) -> None:
+    assert told(page, "curves") == "Curves: val/accuracy over updates, 4 groups"
+    drawn = figure(page, "curves").locator("path.line").first
+    before = drawn.get_attribute("d")
+    for unit, last in {"samples": "6,000", "seconds": "1", "cost": "1"}.items():
+        page.get_by_label("Over", exact=True).first.select_option(unit)
+        assert told(page, "curves") == f"Curves: val/accuracy over {unit}, 4 groups"
+        assert last in figure(page, "curves").locator("text").all_text_contents()
+    page.get_by_label("Over", exact=True).first.select_option("updates")
+    assert drawn.get_attribute("d") == before
+    page.get_by_label("Metric", exact=True).select_option("train/loss")
+    assert told(page, "curves") == "Curves: train/loss over updates, 4 groups"
+    page.get_by_role("checkbox", name="Logarithmic").check()
+    assert drawn.get_attribute("d") != before
+    plain = drawn.get_attribute("d")
+    slider = page.get_by_role("slider", name="Smoothing")
+    slider.focus()
+    slider.press("End")
+    assert drawn.get_attribute("d") != plain
+    expect(page.locator("output")).to_have_text("0.99")
+
+
+def test_smoothing_is_that_of_wandb(page: Page) -> None:
+    """docs.wandb.ai, "Smooth line plots": the time-weighted exponential moving average."""
+    scales = (Path(write_page.__code__.co_filename).parent / "scales.js").read_text()
+    xs, ys, smoothing = [0, 1, 5, 6, 20], [1.0, 3.0, 2.0, 8.0, 5.0], 0.9
+    found = page.evaluate(f"(() => {{ {scales}; return smoothed({xs}, {ys}, {smoothing}, 20); }})()")
+    weight, last, debias, expected = min(smoothing**0.5, 0.999), 0.0, 0.0, list[float]()
+    for n, y in enumerate(ys):
+        adjusted = weight ** ((xs[n] - xs[max(n - 1, 0)]) / 20 * 1000)
+        last, debias = last * adjusted + y, debias * adjusted + 1
+        expected.append(last / debias)
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_figures_switch_their_axes_and_groups(page: Page) -> None:
+    assert told(page, "heatmap") == "Heat map of two keys: optimizer by scheduler, 6 cells, 2 without a run"
+    assert figure(page, "heatmap").get_by_text("no run").count() == 2
+    page.get_by_label("Columns", exact=True).select_option("seed")
+    assert told(page, "heatmap") == "Heat map of two keys: optimizer by seed, 15 cells, 1 without a run"
+    assert figure(page, "heatmap").get_by_text("failed").count() == 2
+    assert told(page, "scatter") == "Result over time: 17 runs, 1 on the Pareto front"
+    page.get_by_label("Over", exact=True).last.select_option("updates")
+    assert "updates" in figure(page, "scatter").locator("text").all_text_contents()
+    page.get_by_label("In", exact=True).select_option("seconds")
+    assert told(page, "profile") == "Performance profiles: 4 submissions by seconds"
+    assert told(page, "parallel") == "Parallel coordinates: 17 runs over 4 axes"
+    assert told(page, "importance").startswith("Importance of the keys: optimizer ")
+    assert told(page, "schedules") == "Schedules: 1 different courses of optim/lr"
+    figure(page, "curves").get_by_role("button", name="optimizer=lion scheduler=wsd").click()
+    assert told(page, "curves") == "Curves: val/accuracy over updates, 3 groups"
+    assert told(page, "scatter").startswith("Result over time: 14 runs")
+    expect(figure(page, "scatter").get_by_role("button", name="optimizer=lion")).to_have_attribute(
+        "aria-pressed", "false"
+    )
+
+
+def test_what_lies_under_the_pointer_is_told(page: Page) -> None:
+    figure(page, "curves").get_by_role("img").hover(position={"x": 600, "y": 150})
+    expect(page.locator("#tip")).to_contain_text(
+        re.compile(r"val/accuracy, updates [\d.]+\n[\d.]+ +optimizer=lion")
+    )
+    figure(page, "scatter").locator("circle").last.hover()
+    expect(page.locator("#tip")).to_contain_text("(finished)")
+
+
+@pytest.mark.parametrize("kind", ["SVG", "PNG"])
+def test_every_figure_is_saved(page: Page, kind: str, tmp_path: Path) -> None:
+    figures = page.locator("figure").all()
+    assert len(figures) == 8
+    for number, found in enumerate(figures):
+        with page.expect_download() as waiting:
+            found.get_by_role("button", name=re.compile(f"^Save .* as {kind}$")).click()
+        saved = tmp_path / f"{number}.{kind.lower()}"
+        waiting.value.save_as(saved)
+        assert waiting.value.suggested_filename == f"{found.get_attribute('data-figure')}.{kind.lower()}"
+        if kind == "PNG":
+            with Image.open(saved) as image:
+                assert image.width >= 2000
+                colours = (
+                    image.convert("RGB").resize((image.width // 8, image.height // 8)).getcolors(1 << 20)
+                )
+                assert len(colours or []) > 20, "something is drawn on it"
+        else:
+            text = saved.read_text()
+            assert text.startswith("<svg")
+            assert "var(" not in text, "it stands alone"
+
+
+def test_two_hundred_runs_of_two_thousand_points(open_page: Callable[..., Page], tmp_path: Path) -> None:
+    options = {"by": None, "metric": None, "mode": None, "baseline": None, "target": None}
+    write_page(compare(many_runs(), **options), tmp_path / "report.html")
+    page = open_page(tmp_path / "report.html")
+    page.get_by_label("Show", exact=True).select_option("runs")
+    assert told(page, "curves") == "Curves: val/accuracy over updates, 200 runs"
+    assert figure(page, "curves").locator("path.line").count() == 200
+    points = int(figure(page, "curves").get_by_role("img").get_attribute("data-points") or 0)
+    assert 200 * 200 <= points <= NUM_POINTS, "as many as a picture can show"
+    expect(
+        page.get_by_role("region", name="Curves").get_by_text("the least and the greatest of each interval")
+    ).to_be_visible()

@@ -1,0 +1,184 @@
+"""Run folders written by hand: what `hydrant compare` reads, with results that are known beforehand."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from hydrant.compare.sources import Run, Series
+
+CONFIG: dict[str, Any] = {
+    "optimizer": {"_target_": "torch.optim.AdamW", "lr": 0.001},
+    "scheduler": {"_target_": "hydrant.schedules.cosine", "warmup": 0},
+    "data": {"_target_": "hydrant.data.digits", "num_classes": 10, "root": "here"},
+    "tracker": {"_target_": "hydrant.trackers.base.NullTracker"},
+    "name": None,
+    "seed": 0,
+    "duration": "10ep",
+    "global_batch_size": 64,
+    "best": {"metric": "val/accuracy", "mode": "max"},
+}
+CHOICES = {
+    "optimizer": "adamw",
+    "scheduler": "cosine",
+    "data": "digits",
+    "tracker": "local",
+    "experiment": None,
+}
+TARGETS = {"adamw": "torch.optim.AdamW", "sgd": "torch.optim.SGD", "lion": "hydrant.optimizers.Lion"}
+ENVIRONMENT = {
+    "python": "3.11.7", "torch": "2.15.0", "cuda": None, "gpu": None, "git_commit": "a" * 40, "git_dirty": False
+}  # fmt: skip
+
+
+def write_run(
+    folder: Path,
+    overrides: Mapping[str, Any],
+    final: float | None,
+    *,
+    status: str = "finished",
+    environment: Mapping[str, Any] = ENVIRONMENT,
+    error: str = "",
+    num_rows: int = 5,
+    total_updates: int = 100,
+    values: Sequence[float | None] | None = None,
+    updates_per_second: float = 100.0,
+) -> Path:
+    """A run that approaches `final` (`values`: exactly these, evenly apart, from update 0 to the last)."""
+    config = {key: dict(value) if isinstance(value, dict) else value for key, value in CONFIG.items()}
+    choices = dict(CHOICES)
+    for key, value in overrides.items():
+        if key in choices:
+            choices[key] = value
+            config[key]["_target_"] = TARGETS.get(value, value)
+            continue
+        *path, last = key.split(".")
+        node = config
+        for name in path:
+            node = node[name]
+        node[last] = value
+    if values is None:
+        grown = 1 - np.exp(-5 * np.arange(num_rows) / max(num_rows - 1, 1))
+        values = [None] * num_rows if final is None else [*(final * grown[:-1]).tolist(), final]
+    updates = np.linspace(0, total_updates, len(values)).astype(int).tolist()
+    (folder / ".hydra").mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    (folder / ".hydra" / "overrides.yaml").write_text(
+        yaml.safe_dump([f"{k}={v}" for k, v in overrides.items()])
+    )
+    (folder / ".hydra" / "hydra.yaml").write_text(
+        yaml.safe_dump({"hydra": {"runtime": {"choices": choices}}})
+    )
+    rows = [
+        json.dumps(_row(u, v, total_updates, updates_per_second, config["optimizer"]["lr"]))
+        for u, v in zip(updates, values, strict=True)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(f"{row}\n" for row in rows))
+    summary = {
+        "status": status,
+        "num_updates": updates[-1],
+        "total_updates": total_updates,
+        "environment": dict(environment),
+        "perf": {"updates_per_second": updates_per_second, "peak_memory_gib": None},
+        "compile": {"graphs": 0},
+        "error": {"type": "NonFiniteError", "message": error} if error else None,
+    }
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def _row(num_updates: int, value: float | None, total: int, rate: float, lr: float) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "num_updates": num_updates,
+        "epoch": num_updates / 10,
+        "time": 1.7e9 + num_updates / rate,
+    }
+    row |= {"val/accuracy": value, "val/loss": None if value is None else 1 - value}
+    if num_updates:
+        row |= {
+            "train/loss": None if value is None else 1.1 - value,
+            "optim/lr": lr * (1 + math.cos(math.pi * num_updates / total)) / 2,
+            "perf/updates_per_second": rate,
+        }
+    return row
+
+
+SEEDS = range(5)
+MEANS = {("adamw", "cosine"): 0.95, ("adamw", "wsd"): 0.93, ("sgd", "cosine"): 0.90, ("lion", "wsd"): 0.97}
+"""What the runs of each cell are around; (sgd, wsd) and (lion, cosine) were never run."""
+
+LOST = ("lion", "wsd")
+"""The cell with the best mean, of whose runs two failed."""
+
+
+def planted_results() -> dict[tuple[str, str], list[float]]:
+    """The last accuracy of each run, by cell and seed; seeds share a part of their noise."""
+    noise = np.random.default_rng(0)
+    shared = noise.normal(0, 0.004, len(SEEDS))
+    return {
+        cell: [
+            round(mean + float(s + n), 6)
+            for s, n in zip(shared, noise.normal(0, 0.002, len(SEEDS)), strict=True)
+        ]
+        for cell, mean in MEANS.items()
+    }
+
+
+def write_planted(sweep: Path) -> Path:
+    """Four of six cells of a grid, five seeds each; two runs failed, one is missing, one has another commit."""
+    jobs = [
+        "name=planted",
+        "optimizer=adamw,sgd",
+        "scheduler=cosine",
+        "seed=0,1,2,3,4",
+    ]  # of the last command
+    for (optimizer, scheduler), results in planted_results().items():
+        for seed, final in zip(SEEDS, results, strict=True):
+            overrides = {"optimizer": optimizer, "scheduler": scheduler, "seed": seed}
+            folder = sweep / f"optimizer-{optimizer}_scheduler-{scheduler}_seed-{seed}"
+            options: dict[str, Any] = {}
+            if (optimizer, scheduler) == LOST and seed in (1, 3):
+                options = {
+                    "status": "failed",
+                    "error": "train/loss became NaN or infinite",
+                    "total_updates": 100,
+                }
+                final = None
+            if (optimizer, scheduler, seed) == ("sgd", "cosine", 4):
+                continue
+            if (optimizer, scheduler, seed) == ("adamw", "wsd", 2):
+                options = {"environment": ENVIRONMENT | {"git_commit": "b" * 40}}
+            write_run(folder, overrides, final, **options)
+    record = {"hydra": {"overrides": {"task": jobs}}}
+    (sweep / "multirun.yaml").write_text(yaml.safe_dump(record))
+    return sweep
+
+
+def many_runs(num_runs: int = 200, num_points: int = 2000) -> list[Run]:
+    """Noisy curves of many runs, as they are after reading."""
+    noise, updates = np.random.default_rng(0), 20.0 * np.arange(1, num_points + 1)
+    runs: list[Run] = []
+    for n in range(num_runs):
+        config = {
+            "optimizer": ("adamw", "sgd", "lion")[n % 3],
+            "scheduler": ("cosine", "wsd")[n // 3 % 2],
+            "optimizer.lr": (0.001, 0.01, 0.1)[n // 6 % 3],
+            "seed": n // 18,
+            "global_batch_size": 64,
+        }
+        grown = 0.9 + 0.05 * noise.random() - 0.8 * np.exp(-5 * np.arange(num_points) / num_points)
+        values = {
+            "val/accuracy": grown + noise.normal(0, 0.01, num_points),
+            "train/loss": 1 - grown + noise.normal(0, 0.02, num_points),
+            "optim/lr": config["optimizer.lr"] * np.cos(np.arange(num_points) / num_points),
+            "perf/updates_per_second": noise.uniform(50, 150, num_points),
+        }
+        series = {key: Series(updates, own) for key, own in values.items()}
+        runs.append(Run(f"run-{n:03}", "finished", config, {}, {"num_updates": updates[-1]}, series))
+    return runs

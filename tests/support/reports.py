@@ -1,0 +1,34 @@
+"""Reading a report of `hydrant compare`: in a browser, and in its file."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Locator, Page
+
+
+def column(page: Page, title: str, table: str = "runs-table") -> list[str]:
+    titles = [re.sub(r"\s", "", text) for text in page.locator(f"#{table} thead th").all_inner_texts()]
+    place = titles.index(title.replace(" ", "")) + 1
+    return [
+        text.strip() for text in page.locator(f"#{table} tbody tr > :nth-child({place})").all_inner_texts()
+    ]
+
+
+def figure(page: Page, name: str) -> Locator:
+    return page.locator(f"figure[data-figure={name}]")
+
+
+def told(page: Page, name: str) -> str:
+    return figure(page, name).get_by_role("img").get_attribute("aria-label") or ""
+
+
+def data_of(report: Path) -> dict[str, Any]:
+    found = re.search(
+        r'<script type="application/json" id="data">(.*?)</script>', report.read_text(), re.DOTALL
+    )
+    assert found is not None
+    return json.loads(found[1])

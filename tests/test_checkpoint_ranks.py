@@ -16,8 +16,13 @@ def test_two_ranks_one_rank_two_ranks(tmp_path: Path) -> None:
     assert_same_state(found["on one"], found["saved"])
     assert_same_state(found["restored"], found["saved"])
     assert_same_state(found["restored and trained on"], found["trained on"])
-    assert found["meter"]["weight"] == 3 * 8 * 2  # what both ranks had seen
-    assert [meter["weight"] for meter in found["meters"]] == [3 * 8 * 2, 0]
+    own, other = found["saved meters"]
+    both = {"names": ["loss"], "sums": own["sums"] + other["sums"], "weight": 3 * 8 * 2}
+    assert both["sums"] > own["sums"] > 0
+    assert_same_state(found["meter"], both)  # on one rank: what both had seen
+    first, second = found["restored meters"]
+    assert_same_state(first, both)  # counted once
+    assert second["weight"] == 0
     assert {path.name for path in (tmp_path / "two" / "update_00000003").iterdir()} == {
         "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "training-00001-of-00002.safetensors",
         "training-00002-of-00002.safetensors", "training.json", "manifest.json",

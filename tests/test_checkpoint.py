@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from hydrant.checkpoint import (
     read_state,
     storage,
 )
+from hydrant.checkpoint.folder import Folder
 from hydrant.clock import Cadence
 from hydrant.distributed import World
 from hydrant.errors import CheckpointError, ConfigError
@@ -138,9 +140,15 @@ def test_a_failure_in_the_background_is_raised_at_the_next_chance(
     def failing(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
+    def ended(checkpoints: Checkpoints) -> None:
+        while not checkpoints.has_failed():
+            time.sleep(0.01)
+        assert checkpoints.has_failed()  # until it is raised
+
     monkeypatch.setattr(storage, "save_file", failing)
     chances: list[Callable[[Checkpoints], Any]] = [
-        lambda c: c.save(20, content(), is_best=False), lambda c: c.wait(), lambda c: (c.wait(), c.check()),
+        lambda c: c.save(20, content(), is_best=False), lambda c: c.wait(),
+        lambda c: (ended(c), c.save(20, content(), is_best=False)),
     ]  # fmt: skip
     for chance in chances:
         with Checkpoints(tmp_path, Retention(2), in_background=True) as checkpoints:
@@ -160,7 +168,7 @@ def test_what_is_written_in_the_background_is_the_state_at_its_update(
     """Bit for bit what a save that waits writes, though training goes on before a byte is written."""
     weight, group = torch.arange(6.0).reshape(2, 3), {"lr": 0.1, "betas": [0.9]}
     state = Checkpoint({"w": weight, "tied": weight, "t": weight.t()}, {"group": group, "sums": weight[0]})
-    save_file, goes_on = storage.save_file, threading.Event()
+    save_file, goes_on, written = storage.save_file, threading.Event(), list[int]()
 
     def waiting(*arguments: Any) -> None:
         assert goes_on.wait(60)
@@ -170,13 +178,15 @@ def test_what_is_written_in_the_background_is_the_state_at_its_update(
         checkpoints.save(10, state, is_best=False)
     monkeypatch.setattr(storage, "save_file", waiting)
     with Checkpoints(tmp_path / "goes_on", Retention(2), in_background=True) as checkpoints:
-        checkpoints.save(10, state, is_best=False)
+        checkpoints.save(10, state, is_best=False, written=lambda: written.append(10))
         weight.zero_()
         group["lr"] = 0.2
         group["betas"].clear()
         assert newest_whole(tmp_path / "goes_on") is None
-        checkpoints.check()
+        assert not checkpoints.has_failed()
+        assert not written
         goes_on.set()
+    assert written == [10]
     one, other = (
         {p.name: p.read_bytes() for p in (tmp_path / name / "update_00000010").iterdir()}
         for name in ("waits", "goes_on")
@@ -232,6 +242,57 @@ def test_a_kill_while_old_ones_are_removed_leaves_no_half(
     assert newest_whole(tmp_path) == tmp_path / "update_00000020"
     save(tmp_path, 30, keep=Retention(1))
     assert names(tmp_path) == ["last", "update_00000030"]
+
+
+def test_what_is_published_is_on_disk_by_name_before_it_is_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, rename, seen = os.fsync, Path.rename, list[Any]()
+
+    def synced(descriptor: int) -> None:
+        fsync(descriptor)
+        seen.append(os.fstat(descriptor).st_ino)
+
+    def renamed(path: Path, target: Path) -> Path:
+        if path.name.startswith(".update_") and target.name.startswith("update_"):
+            seen.append("renamed")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "rename", renamed)
+    save(tmp_path / "run", 10)
+    saved, seen = seen, []
+    adopted = Folder(tmp_path / "adopted", Retention(2))
+    adopted.adopt(tmp_path / "run" / "update_00000010", None)
+    for folder, order in (("run", saved), ("adopted", seen)):
+        target = tmp_path / folder / "update_00000010"
+        before, after = order[: order.index("renamed")], order[order.index("renamed") :]
+        assert {path.stat().st_ino for path in (*target.iterdir(), target)} <= {*before}
+        assert target.parent.stat().st_ino in after
+
+
+def test_a_kill_while_another_run_s_is_taken_over_leaves_the_one_to_go_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path / "theirs", 10, 20, best=(10,))
+    copytree, copied = shutil.copytree, list[Path]()
+
+    def killed(source: Path, *arguments: Any, **options: Any) -> None:
+        if copied:
+            raise KeyboardInterrupt
+        copied.append(source)
+        copytree(source, *arguments, **options)
+
+    monkeypatch.setattr(shutil, "copytree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        Folder(tmp_path / "ours", Retention(2)).adopt(tmp_path / "theirs" / "update_00000020", 10)
+    assert newest_whole(tmp_path / "ours") == tmp_path / "ours" / "update_00000020"
+
+
+def test_ranks_wait_for_each_other_s_parts_as_long_as_they_are_told(tmp_path: Path) -> None:
+    with Checkpoints(tmp_path, Retention(2), timeout_seconds=7) as checkpoints:
+        backend: Any = checkpoints._group._get_backend(torch.device("cpu"))  # pyright: ignore[reportPrivateUsage]
+        assert backend.options._timeout.total_seconds() == 7
 
 
 def test_newest_goes_by_the_folders_not_by_the_link(tmp_path: Path) -> None:
@@ -313,9 +374,17 @@ def test_nothing_of_a_stranger_s_checkpoint_is_run(name: str, workdir: Path) -> 
         manifest = json.loads((path / "manifest.json").read_text())
         manifest["files"][name] = storage.seal(path / name)
         (path / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(CheckpointError, match=rf"{name} cannot be read \("):  # noqa: PT012
-        read_state(find(path, "resume"), "sums")
-        Weights(path).read("init_from")
+    readers: dict[str, Callable[[], Any]] = {
+        "manifest.json": lambda: find(path, "resume"),
+        "model.safetensors": lambda: Weights(path).read("init_from"),
+        "training.safetensors": lambda: read_state(path, "sums"),
+        "training.json": lambda: plain_state(path, "state"),
+    }
+    with pytest.raises(CheckpointError, match=rf"{name} cannot be read \("):
+        readers[name]()
+    for read in readers.values():
+        with contextlib.suppress(CheckpointError):
+            read()
     assert not Path("harmed").exists()
 
 

@@ -87,6 +87,19 @@ def test_a_changed_config_goes_on_where_it_may(
     assert [row["num_updates"] for row in rows(half)] == list(range(13))
 
 
+def test_a_finished_run_without_a_checkpoint_is_not_begun_again(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (*SHORT, "save_every=null", "duration=1")
+    folder = train(*words, name="finished")
+    before = (folder / "metrics.jsonl").read_bytes()
+    train(*words, "duration=2", "resume_strict=false", name="finished", status=2)
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert "resume: " in told
+    assert "holds a finished run of another config (duration (1 there, 2 here)) and no checkpoint" in told
+    assert (folder / "metrics.jsonl").read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -69,6 +69,9 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
         _refuse_another(resume, own, saved_config(folder, "resume").get("resume"))
     if is_finished and not changed:
         return Start(own, is_finished=True)
+    if is_finished and own is None:
+        told = f"{folder} holds a finished run of another config ({told_of(changed)}) and no checkpoint to go on from"
+        raise ConfigError("resume", f"{told}; name=<folder> starts another")
     if own is not None:
         return Start(newest_whole(folder / "checkpoints"), changed=changed)
     if resume not in ("auto", None):

@@ -153,14 +153,16 @@ class _Session:
                 run.stream.close()
 
     def _stop_signal(self, stop: StopRequest) -> int | None:
-        self._checkpoints.check()  # what has failed in the background ends the run here
-        return stop()
+        # A failure in the background stops all ranks after the same update; the save then raises it on each.
+        return signal.SIGTERM if self._checkpoints.has_failed() else stop()
 
     def _save(self, run: Run, is_best: bool) -> None:
         self._prepared.data.faults.gather(self._world)
+        written = functools.partial(
+            self._journal.note, num_updates=run.state.num_updates, best=run.state.best
+        )
         with content_of(run) as content:
-            self._checkpoints.save(run.state.num_updates, content, is_best=is_best)
-        self._journal.note(num_updates=run.state.num_updates, best=run.state.best)
+            self._checkpoints.save(run.state.num_updates, content, is_best=is_best, written=written)
 
     def _continue(self, run: Run) -> None:
         """Put back what the checkpoint holds from which the run goes on, if there is one."""
@@ -216,7 +218,12 @@ def _checkpoints(job: Job, prepared: Prepared) -> Checkpoints:
     config = job.config
     every = prepared.clock.cadence(config["keep_every"], "keep_every")
     keep = Retention(config["keep_last"], config["keep_best"], every)
-    return Checkpoints(job.folder / "checkpoints", keep, in_background=config["save_async"])
+    return Checkpoints(
+        job.folder / "checkpoints",
+        keep,
+        in_background=config["save_async"],
+        timeout_seconds=config["parallel"].get("timeout_seconds", 1800),
+    )
 
 
 def _failed(error: BaseException, folder: Path) -> Ending:

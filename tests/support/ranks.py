@@ -103,7 +103,7 @@ def _rank(rank: int, folder: str) -> None:
     run = make_run(world, is_sharded=True)
     train(run, 3)
     save(run, shared / "two")
-    found = {"saved": whole(run)}
+    found = {"saved": whole(run), "saved meters": world.gather(run.meter.state_dict())}
     train(run, 2)
     found["trained on"] = whole(run)
     save(make_run(world, is_sharded=False), shared / "replicated")
@@ -116,9 +116,7 @@ def _rank(rank: int, folder: str) -> None:
     restore(again, shared / "one" / "update_00000003")
     again.state.num_updates = 3
     found["restored"] = whole(again)
-    meters = [None, None]
-    dist.all_gather_object(meters, again.meter.state_dict())
-    found["meters"] = meters
+    found["restored meters"] = world.gather(again.meter.state_dict())
     train(again, 2)
     found["restored and trained on"] = whole(again)
     if rank == 0:

@@ -54,6 +54,7 @@ class Folder:
         target = self.target(num_updates)
         if target.exists():  # damaged, else the run had gone on from it
             shutil.rmtree(target)
+        _sync(self.aside(num_updates))  # the names of its files, which are on disk themselves
         self.aside(num_updates).rename(target)
         _sync(self._path)
         self._point("last", target.name)
@@ -68,7 +69,8 @@ class Folder:
     def adopt(self, checkpoint: Path, best: int | None) -> None:
         """Take over a checkpoint of another run and, from beside it, the one that was the best until then."""
         beside = [checkpoint.parent / _name(best)] if best is not None else []
-        for source in (*(path for path in beside if path != checkpoint and path.is_dir()), checkpoint):
+        # It first: after a kill in between, the run goes on from the newest one that is here.
+        for source in (checkpoint, *(path for path in beside if path != checkpoint and path.is_dir())):
             with self._whole(self._path / source.name) as aside:
                 shutil.copytree(source, aside, dirs_exist_ok=True)
         self._point("last", checkpoint.name)
@@ -96,6 +98,8 @@ class Folder:
         aside.mkdir(parents=True)
         try:
             yield aside
+            for path in (*aside.iterdir(), aside):
+                _sync(path)
             aside.rename(target)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
@@ -189,8 +193,9 @@ def _was_best(path: Path) -> bool:
         return False
 
 
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """Flush a file, or the names in a folder, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import cast
@@ -30,19 +31,23 @@ class Checkpoints:
     Args:
         path: `<run folder>/checkpoints`.
         in_background: `save` returns when the state is copied; else when it is written.
+        timeout_seconds: how long a rank that has written its part waits for the others before saving fails.
     """
 
-    def __init__(self, path: Path, keep: Retention, *, in_background: bool = False) -> None:
+    def __init__(
+        self, path: Path, keep: Retention, *, in_background: bool = False, timeout_seconds: float = 1800
+    ) -> None:
         self.folder = Folder(path, keep)
         self._path = path
         self._in_background = in_background
-        self._pending: tuple[int, Future[None]] | None = None
+        self._timeout = timedelta(seconds=timeout_seconds)
+        self._pending: tuple[int, Future[None], Callable[[], None]] | None = None
         self._failure = ""  # of the last one, if the disk did not take it
         self._causes = set[str]()
 
     def __enter__(self) -> Checkpoints:
         # Of its own: training's collectives go on meanwhile.
-        self._group = cast("dist.ProcessGroup", dist.new_group(backend="gloo"))
+        self._group = cast("dist.ProcessGroup", dist.new_group(backend="gloo", timeout=self._timeout))
         self._is_rank_zero = dist.get_rank() == 0
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         return self
@@ -64,22 +69,39 @@ class Checkpoints:
             self._thread.shutdown()
             dist.destroy_process_group(self._group)
 
-    def save(self, num_updates: int, content: Checkpoint, *, is_best: bool) -> None:
+    def save(
+        self,
+        num_updates: int,
+        content: Checkpoint,
+        *,
+        is_best: bool,
+        written: Callable[[], None] = lambda: None,
+    ) -> None:
         """Save the checkpoint of `num_updates`, point `last` (and `best`) at it, remove those not kept.
+
+        `written` is called in this thread, by this or a later call, when it is on disk.
 
         Raises:
             CheckpointError: this one, or the one before, cannot be saved, and not for want of a disk.
         """
         self.wait()
         snapshot, copied = Snapshot.of(content, is_rank_zero=self._is_rank_zero), _end_of_copies()
-        self._pending = num_updates, self._thread.submit(self._write, num_updates, snapshot, copied, is_best)
+        future = self._thread.submit(self._write, num_updates, snapshot, copied, is_best)
+        self._pending = num_updates, future, written
         if not self._in_background:
             self.wait()
 
-    def check(self) -> None:
-        """Raises CheckpointError if what is saved in the background has failed; does not wait for it."""
-        if self._pending is not None and self._pending[1].done():
+    def has_failed(self) -> bool:
+        """Whether what is saved in the background has failed, not for want of a disk; does not wait for it.
+
+        The next `save` raises why. Ranks learn of it at different times: what they do about it, they agree on first.
+        """
+        if self._pending is None or not self._pending[1].done():
+            return False
+        if isinstance(self._pending[1].exception(), OSError | None):
             self.wait()
+            return False
+        return True
 
     def wait(self) -> None:
         """Until what is saved in the background is written.
@@ -89,11 +111,10 @@ class Checkpoints:
         """
         if self._pending is None:
             return
-        num_updates, future = self._pending
+        num_updates, future, written = self._pending
         target = self.folder.target(num_updates)
         try:
             future.result()
-            self._failure = ""
         except OSError as error:
             self._note(f"{target} cannot be written", error.strerror or str(error))
         except CheckpointError:
@@ -103,6 +124,9 @@ class Checkpoints:
         finally:
             if future.done():  # else Ctrl-C came in between
                 self._pending = None
+        if future.exception() is None:
+            self._failure = ""
+            written()
 
     def _write(self, num_updates: int, snapshot: Snapshot, copied: Callable[[], None], is_best: bool) -> None:
         copied()

@@ -154,6 +154,7 @@ def evaluate_run(run: Run) -> dict[str, float]:
         row = evaluated()
     if run.averaging.is_on:
         with run.averaging.in_place_of(run.task):
+            run.parallel.share_buffers(run.task)
             row |= {key.replace("val/", "val_ema/", 1): value for key, value in evaluated().items()}
     return row
 

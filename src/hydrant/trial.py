@@ -42,7 +42,8 @@ def try_compiled(run: Run) -> None:
         told = str(error).rstrip(".")
         if not run.compilation.falls_back:
             raise type(error)(f"{told}. compile=eager, or compile.on_failure=fallback, goes on") from error
-        log.warning("%s. Going on eager", told)
+        if run.world.is_rank_zero:
+            log.warning("%s. Going on eager", told)
         run.compilation.give_up()
 
 

@@ -41,6 +41,17 @@ def test_ranks_add_up() -> None:
     assert meter.read() == {"a": 3.0}
 
 
+def test_a_rank_without_targets_adds_nothing_and_takes_part() -> None:
+    num_reads: list[int] = []
+    meter = Meter(CPU, reduce=lambda sums: num_reads.append(len(sums)) or sums)
+    meter.add({"a": torch.tensor(float("nan"))}, 0)
+    assert meter.read() == {}
+    meter.add({"a": torch.tensor(float("nan"))}, 0)
+    meter.add({"a": torch.tensor(1.0)}, 2)
+    assert meter.read() == {"a": 1.0}
+    assert num_reads == [2, 2]
+
+
 def test_the_pace_leaves_out_what_is_no_training() -> None:
     pace = Pace(10)
     pace.outside(lambda: time.sleep(0.2))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
+
+Total = Callable[[Tensor], Tensor]
+"""Sums a tensor over all ranks."""
 
 
 class Batch(NamedTuple):
@@ -15,7 +20,10 @@ class Batch(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a task makes of one batch. Scalars (shape ()) are means over the `num_targets` targets of the batch."""
+    """What a task makes of one batch. Scalars (shape ()) are means over the `num_targets` targets of the batch.
+
+    Where it has no targets they may be NaN; with sharded weights, their gradients may not.
+    """
 
     losses: dict[str, Tensor]  # backpropagated as their sum, which is logged as `loss`
     measurements: dict[str, Tensor]
@@ -39,3 +47,14 @@ class Outcome(NamedTuple):
         """What is logged: the total loss, the single ones if there are several, the measurements."""
         parts = self.losses if len(self.losses) > 1 else {}
         return {"loss": self.total_loss()} | parts | self.measurements
+
+
+def mean_loss(outcomes: Sequence[Outcome], total: Total) -> Tensor:
+    """Over the targets of all ranks, which `total` sums over, so that all decide alike by it; shape ()."""
+    sums = outcomes[0].total_loss().new_zeros(2, dtype=torch.float64)  # of the losses, and of the targets
+    for outcome in outcomes:
+        if outcome.num_targets:
+            sums[0] += outcome.total_loss().detach() * outcome.num_targets
+            sums[1] += outcome.num_targets
+    loss, num_targets = total(sums)
+    return loss / num_targets.clamp(min=1)

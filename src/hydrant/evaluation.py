@@ -34,7 +34,7 @@ def evaluate(
     meter = Meter(device, parallel.sum)
     metrics: dict[str, Any] = dict(cast("nn.ModuleDict", task.metrics).items())
     with _evaluating(task):
-        for batch_idx, (batch, counts) in enumerate(parallel.in_turn(batches)):
+        for batch_idx, batch, counts in parallel.in_turn(batches):
             seeding.seed_evaluation(batch_idx, device)
             with precision.autocast():
                 outcome = forward(task, precision.cast(batch))

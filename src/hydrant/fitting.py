@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -47,7 +46,7 @@ def eval_batch_size(config: Mapping[str, Any], world: World, num_samples: int) -
     if num_samples < world.world_size:
         told = f"{num_samples} validation samples are too few for {world.world_size} ranks; give more"
         raise ConfigError("limit_val_samples", told)
-    return min(config["eval_batch_size"], math.ceil(num_samples / world.world_size))
+    return min(config["eval_batch_size"], num_samples // world.world_size)
 
 
 def _multiples(number: int, divisor: int) -> str:

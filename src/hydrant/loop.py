@@ -124,10 +124,12 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
             with run.precision.autocast():
                 outcome = run.compilation.train(run.trained, run.precision.cast(mixed))
             outcomes.append(outcome)
-            if outcome.num_targets:  # the mean over none is no number
-                enter(run, "backward")
-                ratio = outcome.num_targets / run.spec.micro_batch_size
+            enter(run, "backward")
+            ratio = outcome.num_targets / run.spec.micro_batch_size
+            if ratio:
                 run.optimization.backward(outcome, run.loss_weight if ratio == 1 else run.loss_weight * ratio)
+            else:
+                run.optimization.backward_of_none(outcome)
         if not is_last and run.compilation.reuses_memory:
             run.optimization.keep_gradients()
         if not is_last:
@@ -137,7 +139,7 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
     num_targets, run.stop = run.parallel.agree(own, run.stop_signal())
     if num_targets not in (run.spec.global_batch_size, 0):
         run.optimization.scale_gradients(run.spec.global_batch_size / num_targets)
-    return [outcome for outcome in outcomes if outcome.num_targets]
+    return outcomes
 
 
 def evaluate_run(run: Run) -> dict[str, float]:
@@ -152,6 +154,7 @@ def evaluate_run(run: Run) -> dict[str, float]:
         row = evaluated()
     if run.averaging.is_on:
         with run.averaging.in_place_of(run.task):
+            run.parallel.share_buffers(run.task)
             row |= {key.replace("val/", "val_ema/", 1): value for key, value in evaluated().items()}
     return row
 

@@ -30,16 +30,20 @@ class Meter:
         self._read = self._sums  # of this rank alone, at the last read
 
     def add(self, values: Mapping[str, Tensor], weight: int) -> None:
-        """Add scalars (shape ()) that stand for `weight` samples; the names are the same until the next read."""
+        """Add scalars (shape ()) that stand for `weight` samples; the names are the same until the next read.
+
+        Of no samples the names alone count: a mean over none is no number.
+        """
         if self._names != list(values):
             self._names = list(values)
             self._sums = torch.zeros(len(values), dtype=torch.float64, device=self._device)
-        self._sums.add_(torch.stack([value.detach() for value in values.values()]), alpha=weight)
-        self._weight += weight
+        if weight:
+            self._sums.add_(torch.stack([value.detach() for value in values.values()]), alpha=weight)
+            self._weight += weight
 
     def read(self, also: Mapping[str, Tensor] | None = None) -> dict[str, float]:
         """The means over all ranks, and the scalars in `also` as they are; the one synchronisation. Resets."""
-        if not self._names:
+        if not self._names:  # nor has any other rank
             return {}
         weighted = torch.cat([self._sums, self._sums.new_full((1,), self._weight)])
         extra = [value.detach().to(self._device, torch.float64).reshape(1) for value in (also or {}).values()]

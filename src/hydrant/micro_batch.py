@@ -12,7 +12,9 @@ import torch
 
 from hydrant.bare import bare_run
 from hydrant.build import prepare
+from hydrant.distributed import World
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory
+from hydrant.fitting import dry_collectives
 from hydrant.logs import log
 from hydrant.loop import make_update
 from hydrant.memory import is_out_of_memory, said
@@ -27,24 +29,35 @@ _TRIED_WITH = {
 }
 
 
-def settled(config: Mapping[str, Any], start: Start) -> Mapping[str, Any]:
+def settled(config: Mapping[str, Any], start: Start, world: World) -> Mapping[str, Any]:
     """The config with a number where it says `micro_batch_size: auto`: a run that goes on keeps the one it has.
 
+    All ranks call it; rank 0 tries.
+
     Raises:
-        ConfigError: the config cannot run.
+        ConfigError: the config cannot run, or its forward calls collectives, so that no rank can try alone.
         OutOfMemory: not even the smallest fits.
     """
     if config["micro_batch_size"] != "auto":
         return config
-    if start.checkpoint is not None:
-        size = saved_config(start.checkpoint.parents[1], "resume")["micro_batch_size"]
+    if start.checkpoint is None:
+        size = _found(config, world)
     else:
-        spec = prepare(config).spec  # the whole share
-        size = _largest_that_fits(config, spec.micro_batch_size)
-        log.info(
-            "micro_batch_size=auto: %d of the %d samples of an update at once", size, spec.global_batch_size
-        )
+        saved = start.checkpoint.parents[1]
+        size = world.from_rank_zero(lambda: saved_config(saved, "resume")["micro_batch_size"])
     return {**config, "micro_batch_size": size}
+
+
+def _found(config: Mapping[str, Any], world: World) -> int:
+    prepared = prepare(config)
+    share, global_batch_size = prepared.spec.micro_batch_size, prepared.spec.global_batch_size
+    collectives = dry_collectives(prepared.task, prepared.train) if world.world_size > 1 else []
+    if collectives:
+        told = f"auto tries on one rank, where {collectives[0]} would wait for the others; give a number"
+        raise ConfigError("micro_batch_size", told)
+    size = world.from_rank_zero(lambda: _largest_that_fits(config, share))
+    log.info("micro_batch_size=auto: %d of the %d samples of an update at once", size, global_batch_size)
+    return size
 
 
 def _largest_that_fits(config: Mapping[str, Any], share: int) -> int:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hydrant.batch import Outcome
+from hydrant.batch import Outcome, Total, mean_loss
 from hydrant.clipping import Clipping
 from hydrant.compilation import Step
 from hydrant.errors import ConfigError
@@ -25,7 +25,6 @@ from hydrant.precision import Precision
 from hydrant.scheduling import FieldSchedules, config_prefix, metric_prefix
 
 Accumulate = Callable[[], list[Outcome]]
-Total = Callable[[Tensor], Tensor]
 
 
 class Result(Enum):
@@ -42,8 +41,7 @@ class Update:
 
     outcomes: list[Outcome]  # of the micro-batches
     result: Result
-    grad_norms: dict[str, Tensor]
-    """`grad_norm`, `critic/grad_norm`: before clipping, shape (); where computed."""
+    grad_norms: dict[str, Tensor]  # `grad_norm`, `critic/grad_norm`: before clipping, shape (); if computed
 
 
 @dataclass(frozen=True)
@@ -88,6 +86,7 @@ class Optimization:
         self._precision = precision
         self.skips_non_finite = skip_non_finite
         self._parameters = {name: share.parameters for name, share in shares.items()}
+        self._all_parameters = [p for own in self._parameters.values() for p in own]
         self._optimizers = [share.optimizer for share in shares.values()]
         self._modal = [o for o in self._optimizers if _has_modes(o)]
         self._modal_parameters = [p for o in self._modal for g in o.param_groups for p in g["params"]]
@@ -111,9 +110,9 @@ class Optimization:
         """
         self.schedules.write(num_updates)
         if self._reevaluating:
-            return self._reevaluate(accumulate, measure)
+            return self._reevaluate(accumulate, total, measure)
         outcomes = self._accumulate(accumulate)
-        if self.skips_non_finite and not bool(total(_mean_loss(outcomes)).isfinite()):
+        if self.skips_non_finite and not bool(mean_loss(outcomes, total).isfinite()):
             return Update(outcomes, Result.NOT_FINITE, {})
         norms = self._clip(measure)
         looks = self.skips_non_finite and not self._precision.scales_loss
@@ -127,14 +126,14 @@ class Optimization:
             optimizer.zero_grad(set_to_none=True)
         return accumulate()
 
-    def _reevaluate(self, accumulate: Accumulate, measure: bool) -> Update:
+    def _reevaluate(self, accumulate: Accumulate, total: Total, measure: bool) -> Update:
         """The update of an optimizer that evaluates the loss itself; the first evaluation is told."""
         evaluations: list[Update] = []
 
         def closure() -> Tensor:
             outcomes = self._accumulate(accumulate)
             evaluations.append(Update(outcomes, Result.APPLIED, self._clip(measure)))
-            return _mean_loss(outcomes)
+            return mean_loss(outcomes, total)
 
         self._reevaluating[0].step(closure)  # type: ignore[arg-type]  # returns a tensor, as LBFGS wants
         return evaluations[0]
@@ -146,17 +145,22 @@ class Optimization:
             keep = position < len(self._passes) - 1  # losses share parts of the graph
             self._precision.backward(loss, weight, receivers, retain_graph=keep)
 
+    def backward_of_none(self, outcome: Outcome) -> None:
+        """Backward without targets, as other ranks wait in theirs: adds zeros, but to sharded weights what comes."""
+        hooks = [p.register_hook(torch.zeros_like) for p in self._all_parameters if p.requires_grad]
+        self.backward(outcome, torch.zeros_like(outcome.total_loss()))
+        for hook in hooks:
+            hook.remove()
+
     def keep_gradients(self) -> None:
         """Give every gradient memory of its own."""
-        for parameters in self._parameters.values():
-            for parameter in parameters:
-                parameter.grad = None if parameter.grad is None else parameter.grad.clone()
+        for parameter in self._all_parameters:
+            parameter.grad = None if parameter.grad is None else parameter.grad.clone()
 
     def scale_gradients(self, ratio: float) -> None:
         """Multiply every gradient."""
-        for parameters in self._parameters.values():
-            for gradient in [p.grad for p in parameters if p.grad is not None]:
-                gradient.mul_(ratio)
+        for gradient in [p.grad for p in self._all_parameters if p.grad is not None]:
+            gradient.mul_(ratio)
 
     @contextlib.contextmanager
     def showing_result(self) -> Generator[None]:
@@ -221,9 +225,8 @@ class Optimization:
         if self._precision.scales_loss:
             raise ConfigError("precision", f"{told} a loss scaler rules out; use precision=bf16 or fp32")
         if len(self.shares) > 1:
-            raise ConfigError(
-                f"{config_prefix(name)}optimizer", f"{told} other optimizers rule out; choose another one"
-            )
+            key = f"{config_prefix(name)}optimizer"
+            raise ConfigError(key, f"{told} other optimizers rule out; choose another one")
         if self.skips_non_finite:
             raise ConfigError("skip_non_finite", f"{told} rules it out; use skip_non_finite=false")
 
@@ -235,12 +238,6 @@ class Optimization:
             optimizer.train()  # type: ignore[attr-defined]
         for parameter, value in zip(self._modal_parameters, weights, strict=True):
             parameter.data.copy_(value)
-
-
-def _mean_loss(outcomes: list[Outcome]) -> Tensor:
-    """Over all targets, shape ()."""
-    num_targets = sum(outcome.num_targets for outcome in outcomes)
-    return torch.stack([o.total_loss().detach() * (o.num_targets / num_targets) for o in outcomes]).sum()
 
 
 def needs_closure(optimizer: Optimizer) -> bool:

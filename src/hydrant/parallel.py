@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, cast
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from hydrant.batch import Batch
 from hydrant.distributed import World
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, DataError
 from hydrant.signals import STOPPING
 
 
@@ -47,8 +48,14 @@ class Parallel(Protocol):
         """The targets of all ranks, and a signal that asked any of them to stop."""
         ...
 
-    def in_turn(self, batches: Iterable[Batch]) -> Iterable[tuple[Batch, bool]]:
-        """A rank's batches, and whether each counts: as many on every rank, for a model may call collectives."""
+    def in_turn(self, batches: Iterable[Batch]) -> Iterable[tuple[int, Batch, bool]]:
+        """A rank's batches: its number among those of all ranks, the batch, and whether it counts.
+
+        As many on every rank, for a model may call collectives.
+
+        Raises:
+            DataError: on all ranks, where one has no batch at all.
+        """
         ...
 
     def share_buffers(self, task: nn.Module) -> None:
@@ -98,21 +105,20 @@ class Ranks:
         total, *asked = told.tolist()
         return total, next((known for known, count in zip(STOPPING, asked, strict=True) if count), None)
 
-    def in_turn(self, batches: Iterable[Batch]) -> Generator[tuple[Batch, bool]]:
-        if self._is_one:
-            yield from ((batch, True) for batch in batches)
-            return
+    def in_turn(self, batches: Iterable[Batch]) -> Generator[tuple[int, Batch, bool]]:
         last: Batch | None = None
-        ahead = iter(batches)
-        while True:
+        ahead, num_ranks = iter(batches), self._world.world_size
+        for batch_idx in itertools.count(self._world.rank, num_ranks):
             batch = next(ahead, None)
-            some = torch.tensor(int(batch is not None))
-            dist.all_reduce(some)
-            if not some:
-                return
+            num_with_one = int(self.sum(torch.tensor(int(batch is not None))))
             last = last if batch is None else batch
-            assert last is not None  # every rank has one batch or more
-            yield last, batch is not None
+            if batch_idx < num_ranks and num_with_one < num_ranks:
+                where = f"on {num_ranks - num_with_one} of {num_ranks} rank(s)"
+                raise DataError(f"no validation sample can be read {where}; repair what is damaged")
+            if not num_with_one:
+                return
+            assert last is not None  # else it would have been refused
+            yield batch_idx, last, batch is not None
 
     def share_buffers(self, task: nn.Module) -> None:
         if not self._is_one:

@@ -68,7 +68,7 @@ def _execute(job: Job, world: World, watchdog: Watchdog) -> Result:
         start = world.from_rank_zero(lambda: starting_point(job.config, job.folder))
         if start.is_finished:
             return _already_finished(job.folder, world)
-        config = world.from_rank_zero(lambda: settled(job.config, start))
+        config = settled(job.config, start, world)
         job = dataclasses.replace(job, config=config)
         prepared = prepare(job.config)
         start.prepare(prepared.task.model, job.config)

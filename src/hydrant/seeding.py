@@ -84,7 +84,10 @@ def seed_micro_step(seed: int, num_updates: int, micro_batch_idx: int, device: t
 
 
 def seed_evaluation(batch_idx: int, device: torch.device) -> None:
-    """Seed the torch streams for one batch of an evaluation: whatever a task draws there is always the same."""
+    """Seed the torch streams for one batch of an evaluation: whatever a task draws there is always the same.
+
+    `batch_idx` counts over all ranks.
+    """
     _seed_torch(mix(EVALUATION, batch_idx), device)
 
 

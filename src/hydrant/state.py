@@ -155,6 +155,8 @@ def _restore_ranks(run: Run, ranks: list[dict[str, Any]]) -> None:
     """Each rank its own; on another number of ranks, the first goes on with the sums of all."""
     world, meters = run.world, [own["meter"] for own in ranks]
     if len(ranks) != world.world_size:
-        meters = [merged(meters), *({"names": [], "sums": torch.zeros(0), "weight": 0},) * world.rank]
+        of_all = merged(meters)
+        of_none = of_all | {"sums": torch.zeros_like(of_all["sums"]), "weight": 0}
+        meters = [of_all, *[of_none] * world.rank]
     run.meter.load_state_dict(meters[world.rank])
     seeding.set_host_state(ranks[world.rank % len(ranks)]["host"])

@@ -42,19 +42,33 @@ def try_compiled(run: Run) -> None:
         told = str(error).rstrip(".")
         if not run.compilation.falls_back:
             raise type(error)(f"{told}. compile=eager, or compile.on_failure=fallback, goes on") from error
-        log.warning("%s. Going on eager", told)
+        if run.world.is_rank_zero:
+            log.warning("%s. Going on eager", told)
         run.compilation.give_up()
 
 
 def check_compiled(run: Run) -> None:
     """Run the first micro-batch of the coming update compiled; compare with eager where that is asked for.
 
-    Leaves everything as it was: gradients, buffers, random streams.
+    Leaves everything as it was: gradients, buffers, random streams. What a rank finds wrong ends it on all.
 
     Raises:
         CompileError: it cannot be compiled, or nothing was.
         CompileMismatch: it computes something else.
     """
+    try:
+        compiled, failed = _compiled_gradients(run), None
+    except CompileError as error:
+        compiled, failed = None, error
+    told = _told_by_any(run, None if failed is None else str(failed))
+    if compiled is None or told is not None:
+        raise failed or CompileError(told)
+    if run.compilation.checks:
+        with run.compilation.eagerly():
+            _check_equal(first_gradients(run), compiled, run)
+
+
+def _compiled_gradients(run: Run) -> Gradients:
     try:
         with warnings.catch_warnings():
             # Dynamo looks at every input of a graph, also at those in the middle of a model.
@@ -69,15 +83,14 @@ def check_compiled(run: Run) -> None:
     if not report.graphs:
         why = f": {report.graph_breaks[0]}" if report.graph_breaks else ". Try another compile.scope"
         raise CompileError(f"nothing was compiled: torch.compile found no graph in this task{why}")
-    if run.compilation.checks:
-        with run.compilation.eagerly():
-            _check_equal(first_gradients(run), compiled, run)
+    return compiled
 
 
 def check_repeatable(run: Run) -> None:
     """Raises CompileMismatch where a second call of the eager task gives something else than the first."""
     with run.compilation.eagerly():
         apart = _difference(first_gradients(run), first_gradients(run), run.precision.tolerance, "two calls")
+    apart = _told_by_any(run, apart)
     if apart is not None:
         raise CompileMismatch(f"the task gives something else in each call, also eager: {apart}")
 
@@ -86,9 +99,15 @@ def _check_equal(eager: Gradients, compiled: Gradients, run: Run) -> None:
     if not bool(eager.loss.isfinite()):
         log.warning("the first loss is %s, so compiled and eager cannot be compared", float(eager.loss))
     apart = _difference(eager, compiled, run.precision.tolerance, "compiled and eager")
+    apart = _told_by_any(run, apart)
     if apart is not None:
         check_repeatable(run)
         raise CompileMismatch(apart)
+
+
+def _told_by_any(run: Run, told: str | None) -> str | None:
+    """What the first rank says that has something to say: ranks that go on in two ways would wait for each other."""
+    return next((told for told in run.world.gather(told) if told is not None), None)
 
 
 def _told(error: Exception) -> str:

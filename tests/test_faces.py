@@ -47,6 +47,13 @@ def test_preview_starts_nothing(workdir: Path, capsys: pytest.CaptureFixture[str
         assert part in text
 
 
+def test_preview_is_for_the_ranks_that_will_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["preview", "parallel.num_processes=2"]) == 0
+    assert "micro-batch  32 samples x 1 x 2 rank(s)" in capsys.readouterr().out
+    assert cli.main(["preview", "parallel.num_processes=2", "global_batch_size=63"]) == 2
+    assert "63 is not divisible by 2 ranks" in capsys.readouterr().err
+
+
 def test_preview_counts_what_the_model_costs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["preview", "model.hidden=[]"]) == 0
     assert f"{2 * 64 * 10:,} FLOPs" in capsys.readouterr().out

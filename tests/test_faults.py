@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import resource
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +18,8 @@ import pytest
 from checks import ROOT, assert_same_state, command, rows, run_command, summary, training, weights
 from processes import descendants, is_alive, wait_for_row, wait_until_gone
 
-from hydrant import loop, watchdog
+from hydrant import distributed, loop, watchdog
+from hydrant.errors import ConfigError, Interrupted, NonFiniteError
 
 Train = Callable[..., Path]
 
@@ -43,6 +48,10 @@ class Net(nn.Module):
                     os.kill(os.getpid(), signal.SIGSTOP)
                 case "poison":
                     inputs = inputs * float("nan")
+                case "raise":
+                    raise ValueError("boom")
+                case "exit":
+                    os._exit(3)
         return self.linear(inputs.flatten(1))
 """
 NET = ("model._target_=own.Net", "~model.hidden", "~model.dropout", "allow_targets=[own]")
@@ -81,6 +90,82 @@ def test_nan_on_one_rank_is_passed_over_by_all(own: tuple[str, ...], workdir: Pa
     done = run_command(*words, cwd=workdir)
     assert done.returncode == 0, done.stderr
     assert rows(workdir / "outputs" / "run")[-1]["optim/num_skipped"] == 1
+
+
+def assert_told(folder: Path, said: str) -> None:
+    """An error of rank 1 is the run's: in its last line, its summary and, with the traceback, its log."""
+    told = "error: rank 1: ValueError: boom (at own.py:"
+    assert any(line.startswith(told) for line in said.splitlines())
+    assert summary(folder)["error"] == {"type": "ValueError", "message": "rank 1: boom"}
+    assert "rank 1: the run failed\nTraceback" in (folder / "train.log").read_text()
+    assert "ValueError: boom\n" in (folder / "train.log").read_text()
+
+
+def test_an_error_on_one_rank_is_the_run_s_and_starts_nothing_again(
+    own: tuple[str, ...], workdir: Path
+) -> None:
+    restarts = "parallel.max_restarts=2"
+    done = run_command(*own, *TWO, "+model.deed=raise", "+model.rank=1", restarts, cwd=workdir)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert_told(workdir / "outputs" / "run", done.stderr)
+
+
+@pytest.mark.slow
+def test_an_error_on_one_rank_of_torchrun_is_the_run_s(own: tuple[str, ...], workdir: Path) -> None:
+    done = subprocess.run(
+        [*TORCHRUN, str(ROOT / "train.py"), *own, "+model.deed=raise", "+model.rank=1"],
+        cwd=workdir, capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert_told(workdir / "outputs" / "run", done.stderr)
+    root_cause = done.stderr.partition("Root Cause")[2]
+    assert "traceback : ValueError: boom (at own.py:" in root_cause
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_is_started_again_whatever_resume_says(own: tuple[str, ...], workdir: Path) -> None:
+    words = (*own, *TWO, "+model.deed=exit", "+model.rank=1", "resume=null", "parallel.max_restarts=1")
+    done = run_command(*words, cwd=workdir)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "restart 1 of 1: error: rank 1 ended with exit status 3"
+    assert "continuing from" in done.stdout
+
+
+@pytest.mark.slow
+def test_ctrl_c_again_stops_all_ranks_at_once_without_saving(own: tuple[str, ...], workdir: Path) -> None:
+    words = command(*own, *TWO, "+model.deed=sleep", "+model.rank=1")
+    process = subprocess.Popen(words, cwd=workdir, stderr=subprocess.PIPE, text=True)
+    limit = time.monotonic() + 120
+    while not (workdir / "done").exists():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    for _ in range(2):
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    told = "stopped by SIGINT without saving; the same command continues from update_00000004"
+    assert said.splitlines()[-1] == told
+    assert summary(workdir / "outputs" / "run")["status"] == "preempted"
+
+
+def test_an_error_reaches_every_rank_whatever_made_it() -> None:
+    class Local(Exception):
+        """Cannot be found by who reads it."""
+
+    for error in (NonFiniteError("loss", 1, 2), Interrupted(15, 3), ConfigError("key", "told")):
+        read = pickle.loads(pickle.dumps(error))
+        assert (type(read), str(read), vars(read)) == (type(error), str(error), vars(error))
+    assert str(distributed._travelling(Local("boom"))) == "Local: boom"
+    assert distributed._travelling(known := KeyError("a")) is known
+
+
+def test_more_ranks_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    distributed.check_gpus(2)
+    with pytest.raises(ConfigError, match="num_processes: 3 ranks need as many GPUs, but there are 2; give"):
+        distributed.check_gpus(3)
 
 
 def assert_named(folder: Path, rank: int, said: str) -> None:
@@ -173,6 +258,7 @@ def test_ranks_end_with_who_started_them_and_leave_the_folder_free(workdir: Path
     assert process.poll() is None
     ranks = list(descendants(process.pid))
     assert len(ranks) >= 2
+    assert not list(Path(tempfile.gettempdir()).glob("hydrant-ranks-*/job*.json"))  # it holds secrets
     process.kill()
     process.wait()
     wait_until_gone(ranks, 30)

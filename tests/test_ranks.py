@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from checks import ROOT, assert_same_state, command, rows, run_command, summary, weights
+from processes import descendants
 
 WORDS = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=3", "save_every=3",
          "limit_val_samples=37")  # fmt: skip
@@ -168,6 +169,19 @@ def test_sigterm_saves_on_all_ranks_and_the_same_command_goes_on(
     trained(workdir, "run", *LONG, "parallel.num_processes=2")
     assert rows(run.folder) == rows(whole)
     assert_same_state(weights(run.folder), weights(whole))
+
+
+def test_a_signal_before_the_run_begins_leaves_nothing(workdir: Path) -> None:
+    words = command("name=run", *LONG, "parallel.num_processes=2")
+    process = subprocess.Popen(words, cwd=workdir, stderr=subprocess.PIPE, text=True)
+    limit = time.monotonic() + 120
+    while not list(descendants(process.pid)):
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=120)
+    assert (process.returncode, said) == (143, "stopped by SIGTERM before it began\n")
+    assert not (workdir / "outputs" / "run" / "summary.json").exists()
 
 
 def test_a_rank_that_is_killed_ends_the_others_and_is_named(

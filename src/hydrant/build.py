@@ -7,6 +7,7 @@ wrap -> param groups -> optimizers -> schedules -> data -> trackers -> resume.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -79,8 +80,10 @@ class Prepared:
         return {key: [f.value(n) for n in updates] for key, f in self.optimization.schedules.fields.items()}
 
 
-def prepare(config: Mapping[str, Any]) -> Prepared:
+def prepare(config: Mapping[str, Any], *, is_plan: bool = False) -> Prepared:
     """Build all that needs no device from a checked config.
+
+    A plan is for as many ranks as the run will have, which this process only looks at.
 
     Raises:
         ConfigError: the config cannot run, with the key to change.
@@ -89,11 +92,12 @@ def prepare(config: Mapping[str, Any]) -> Prepared:
     world = World.from_launcher()
     with refusals("parallel", config):
         parallel: Parallel = make(config, "parallel")(world)
+    num_ranks = config["parallel"]["num_processes"] if is_plan else world.world_size
     with world.group():
-        return _prepare(config, world, parallel)
+        return _prepare(config, world, parallel, dataclasses.replace(world, world_size=num_ranks))
 
 
-def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel) -> Prepared:
+def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, planned: World) -> Prepared:
     with refusals("precision", config):
         precision: Precision = make(config, "precision")(world.device)
     with refusals("compile", config):
@@ -101,11 +105,11 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel) -> Pre
     data: Data = make(config, "data")
     train = limited(data.train, config["limit_train_samples"])
     val = limited(data.val, config["limit_val_samples"])
-    spec = geometry(config, world, train.num_samples)
+    spec = geometry(config, planned, train.num_samples)
     clock = Clock.start(
         config["duration"], num_samples=train.num_samples, global_batch_size=spec.global_batch_size
     )
-    eval_batch_size(config, world, val.num_samples)
+    eval_batch_size(config, planned, val.num_samples)
     for key in ("log_every", "eval_every", "save_every", "keep_every"):
         clock.cadence(config[key], key)
     with refusals("profiler", config):

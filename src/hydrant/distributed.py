@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,11 +14,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
+from hydrant.errors import ConfigError, typed_line
 from hydrant.launchers import speak_torchrun
 
 T = TypeVar("T")
 
 _LATER_SECONDS = 300.0
+_STORE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class World:
         if dist.is_initialized():
             yield
             return
+        check_gpus(self.local_rank + 1)
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
         timeout = timedelta(seconds=timeout_seconds + _LATER_SECONDS)
         if self.world_size == 1:
@@ -78,13 +82,15 @@ class World:
             return function()
         result: T | None = None
         box: list[Exception | None] = [None]
+        error: Exception | None = None
         if self.is_rank_zero:
             try:
                 result = function()
             except Exception as raised:  # whatever it is, all ranks are to end by it
-                box = [raised]
+                box = [_travelling(raised)]
+                error = raised
         dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
-        error = box[0]
+        error = error or box[0]
         if error is not None:
             raise error
         return result
@@ -103,3 +109,35 @@ class World:
         box: list[Any] = [None] * self.world_size
         dist.all_gather_object(box, value)
         return box
+
+    def store(self, name: str) -> dist.Store:
+        """The store by which the ranks found each other, over a connection of its own."""
+        pool: Any = dist.distributed_c10d
+        store = dist.PrefixStore(name, pool._get_default_store().clone())
+        store.set_timeout(timedelta(seconds=_STORE_SECONDS))
+        return store
+
+    def first_told(self, text: str) -> tuple[int, str]:
+        """What the first of all ranks tells that calls this, and which that is. Waits for none of them."""
+        own = f"{self.rank} {text}"
+        if self.world_size > 1 and dist.is_initialized():
+            with contextlib.suppress(RuntimeError):  # the store is gone with who held it
+                own = self.store("first").compare_set("told", "", own).decode()
+        rank, _, told = own.partition(" ")
+        return int(rank), told
+
+
+def check_gpus(num_ranks: int) -> None:
+    """Raises ConfigError where so many ranks on this machine would have to share its GPUs."""
+    if torch.cuda.is_available() and num_ranks > (count := torch.cuda.device_count()):
+        told = f"{num_ranks} ranks need as many GPUs, but there are {count}; give {count} or fewer"
+        raise ConfigError("parallel.num_processes", told)
+
+
+def _travelling(error: Exception) -> Exception:
+    """The error, or one that says the same where it cannot be sent to another process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # whatever a class does when it is written or read
+        return RuntimeError(typed_line(error))
+    return error

@@ -31,6 +31,16 @@ class HydrantError(Exception):
 
     exit_status = 1
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (type(self), self.args, self.__dict__)  # it travels between processes
+
+
+def _remade(kind: type[HydrantError], arguments: tuple[Any, ...], fields: dict[str, Any]) -> HydrantError:
+    """An error from what it holds: how it was made would need other arguments."""
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(fields)
+    return error
+
 
 class ConfigError(HydrantError):
     """The configuration is wrong. `key` is the config key to change, `""` if there is no single one."""
@@ -41,9 +51,6 @@ class ConfigError(HydrantError):
         super().__init__(f"{key}: {message}" if key else message)
         self.key = key
         self.reason = message
-
-    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, str]]:
-        return type(self), (self.key, self.reason)  # it travels between processes
 
 
 class DataError(HydrantError):

@@ -39,6 +39,7 @@ class Result:
     exit_status: int
     value: float | None
     message: str  # the last line on stderr; "" where all is well
+    error: str = ""  # the type of what it failed by
 
 
 def say(text: str) -> None:

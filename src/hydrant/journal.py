@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from hydrant.build import Prepared, tracker_factory
+from hydrant.ending import Ending
 from hydrant.environment import describe_environment
 from hydrant.identity import identify, write_records
 from hydrant.job import Job
@@ -25,16 +25,6 @@ from hydrant.trackers.progress import Progress
 from hydrant.trackers.record import Record, last_values, read_metrics, typical, write_json
 
 _PERFORMANCE = ("updates_per_second", "samples_per_second", "mfu")
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a run ended."""
-
-    status: str  # finished, preempted or failed
-    exit_status: int
-    message: str  # the last line on stderr; "" where all is well
-    error: Mapping[str, str] | None  # type, message: why it failed
 
 
 class NoRunJournal(NoJournal):

@@ -7,25 +7,30 @@ import dataclasses
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from hydrant.distributed import check_gpus
 from hydrant.errors import RankHung
-from hydrant.job import Job, Result
+from hydrant.job import Job, Result, report
 from hydrant.launchers import is_started_as_rank
+from hydrant.redaction import redacted_text
 from hydrant.runs import mark_failed, read_run
-from hydrant.signals import GRACE_SECONDS, STOPPING
+from hydrant.signals import STOPPING
 
 _MODULE = "hydrant.ranks"
 _FOLDER = "hydrant-ranks-"
+_PIDS, _ASKED = "pids.json", "asked.json"
 _LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
-"""What a rank says that lost another one."""
+_LOST_TYPES = ("DistBackendError", "DistNetworkError", "DistStoreError")
+"""What a rank says that lost another one, by gloo; and what it raises then, by NCCL."""
 
 
 def starts_ranks(job: Job) -> bool:
@@ -41,52 +46,94 @@ def is_started_here() -> bool:
 
 
 def launch(job: Job) -> Result:
-    """Run a job on ranks of their own, to its end; the signals of `STOPPING` are passed on."""
-    from torch.distributed.elastic.multiprocessing.api import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import elastic_launch
+    """Run a job on ranks of their own, to its end; the signals of `STOPPING` are passed on.
 
-    with tempfile.TemporaryDirectory(prefix=_FOLDER) as name:
-        folder = Path(name)
-        (folder / "job.json").write_text(json.dumps(_plain(job)), encoding="utf-8")
-        began = time.time()
-        logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what it tells, we tell
-        try:
-            with _hearing_one_signal():
-                agent = elastic_launch(_settings(job, folder), sys.executable)
-                agent("-m", _MODULE, str(folder), str(os.getpid()))
-        except ChildFailedError as error:
-            return _hung(job, began) or _result(folder) or _failed(job, _last_words(error, folder))
-        except SignalException as request:
-            name = signal.Signals(request.sigval).name
-            return _result(folder) or _failed(job, f"stopped by {name} before the ranks could save")
-        return _result(folder) or _failed(job, "the ranks ended without a result")
+    Ranks that die or hang are started again, as often as `parallel.max_restarts` says. Others are not: what a run
+    fails by itself, it would fail by again.
+
+    Raises:
+        ConfigError: this machine has fewer GPUs.
+    """
+    check_gpus(job.config["parallel"]["num_processes"])
+    max_restarts = job.config["parallel"]["max_restarts"]
+    num_restarts = 0
+    while True:
+        result, has_died = _run_ranks(job)
+        if not has_died or num_restarts == max_restarts:
+            return result
+        num_restarts += 1
+        report(result, f"restart {num_restarts} of {max_restarts}: ")
+        if job.config["resume"] is None:  # it would refuse what they have saved
+            job = dataclasses.replace(job, config={**job.config, "resume": "auto"})
 
 
-def read_job(folder: Path) -> Job:
-    """The job that a rank was started for."""
-    told: dict[str, Any] = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+def take_job(folder: Path, rank: int) -> Job:
+    """The job that a rank was started for. Its file goes: the config holds secrets."""
+    file = _file(folder, "job", rank)
+    told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    file.unlink()
     told["folder"] = Path(told["folder"])
     told["sweep_folder"] = None if told["sweep_folder"] is None else Path(told["sweep_folder"])
     return Job(**told)
 
 
-def forget_result(folder: Path) -> None:
-    """The ranks are started again."""
-    (folder / "result.json").unlink(missing_ok=True)
+def tell_hearing(pids: Sequence[int]) -> None:
+    """From here on all ranks hear signals, tells one that was started here. One may have come before."""
+    if not is_started_here():
+        return
+    folder = Path(tempfile.gettempdir(), os.environ["TORCHELASTIC_RUN_ID"])
+    _write(folder / _PIDS, pids)
+    if (folder / _ASKED).exists():
+        _send(int((folder / _ASKED).read_text(encoding="utf-8")), folder)
 
 
-def write_result(folder: Path, result: Result) -> None:
-    """What rank 0 tells who started it."""
-    aside = folder / ".result.json"
-    aside.write_text(json.dumps(dataclasses.asdict(result)), encoding="utf-8")
-    aside.rename(folder / "result.json")
+def write_result(folder: Path, rank: int, result: Result) -> None:
+    """What a rank tells who started it."""
+    _write(_file(folder, "result", rank), dataclasses.asdict(result))
 
 
 def tell_agent(message: str) -> None:
-    """Why a rank fails, in the file that the agent reads."""
-    told = {"message": message, "timestamp": int(time.time())}
-    Path(os.environ["TORCHELASTIC_ERROR_FILE"]).write_text(json.dumps(told), encoding="utf-8")
+    """Why a rank fails, for what torchrun says of it at its end."""
+    told = {"py_callstack": redacted_text(message), "timestamp": int(time.time())}
+    content = {"message": {"message": told["py_callstack"], "extraInfo": told}}
+    _write(Path(os.environ["TORCHELASTIC_ERROR_FILE"]), content)
+
+
+def _file(folder: Path, what: str, rank: int) -> Path:
+    return folder / f"{what}-{rank}.json"
+
+
+def _write(file: Path, content: Any) -> None:
+    aside = file.with_name(f".{os.getpid()}-{file.name}")
+    aside.write_text(json.dumps(content), encoding="utf-8")
+    aside.rename(file)
+
+
+def _run_ranks(job: Job) -> tuple[Result, bool]:
+    """What came of the ranks, and whether it is one that died or hung."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import elastic_launch
+
+    for logger in filter(re.compile(r"torch\.distributed\.elastic").match, logging.root.manager.loggerDict):
+        logging.getLogger(logger).setLevel(logging.CRITICAL)  # what they tell, we tell
+    with tempfile.TemporaryDirectory(prefix=_FOLDER) as name:
+        folder, began, failures = Path(name), time.time(), dict[int, Any]()
+        for rank in range(job.config["parallel"]["num_processes"]):
+            _write(_file(folder, "job", rank), _plain(job))
+        with _passing_on(folder) as asked:
+            try:
+                agent = elastic_launch(_settings(job, folder), sys.executable)
+                agent("-m", _MODULE, str(folder), str(os.getpid()))
+            except ChildFailedError as error:
+                failures = error.failures
+            except SignalException:
+                told = f"stopped by {signal.Signals(asked[0]).name} before it began"
+                return Result(128 + asked[0], None, told), False
+        results = _results(folder)
+        if (result := _known(job, results, failures)) is not None:
+            return result, False
+        return _hung(job, began) or _died(job, _last_words(failures, results, folder)), not asked
 
 
 def _plain(job: Job) -> dict[str, Any]:
@@ -100,8 +147,6 @@ def _settings(job: Job, folder: Path) -> Any:
 
     count = job.config["parallel"]["num_processes"]
     os.environ.setdefault("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // count, 1)))
-    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(GRACE_SECONDS))
-    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # the others are ours
     # What other ranks print is kept for when they die; rank 0 speaks for all.
     others = {rank: Std.ALL for rank in range(1, count)}
     return LaunchConfig(
@@ -111,67 +156,91 @@ def _settings(job: Job, folder: Path) -> Any:
         run_id=folder.name,
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
-        max_restarts=job.config["parallel"].get("max_restarts", 0),  # the ranks refuse one that has none
+        max_restarts=0,  # the agent would start any that fails again
         monitor_interval=0.1,
+        signals_to_handle="SIGQUIT",  # the others are ours
         logs_specs=DefaultLogsSpecs(log_dir=str(folder / "logs"), redirects=others),
     )
 
 
 @contextlib.contextmanager
-def _hearing_one_signal() -> Generator[None]:
-    """The agent passes the first signal on and waits for its ranks; another one meanwhile would orphan them."""
+def _passing_on(folder: Path) -> Generator[list[int]]:
+    """Signals, which this gives, go to ranks that hear them and may take their time to save; others are killed."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
 
-    def ask(signum: int, frame: FrameType | None) -> None:
-        del frame
-        for known in STOPPING:
-            signal.signal(known, signal.SIG_IGN)
-        raise SignalException(f"got {signum}", sigval=signal.Signals(signum))
+    asked: list[int] = []
 
-    before = {signum: signal.signal(signum, ask) for signum in STOPPING}
-    try:
-        yield
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
+    def pass_on(signum: int, frame: FrameType | None) -> None:
+        del frame
+        asked.append(signum)
+        _write(folder / _ASKED, signum)  # what is raised here may be lost in the middle of an import
+        if not _send(signum, folder):
+            raise SignalException(f"got {signum}", sigval=signal.SIGTERM)
+
+    with contextlib.ExitStack() as handlers:
+        for signum in STOPPING:
+            handlers.callback(signal.signal, signum, signal.signal(signum, pass_on))
+        yield asked
+
+
+def _send(signum: int, folder: Path) -> bool:
+    """Send a signal to the ranks; whether they hear any."""
+    if not (folder / _PIDS).exists():
+        return False
+    for pid in json.loads((folder / _PIDS).read_text(encoding="utf-8")):
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.kill(pid, signum)
+    return True
+
+
+def _results(folder: Path) -> dict[int, Result]:
+    """What the ranks say that could say something."""
+    files = {int(file.stem.partition("-")[2]): file for file in folder.glob("result-*.json")}
+    return {rank: Result(**json.loads(file.read_text(encoding="utf-8"))) for rank, file in files.items()}
+
+
+def _known(job: Job, results: Mapping[int, Result], failures: Mapping[int, Any]) -> Result | None:
+    """How the run ended by itself; None if no rank knows more than that it lost another one."""
+    if not failures:
+        return results.get(0)
+    own = {rank: r for rank, r in results.items() if 0 < r.exit_status < 128 and not _has_lost_another(r)}
+    if not own:
+        return None
+    rank = min(own)
+    if rank == 0:  # it has written the summary
+        return own[0]
+    result = dataclasses.replace(own[rank], message=f"rank {rank}: {own[rank].message}")
+    if result.exit_status == 1:
+        mark_failed(job.folder, result.message, result.error)
+    return result
+
+
+def _has_lost_another(result: Result) -> bool:
+    return result.error in _LOST_TYPES or any(word in result.message for word in _LOST)
 
 
 def _hung(job: Job, began: float) -> Result | None:
     """What the ranks found of one that stands still, before they ended."""
     run = read_run(job.folder)
     is_new = (run.summary.get("error") or {}).get("type") == RankHung.__name__ and run.changed >= began
-    return Result(1, None, run.error) if is_new else None
+    return Result(1, None, run.error, RankHung.__name__) if is_new else None
 
 
-def _result(folder: Path) -> Result | None:
-    """What rank 0 says of the run, if it knows more than that it lost another rank."""
-    file = folder / "result.json"
-    result = Result(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
-    return None if result is None or _has_lost_another(result.message) else result
-
-
-def _failed(job: Job, message: str) -> Result:
+def _died(job: Job, message: str) -> Result:
     mark_failed(job.folder, message)
     return Result(1, None, message)
 
 
-def _has_lost_another(message: str) -> bool:
-    return any(word in message for word in _LOST)
-
-
-def _last_words(error: Any, folder: Path) -> str:
-    """Which rank failed first, and by what. One that lost it may say so in the same second."""
-
-    def order(rank: int) -> tuple[bool, int]:
-        failure = error.failures[rank]
-        return _has_lost_another(failure.message), failure.timestamp
-
-    rank = min(error.failures, key=order)
-    failure, said = error.failures[rank], _said(folder, rank)
-    if failure.exitcode < 0:
-        name = signal.Signals(-failure.exitcode).name
-        return f"rank {rank} was killed by {name}" + (f"; it said last: {said}" if said else "")
-    return f"rank {rank}: {failure.message if failure.error_file_data['message'] else said}"
+def _last_words(failures: Mapping[int, Any], results: Mapping[int, Result], folder: Path) -> str:
+    """Which rank died first, without a result, and what it said."""
+    if not failures:
+        return "rank 0 ended without a result"
+    rank = next((rank for rank in failures if rank not in results), min(failures))
+    if rank in results:
+        return f"rank {rank}: {results[rank].message}"
+    code, said = failures[rank].exitcode, _said(folder, rank)
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
+    return f"rank {rank} {how}" + (f"; it said last: {said}" if said else "")
 
 
 def _said(folder: Path, rank: int) -> str:

@@ -54,15 +54,17 @@ class _Formatter(logging.Formatter):
 def logging_to(file: Path, rank: int = 0) -> Generator[None]:
     """Messages go to the terminal; they and tracebacks go to `file`, which is made for the first message.
 
-    Those of other ranks than 0 go to their stderr, as far as they are warnings.
+    Of other ranks than 0 both get only warnings, and `file` the tracebacks.
     """
-    kept: logging.Handler = _File(file, delay=True, encoding="utf-8")
+    kept = _File(file, delay=True, encoding="utf-8")
     kept.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
     console = _Console(sys.stdout)
     console.setLevel(logging.INFO)
     console.setFormatter(_Formatter("%(message)s"))
     if rank:
-        kept, console = logging.NullHandler(), _Console(sys.stderr)
+        kept.setFormatter(_Formatter(f"%(asctime)s %(levelname)s rank {rank}: %(message)s"))
+        kept.addFilter(lambda record: record.levelno >= logging.WARNING or bool(record.exc_info))
+        console = _Console(sys.stderr)
         console.setLevel(logging.WARNING)
         console.setFormatter(_Formatter(f"rank {rank}: %(message)s"))
     before = log.level, log.propagate

@@ -27,7 +27,7 @@ def show(config: dict[str, object], *, as_json: bool, png: Path | None) -> None:
     from hydrant.plotting import draw_curves, sparkline
     from hydrant.profiling import count_parameters
 
-    prepared: Prepared = prepare(config)
+    prepared: Prepared = prepare(config, is_plan=True)
     schedules = prepared.schedule_values(range(prepared.clock.total_updates))
     total = prepared.clock.total_updates
     if png is not None:

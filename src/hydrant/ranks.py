@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from hydrant.distributed import World
-from hydrant.launching import forget_result, read_job, tell_agent, write_result
+from hydrant.launching import take_job, write_result
 from hydrant.run import execute
 from hydrant.signals import stop_with
 
@@ -16,16 +16,12 @@ def main() -> int:
     """Train; the exit status. The agent takes a rank that stopped by a signal, and saved, for one that is done."""
     faulthandler.enable()
     folder, parent = Path(sys.argv[1]), int(sys.argv[2])
+    rank = World.from_launcher().rank
+    job = take_job(folder, rank)
     stop_with(parent)
-    is_rank_zero = World.from_launcher().is_rank_zero
-    if is_rank_zero:
-        forget_result(folder)
-    result = execute(read_job(folder))
-    if is_rank_zero:
-        write_result(folder, result)
-    if result.exit_status == 1:
-        tell_agent(result.message)
-    return int(result.exit_status == 1)
+    result = execute(job)
+    write_result(folder, rank, result)
+    return int(0 < result.exit_status < 128)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
 import signal
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from hydrant import checkpoint
 from hydrant.build import Prepared, build, prepare
 from hydrant.checkpoint import Checkpoints, Retention
 from hydrant.distributed import World
-from hydrant.errors import ConfigError, HydrantError, Interrupted, RankHung, first_line, location, typed_line
+from hydrant.ending import Ending, failure
+from hydrant.errors import ConfigError, HydrantError, Interrupted, RankHung, location, typed_line
 from hydrant.job import Job, Result, relative, report
-from hydrant.journal import Ending, NoRunJournal, RunJournal
-from hydrant.launching import is_started_here, launch, starts_ranks
+from hydrant.journal import NoRunJournal, RunJournal
+from hydrant.launching import is_started_here, launch, starts_ranks, tell_hearing
 from hydrant.locking import exclusive
 from hydrant.logs import log, logging_to, told
 from hydrant.loop import train
@@ -60,7 +62,7 @@ def _tell_hung(job: Job, world: World, error: RankHung, stacks: str) -> None:
     if not is_started_here():
         report(Result(1, None, str(error)))
     with told("summary.json"):
-        mark_failed(job.folder, str(error), RankHung)
+        mark_failed(job.folder, str(error), RankHung.__name__)
 
 
 def _execute(job: Job, world: World, watchdog: Watchdog) -> Result:
@@ -75,12 +77,14 @@ def _execute(job: Job, world: World, watchdog: Watchdog) -> Result:
         if start.checkpoint is not None:
             check_optimizers(start.checkpoint, prepared.task, prepared.optimization)
         with StopRequest() as stop:
+            pids = world.gather(os.getpid())
+            if world.is_rank_zero:
+                tell_hearing(pids)
             return _open(job, prepared, start, watchdog).run(stop)
-    except HydrantError:
-        raise
     except (Exception, SystemExit) as error:
-        log.debug("the run could not start", exc_info=error)
-        raise
+        if not isinstance(error, HydrantError):  # one that is refused leaves no log
+            log.debug("the run could not start", exc_info=error)
+        return _result(failure(error, job.folder, world))
 
 
 def _open(job: Job, prepared: Prepared, start: Start, watchdog: Watchdog) -> _Session:
@@ -118,7 +122,7 @@ class _Session:
             ending = Ending("preempted", 128 + signal.SIGINT, self._without_saving(), None)
         except (Exception, SystemExit) as error:
             log.debug("the run failed", exc_info=error)
-            ending = _failed(error, self._job.folder)
+            ending = self._failed(error)
         self._watchdog.stop()
         try:
             return self._finish(ending)
@@ -199,14 +203,18 @@ class _Session:
         try:
             self._journal.conclude(ending, self._state)
         except OSError as error:
-            ending = _failed(error, self._job.folder)
+            ending = self._failed(error)
             self._journal.note(status=ending.status, error=ending.error)
         self._journal.close(ending)
         return self._result(ending)
 
     def _result(self, ending: Ending) -> Result:
         best = self._state.best
-        return Result(ending.exit_status, None if best is None else best["value"], ending.message)
+        return _result(ending, None if best is None else best["value"])
+
+    def _failed(self, error: BaseException) -> Ending:
+        ending = failure(error, self._job.folder, self._world)
+        return dataclasses.replace(ending, exit_status=1)  # by a ConfigError too: the run had begun
 
     def _without_saving(self) -> str:
         newest = checkpoint.newest(self._job.folder / "checkpoints")
@@ -226,13 +234,8 @@ def _checkpoints(job: Job, prepared: Prepared) -> Checkpoints:
     )
 
 
-def _failed(error: BaseException, folder: Path) -> Ending:
-    place = f"{typed_line(error)} (at {location(error)}); {relative(folder)}/train.log has the traceback"
-    if isinstance(error, OSError):  # of the machine, and the log may be what could not be written
-        place = typed_line(error)
-    message = str(error) if isinstance(error, HydrantError) else place
-    described = {"type": type(error).__name__, "message": first_line(error)}
-    return Ending("failed", 1, message, described)  # a ConfigError too: the run had begun
+def _result(ending: Ending, value: float | None = None) -> Result:
+    return Result(ending.exit_status, value, ending.message, (ending.error or {}).get("type", ""))
 
 
 def finished_before(job: Job) -> Result | None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import yaml
 
-from hydrant.errors import HydrantError, JobFailed, RecordError, first_line
+from hydrant.errors import JobFailed, RecordError, first_line
 from hydrant.trackers.record import read_summary, write_json
 
 
@@ -103,9 +103,9 @@ def choices_in(overrides: Iterable[str]) -> dict[str, str]:
     return {key: value for key, _, value in parts}
 
 
-def mark_failed(folder: Path, message: str, kind: type[HydrantError] = JobFailed) -> None:
+def mark_failed(folder: Path, message: str, kind: str = JobFailed.__name__) -> None:
     """Say in its summary that a run failed which could not say so itself."""
-    error = {"type": kind.__name__, "message": message}
+    error = {"type": kind, "message": message}
     try:
         known = read_summary(folder)
     except RecordError:

@@ -12,7 +12,7 @@ from typing import Any
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 """What asks a run to save and stop. SLURM sends one of the last two, or the first, before it takes the machine."""
 
-GRACE_SECONDS = 60  # for a process that is asked to stop, to save
+_ORPHAN_SECONDS = 600  # for one that nobody waits for any more, to end its update and to save
 
 _SAVING = "stopping when this update is saved; Ctrl-C again stops at once, without saving"
 
@@ -57,7 +57,7 @@ def stop_with(parent: int) -> None:
         while os.getppid() == parent:
             time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(GRACE_SECONDS)
+        time.sleep(_ORPHAN_SECONDS)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

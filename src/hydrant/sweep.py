@@ -202,7 +202,7 @@ def _refusal(config: Mapping[str, Any]) -> tuple[str, str]:
     from hydrant.build import prepare  # brings in torch
 
     try:
-        prepare(config)
+        prepare(config, is_plan=True)
     except ConfigError as error:
         return error.key, error.reason
     except Exception:  # damaged data, say: of no other job's concern, and its own job tells it

@@ -81,6 +81,7 @@ def _prepare_hydra(arguments: Sequence[str]) -> list[str]:
 def _train_as_rank(arguments: Sequence[str]) -> int:
     """Under torchrun or srun: rank 0 composes the config, and all train."""
     from hydrant.distributed import World  # brings in torch
+    from hydrant.launching import tell_agent
     from hydrant.run import execute
 
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -94,6 +95,8 @@ def _train_as_rank(arguments: Sequence[str]) -> int:
                 raise
             return error.exit_status
         result = Result(0, None, "") if job is None else execute(job)
+    if 0 < result.exit_status < 128 and "TORCHELASTIC_ERROR_FILE" in os.environ:
+        tell_agent(result.message)
     return report(result) if world.is_rank_zero else result.exit_status
 
 

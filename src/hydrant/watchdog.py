@@ -17,10 +17,9 @@ import time
 import traceback
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch.distributed as dist
 
@@ -86,7 +85,7 @@ class Watchdog:
 
     def __enter__(self) -> Watchdog:
         if self._world is not None and self._world.world_size > 1:
-            store = _own_store()
+            store = self._world.store("watchdog")
             self._thread = threading.Thread(target=self._watch, args=(self._world, store), daemon=True)
             self._thread.start()
         return self
@@ -128,14 +127,6 @@ class Watchdog:
         is_waiting = "torch/distributed/" in stack[-1].filename
         told = "".join(traceback.format_list(stack))
         return Place(self._count, self._where, f"{Path(file).name}:{line}", is_waiting, told)
-
-
-def _own_store() -> dist.Store:
-    """The store by which the ranks found each other, over a connection of its own."""
-    pool: Any = dist.distributed_c10d
-    store = dist.PrefixStore("watchdog", pool._get_default_store().clone())
-    store.set_timeout(timedelta(seconds=_STORE_SECONDS))
-    return store
 
 
 def _key(what: str, rank: int) -> str:

@@ -1,0 +1,39 @@
+"""How a run ends, and why it failed: on several ranks, by what failed first."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hydrant.distributed import World
+from hydrant.errors import HydrantError, first_line, location, typed_line
+from hydrant.job import relative
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended."""
+
+    status: str  # finished, preempted or failed
+    exit_status: int
+    message: str  # the last line on stderr; "" where all is well
+    error: Mapping[str, str] | None  # type, message: why it failed
+
+
+def failure(error: BaseException, folder: Path, world: World) -> Ending:
+    """The end by an error; by that of another rank where it came first, for this one may only have lost that rank."""
+    place = f"{typed_line(error)} (at {location(error)}); {relative(folder)}/train.log has the traceback"
+    if isinstance(error, OSError):  # of the machine, and the log may be what could not be written
+        place = typed_line(error)
+    message = str(error) if isinstance(error, HydrantError) else place
+    described = {"type": type(error).__name__, "message": first_line(error)}
+    own = Ending("failed", getattr(error, "exit_status", 1), message, described)
+    rank, told = world.first_told(json.dumps(dataclasses.asdict(own)))
+    first = Ending(**json.loads(told))
+    if rank == world.rank or first.message == own.message or first.error is None:
+        return own
+    told = {"type": first.error["type"], "message": f"rank {rank}: {first.error['message']}"}
+    return Ending("failed", first.exit_status, f"rank {rank}: {first.message}", told)

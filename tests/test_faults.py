@@ -258,7 +258,7 @@ def test_ranks_end_with_who_started_them_and_leave_the_folder_free(workdir: Path
     assert process.poll() is None
     ranks = list(descendants(process.pid))
     assert len(ranks) >= 2
-    assert not list(Path(tempfile.gettempdir()).glob("hydrant-ranks-*/job*.json"))  # it holds secrets
+    assert not list(Path(tempfile.gettempdir()).glob("hydrant-ranks-*/job-*.json"))  # it holds secrets
     process.kill()
     process.wait()
     wait_until_gone(ranks, 30)

@@ -22,7 +22,7 @@ from hydrant.errors import RankHung
 from hydrant.job import Job, Result, report
 from hydrant.launchers import is_started_as_rank
 from hydrant.redaction import redacted_text
-from hydrant.runs import mark_failed, read_run
+from hydrant.runs import mark_failed, mark_preempted, read_run
 from hydrant.signals import STOPPING
 
 _MODULE = "hydrant.ranks"
@@ -130,10 +130,15 @@ def _run_ranks(job: Job) -> tuple[Result, bool]:
             except SignalException:
                 told = f"stopped by {signal.Signals(asked[0]).name} before it began"
                 return Result(128 + asked[0], None, told), False
-        results = _results(folder)
-        if (result := _known(job, results, failures)) is not None:
+        if (result := _known(job, results := _results(folder), failures)) is not None:
             return result, False
-        return _hung(job, began) or _died(job, _last_words(failures, results, folder)), not asked
+        if stopped := [r for r in results.values() if asked and r.exit_status > 128]:
+            mark_preempted(job.folder)  # others lost it before they could stop
+            return stopped[0], False
+        if (hung := _hung(job, began)) is not None:
+            return hung, not asked
+        mark_failed(job.folder, told := _last_words(failures, results, folder))
+        return Result(1, None, told), not asked
 
 
 def _plain(job: Job) -> dict[str, Any]:
@@ -224,11 +229,6 @@ def _hung(job: Job, began: float) -> Result | None:
     run = read_run(job.folder)
     is_new = (run.summary.get("error") or {}).get("type") == RankHung.__name__ and run.changed >= began
     return Result(1, None, run.error, RankHung.__name__) if is_new else None
-
-
-def _died(job: Job, message: str) -> Result:
-    mark_failed(job.folder, message)
-    return Result(1, None, message)
 
 
 def _last_words(failures: Mapping[int, Any], results: Mapping[int, Result], folder: Path) -> str:

@@ -118,11 +118,8 @@ class _Session:
         except Interrupted as error:
             message = f"{error}; {self._job.same_command()} continues it"
             ending = Ending("preempted", error.exit_status, message, None)
-        except KeyboardInterrupt:
-            ending = Ending("preempted", 128 + signal.SIGINT, self._without_saving(), None)
-        except (Exception, SystemExit) as error:
-            log.debug("the run failed", exc_info=error)
-            ending = self._failed(error)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            ending = self._broken_off(error, stop)
         self._watchdog.stop()
         try:
             return self._finish(ending)
@@ -211,6 +208,12 @@ class _Session:
     def _result(self, ending: Ending) -> Result:
         best = self._state.best
         return _result(ending, None if best is None else best["value"])
+
+    def _broken_off(self, error: BaseException, stop: StopRequest) -> Ending:
+        if stop.is_urgent or isinstance(error, KeyboardInterrupt):  # other ranks may have stopped just before
+            return Ending("preempted", 128 + signal.SIGINT, self._without_saving(), None)
+        log.debug("the run failed", exc_info=error)
+        return self._failed(error)
 
     def _failed(self, error: BaseException) -> Ending:
         ending = failure(error, self._job.folder, self._world)

@@ -105,12 +105,20 @@ def choices_in(overrides: Iterable[str]) -> dict[str, str]:
 
 def mark_failed(folder: Path, message: str, kind: str = JobFailed.__name__) -> None:
     """Say in its summary that a run failed which could not say so itself."""
-    error = {"type": kind, "message": message}
+    _mark(folder, "failed", {"type": kind, "message": message})
+
+
+def mark_preempted(folder: Path) -> None:
+    """Say in its summary that a run was stopped which took that for a failure."""
+    _mark(folder, "preempted", None)
+
+
+def _mark(folder: Path, status: str, error: dict[str, str] | None) -> None:
     try:
         known = read_summary(folder)
     except RecordError:
         known = {}
-    summary = {"num_updates": 0} | known | {"status": "failed", "error": error}
+    summary = {"num_updates": 0} | known | {"status": status, "error": error}
     write_json(folder / "summary.json", summary)
 
 

@@ -25,6 +25,7 @@ class StopRequest:
 
     def __init__(self, told: str = _SAVING) -> None:
         self._told = told
+        self.is_urgent = False  # asked again
         self._signum: int | None = None
         self._before: dict[int, Any] = {}
 
@@ -44,6 +45,7 @@ class StopRequest:
     def _note(self, signum: int, frame: FrameType | None) -> None:
         del frame
         if self._signum is not None and signum == signal.SIGINT:
+            self.is_urgent = True
             raise KeyboardInterrupt
         if signum == signal.SIGINT and self._signum is None:  # `print` may be in the middle of something
             os.write(2, f"\n{self._told}\n".encode())

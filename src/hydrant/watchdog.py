@@ -42,7 +42,7 @@ _frames: Callable[[], dict[int, FrameType]] = sys._current_frames  # pyright: ig
 class Place:
     """Where a rank stands."""
 
-    count: float  # of the phases before, which are the same on every rank
+    count: int  # of the phases before, which are the same on every rank
     where: str
     location: str  # file:line
     is_waiting: bool  # in torch.distributed, for the others
@@ -65,14 +65,14 @@ class Watchdog:
     ) -> None:
         self._world, self._timeout, self._tell = world, timeout_seconds, tell
         self._limit = max(timeout_seconds, _START_SECONDS)  # until the loop begins
-        self._count, self._where, self._moved_at = 0.0, "the start", time.monotonic()
+        self._count, self._where, self._moved_at = 0, "the start", time.monotonic()
         self._stopped = threading.Event()
         self._main = threading.get_ident()
         self._thread: threading.Thread | None = None
 
     def enter(self, phase: str, num_updates: int) -> None:
-        """The loop goes on with this phase. Not every rank has a backward: it may have no targets."""
-        self._count = self._count + 0.5 if phase == "backward" else float(int(self._count) + 1)
+        """The loop goes on with this phase, as it does on every rank."""
+        self._count += 1
         self._limit = self._timeout
         self._where = f"{phase} after update {num_updates}"
         self._moved_at = time.monotonic()

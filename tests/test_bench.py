@@ -150,6 +150,7 @@ def test_same_result_or_a_mark(net: Sequence[str], workdir: Path, capsys: pytest
         assert told in out
 
 
+@pytest.mark.slow
 def test_a_backend_that_is_found_wrong_or_kills_its_process_fails_alone(
     net: Sequence[str], workdir: Path
 ) -> None:

@@ -47,7 +47,7 @@ def assert_close(one: Path, other: Path, tolerance: float) -> None:
     ("words", "tolerance"),
     [
         (("micro_batch_size=4",), 1e-4),
-        (("precision=bf16",), 0.02),
+        pytest.param(("precision=bf16",), 0.02, marks=pytest.mark.slow),
         (("precision=fp16", "precision.init_scale=1024.0", "micro_batch_size=8"), 0.02),
         (("mixing=mixup", "averaging=ema", "averaging.decay=0.5"), 1e-4),
         pytest.param(
@@ -55,7 +55,11 @@ def assert_close(one: Path, other: Path, tolerance: float) -> None:
             1e-4,
             marks=pytest.mark.slow,
         ),
-        (("skip_non_finite=true", "scheduler=plateau", "scheduler.patience=0"), 1e-4),
+        pytest.param(
+            ("skip_non_finite=true", "scheduler=plateau", "scheduler.patience=0"),
+            1e-4,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_one_graph_and_the_numbers_of_the_eager_run(

@@ -184,6 +184,7 @@ def stack_of(folder: Path, rank: int) -> str:
     return found[1]
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_is_named_with_its_stack(own: tuple[str, ...], workdir: Path) -> None:
     words = (*own, *TWO, "+model.deed=sleep", "+model.rank=1", "parallel.timeout_seconds=8")
     done = run_command(*words, cwd=workdir)
@@ -239,6 +240,7 @@ def test_a_rank_of_torchrun_that_hangs_is_named(own: tuple[str, ...], workdir: P
     assert "time.sleep(1000)" in stack_of(folder, 0)
 
 
+@pytest.mark.slow
 def test_ranks_end_with_who_started_them_and_leave_the_folder_free(workdir: Path) -> None:
     words = (
         "name=run",
@@ -347,6 +349,7 @@ def test_a_full_disk_costs_a_warning_and_no_row(
     assert_same_state(weights(folder), weights(whole))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_limits")
 def test_a_disk_that_stays_full_fails_the_run_at_its_end(
     train: Train, monkeypatch: pytest.MonkeyPatch, workdir: Path, capfd: pytest.CaptureFixture[str]

@@ -22,12 +22,12 @@ from hydrant.distributed import World
 from hydrant.parallel import Ranks
 
 Train = Callable[..., Path]
-SHORT = ("tracker=local", "allow_targets=[parts]", "~model.dropout", "~model.hidden", "duration=4", "log_every=1",
+SHORT = ("tracker=local", "allow_targets=[shard_parts]", "~model.dropout", "~model.hidden", "duration=4", "log_every=1",
          "eval_every=2", "save_every=2", "limit_val_samples=37")  # fmt: skip
-WORDS = (*SHORT, "model._target_=parts.Blocks", "global_batch_size=16", "micro_batch_size=4", "averaging=ema",
+WORDS = (*SHORT, "model._target_=shard_parts.Blocks", "global_batch_size=16", "micro_batch_size=4", "averaging=ema",
          "averaging.decay=0.5", "averaging.warmup=false", "param_groups.no_decay=true",
          "max_grad_norm=0.1")  # fmt: skip
-POISONED = (*SHORT, "model._target_=parts.Poisoned", "eval_every=4", "save_every=null")
+POISONED = (*SHORT, "model._target_=shard_parts.Poisoned", "eval_every=4", "save_every=null")
 HALF = "checkpoints/update_00000002"
 
 PARTS = """
@@ -67,7 +67,7 @@ def resumed(name: str, source: str, *words: str) -> tuple[str, ...]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run folders of several runs on two ranks."""
     folder = tmp_path_factory.mktemp("two")
-    (folder / "parts.py").write_text(PARTS)
+    (folder / "shard_parts.py").write_text(PARTS)
     run_on_ranks(2, folder, [
         fsdp("fsdp", *WORDS),
         ("train", "name=ddp", *WORDS),
@@ -158,7 +158,7 @@ def test_what_is_not_finite_on_one_rank_is_skipped_on_all(folder: Path) -> None:
 
 
 def provide_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "parts.py").write_text(PARTS)
+    (folder / "shard_parts.py").write_text(PARTS)
     monkeypatch.syspath_prepend(folder)
 
 

@@ -118,6 +118,7 @@ def test_ctrl_c_stops_a_sweep_after_saving_its_job(workdir: Path) -> None:
     assert b"preempted" in output
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_job_ends_with_its_sweep(workdir: Path) -> None:
     """A sweep that is killed leaves no job running behind its back."""

@@ -39,7 +39,7 @@ LAUNCHERS = {
 }
 BY_LAUNCHER = pytest.mark.parametrize(
     "launcher",
-    [name if name == "local" else pytest.param(name, marks=pytest.mark.slow) for name in LAUNCHERS],
+    [pytest.param(name, marks=pytest.mark.slow) for name in LAUNCHERS],
 )
 
 
@@ -97,6 +97,7 @@ def test_a_job_of_two_ranks_is_the_run_of_one(options: tuple[str, ...], alone: P
     assert len(list(good.rglob("run-*.wandb"))) == 1
 
 
+@pytest.mark.slow
 @BY_LAUNCHER
 def test_ctrl_c_saves_what_runs_and_starts_nothing_more(options: tuple[str, ...], workdir: Path) -> None:
     swept = subprocess.Popen(

@@ -95,6 +95,7 @@ def own_parts(folder: Path) -> tuple[str, ...]:
     return (*SHORT, "allow_targets=[own]", "model._target_=own.model", "+model.fate=good")
 
 
+@pytest.mark.slow
 def test_jobs_are_checked_once_for_all_seeds_and_have_their_environment(tmp_path: Path) -> None:
     swept = run_command(
         "-m",
@@ -119,6 +120,7 @@ def test_a_part_may_raise_anything(tmp_path: Path) -> None:
     assert not (tmp_path / "multirun").exists()
 
 
+@pytest.mark.slow
 def test_jobs_that_die_or_are_refused_are_in_the_table_and_stop_no_other(tmp_path: Path) -> None:
     study, base = tmp_path / "multirun" / "study", (*own_parts(tmp_path), "name=study")
     assert run_command("-m", *base, "model.fate=good,other", cwd=tmp_path).returncode == 0

@@ -189,6 +189,6 @@ def test_lookahead_resumes(
     option.write_text(
         "_target_: timm.optim.create_optimizer_v2\n_partial_: true\nopt: lookahead_radam\nlr: 1e-3\n"
     )
-    whole, half = whole_and_resumed(train, monkeypatch, (*SHORT, *words), 7)
+    whole, half = whole_and_resumed(train, monkeypatch, (*SHORT, *words, "allow_targets=[timm.optim]"), 7)
     assert rows(whole) == rows(half)
     assert_same_state(weights(whole), weights(half))

@@ -62,11 +62,21 @@ class PixelBag(nn.Module):
 '''
 
 
+LONG = ("experiment/all_reduce_net", "experiment/vit_fake")  # compile for longer than they train
+
+
 def options() -> list[str]:
     return sorted(f"{path.parent.name}/{path.stem}" for path in conf_dir().glob("*/[!_]*.yaml"))
 
 
-@pytest.mark.parametrize("option", [o for o in options() if o not in (*FROM_FILES, "experiment/mnist_amp")])
+@pytest.mark.parametrize(
+    "option",
+    [
+        pytest.param(o, marks=pytest.mark.slow if o in LONG else [])
+        for o in options()
+        if o not in (*FROM_FILES, "experiment/mnist_amp")
+    ],
+)
 def test_trains_two_updates(
     option: str, train: Callable[..., Path], workdir: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

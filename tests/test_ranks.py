@@ -184,6 +184,7 @@ def test_a_signal_before_the_run_begins_leaves_nothing(workdir: Path) -> None:
     assert not (workdir / "outputs" / "run" / "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_ends_the_others_and_is_named(
     whole: Path, start: Callable[..., Started]
 ) -> None:
@@ -212,17 +213,20 @@ def test_what_cannot_run_is_refused_by_all_ranks_at_once(workdir: Path) -> None:
     assert "use parallel=ddp" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_every_job_of_a_sweep_has_ranks_of_its_own(workdir: Path) -> None:
+    words = (*WORDS, "micro_batch_size=16")  # dropout is drawn for each micro-batch
     done = run_command(
-        "--multirun", "name=sweep", *WORDS, "parallel.num_processes=2", "seed=0,1", cwd=workdir
+        "--multirun", "name=sweep", *words, "parallel.num_processes=2", "seed=0,1", cwd=workdir
     )
     assert done.returncode == 0, done.stderr
     for seed in (0, 1):
-        one = trained(workdir, f"one_{seed}", *WORDS, f"seed={seed}")
+        one = trained(workdir, f"one_{seed}", *words, f"seed={seed}")
         (found,) = [f for f in (workdir / "multirun/sweep").iterdir() if f"_seed-{seed}_" in f.name]
         assert_alike(one, found)
 
 
+@pytest.mark.slow
 def test_a_sum_over_ranks_in_forward_is_compiled(workdir: Path, train: Callable[..., Path]) -> None:
     """As eager on two ranks; each rank's sum is over its own samples and those of the other."""
     words = ("experiment=all_reduce_net", "tracker=local", "duration=3", "log_every=1", "eval_every=3")

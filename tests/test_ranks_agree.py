@@ -16,17 +16,17 @@ from ranks import run_on_ranks
 from hydrant import cli
 
 Train = Callable[..., Path]
-BASE = ("tracker=local", "allow_targets=[parts]", "duration=4", "log_every=1", "eval_every=2", "save_every=2",
+BASE = ("tracker=local", "allow_targets=[rank_parts]", "duration=4", "log_every=1", "eval_every=2", "save_every=2",
         "limit_val_samples=40", "eval_batch_size=2", "global_batch_size=12", "micro_batch_size=2")  # fmt: skip
 NET = (*BASE, "~model.hidden", "~model.dropout")
-SPARSE = (*BASE, "model.hidden=[8]", "~task.label_smoothing", "task._target_=parts.Sparse", "skip_non_finite=true",
+SPARSE = (*BASE, "model.hidden=[8]", "~task.label_smoothing", "task._target_=rank_parts.Sparse", "skip_non_finite=true",
           "best.metric=val/loss", "best.mode=min")  # fmt: skip
-NOISY = (*NET, "model._target_=parts.Noisy")
-NORMED = (*NET, "model._target_=parts.Normed", "averaging=ema", "averaging.decay=0.5", "log_every=4")
+NOISY = (*NET, "model._target_=rank_parts.Noisy")
+NORMED = (*NET, "model._target_=rank_parts.Normed", "averaging=ema", "averaging.decay=0.5", "log_every=4")
 MIDDLE = (*NOISY, "log_every=4")
 LBFGS = (*BASE, "model.hidden=[8]", "optimizer=lbfgs", "optimizer.max_iter=3", "duration=2")
-AUTO = (*NET, "model._target_=parts.Greedy", "micro_batch_size=auto", "eval_every=null", "duration=2")
-COMPILED = (*NET, "model._target_=parts.Differing", "compile=default", "compile.backend=eager", "duration=2",
+AUTO = (*NET, "model._target_=rank_parts.Greedy", "micro_batch_size=auto", "eval_every=null", "duration=2")
+COMPILED = (*NET, "model._target_=rank_parts.Differing", "compile=default", "compile.backend=eager", "duration=2",
             "compile.on_failure=fallback", "eval_every=null")  # fmt: skip
 TORN = ("tracker=local", "data=image_folder", "data.root=images", "data.input_shape=[3,8,8]", "data.on_error=skip",
         "data.num_workers=0", "model.hidden=[8]", "global_batch_size=3", "duration=2", "best.metric=val/loss",
@@ -97,7 +97,7 @@ class Sparse(Task):
 
 def provide(folder: Path) -> None:
     """Parts of one's own, and images: of three to evaluate, one is damaged."""
-    (folder / "parts.py").write_text(PARTS)
+    (folder / "rank_parts.py").write_text(PARTS)
     for name in ("train/a/0", "train/a/1", "train/b/0", "val/a/0", "val/a/1", "val/b/0"):
         path = folder / "images" / f"{name}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         named("normed", *NORMED),
         named("normed_again", *NORMED, f"resume=outputs/normed/{HALF}"),
         named("auto", *AUTO, "parallel=fsdp"),
-        named("meeting", *AUTO, "model._target_=parts.Meeting"),
+        named("meeting", *AUTO, "model._target_=rank_parts.Meeting"),
         named("compiled", *COMPILED),
     ], failing)  # fmt: skip
     return folder

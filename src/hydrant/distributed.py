@@ -117,12 +117,12 @@ class World:
         store.set_timeout(timedelta(seconds=_STORE_SECONDS))
         return store
 
-    def first_told(self, text: str) -> tuple[int, str]:
-        """What the first of all ranks tells that calls this, and which that is. Waits for none of them."""
+    def first_told(self, of: str, text: str) -> tuple[int, str]:
+        """What the first of all ranks tells that calls this of something, and which that is. Waits for none of them."""
         own = f"{self.rank} {text}"
         if self.world_size > 1 and dist.is_initialized():
             with contextlib.suppress(RuntimeError):  # the store is gone with who held it
-                own = self.store("first").compare_set("told", "", own).decode()
+                own = self.store("first").compare_set(of, "", own).decode()
         rank, _, told = own.partition(" ")
         return int(rank), told
 

@@ -31,7 +31,7 @@ def failure(error: BaseException, folder: Path, world: World) -> Ending:
     message = str(error) if isinstance(error, HydrantError) else place
     described = {"type": type(error).__name__, "message": first_line(error)}
     own = Ending("failed", getattr(error, "exit_status", 1), message, described)
-    rank, told = world.first_told(json.dumps(dataclasses.asdict(own)))
+    rank, told = world.first_told(str(folder), json.dumps(dataclasses.asdict(own)))
     first = Ending(**json.loads(told))
     if rank == world.rank or first.message == own.message or first.error is None:
         return own

@@ -17,7 +17,10 @@ def main() -> int:
     faulthandler.enable()
     folder, parent = Path(sys.argv[1]), int(sys.argv[2])
     rank = World.from_launcher().rank
-    job = take_job(folder, rank)
+    try:
+        job = take_job(folder, rank)
+    except FileNotFoundError:  # who started it has ended meanwhile
+        return 1
     stop_with(parent)
     result = execute(job)
     write_result(folder, rank, result)

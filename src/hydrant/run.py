@@ -201,7 +201,7 @@ class _Session:
             self._journal.conclude(ending, self._state)
         except OSError as error:
             ending = self._failed(error)
-            self._journal.note(status=ending.status, error=ending.error)
+            self._journal.note(status=ending.status, num_updates=self._state.num_updates, error=ending.error)
         self._journal.close(ending)
         return self._result(ending)
 

@@ -142,6 +142,7 @@ def damage(path: Path) -> str:
     return f"images/{path.relative_to(path.parents[2])}"
 
 
+@pytest.mark.slow
 def test_a_run_over_damaged_images_resumes_exactly(
     train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, image_root: Path
 ) -> None:

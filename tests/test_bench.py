@@ -166,6 +166,7 @@ def test_a_backend_that_is_found_wrong_or_kills_its_process_fails_alone(
     assert "SIGKILL" in errors[2]
 
 
+@pytest.mark.slow
 def test_the_files_say_the_same(
     workdir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

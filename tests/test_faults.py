@@ -71,6 +71,7 @@ def saved(folder: Path) -> list[int]:
     return sorted(int(path.name[7:]) for path in (folder / "checkpoints").glob("update_*"))
 
 
+@pytest.mark.slow
 def test_nan_on_one_rank_ends_all_and_nothing_is_saved(own: tuple[str, ...], workdir: Path) -> None:
     done = run_command(*own, *TWO, "+model.deed=poison", "+model.rank=1", "log_every=1", cwd=workdir)
     folder = workdir / "outputs" / "run"

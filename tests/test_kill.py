@@ -104,6 +104,7 @@ def test_a_signal_leaves_a_resumable_run(signum: signal.Signals, status: int, wo
     assert (folder / "checkpoints" / f"update_{summary(folder)['num_updates']:08d}").is_dir()
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_a_sweep_after_saving_its_job(workdir: Path) -> None:
     process = subprocess.Popen(
         command("-m", *RUN, "name=stopped", "duration=20000", "seed=0,1"), cwd=workdir, start_new_session=True,
@@ -150,6 +151,7 @@ def test_a_fork_does_not_hold_the_run_folder(tmp_path: Path) -> None:
         os.waitpid(child, 0)
 
 
+@pytest.mark.slow
 def test_two_processes_never_share_a_run_folder(workdir: Path) -> None:
     first = subprocess.Popen(command(*RUN, "name=shared", "duration=20000"), cwd=workdir)
     wait_for_update(workdir / "outputs" / "shared", 7, first)

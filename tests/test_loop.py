@@ -159,7 +159,7 @@ def test_clipping_bounds_the_update(train: Train) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", "lamb", "muon", "torch_muon", "lbfgs", "asgd"])
-@pytest.mark.parametrize("stop_at", [3, 7])
+@pytest.mark.parametrize("stop_at", [3, pytest.param(7, marks=pytest.mark.slow)])
 def test_an_interrupted_run_continues_as_if_it_had_not_been(
     train: Train, monkeypatch: pytest.MonkeyPatch, optimizer: str, stop_at: int
 ) -> None:

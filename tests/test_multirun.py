@@ -58,6 +58,7 @@ def test_each_job_equals_the_same_run_alone(tmp_path: Path) -> None:
     assert again.stdout.count("already finished") == 4
 
 
+@pytest.mark.slow
 def test_a_failing_job_stops_no_other(tmp_path: Path) -> None:
     swept = run_command(
         "-m", *SHORT, "name=faulty", "optimizer=sgd", "optimizer.lr=1e30,0.1", "seed=0,1", cwd=tmp_path
@@ -252,6 +253,7 @@ def test_a_sweep_with_an_impossible_job_is_refused_whole(tmp_path: Path) -> None
     assert not (tmp_path / "multirun").exists()
 
 
+@pytest.mark.slow
 def test_one_wandb_run_a_job(tmp_path: Path) -> None:
     swept = run_command(
         "-m", "duration=2", "optimizer=adamw,sgd", "scheduler=cosine,wsd", cwd=tmp_path, WANDB_MODE="offline"

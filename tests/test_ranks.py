@@ -43,6 +43,7 @@ def assert_alike(one: Path, other: Path) -> None:
             assert a[key] == pytest.approx(b[key], rel=1e-5, abs=1e-6), key
 
 
+@pytest.mark.slow
 def test_ranks_make_the_same_run_whoever_starts_them(workdir: Path) -> None:
     """Two ranks, by ourselves and by torchrun: one folder, the samples and losses of one rank."""
     words = (*WORDS, "model.dropout=0.3", "micro_batch_size=16", "averaging=ema")
@@ -204,6 +205,7 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(
     assert_same_state(weights(run.folder), weights(whole))
 
 
+@pytest.mark.slow
 def test_what_cannot_run_is_refused_by_all_ranks_at_once(workdir: Path) -> None:
     done = run_command(*WORDS, "parallel.num_processes=2", "global_batch_size=63", cwd=workdir)
     assert done.returncode == 2

@@ -171,6 +171,7 @@ def test_damaged_images_are_counted_over_all_ranks(image_root: Path, workdir: Pa
     assert [log.count(f"skipped: {name} cannot be read") for name in names] == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_run_that_failed_goes_on_with_skip(
     train: Callable[..., Path], image_root: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

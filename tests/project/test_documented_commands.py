@@ -19,7 +19,9 @@ PAGES = [
     *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))),
 ]
 
-LONG = ["docs/bench.md", "docs/compile.md", "docs/diagnose.md", "docs/optimization.md"]  # a minute or more
+LONG = [
+    f"docs/{page}.md" for page in ("bench", "compile", "configuration", "diagnose", "optimization", "ranks")
+]  # a minute or more
 
 # Run elsewhere: by .ci/run, by tests/project/test_startup.py and tests/project/test_dockerfile.py; and by slow tests
 # what compiles for a minute or more, or needs a cluster.

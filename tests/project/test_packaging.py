@@ -76,6 +76,7 @@ def test_installed_command_runs_in_an_empty_folder(hydrant: Path, tmp_path: Path
     assert str(hydrant.parents[1]) in run(hydrant.with_name("python"), "-c", code, cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_own_conf_folder_adds_and_overrides_options(hydrant: Path, tmp_path: Path) -> None:
     own = tmp_path / "conf" / "optimizer"
     own.mkdir(parents=True)

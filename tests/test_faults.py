@@ -207,7 +207,7 @@ def test_a_rank_that_hangs_is_named_with_its_stack(own: tuple[str, ...], workdir
         ({0: (7, True), 1: (7, True)}, [0, 1]),  # in different collectives
     ],
 )
-def test_who_is_behind(places: dict[int, tuple[float, bool]], expected: list[int]) -> None:
+def test_who_is_behind(places: dict[int, tuple[int, bool]], expected: list[int]) -> None:
     found = {rank: watchdog.Place(n, "forward", "own.py:1", waits, "") for rank, (n, waits) in places.items()}
     assert watchdog._behind(found) == expected
 

@@ -28,6 +28,12 @@ LBFGS = (*BASE, "model.hidden=[8]", "optimizer=lbfgs", "optimizer.max_iter=3", "
 AUTO = (*NET, "model._target_=rank_parts.Greedy", "micro_batch_size=auto", "eval_every=null", "duration=2")
 COMPILED = (*NET, "model._target_=rank_parts.Differing", "compile=default", "compile.backend=eager", "duration=2",
             "compile.on_failure=fallback", "eval_every=null")  # fmt: skip
+PLAIN = (*BASE, "model.hidden=[8]")
+DDP_OPTIONS = {
+    "buckets": ("parallel.gradient_as_bucket_view=false", "parallel.bucket_cap_mb=0.0001"),
+    "static": ("parallel.static_graph=true",),
+    "unused": ("parallel.find_unused_parameters=true",),
+}
 TORN = ("tracker=local", "data=image_folder", "data.root=images", "data.input_shape=[3,8,8]", "data.on_error=skip",
         "data.num_workers=0", "model.hidden=[8]", "global_batch_size=3", "duration=2", "best.metric=val/loss",
         "best.mode=min")  # fmt: skip
@@ -131,6 +137,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         named("auto", *AUTO, "parallel=fsdp"),
         named("meeting", *AUTO, "model._target_=rank_parts.Meeting"),
         named("compiled", *COMPILED),
+        *(named(name, *PLAIN, *words) for name, words in DDP_OPTIONS.items()),
     ], failing)  # fmt: skip
     return folder
 
@@ -154,6 +161,7 @@ def assert_alike(one: Path, other: Path) -> None:
         ("few", (*NOISY, "limit_val_samples=4", "eval_batch_size=1")),  # three ranks do not divide them
         ("sparse", SPARSE),
         ("lbfgs", LBFGS),
+        *((name, PLAIN) for name in DDP_OPTIONS),
     ],
 )
 def test_ranks_make_the_run_of_one(name: str, words: tuple[str, ...], folder: Path, one: Train) -> None:

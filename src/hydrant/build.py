@@ -17,6 +17,7 @@ from torch import nn
 
 from hydrant import seeding
 from hydrant.averaging import Averaging
+from hydrant.batch import Outcome
 from hydrant.clock import Clock
 from hydrant.compilation import Compilation, EagerUpdate
 from hydrant.config.refusals import refusals
@@ -110,13 +111,10 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, planne
         config["duration"], num_samples=train.num_samples, global_batch_size=spec.global_batch_size
     )
     eval_batch_size(config, planned, val.num_samples)
-    for key in ("log_every", "eval_every", "save_every", "keep_every"):
-        clock.cadence(config[key], key)
+    _check_cadences(config, clock)
     with refusals("profiler", config):
         profiler: Profiler = make(config, "profiler")(world.device, clock)
     schedules = make_schedules(config, clock)
-    if config["patience"] is not None and config["eval_every"] is None:
-        raise ConfigError("eval_every", "patience counts evaluations; give one, such as 1ep")
     task = _task(config)
     flops, outcome = dry_forward(task, data, val)
     check_losses(config, outcome)
@@ -126,13 +124,7 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, planne
         mixing: Mixing = make(config, "mixing")(data.num_classes, spec.micro_batch_size)
     dry_mixing(task, train, mixing)
     averaging = _averaging(config, clock, precision)
-    splits = ("val", "val_ema") if averaging.is_on else ("val",)
-    check_best("best.", config["best"]["metric"], config["best"]["mode"], splits, task, outcome)
-    for key, schedule in flat_schedules(schedules).items():
-        if isinstance(schedule, Plateau):
-            check_best(f"{key}.", schedule.metric, schedule.mode, splits, task, outcome)
-            if config["eval_every"] is None:
-                raise ConfigError("eval_every", f"{key} waits for evaluations; give one, such as 1ep")
+    _check_best(config, averaging, schedules, task, outcome)
     optimization = make_optimization(config, task, schedules, precision, lambda o, _: EagerUpdate(o))
     optimization.schedules.check(clock.total_updates)
     if parallel.is_sharded:
@@ -143,6 +135,32 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, planne
     )  # fmt: skip
 
 
+def _check_cadences(config: Mapping[str, Any], clock: Clock) -> None:
+    for key in ("log_every", "eval_every", "save_every", "keep_every"):
+        clock.cadence(config[key], key)
+    if config["patience"] is not None and config["eval_every"] is None:
+        raise ConfigError("eval_every", "patience counts evaluations; give one, such as 1ep")
+
+
+def _check_best(
+    config: Mapping[str, Any], averaging: Averaging, schedules: Schedules, task: Task, outcome: Outcome
+) -> None:
+    """What the best checkpoint, and schedules that wait, go by is measured."""
+    splits = ("val", "val_ema") if averaging.is_on else ("val",)
+    check_best("best.", config["best"]["metric"], config["best"]["mode"], splits, task, outcome)
+    for key, schedule in flat_schedules(schedules).items():
+        if isinstance(schedule, Plateau):
+            check_best(f"{key}.", schedule.metric, schedule.mode, splits, task, outcome)
+            if config["eval_every"] is None:
+                raise ConfigError("eval_every", f"{key} waits for evaluations; give one, such as 1ep")
+
+
+def _activate(prepared: Prepared) -> None:
+    seeding.use_deterministic_kernels(prepared.config["deterministic"])
+    prepared.precision.activate()
+    prepared.world.activate()
+
+
 def build(
     prepared: Prepared,
     journal: Journal,
@@ -151,9 +169,7 @@ def build(
 ) -> Run:
     """The run, on its device."""
     p, config = prepared, prepared.config
-    seeding.use_deterministic_kernels(config["deterministic"])
-    p.precision.activate()
-    p.world.activate()
+    _activate(p)
     task = p.parallel.prepare(p.precision.prepare(p.task)).to(p.world.device)
     p.averaging.start(cast("nn.Module", task.model))
     p.compilation.apply(task, retains_graph=p.optimization.retains_graph)

@@ -21,7 +21,7 @@ from torch.distributed.fsdp import (
 from hydrant.compilation.scopes import repeated
 from hydrant.distributed import World
 from hydrant.errors import ConfigError, unknown_name
-from hydrant.parallel import Ranks, check_ranks
+from hydrant.parallel import Ranks
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -59,8 +59,13 @@ class Fsdp(Ranks):
         reduce_dtype: str | None,
         cpu_offload: bool,
     ) -> None:
-        super().__init__(world, sync_batch_norm=sync_batch_norm)
-        check_ranks(num_processes=num_processes, max_restarts=max_restarts, timeout_seconds=timeout_seconds)
+        super().__init__(
+            world,
+            num_processes=num_processes,
+            max_restarts=max_restarts,
+            timeout_seconds=timeout_seconds,
+            sync_batch_norm=sync_batch_norm,
+        )
         if cpu_offload and world.device.type == "cpu":
             raise ConfigError(
                 "parallel.cpu_offload", "is for CUDA; here all is in the host's memory. Use false"

@@ -69,7 +69,21 @@ class Ranks:
     is_sharded = False
     param_dtype: torch.dtype | None = None
 
-    def __init__(self, world: World, *, sync_batch_norm: bool = False) -> None:
+    def __init__(
+        self,
+        world: World,
+        *,
+        num_processes: int = 1,
+        max_restarts: int = 0,
+        timeout_seconds: float = 1800,
+        sync_batch_norm: bool = False,
+    ) -> None:
+        if num_processes < 1:
+            raise ConfigError("parallel.num_processes", f"needs 1 or more, not {num_processes}")
+        if max_restarts < 0:
+            raise ConfigError("parallel.max_restarts", f"needs a number from 0 on, not {max_restarts}")
+        if timeout_seconds <= 0:
+            raise ConfigError("parallel.timeout_seconds", f"needs more than 0, not {timeout_seconds}")
         if sync_batch_norm and world.device.type != "cuda":
             raise ConfigError("parallel.sync_batch_norm", "torch's SyncBatchNorm needs CUDA; use false")
         self._world = world
@@ -161,8 +175,13 @@ class Ddp(Ranks):
         static_graph: bool,
         find_unused_parameters: bool,
     ) -> None:
-        super().__init__(world, sync_batch_norm=sync_batch_norm)
-        check_ranks(num_processes=num_processes, max_restarts=max_restarts, timeout_seconds=timeout_seconds)
+        super().__init__(
+            world,
+            num_processes=num_processes,
+            max_restarts=max_restarts,
+            timeout_seconds=timeout_seconds,
+            sync_batch_norm=sync_batch_norm,
+        )
         self._settings: dict[str, Any] = {
             "bucket_cap_mb": bucket_cap_mb,
             "gradient_as_bucket_view": gradient_as_bucket_view,
@@ -180,16 +199,6 @@ class Ddp(Ranks):
 
     def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
         return nullcontext() if is_last or self._is_one else cast("Any", task).no_sync()
-
-
-def check_ranks(*, num_processes: int, max_restarts: int, timeout_seconds: float) -> None:
-    """Raises ConfigError for numbers of ranks, restarts and seconds that cannot be."""
-    if num_processes < 1:
-        raise ConfigError("parallel.num_processes", f"needs 1 or more, not {num_processes}")
-    if max_restarts < 0:
-        raise ConfigError("parallel.max_restarts", f"needs a number from 0 on, not {max_restarts}")
-    if timeout_seconds <= 0:
-        raise ConfigError("parallel.timeout_seconds", f"needs more than 0, not {timeout_seconds}")
 
 
 ALONE = {"_target_": f"{__name__}.Ranks", "_partial_": True}

@@ -7,7 +7,9 @@ import dataclasses
 import functools
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from hydrant import checkpoint
 from hydrant.build import Prepared, build, prepare
@@ -40,7 +42,7 @@ def execute(job: Job) -> Result:
         if starts_ranks(job):
             return launch(job)
         world = World.from_launcher()
-        timeout_seconds = job.config["parallel"].get("timeout_seconds", 1800)
+        timeout_seconds = _timeout_seconds(job.config)
         with world.group(timeout_seconds), contextlib.ExitStack() as held:
             world.on_rank_zero(lambda: held.enter_context(exclusive(job.folder)))
             held.enter_context(logging_to(job.folder / "train.log", world.rank))
@@ -178,20 +180,8 @@ class _Session:
         fields = {key.rpartition(".")[2] for key in start.changed if "optimizer" in key.split(".")}
         restore(run, start.checkpoint, fields)
         best = None if state.best is None else state.best["num_updates"]
-        run.world.on_rank_zero(lambda: self._arrange(best))
-
-    def _arrange(self, best: int | None) -> None:
-        """Bring the folder of checkpoints to where it was at the current one."""
         folder = self._checkpoints.folder
-        if self._foreign is not None:
-            folder.adopt(self._foreign, best)
-        folder.put_aside(self._state.num_updates)
-        if best is None:
-            return
-        if not folder.mark_best(best):  # a kill may have come before the link moved
-            log.warning("the best checkpoint so far, of update %d, is not there", best)
-        elif best != self._state.num_updates and (wrong := checkpoint.damage(folder.target(best))):
-            log.warning("the best checkpoint so far is damaged: %s", wrong)
+        run.world.on_rank_zero(lambda: folder.go_back_to(state.num_updates, best, foreign=self._foreign))
 
     def _finish(self, ending: Ending) -> Result:
         """Write what belongs to the end of a run, however it ended."""
@@ -233,8 +223,12 @@ def _checkpoints(job: Job, prepared: Prepared) -> Checkpoints:
         job.folder / "checkpoints",
         keep,
         in_background=config["save_async"],
-        timeout_seconds=config["parallel"].get("timeout_seconds", 1800),
+        timeout_seconds=_timeout_seconds(config),
     )
+
+
+def _timeout_seconds(config: Mapping[str, Any]) -> float:
+    return config["parallel"].get("timeout_seconds", 1800)  # one rank waits for nobody
 
 
 def _result(ending: Ending, value: float | None = None) -> Result:

@@ -65,7 +65,8 @@ class Watchdog:
     ) -> None:
         self._world, self._timeout, self._tell = world, timeout_seconds, tell
         self._limit = max(timeout_seconds, _START_SECONDS)  # until the loop begins
-        self._count, self._where, self._moved_at = 0, "the start", time.monotonic()
+        self._count, self._phase, self._num_updates = 0, "", 0
+        self._moved_at = time.monotonic()
         self._stopped = threading.Event()
         self._main = threading.get_ident()
         self._thread: threading.Thread | None = None
@@ -74,7 +75,7 @@ class Watchdog:
         """The loop goes on with this phase, as it does on every rank."""
         self._count += 1
         self._limit = self._timeout
-        self._where = f"{phase} after update {num_updates}"
+        self._phase, self._num_updates = phase, num_updates
         self._moved_at = time.monotonic()
 
     def alive_over(self, items: Iterable[T]) -> Generator[T]:
@@ -126,7 +127,8 @@ class Watchdog:
         file, line = innermost((frame.filename, frame.lineno) for frame in stack)
         is_waiting = "torch/distributed/" in stack[-1].filename
         told = "".join(traceback.format_list(stack))
-        return Place(self._count, self._where, f"{Path(file).name}:{line}", is_waiting, told)
+        where = f"{self._phase} after update {self._num_updates}" if self._phase else "the start"
+        return Place(self._count, where, f"{Path(file).name}:{line}", is_waiting, told)
 
 
 def _key(what: str, rank: int) -> str:

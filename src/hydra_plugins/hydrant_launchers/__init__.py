@@ -1,7 +1,7 @@
 """Found by Hydra: the launchers of `hydra/launcher=`, which hand the jobs of a sweep to an executor."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.utils import JobReturn, JobStatus
@@ -17,7 +17,11 @@ from hydrant.sweep import current
 class ExecutorLauncher(BasicLauncher):
     """Composes all jobs here, as Hydra's own launcher; an executor runs them."""
 
-    executor: Executor
+    executor_of: ClassVar[Callable[..., Executor]]
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self.executor = type(self).executor_of(**settings)
 
     def setup(self, **arguments: Any) -> None:
         super().setup(**arguments)
@@ -39,24 +43,16 @@ class ExecutorLauncher(BasicLauncher):
 
 
 class LocalLauncher(ExecutorLauncher):
-    def __init__(self, **settings: Any) -> None:
-        super().__init__()
-        self.executor = Local(**settings)
+    executor_of = Local
 
 
 class JoblibLauncher(ExecutorLauncher):
-    def __init__(self, **settings: Any) -> None:
-        super().__init__()
-        self.executor = Joblib(**settings)
+    executor_of = Joblib
 
 
 class RayLauncher(ExecutorLauncher):
-    def __init__(self, **settings: Any) -> None:
-        super().__init__()
-        self.executor = Ray(**settings)
+    executor_of = Ray
 
 
 class SlurmLauncher(ExecutorLauncher):
-    def __init__(self, **settings: Any) -> None:
-        super().__init__()
-        self.executor = Slurm(**settings)
+    executor_of = Slurm

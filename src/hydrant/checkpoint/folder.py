@@ -66,6 +66,18 @@ class Folder:
         """Remove what lies aside."""
         shutil.rmtree(self.aside(num_updates), ignore_errors=True)
 
+    def go_back_to(self, num_updates: int, best: int | None, *, foreign: Path | None) -> None:
+        """Let all be as it was when the checkpoint of this update was new; `foreign` is it, of another run."""
+        if foreign is not None:
+            self.adopt(foreign, best)
+        self.put_aside(num_updates)
+        if best is None:
+            return
+        if not self.mark_best(best):  # a kill may have come before the link moved
+            log.warning("the best checkpoint so far, of update %d, is not there", best)
+        elif best != num_updates and (wrong := damage(self.target(best))):
+            log.warning("the best checkpoint so far is damaged: %s", wrong)
+
     def adopt(self, checkpoint: Path, best: int | None) -> None:
         """Take over a checkpoint of another run and, from beside it, the one that was the best until then."""
         beside = [checkpoint.parent / _name(best)] if best is not None else []

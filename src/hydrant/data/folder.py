@@ -91,15 +91,8 @@ def image_folder(
     Evaluation resizes so that the input is `crop_pct` of the shorter edge and takes the centre.
     `on_error=skip` leaves images out that cannot be read; `fail` ends the run.
     """
-    channels, *size = input_shape
-    if channels != 3 or len(size) != 2:
-        raise ConfigError(
-            "data.input_shape", f"{list(input_shape)} is given, images are RGB: [3, height, width]"
-        )
-    if not 0 < crop_pct <= 1:
-        raise ConfigError("data.crop_pct", f"{crop_pct} is not in 0..1, the share of the edge that is kept")
-    if interpolation not in _INTERPOLATIONS:
-        raise unknown_name("data.interpolation", "interpolation", interpolation, _INTERPOLATIONS)
+    _check(input_shape, crop_pct, interpolation)
+    size = input_shape[1:]
     train, classes = _scan(Path(root), train_dir, "data.train_dir")
     val, val_classes = _scan(Path(root), val_dir, "data.val_dir")
     if classes != val_classes:
@@ -118,6 +111,17 @@ def image_folder(
 
     data = Data(source(train), source(val), (3, *size), len(classes), faults)
     return check_stated(data, input_shape, num_classes)
+
+
+def _check(input_shape: Sequence[int], crop_pct: float, interpolation: str) -> None:
+    channels, *size = input_shape
+    if channels != 3 or len(size) != 2:
+        told = f"{list(input_shape)} is given, images are RGB: [3, height, width]"
+        raise ConfigError("data.input_shape", told)
+    if not 0 < crop_pct <= 1:
+        raise ConfigError("data.crop_pct", f"{crop_pct} is not in 0..1, the share of the edge that is kept")
+    if interpolation not in _INTERPOLATIONS:
+        raise unknown_name("data.interpolation", "interpolation", interpolation, _INTERPOLATIONS)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,9 @@ from hydrant.gpus import held, visible_gpus
 from hydrant.isolation import forwarding
 from hydrant.job import Result, say
 
+_Ended = tuple[Work, Result | None]
+"""A job, and what it gave: nothing where it was asked to stop before it began."""
+
 
 class Local:
     """Threads of this process, each of which minds one job at a time.
@@ -33,41 +36,32 @@ class Local:
         self, works: Sequence[Work], stop_signal: Callable[[], int | None]
     ) -> Iterator[tuple[Work, Result]]:
         gpus = _gpus_for(works)
-        with ThreadPoolExecutor(self._num_jobs or _fitting(works, gpus)) as pool:
-            futures = [pool.submit(run_here, work, gpus) for work in works]
-            for future in as_completed(futures):
-                work, result = future.result()
-                if result is not None:
-                    yield work, result
-
-
-class Joblib:
-    """The same by joblib.Parallel, whose threads they are."""
-
-    is_elsewhere = False
-
-    def __init__(self, num_jobs: int | None) -> None:
-        self._num_jobs = checked(num_jobs)
-
-    def prepare(self) -> None:
-        need("joblib", "joblib")
-        share_cores(self._num_jobs)
-
-    def run(
-        self, works: Sequence[Work], stop_signal: Callable[[], int | None]
-    ) -> Iterator[tuple[Work, Result]]:
-        from joblib import Parallel, delayed
-
-        gpus = _gpus_for(works)
-        num_jobs = self._num_jobs or _fitting(works, gpus)
-        pool: Any = Parallel(n_jobs=num_jobs, backend="threading", return_as="generator_unordered")
-        for work, result in pool(delayed(run_here)(work, gpus) for work in works):
+        for work, result in self._map(works, gpus, self._num_jobs or _fitting(works, gpus)):
             if result is not None:
                 yield work, result
 
+    def _map(self, works: Sequence[Work], gpus: Sequence[str], num_jobs: int) -> Iterator[_Ended]:
+        with ThreadPoolExecutor(num_jobs) as pool:
+            futures = [pool.submit(run_here, work, gpus) for work in works]
+            yield from (future.result() for future in as_completed(futures))
 
-def run_here(work: Work, gpus: Sequence[str]) -> tuple[Work, Result | None]:
-    """Run a job beside others; no result where it was asked to stop before it began."""
+
+class Joblib(Local):
+    """The same by joblib.Parallel, whose threads they are."""
+
+    def prepare(self) -> None:
+        need("joblib", "joblib")
+        super().prepare()
+
+    def _map(self, works: Sequence[Work], gpus: Sequence[str], num_jobs: int) -> Iterator[_Ended]:
+        from joblib import Parallel, delayed
+
+        pool: Any = Parallel(n_jobs=num_jobs, backend="threading", return_as="generator_unordered")
+        yield from pool(delayed(run_here)(work, gpus) for work in works)
+
+
+def run_here(work: Work, gpus: Sequence[str]) -> _Ended:
+    """Run a job beside others."""
     with forwarding() as signals:
         count = num_ranks(work) if gpus else 0
         with held(gpus, count, lambda: signals.signum is not None) as own:

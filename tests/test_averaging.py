@@ -60,7 +60,7 @@ def test_it_is_evaluated_beside_the_weights_and_may_decide_the_best(
     assert_same_state(load_file("ema.safetensors"), averaged(folder))
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("fp16", marks=pytest.mark.slow)])
 def test_resumes_exactly(precision: str, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     same_run = (*SHORT, f"precision={precision}", "model.dropout=0.2", "precision.init_scale=1e9")
     whole = train(*same_run, name="whole")

@@ -48,8 +48,12 @@ def assert_close(one: Path, other: Path, tolerance: float) -> None:
     [
         (("micro_batch_size=4",), 1e-4),
         pytest.param(("precision=bf16",), 0.02, marks=pytest.mark.slow),
-        (("precision=fp16", "precision.init_scale=1024.0", "micro_batch_size=8"), 0.02),
-        (("mixing=mixup", "averaging=ema", "averaging.decay=0.5"), 1e-4),
+        pytest.param(
+            ("precision=fp16", "precision.init_scale=1024.0", "micro_batch_size=8"),
+            0.02,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(("mixing=mixup", "averaging=ema", "averaging.decay=0.5"), 1e-4, marks=pytest.mark.slow),
         pytest.param(
             ("max_grad_norm=1", "compile.optimizer=true", "+scheduler@schedules.weight_decay=linear"),
             1e-4,
@@ -84,7 +88,13 @@ def test_one_graph_and_the_numbers_of_the_eager_run(
 
 
 @pytest.mark.parametrize(
-    ("scope", "graphs"), [("task", 1), ("model", 1), ("model_and_loss", 2), ("blocks", 1)]
+    ("scope", "graphs"),
+    [
+        ("task", 1),
+        pytest.param("model", 1, marks=pytest.mark.slow),
+        pytest.param("model_and_loss", 2, marks=pytest.mark.slow),
+        ("blocks", 1),
+    ],
 )
 def test_scopes(scope: str, graphs: int, train: Train) -> None:
     eager = train(*VIT, name="eager")
@@ -128,6 +138,7 @@ def test_resuming_costs_the_graphs_of_a_start_and_is_exact(
     assert report(half)["recompiles"] == []
 
 
+@pytest.mark.slow
 def test_dropout_draws_what_it_draws_eager(train: Train) -> None:
     words = (*MLP, "model.dropout=0.5")
     assert_close(train(*words, name="eager"), train(*words, "compile=default", name="compiled"), 1e-4)
@@ -198,7 +209,12 @@ def line_of(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("kind", "text"), [("branch", "if logits.sum()"), ("print", "print("), ("disabled", "skipped(logits)")]
+    ("kind", "text"),
+    [
+        ("branch", "if logits.sum()"),
+        pytest.param("print", "print(", marks=pytest.mark.slow),
+        pytest.param("disabled", "skipped(logits)", marks=pytest.mark.slow),
+    ],
 )
 def test_a_graph_break_fails_with_its_line_or_is_reported(
     kind: str,
@@ -264,6 +280,7 @@ def test_a_recompile_is_told_when_it_happens_and_budgets_hold(
     assert (warned / "train.log").read_text().count("more than compile.max_recompiles=0") == 1
 
 
+@pytest.mark.slow
 def test_the_cache_dir_is_shared_by_runs(train: Train, workdir: Path) -> None:
     words = (*MLP, "compile=default", "compile.cache_dir=compiled", "model.dropout=0")
     first = report(train(*words, name="first"))

@@ -118,7 +118,7 @@ def check_cell(name: str, field: str, backend: str) -> None:
 @pytest.mark.parametrize(
     ("name", "field"),
     [
-        pytest.param(*cell, marks=[] if cell[0] == "adamw" or cell[1] == "lr" else pytest.mark.slow)
+        pytest.param(*cell, marks=[] if cell[0] in ("adamw", "sgd") else pytest.mark.slow)
         for cell in COMPILED
         if not cell[0].startswith("timm")
     ],
@@ -184,6 +184,7 @@ def advance_by_hand(net: Any, optimizer: Any, step: Callable[[int], Any], lr: fl
         step(n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CAPTURED)
 def test_neither_lr_nor_weight_decay_is_in_the_code(name: str) -> None:
     """So that the code of one job of a sweep serves the others; and it decays as the optimizer itself does."""
@@ -228,6 +229,7 @@ def test_every_kind_of_decay_is_the_optimizer_s_own(name: str, words: list[str])
     assert [g["weight_decay"] for g in ours.param_groups] == [0.1, 0.1]
 
 
+@pytest.mark.slow
 def test_the_table_has_every_optimizer_that_compiles() -> None:
     assert {name_of(optimizer_over(model(), name)) for name, _ in COMPILED} == KNOWN
 
@@ -239,6 +241,7 @@ def test_plain_sgd_compiles_too(train: Train) -> None:
     assert summary(folder)["compile"]["graphs"] == 2
 
 
+@pytest.mark.slow
 def test_many_optimizers_of_one_class_compile_each_for_itself(train: Train) -> None:
     """More than torch keeps of one piece of code."""
     layers = [f"hidden.{n}" for n in range(10)] + ["classifier"]

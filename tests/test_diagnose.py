@@ -156,6 +156,7 @@ def test_a_clean_config_has_no_findings(diagnose: Callable[..., dict[str, Any]])
     assert found["culprit"] is None
 
 
+@pytest.mark.slow
 def test_the_four_breaks_of_the_seed(diagnose: Callable[..., dict[str, Any]]) -> None:
     """Of assert, `.item()`, the loop over numpy and print, the assert does not break any more."""
     found = diagnose("compile=aot_eager", "+model.kind=seed")
@@ -246,6 +247,7 @@ def test_the_speed_of_each_mode_cold_and_warm(diagnose: Callable[..., dict[str, 
     assert rows["blocks"]["status"] == "refused"
 
 
+@pytest.mark.slow
 def test_it_looks_at_compiled_configs(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, told in {
         ("compile=eager",): "compile: compile=eager compiles nothing",
@@ -260,6 +262,7 @@ def test_it_looks_at_compiled_configs(workdir: Path, capsys: pytest.CaptureFixtu
     assert not list(workdir.iterdir())
 
 
+@pytest.mark.slow
 def test_the_report_is_read_by_people(
     diagnose: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,10 @@ from hydrant.batch import Batch
 from hydrant.tasks import Distillation
 
 Train = Callable[..., Path]
+SCOPES = [
+    ("task", 1),
+    *(pytest.param(*way, marks=pytest.mark.slow) for way in (("model", 1), ("model_and_loss", 2))),
+]
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=3", "save_every=3")
 TAUGHT = ("task=distillation", "task.teacher.model.hidden=[32]", "task.teacher.path=outputs/teacher")
 
@@ -57,7 +61,7 @@ def test_a_teacher_stays_as_it_was_trained(train: Train) -> None:
     assert 0 <= rows(folder)[-1]["val/agreement"] <= 1
 
 
-@pytest.mark.parametrize(("scope", "graphs"), [("task", 1), ("model", 1), ("model_and_loss", 2)])
+@pytest.mark.parametrize(("scope", "graphs"), SCOPES)
 def test_the_loss_may_be_in_the_graph_apart_or_outside(scope: str, graphs: int, train: Train) -> None:
     train(*SHORT, "model.hidden=[32]", name="teacher")
     eager = rows(train(*SHORT, *TAUGHT, name="eager"))
@@ -110,7 +114,7 @@ def test_the_loss_of_features_is_their_mean_squared_difference(width: int) -> No
 FEATURES = (*TAUGHT, "task.loss=features", "task.layers=[[hidden.0,hidden.0],[classifier,classifier]]")
 
 
-@pytest.mark.parametrize(("scope", "graphs"), [("task", 1), ("model", 1), ("model_and_loss", 2)])
+@pytest.mark.parametrize(("scope", "graphs"), SCOPES)
 def test_features_are_compared_in_the_graph(scope: str, graphs: int, train: Train) -> None:
     train(*SHORT, "model.hidden=[32]", name="teacher")
     ema = ("averaging=ema", "averaging.decay=0.5", "compile.evaluation=true")

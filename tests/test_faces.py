@@ -133,6 +133,7 @@ def test_an_export_replaces_files_only_and_one_sample_is_enough(
     assert len(modes) == 1
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_read_enough_is_no_error() -> None:
     hydrant = Path(sys.executable).with_name("hydrant")
     with subprocess.Popen(

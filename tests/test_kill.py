@@ -86,7 +86,14 @@ def first_job(sweep: Path, process: subprocess.Popen[bytes]) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, 138)]
+    ("signum", "status"),
+    [
+        (signal.SIGINT, 130),
+        *(
+            pytest.param(*way, marks=pytest.mark.slow)
+            for way in ((signal.SIGTERM, 143), (signal.SIGUSR1, 138))
+        ),
+    ],
 )
 def test_a_signal_leaves_a_resumable_run(signum: signal.Signals, status: int, workdir: Path) -> None:
     folder = workdir / "outputs" / "stopped"

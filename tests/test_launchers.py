@@ -230,6 +230,7 @@ def model(**arguments):
 """
 
 
+@pytest.mark.slow
 def test_each_job_has_gpus_of_its_own(workdir: Path) -> None:
     (workdir / "own.py").write_text(PART)
     swept = run_command(

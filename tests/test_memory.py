@@ -122,7 +122,9 @@ def test_nothing_fits(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     "words",
     [
         ("mixing=mixup", "global_batch_size=18"),  # 9 is odd
-        ("compile=default", "compile.backend=eager", "compile.fullgraph=false"),
+        pytest.param(
+            ("compile=default", "compile.backend=eager", "compile.fullgraph=false"), marks=pytest.mark.slow
+        ),
         ("precision=fp16", "precision.init_scale=1024.0"),
     ],
 )

@@ -112,6 +112,7 @@ def test_jobs_are_checked_once_for_all_seeds_and_have_their_environment(tmp_path
     assert [flavour for _, flavour in built[1:]] == ["vanilla"] * 3
 
 
+@pytest.mark.slow
 def test_a_part_may_raise_anything(tmp_path: Path) -> None:
     refused = run_command("-m", *own_parts(tmp_path), "model.fate=good,odd", cwd=tmp_path)
     assert refused.returncode == 2
@@ -197,6 +198,7 @@ class Slow(NullTracker):
 """
 
 
+@pytest.mark.slow
 def test_a_request_to_stop_that_comes_while_a_job_ends_is_not_lost(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     swept = subprocess.Popen(

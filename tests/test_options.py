@@ -62,7 +62,13 @@ class PixelBag(nn.Module):
 '''
 
 
-LONG = ("experiment/all_reduce_net", "experiment/vit_fake")  # compile for longer than they train
+LONG = (
+    "compile/blocks",
+    "compile/max_autotune",
+    "experiment/all_reduce_net",
+    "experiment/compiled_optimizer",
+    "experiment/vit_fake",
+)  # compile for longer than they train
 
 
 def options() -> list[str]:

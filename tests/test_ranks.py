@@ -172,6 +172,7 @@ def test_sigterm_saves_on_all_ranks_and_the_same_command_goes_on(
     assert_same_state(weights(run.folder), weights(whole))
 
 
+@pytest.mark.slow
 def test_a_signal_before_the_run_begins_leaves_nothing(workdir: Path) -> None:
     words = command("name=run", *LONG, "parallel.num_processes=2")
     process = subprocess.Popen(words, cwd=workdir, stderr=subprocess.PIPE, text=True)

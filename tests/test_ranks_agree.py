@@ -182,6 +182,7 @@ def test_statistics_of_batches_are_those_of_rank_0(
     assert rows(whole) == rows(again)
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("HYDRANT_ALLOW_TARGETS", "rank_parts")
     for weights, split in (("model", "val"), ("ema", "val_ema")):
         capsys.readouterr()
         assert cli.main(["evaluate", "outputs/normed", "--json", "--weights", weights]) == 0

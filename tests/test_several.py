@@ -109,7 +109,9 @@ def test_a_model_follows_its_own_losses_alone(follows: dict[str, str | None], tr
             )
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16_true"])
+@pytest.mark.parametrize(
+    "precision", ["fp32", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fp16", "bf16_true"))]
+)
 def test_several_optimizers_resume_exactly(
     precision: str, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +122,7 @@ def test_several_optimizers_resume_exactly(
         assert_same_state(saved(whole, part), saved(half, part))
 
 
-@pytest.mark.parametrize("stop_at", [3, 4, 10])
+@pytest.mark.parametrize("stop_at", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 10))])
 def test_all_that_has_a_state_at_once_resumes_exactly(
     stop_at: int, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -198,7 +198,9 @@ class Ddp(Ranks):
         return DistributedDataParallel(task, device_ids=devices, **self._settings)
 
     def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
-        return nullcontext() if is_last or self._is_one else cast("Any", task).no_sync()
+        # A static graph is learnt from micro-steps that exchange gradients: torch fails at any other.
+        exchanges = is_last or self._is_one or self._settings["static_graph"]
+        return nullcontext() if exchanges else cast("Any", task).no_sync()
 
 
 ALONE = {"_target_": f"{__name__}.Ranks", "_partial_": True}

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from hydrant import checkpoint
 from hydrant.build import Prepared, prepare
 from hydrant.config import check, compose, flatten
+from hydrant.config.targets import check_consent
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.parallel import ALONE
 from hydrant.resume import saved_config
@@ -44,7 +45,9 @@ def open_run(path: str, overrides: Sequence[str], *, weights: str) -> SavedRun:
     if weights not in checkpoint.parts(found):
         raise ConfigError("--weights", f"{found} holds no averaged weights; the run needs averaging=ema")
     folder = found.parents[1]
-    saved = OmegaConf.create(saved_config(folder, ""))
+    own = saved_config(folder, "")
+    check_consent(own.get("allow_targets"), overrides)
+    saved = OmegaConf.create(own)
     config = _overridden(saved, folder, overrides) if overrides else check(saved)
     prepared = prepare({**config, "parallel": ALONE})
     checkpoint.Weights(found, weights).load(prepared.task.model, "model")
@@ -62,7 +65,7 @@ def _overridden(saved: DictConfig, folder: Path, overrides: Sequence[str]) -> Ma
         return key not in new and key.partition(".")[0] not in replaced  # another option has other keys
 
     own = [override for override in recorded if stays(*choices_in([override]))]
-    plain, fresh = compose(recorded), compose([*own, *overrides])
+    plain, fresh = (compose(words, given=overrides) for words in (recorded, [*own, *overrides]))
     named = [key.replace("/", ".").partition("@")[0] for key in new]
     with open_dict(saved):
         for key in (*_changed(plain, fresh), *named):

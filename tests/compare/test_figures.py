@@ -85,7 +85,7 @@ def test_what_lies_under_the_pointer_is_told(page: Page) -> None:
     expect(page.locator("#tip")).to_contain_text("(finished)")
 
 
-@pytest.mark.parametrize("kind", ["SVG", "PNG"])
+@pytest.mark.parametrize("kind", ["SVG", pytest.param("PNG", marks=pytest.mark.slow)])
 def test_every_figure_is_saved(page: Page, kind: str, tmp_path: Path) -> None:
     figures = page.locator("figure").all()
     assert len(figures) == 8

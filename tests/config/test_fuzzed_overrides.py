@@ -132,7 +132,7 @@ COMMON = settings(
 )  # fmt: skip
 
 
-@settings(COMMON, max_examples=60)
+@settings(COMMON, max_examples=30)
 @given(given_words=overrides)
 def test_a_few_edits(folder: Path, capfd: pytest.CaptureFixture[str], given_words: list[str]) -> None:
     is_refused_or_checked(capfd, given_words)

@@ -13,6 +13,7 @@ from hydrant.errors import ConfigError
 
 Refused = Callable[..., str]
 CALL = "{_target_: torch.utils.collect_env.run, command: touch called}"
+OS = "os.system, command: touch called"
 CHAIN = """
 model:
   _target_: timm.models._builder.build_model_with_cfg
@@ -47,6 +48,12 @@ def refused(workdir: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytes
         (f"hydra:\n  callbacks:\n    x: {CALL}", "hydra.callbacks.x._target_"),
         (f"schedules:\n  x: {CALL}\nhydra:\n  callbacks:\n    x: ${{schedules.x}}", "hydra.callbacks.x"),
         ("hydra:\n  callbacks: ${model}", "hydra.callbacks"),
+        (f"hydra:\n  callbacks: {{x: {{_target_: hydra.experimental.callbacks.{OS}}}}}", "hydra.callbacks.x._target_"),
+        (f"hydra:\n  sweeper: {{sampler: {{_target_: optuna.logging.{OS}}}}}", "hydra.sweeper"),
+        (
+            f"hydra:\n  hydra_logging: {{handlers: {{x: {{class: logging.{OS}}}}}}}",
+            "hydra.hydra_logging.handlers.x.class",
+        ),
         (f"hydra:\n  sweeper:\n    sampler: {CALL}", "hydra.sweeper"),
         (
             "hydra:\n  job_logging:\n    version: 1\n    root: {handlers: [x]}\n    handlers:\n"
@@ -121,7 +128,13 @@ def test_nothing_is_resolved_late(command: str, refused: Refused) -> None:
     assert "is still an interpolation once resolved" in told
 
 
-def test_allow_targets_in_a_file_is_a_consent(workdir: Path, train: Callable[..., Path]) -> None:
+def test_whoever_runs_it_consents_to_what_a_file_allows(
+    workdir: Path,
+    train: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No file does: not an experiment, nor the config or the recorded overrides of a run folder."""
     (workdir / "theirs.py").write_text(
         "from hydra.experimental.callback import Callback\n"
         "class Note(Callback):\n    def __init__(self): open('called', 'w').close()\n"
@@ -131,8 +144,27 @@ def test_allow_targets_in_a_file_is_a_consent(workdir: Path, train: Callable[...
     (folder / "theirs.yaml").write_text(
         "# @package _global_\nallow_targets: [theirs]\nhydra: {callbacks: {x: {_target_: theirs.Note}}}\n"
     )
-    train("experiment=theirs", "tracker=local", "duration=1", "model.hidden=[4]")
+    words = ("experiment=theirs", "tracker=local", "duration=1", "model.hidden=[4]")
+    for command in (["train"], ["train", "--multirun"], ["preview"]):
+        assert cli.main([*command, *words]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith("error: allow_targets: a config file asks to run code of 'theirs'"), told
+    monkeypatch.setenv("HYDRANT_ALLOW_TARGETS", "other")
+    assert cli.main(["train", *words]) == 2
+    assert not (workdir / "called").exists()
+    run = train(*words, "allow_targets=[theirs]")
     assert (workdir / "called").exists()
+    monkeypatch.setenv("HYDRANT_ALLOW_TARGETS", "other,theirs")
+    train(*words, name="again")
+    monkeypatch.delenv("HYDRANT_ALLOW_TARGETS")
+    for asked in ([], ["seed=1"]):
+        assert cli.main(["evaluate", str(run), *asked]) == 2
+        assert "asks to run code of 'theirs'" in capsys.readouterr().err
+    config = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(config.replace("allow_targets:\n- theirs", "allow_targets: []"))
+    assert cli.main(["evaluate", str(run), "seed=1"]) == 2
+    assert "asks to run code of 'theirs'" in capsys.readouterr().err
+    assert cli.main(["evaluate", str(run), "allow_targets=[theirs]"]) == 0
 
 
 @pytest.mark.parametrize(

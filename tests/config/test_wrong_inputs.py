@@ -270,10 +270,6 @@ def test_a_users_own_configs(workdir: Path, refused: Refused) -> None:
             "train.py --multirun seed=0,x",
             "seed: needs a whole number, not 'x' [job: seed=x; 1 of 2 cannot run]",
         ),
-        (
-            "hydrant train duration=10 scheduler.warmup=20",
-            "scheduler.warmup: 20 updates of warmup and 0 of ...",
-        ),
         ("hydrant evaluate nowhere", "nowhere does not exist; ..."),
     ],
 )

@@ -20,7 +20,17 @@ PAGES = [
 ]
 
 LONG = [
-    f"docs/{page}.md" for page in ("bench", "compile", "configuration", "diagnose", "optimization", "ranks")
+    f"docs/{page}.md"
+    for page in (
+        "bench",
+        "compile",
+        "compiled-updates",
+        "configuration",
+        "diagnose",
+        "optimization",
+        "profile",
+        "ranks",
+    )
 ]  # a minute or more
 
 # Run elsewhere: by .ci/run, by tests/project/test_startup.py and tests/project/test_dockerfile.py; and by slow tests

@@ -21,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from hydrant.config.arguments import check_overrides, check_sweep
 from hydrant.config.messages import PLAIN_ERRORS, explain
 from hydrant.config.schema import check_name
+from hydrant.config.targets import check_consent
 from hydrant.errors import ConfigError
 from hydrant.options import conf_dir
 from hydrant.redaction import redacted
@@ -36,12 +37,15 @@ def register() -> None:
     OmegaConf.register_new_resolver("class_folders", class_folders, replace=True)
 
 
-def compose(overrides: Sequence[str]) -> DictConfig:
-    """The config that `train` would run with."""
+def compose(overrides: Sequence[str], given: Sequence[str] | None = None) -> DictConfig:
+    """The config that `train` would run with; `given` are those overrides that are the command line's: else all."""
     register()
     check_overrides(overrides)
     with _composing():
-        return hydra_compose(ENTRY, overrides=list(overrides))
+        config = hydra_compose(ENTRY, overrides=list(overrides))
+    raw: Any = OmegaConf.to_container(config, resolve=False)
+    check_consent(raw.get("allow_targets"), overrides if given is None else given)
+    return config
 
 
 def combinations(overrides: Sequence[str]) -> list[list[str]]:

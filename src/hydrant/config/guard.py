@@ -7,6 +7,7 @@ config file may set that node.
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from typing import Any
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import DictConfig, OmegaConf
 
-from hydrant.config.targets import lies_under
+from hydrant.config.targets import check_consent, lies_under, locate
 from hydrant.errors import ConfigError, shown
 
 _SWEEPERS = ("hydra_plugins", "hydra._internal.core_plugins", "optuna")
@@ -72,6 +73,7 @@ def _check(config: DictConfig, words: Sequence[str]) -> None:
     """
     raw: Any = OmegaConf.to_container(config, resolve=False)
     packages = raw.get("allow_targets")
+    check_consent(packages, words)
     trusted = tuple(map(str, packages)) if isinstance(packages, list) else ()
     hydra: Mapping[str, Any] = raw.get("hydra") or {}
     given = {word.partition("=")[0].lstrip("+") for word in words}
@@ -89,9 +91,19 @@ def _check(config: DictConfig, words: Sequence[str]) -> None:
             ):
                 told = f"{shown(value)} would compose each config again where its job runs, perhaps another one by then"
                 raise ConfigError("hydra/launcher", f"{told}; use local, joblib, ray or slurm")
-            if not lies_under(value, (*allowed, *trusted)):
+            if not (_is_allowed(value, key, allowed) or lies_under(value, trusted)):
                 told = f"{shown(value)} is not allowed, as Hydra would call it. If you trust it, add its package: "
                 raise ConfigError(key, f"{told}'allow_targets=[my_package]'")
+
+
+def _is_allowed(value: Any, key: str, allowed: Sequence[str]) -> bool:
+    """Whether a value is among these names, or a class that these packages define: what they import is not theirs."""
+    if value in _LOGGING:
+        return allowed is _LOGGING
+    if allowed is _LOGGING or not lies_under(value, allowed):
+        return False
+    found = locate(value, key)
+    return inspect.isclass(found) and lies_under(f"{found.__module__}.{found.__qualname__}", allowed)
 
 
 def _called(value: Any, key: str) -> Iterator[tuple[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import sys
 import types
 import typing
@@ -21,6 +22,9 @@ ALLOWED = ("torch.nn", "torch.optim", "torchvision.models", "torchvision.ops", "
            "timm.layers", "timm.loss", "timm.models", "timm.optim", "torchmetrics", "torchao.optim")  # fmt: skip
 """Where parts of others lie: their classes of modules, metrics, optimizers and schedulers, which call no name that
 they are given. Functions are none: those of a package's own use load files and call what they are told."""
+
+CONSENT = "HYDRANT_ALLOW_TARGETS"
+"""The environment variable that names packages, separated by commas, which config files may ask for."""
 
 _HYDRA: Mapping[str, Any] = {"_target_": str, "_partial_": bool, "_recursive_": bool, "_args_": list,
                             "_convert_": Literal["none", "partial", "object", "all"]}  # fmt: skip
@@ -48,6 +52,22 @@ def check_targets(config: Mapping[str, Any]) -> None:
         targets.append(target)
     for (key, node), target in zip(found, targets, strict=True):
         _bind(key, node, target)
+
+
+def check_consent(packages: object, words: Iterable[str]) -> None:
+    """Refuse packages of `allow_targets` that only a config file names; `words` are the command line's overrides.
+
+    Raises:
+        ConfigError: whoever runs the config has to name them: there, or in the variable HYDRANT_ALLOW_TARGETS.
+    """
+    if not packages or "allow_targets" in {word.partition("=")[0].lstrip("+") for word in words}:
+        return
+    known = os.environ.get(CONSENT, "").split(",")
+    asked = [str(package) for package in packages] if isinstance(packages, list) else [str(packages)]
+    if unknown := [package for package in asked if package not in known]:
+        told, names = f"a config file asks to run code of {', '.join(map(shown, unknown))}", ",".join(asked)
+        remedy = f"say so on the command line, 'allow_targets=[{names}]', or by {CONSENT}={names}"
+        raise ConfigError("allow_targets", f"{told}. If you trust it, {remedy}")
 
 
 def lies_under(path: object, packages: Sequence[str]) -> bool:

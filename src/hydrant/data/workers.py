@@ -9,6 +9,7 @@ import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -19,6 +20,8 @@ from torch.utils.data import get_worker_info
 from hydrant.errors import DataError
 
 T = TypeVar("T")
+
+_DYING_SECONDS = 0.5
 
 
 class Reading:
@@ -35,7 +38,8 @@ class Reading:
             self._places[2 * worker.id : 2 * worker.id + 2] = [os.getpid(), index]
 
     def death(self, name_of: Callable[[int], str]) -> DataError | None:
-        """The error for a worker that is dead, if one is."""
+        """The error for a worker that is dead, if one is; one that dies has closed its files a moment before."""
+        time.sleep(_DYING_SECONDS)
         alive = {child.pid for child in multiprocessing.active_children()}
         pairs = zip(self._places[::2], self._places[1::2], strict=True)
         for pid, index in ((pid, index) for pid, index in pairs if pid and pid not in alive):
@@ -60,7 +64,11 @@ def workers_told(loader: Iterable[T], reading: Reading, name_of: Callable[[int],
             item = next(iterator)
         except StopIteration:
             return
-        except RuntimeError as error:
+        except (
+            RuntimeError,
+            OSError,
+            EOFError,
+        ) as error:  # those two where it died while it handed a batch over
             death = reading.death(name_of)
             if death is None:
                 raise

@@ -51,7 +51,9 @@ def test_every_file_is_there_and_true(folder: Path) -> None:
     assert set(summary["perf"]) == {"updates_per_second", "samples_per_second", "peak_memory_gib", "mfu"}
     assert summary["perf"]["samples_per_second"] == pytest.approx(64 * summary["perf"]["updates_per_second"])
     assert summary["environment"]["torch"] == torch.__version__
-    assert set(summary["environment"]) == {"python", "torch", "cuda", "gpu", "git_commit", "git_dirty"}
+    assert set(summary["environment"]) == {
+        "python", "torch", "cuda", "gpu", "world_size", "git_commit", "git_dirty",
+    }  # fmt: skip
     assert summary["error"] is None
     assert summary["wandb"]["mode"] == "offline"
     assert (folder / summary["wandb"]["path"]).is_dir()

@@ -9,14 +9,15 @@ from typing import Any
 import torch
 
 
-def describe_environment(device: torch.device) -> dict[str, Any]:
-    """Versions, GPU and the commit of the working directory; `None` where there is none."""
+def describe_environment(device: torch.device, world_size: int) -> dict[str, Any]:
+    """Versions, GPU, ranks and the commit of the working directory; `None` where there is none."""
     commit = _git("rev-parse", "HEAD")
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda if device.type == "cuda" else None,
         "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        "world_size": world_size,
         "git_commit": commit,
         "git_dirty": None if commit is None else bool(_git("status", "--porcelain", "--untracked-files=no")),
     }

@@ -53,7 +53,7 @@ class RunJournal:
     def __init__(self, job: Job, prepared: Prepared, num_updates: int, history: Path) -> None:
         self._folder, self._prepared, self._num_updates = job.folder, prepared, num_updates
         self._causes = set[str]()  # why something could not be written, each told once
-        total_updates, device = prepared.clock.total_updates, prepared.world.device
+        total_updates, world = prepared.clock.total_updates, prepared.world
         self._tracker: Tracker = tracker_factory(job.config)(identify(job), num_updates)
         try:
             write_records(job)
@@ -62,7 +62,7 @@ class RunJournal:
                 status="running",
                 num_updates=num_updates,
                 total_updates=total_updates,
-                environment=describe_environment(device),
+                environment=describe_environment(world.device, world.world_size),
                 wandb=self._tracker.describe(),
                 error=None,
             )

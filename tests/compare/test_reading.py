@@ -82,6 +82,7 @@ def test_keys_that_differ_without_those_that_another_explains(tmp_path: Path) ->
         ({}, on(git_commit="c" * 40), "the code commit differs: aaaaaaaaaa (...); cccccccccc (odd)"),
         ({}, on(git_dirty=True), "uncommitted changes in odd: the commit is not what ran"),
         ({}, on(torch="2.11.0"), "the torch version differs: 2.15.0 (...); 2.11.0 (odd)"),
+        ({}, on(world_size=2), "the number of ranks differs: 1 (...); 2 (odd)"),
         ({}, on(gpu="H200"), "the device differs: CPU (...); H200 (odd)"),
         ({"data.num_classes": 5}, {}, "the data differs: data.num_classes=10 (...); data.num_classes=5 (odd)"),
         ({"data": "cifar10"}, {}, "the data differs: data=digits (...); data=cifar10 (odd)"),

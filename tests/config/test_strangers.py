@@ -114,7 +114,7 @@ def test_a_part_that_would_call_what_another_finds_is_none(refused: Refused) -> 
         "torch.nn.modules.linear.Linear", "torchmetrics.classification.MulticlassF1Score", "timm.layers.DropPath",
         "torchmetrics.MetricCollection", "torchmetrics.text.Perplexity", "torchvision.models.ResNet",
         "torchvision.transforms.v2.Compose", "timm.loss.LabelSmoothingCrossEntropy", "timm.optim.Lion",
-        "timm.optim.SGD",
+        "timm.optim.SGD", "torchvision.models.resnet18",
     ],
 )  # fmt: skip
 def test_modules_metrics_optimizers_and_schedulers_of_others_are_parts(target: str) -> None:

@@ -30,6 +30,7 @@ def warnings(runs: Sequence[Run], groups: Sequence[Group], rest: Sequence[str], 
         "code commit": lambda run: _commit(run.summary["environment"]),
         "torch version": lambda run: str(run.summary["environment"].get("torch")),
         "device": lambda run: str(run.summary["environment"].get("gpu") or "CPU"),
+        "number of ranks": lambda run: str(run.summary["environment"].get("world_size", 1)),
         "data": _data(begun),
         "budget": _budget,
     }

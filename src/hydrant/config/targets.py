@@ -21,7 +21,8 @@ _OWN = ("averaging", "compilation", "data", "fsdp", "making.weights", "mixing", 
 ALLOWED = ("torch.nn", "torch.optim", "torchvision.models", "torchvision.ops", "torchvision.transforms",
            "timm.layers", "timm.loss", "timm.models", "timm.optim", "torchmetrics", "torchao.optim")  # fmt: skip
 """Where parts of others lie: their classes of modules, metrics, optimizers and schedulers, which call no name that
-they are given. Functions are none: those of a package's own use load files and call what they are told."""
+they are given. Functions are none, but for torchvision's models: those of a package's own use load files and call what
+they are told."""
 
 CONSENT = "HYDRANT_ALLOW_TARGETS"
 """The environment variable that names packages, separated by commas, which config files may ask for."""
@@ -83,7 +84,17 @@ def _is_part(target: Any) -> bool:
     from torch import nn, optim
 
     kinds = (nn.Module, optim.Optimizer, optim.lr_scheduler.LRScheduler)
-    return lies_under(home, ALLOWED) and inspect.isclass(target) and issubclass(target, kinds)
+    if inspect.isclass(target):
+        return lies_under(home, ALLOWED) and issubclass(target, kinds)
+    return lies_under(home, ["torchvision.models"]) and _builds_a_model(target)
+
+
+def _builds_a_model(target: Any) -> bool:
+    """Whether torchvision lists a function under its name: `resnet18` and the like."""
+    from torchvision.models import get_model_builder, list_models
+
+    name = getattr(target, "__name__", "")
+    return name in list_models() and get_model_builder(name) is target
 
 
 def _not_allowed(key: str, target: object) -> ConfigError:

@@ -1,0 +1,51 @@
+"""What the config of the Hydrant contender calls: the network, and the batches as a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from benchmarks.contenders.work import TURNS, batches, network
+from hydrant.batch import Batch
+from hydrant.data import Data
+
+PAIRS = [Batch(*pair) for pair in batches()]
+NETWORK: list[nn.Module] = []
+
+
+class Stream:
+    """The batches of the training, one an update."""
+
+    def __init__(self) -> None:
+        self._batches = TURNS.over(PAIRS)
+
+    def micro_batches(self, num_updates: int) -> Iterator[Batch]:
+        yield next(self._batches)
+
+    def close(self) -> None: ...
+
+
+class Source:
+    num_samples = 8 * len(PAIRS)
+
+    def stream(self, spec: Any) -> Stream:
+        return Stream()
+
+    def batches(self, spec: Any, batch_size: int) -> list[Batch]:
+        return [Batch(*(part[:batch_size] for part in PAIRS[0][:2]))]
+
+    def first(self, num_samples: int) -> Source:
+        return self
+
+
+def data(*, input_shape: list[int], num_classes: int, **_: Any) -> Data:
+    """What the config calls."""
+    return Data(Source(), Source(), (32,), 10)
+
+
+def model(**_: Any) -> nn.Module:
+    """What the config calls."""
+    NETWORK[:] = [network()]
+    return NETWORK[0]

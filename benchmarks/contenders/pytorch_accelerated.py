@@ -1,0 +1,41 @@
+"""pytorch-accelerated's Trainer without callbacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytorch_accelerated import Trainer
+from torch import nn
+from torch.utils.data import Dataset
+
+from benchmarks.contenders.work import TURNS, batches, digest, network, optimizer
+
+
+class Own(Trainer):
+    def create_train_dataloader(self, *_: Any, **__: Any) -> Any:
+        return Once()
+
+    def _prepare_model_optimizer_and_dataloaders(self) -> None:
+        self.model, self.optimizer = self._accelerator.prepare(self.model, self.optimizer)
+
+
+class Once:
+    """All batches of the training, read once."""
+
+    dataset: Any = ()
+
+    def __iter__(self) -> Any:
+        return TURNS.over(batches())
+
+    def __len__(self) -> int:
+        return TURNS.num_updates
+
+
+def main() -> None:
+    model = network()
+    trainer = Own(model, nn.CrossEntropyLoss(), optimizer(model.parameters()), callbacks=())
+    trainer.train(train_dataset=[0] * 8, num_epochs=1, per_device_batch_size=8)
+    TURNS.end(digest=digest(model))
+
+
+main()

@@ -1,0 +1,119 @@
+"""Trainings in processes of their own which take turns, so that a drift of the machine meets all of them alike.
+
+Each training reads its batches from a `Turns`, whatever its loop looks like: when a block of updates is done, it tells
+how long the block took and stands still until it is its turn again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Turns:
+    """In a contender's process: hands out batches, measures blocks, waits between them.
+
+    A block ends when the batch after it is asked for, so it holds as many whole updates as batches, also where a loop
+    fetches batches ahead. One more update follows the last block.
+    """
+
+    def __init__(self, num_warmup: int, num_blocks: int, block_size: int) -> None:
+        self._ends = {num_warmup + n * block_size for n in range(num_blocks + 1)}
+        self.num_updates = max(self._ends) + 1
+        self._reader, self._writer = os.fdopen(int(sys.argv[2])), os.fdopen(int(sys.argv[3]), "w")
+        self._began = 0.0
+
+    def over(self, batches: Sequence[T]) -> Iterator[T]:
+        """The batches of the whole training, the given ones again and again."""
+        num_batches = len(batches)
+        for count in range(self.num_updates):
+            if count in self._ends:
+                self._wait(count)
+            yield batches[count % num_batches]
+
+    def end(self, **result: Any) -> None:
+        """The training is over; what came of it, in plain types."""
+        self._tell({"result": result})
+
+    def _wait(self, count: int) -> None:
+        self._tell({"count": count, "seconds": time.perf_counter() - self._began})
+        self._reader.readline()
+        self._began = time.perf_counter()
+
+    def _tell(self, message: Mapping[str, Any]) -> None:
+        self._writer.write(json.dumps(message) + "\n")
+        self._writer.flush()
+
+
+class Contender:
+    """A training in a process of its own, of `benchmarks/contenders/<name>.py`."""
+
+    def __init__(self, name: str, settings: Mapping[str, Any], folder: Path) -> None:
+        ours, theirs = os.pipe(), os.pipe()
+        command = [sys.executable, "-m", f"benchmarks.contenders.{name}", json.dumps(settings)]
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        folder.mkdir(parents=True, exist_ok=True)
+        self.name, self._log = name, folder / "output.log"
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                [*command, str(theirs[0]), str(ours[1])], pass_fds=(theirs[0], ours[1]), stdout=log, stderr=log,
+                env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, cwd=folder,
+            )  # fmt: skip
+        os.close(theirs[0])
+        os.close(ours[1])
+        self._reader, self._writer = os.fdopen(ours[0]), os.fdopen(theirs[1], "w")
+        self._hear()  # it is warm
+
+    def block(self) -> float:
+        """Let it do a block; the seconds that took."""
+        self._writer.write("\n")
+        self._writer.flush()
+        return self._hear()["seconds"]
+
+    def result(self) -> dict[str, Any]:
+        """Let it end; what came of it."""
+        self._writer.write("\n")
+        self._writer.flush()
+        return self._hear()["result"]
+
+    def _hear(self) -> dict[str, Any]:
+        line = self._reader.readline()
+        if not line:
+            raise RuntimeError(f"{self.name} ended early:\n{self._log.read_text()[-2000:]}")
+        return json.loads(line)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.close()
+        self._writer.close()
+
+
+def side_by_side(
+    settings: Mapping[str, Mapping[str, Any]], num_blocks: int, folder: Path
+) -> tuple[dict[str, list[float]], dict[str, dict[str, Any]]]:
+    """(seconds of each block, result) of each contender; forwards and backwards in turn.
+
+    `settings` are by title; their `contender` names the module.
+    """
+    with ExitStack() as held:
+        running = dict[str, Contender]()
+        for title, own in settings.items():
+            running[title] = Contender(own["contender"], own, folder / title)
+            held.callback(running[title].close)
+        seconds: dict[str, list[float]] = {title: [] for title in running}
+        for number in range(num_blocks):
+            for title in list(running) if number % 2 == 0 else reversed(list(running)):
+                seconds[title].append(running[title].block())
+        return seconds, {title: contender.result() for title, contender in running.items()}

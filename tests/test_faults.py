@@ -201,7 +201,7 @@ def test_a_rank_that_hangs_is_named_with_its_stack(own: tuple[str, ...], workdir
 @pytest.mark.parametrize(
     ("places", "expected"),
     [
-        ({0: (7.5, True), 1: (7, False)}, [1]),  # 0 is in its backward
+        ({0: (8, True), 1: (7, False)}, [1]),  # 0 is in its backward
         ({0: (7, True), 1: (7, False)}, [1]),
         ({0: (7, False), 1: (7, False), 2: (8, False)}, [0, 1]),
         ({0: (7, True), 1: (7, True)}, [0, 1]),  # in different collectives

@@ -173,6 +173,20 @@ def test_sigterm_saves_on_all_ranks_and_the_same_command_goes_on(
 
 
 @pytest.mark.slow
+def test_ranks_that_were_suspended_go_on(whole: Path, start: Callable[..., Started]) -> None:
+    run = start("parallel.timeout_seconds=5")
+    run.wait_for(60)
+    pids = [run.process.pid, *run.ranks().values()]
+    for signum in (signal.SIGSTOP, signal.SIGCONT):
+        for pid in pids:
+            os.kill(pid, signum)
+        if signum == signal.SIGSTOP:
+            time.sleep(12)
+    assert run.end() == 0, run.said()
+    assert rows(run.folder) == rows(whole)
+
+
+@pytest.mark.slow
 def test_a_signal_before_the_run_begins_leaves_nothing(workdir: Path) -> None:
     words = command("name=run", *LONG, "parallel.num_processes=2")
     process = subprocess.Popen(words, cwd=workdir, stderr=subprocess.PIPE, text=True)

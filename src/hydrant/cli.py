@@ -13,6 +13,7 @@ from hydrant.errors import ConfigError, HydrantError, unknown_name
 from hydrant.isolation import Stopped
 from hydrant.options import completions
 from hydrant.redaction import redacted_text
+from hydrant.signals import signal_name
 
 # Resolved when called: a command imports only what it needs.
 COMMANDS = {
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("stopped by SIGINT", file=sys.stderr)
         return 128 + signal.SIGINT
     except Stopped as request:
-        print(f"stopped by {signal.Signals(request.exit_status - 128).name}", file=sys.stderr)
+        print(f"stopped by {signal_name(request.exit_status - 128)}", file=sys.stderr)
         return request.exit_status
     except BrokenPipeError:
         return 128 + signal.SIGPIPE

@@ -6,7 +6,8 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from hydrant import seeding
 from hydrant.batch import Outcome
@@ -194,13 +195,21 @@ def read_training(run: Run, grad_norms: Mapping[str, Tensor]) -> dict[str, float
 def check_finite(run: Run) -> None:
     """Refuse, on all ranks, to save what was computed from NaN or infinity on one; synchronises, as saving does."""
     name = run.meter.first_non_finite()
-    found = None if name is None else f"train/{name}"
-    kept = [*run.task.state_dict().values(), *run.averaging.state_dict().values()]
-    if not total_norm([t for t in kept if t.is_floating_point()]).isfinite():
-        found = found or "a parameter"
+    kinds = [_spoilt(run.task, run.task.state_dict()), _spoilt(run.model, run.averaging.state_dict())]
+    found = f"train/{name}" if name is not None else next(filter(None, kinds), None)
     names = run.world.gather(found)
     if any(names):
         raise _not_finite(run, next(name for name in names if name), [name is not None for name in names])
+
+
+def _spoilt(module: nn.Module, state: Mapping[str, Tensor]) -> str | None:
+    """What of a module's state is not as it may be. A buffer may hold infinity from the start, such as a mask."""
+    names = {name for name, _ in module.named_buffers()}
+    floats = {name: value for name, value in state.items() if value.is_floating_point()}
+    buffers = [value.isnan().any() for name, value in floats.items() if name in names]
+    if not total_norm([value for name, value in floats.items() if name not in names]).isfinite():
+        return "a parameter"
+    return "a buffer" if buffers and bool(torch.stack(buffers).any()) else None
 
 
 def _not_finite(run: Run, name: str, is_here: Sequence[bool]) -> NonFiniteError:

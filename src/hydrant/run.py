@@ -53,8 +53,15 @@ def execute(job: Job) -> Result:
     except HydrantError as error:
         return Result(error.exit_status, None, str(error))
     except (Exception, SystemExit) as error:  # of no part of the config, else its key would be named
-        told = f"{typed_line(error)} (at {location(error)}); {job.folder / 'train.log'} has the traceback"
-        return Result(1, None, told)
+        return _unforeseen(error, job)
+
+
+def _unforeseen(error: BaseException, job: Job) -> Result:
+    message, file = f"{typed_line(error)} (at {location(error)})", job.folder / "train.log"
+    with contextlib.suppress(OSError), logging_to(file):
+        log.debug("the run could not be started, or ended", exc_info=error)
+        message += f"; {file} has the traceback"
+    return Result(1, None, message)
 
 
 def _tell_hung(job: Job, world: World, error: RankHung, stacks: str) -> None:
@@ -189,7 +196,7 @@ class _Session:
             log.debug("%s", ending.message)
         try:
             self._journal.conclude(ending, self._state)
-        except OSError as error:
+        except (OSError, HydrantError) as error:
             ending = self._failed(error)
             self._journal.note(status=ending.status, num_updates=self._state.num_updates, error=ending.error)
         self._journal.close(ending)

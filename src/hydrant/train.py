@@ -29,6 +29,9 @@ from hydrant.signals import stop_with
 from hydrant.sweep import Sweep
 from hydrant.sweep import current as current_sweep
 
+_RUN_SECONDS = 366 * 24 * 3600.0
+"""What a collective may take: how long a rank may stand still is the run's to say, which is not composed yet."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Train with these overrides; the exit status."""
@@ -80,14 +83,15 @@ def _prepare_hydra(arguments: Sequence[str]) -> list[str]:
 
 def _train_as_rank(arguments: Sequence[str]) -> int:
     """Under torchrun or srun: rank 0 composes the config, and all train."""
-    from hydrant.distributed import World  # brings in torch
+    parent = os.getppid()  # now: it may end while torch is imported
+    from hydrant.distributed import World
     from hydrant.launching import tell_agent
     from hydrant.run import execute
 
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        stop_with(os.getppid())  # torchrun
+        stop_with(parent)  # torchrun
     world = World.from_launcher()
-    with world.group():
+    with world.group(_RUN_SECONDS):
         try:
             job = world.from_rank_zero(lambda: _composed(arguments))
         except HydrantError as error:

@@ -12,6 +12,7 @@ from hydrant.executors.base import Work, need, preload
 from hydrant.gpus import held, visible_gpus
 from hydrant.isolation import forwarding
 from hydrant.job import Result, say
+from hydrant.launchers import num_cores
 
 _Ended = tuple[Work, Result | None]
 """A job, and what it gave: nothing where it was asked to stop before it began."""
@@ -86,7 +87,7 @@ def checked(num_jobs: Any) -> int | None:
 
 def share_cores(num_jobs: int | None) -> None:
     """Threads of jobs that run side by side are not to wait for each other. Read when torch is imported."""
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(_num_cores() // num_jobs, 1) if num_jobs else 1))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(num_cores() // num_jobs, 1) if num_jobs else 1))
 
 
 def _gpus_for(works: Sequence[Work]) -> list[str]:
@@ -101,8 +102,4 @@ def _gpus_for(works: Sequence[Work]) -> list[str]:
 
 
 def _fitting(works: Sequence[Work], gpus: Sequence[str]) -> int:
-    return max((len(gpus) or _num_cores()) // max(map(num_ranks, works)), 1)
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max((len(gpus) or num_cores()) // max(map(num_ranks, works)), 1)

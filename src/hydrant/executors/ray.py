@@ -10,6 +10,7 @@ from hydrant.errors import ConfigError, first_line
 from hydrant.executors.base import Work, need, result_in
 from hydrant.executors.local import checked, num_ranks
 from hydrant.job import Result, say
+from hydrant.runs import read_run
 
 
 class Ray:
@@ -61,7 +62,8 @@ class Ray:
             ended, _ = ray.wait(list(running), timeout=0.2) if running else ([], [])
             for task in ended:
                 work = running.pop(task)
-                yield work, _result(task, work)
+                if not is_stopping or read_run(work.job.folder).has_begun:
+                    yield work, _result(task, work)
 
     def _start(self, work: Work) -> Any:
         import ray

@@ -61,6 +61,7 @@ class Slurm:
                 listed, asked = _listed(), time.monotonic()
             for job in [job for job in running if _has_ended(job, listed)]:
                 work = running.pop(job)
+                job.paths.submitted_pickle.unlink(missing_ok=True)  # the config in it holds secrets
                 if not is_stopping or read_run(work.job.folder).has_begun:
                     yield work, _result(job, work)
             time.sleep(_POLL_SECONDS)
@@ -71,6 +72,7 @@ class Slurm:
 
         sweep_folder = works[0].job.sweep_folder or works[0].job.folder.parent
         folder = sweep_folder / ".submitit"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         own = {key: value for key, value in self._parameters.items() if value is not None}
         own = {key if key in _SHARED else f"slurm_{key}": value for key, value in own.items()}
         if self._num_jobs is not None:

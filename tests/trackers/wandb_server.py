@@ -1,8 +1,9 @@
 """A loopback server that stands in for the cloud of Weights & Biases: tests drive the real SDK end to end.
 
 It answers what wandb-core 0.31 asks for an ordinary run: the account, the run's record and resume status, the
-stream of history rows, file uploads, the end. It keeps what it received in `runs`. What the real service does
-with it afterwards (merging, charts, artifacts, the query API) is not modelled.
+stream of history rows, file uploads, the end. It keeps what it received in `runs`, which the public API can query,
+and hands out the runs of sweeps over a grid. What the real service does besides (merging, charts, artifacts, history
+as parquet files) is not modelled.
 
 >>> with WandbServer() as server:
 ...     server.url.startswith("http://127.0.0.1:")
@@ -23,7 +24,9 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from .wandb_queries import queries
 from .wandb_received import ENTITY, ReceivedRun, encode, project_node
+from .wandb_sweeps import Sweeps
 
 STATUSES = ("401", "403", "404", "429", "500")
 CHAOS = ("ok", *STATUSES, "hang", "reset")
@@ -37,6 +40,7 @@ UPSERTED = {
     "notes": "notes",
     "tags": "tags",
     "host": "host",
+    "sweep": "sweep",
 }
 
 
@@ -49,6 +53,7 @@ class WandbServer:
 
     def __init__(self, port: int = 0) -> None:
         self.runs: dict[tuple[str, str], ReceivedRun] = {}
+        self.sweeps = Sweeps(self.runs)
         self.operations: list[str] = []
         self.lock = threading.RLock()
         self._chaos = dict.fromkeys(ENDPOINTS, "ok")
@@ -105,6 +110,8 @@ class WandbServer:
             "UpsertBucket": self._upsert,
             "RunResumeStatus": self._resume_status,
             "CreateRunFiles": self._create_files,
+            **queries(self.runs),
+            **self.sweeps.answers(),
         }
         return answers[operation](variables) if operation in answers else None
 

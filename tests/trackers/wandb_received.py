@@ -30,6 +30,7 @@ class ReceivedRun:
     files: dict[str, bytes] = field(default_factory=dict)
     state: str = "running"
     exit_code: int | None = None
+    is_preempting: bool = False
 
     @property
     def config(self) -> dict[str, Any]:

@@ -158,9 +158,11 @@ class WandbServer:
             elif file_name in STREAMED_LISTS:
                 rows: list[dict[str, Any]] = getattr(run, STREAMED_LISTS[file_name])
                 rows[chunk.get("offset", 0) :] = [json.loads(line) for line in lines]
+        run.is_preempting |= bool(body.get("preempting"))
         if body.get("complete"):
             run.exit_code = body.get("exitcode", 0)
-            run.state = "finished" if run.exit_code == 0 else "failed"
+            lost = "preempted" if run.is_preempting else "failed"
+            run.state = "finished" if run.exit_code == 0 else lost
 
 
 class _HttpServer(ThreadingHTTPServer):

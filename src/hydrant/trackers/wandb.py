@@ -32,6 +32,9 @@ PRELOAD = ("wandb",)
 TOLD = ("status", "num_updates", "total_updates", "environment", "compile", "perf", "error")
 """What W&B's summary has of ours under `hydrant`, for `hydrant compare` to read."""
 
+STOPPED = "wandb/hydrant-stopped"
+"""The file in a run folder that says that its W&B sweep has stopped the run: it is not to go on."""
+
 MODES = ("auto", "online", "offline", "disabled")
 GRACE_SECONDS = 5.0  # what the SDK gets beyond its own time limit before it is left to itself
 
@@ -142,8 +145,8 @@ class WandbTracker:
                 run.summary[f"best/{best['metric']}"] = best["value"]
                 run.summary["best/num_updates"] = best["num_updates"]
             run.summary["hydrant"] = redacted({key: summary[key] for key in TOLD if key in summary})
-            if exit_status > 128:
-                run.mark_preempting()  # W&B queues it again, if it belongs to a sweep
+            if exit_status > 128 and not (self._folder / STOPPED).exists():
+                run.mark_preempting()  # so that its sweep, if it belongs to one, hands it out again
             run.finish(exit_code=exit_status)
 
         problem = bounded(end, self._finish_timeout + GRACE_SECONDS)

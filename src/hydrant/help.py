@@ -88,6 +88,7 @@ paired tests, what is not comparable, and the winner. Takes run folders, sweeps,
   --price-per-hour N  of what a run trains on: the page then shows curves over cost, too
   --html FILE         write everything as one page that works offline
   --json, --csv       print everything, or a line a run, instead of the tables
+  --wandb             save a workspace and a report of the same groups in W&B (needs a login)
 
 Exit status: 0 compared, 2 the command line is wrong or there are no runs.""",
     "agent": """

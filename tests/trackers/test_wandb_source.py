@@ -62,7 +62,13 @@ def as_plain(run: Run) -> dict[str, Any]:
     return {"config": config, "given": run.given, "state": run.state, "summary": summary, "series": series}
 
 
-def test_wandb_and_the_folders_show_the_same(both: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def names(query: str) -> set[str]:
+    return {run.name for run in read_runs([f"wandb:tester/study{query}"])}
+
+
+def test_wandb_and_the_folders_show_the_same(
+    both: Path, wandb_server: WandbServer, capsys: pytest.CaptureFixture[str]
+) -> None:
     local = {run.name: as_plain(run) for run in read_runs(["study"])}
     remote = {run.name: as_plain(run) for run in read_runs(["wandb:tester/study"])}
     assert remote == local
@@ -81,15 +87,9 @@ def test_wandb_and_the_folders_show_the_same(both: Path, capsys: pytest.CaptureF
     assert "5 runs: 4 finished, 1 failed" in printed
     assert "! adamw-0: given as folders and in W&B; each counts once, as its folder says" in printed
     assert {run.name for run in read_runs(mixed)} == set(local)
-    assert cli.main(["compare", "wandb:tester/study", "--html", "report.html"]) == 0
-
-
-def test_a_filter_picks_runs(both: Path, wandb_server: WandbServer) -> None:
-    def names(query: str) -> set[str]:
-        return {run.name for run in read_runs([f"wandb:tester/study{query}"])}
 
     assert names("?optimizer=sgd&seed=0,1") == {"sgd-0", "sgd-1"}
-    assert names("?optimizer.lr=0.001") == {"adamw-0", "adamw-1"}
+    assert names("?optimizer.lr=1e-3") == {"adamw-0", "adamw-1"}
     assert names("?state=failed") == {"sgd-2"}
     assert names("?group=study,other&tag=digits&job_type=classification&name=sgd-1") == {"sgd-1"}
     run_id = next(run.run_id for run in wandb_server.runs.values() if run.name == "adamw-1")
@@ -146,3 +146,51 @@ def test_rows_of_a_resumed_run_are_there_once(
         assert run.series[metric].updates.tolist() == [10, 20, 30, 40, 50]
         assert run.series[metric].values.tolist() == [1, 1, 2, 2, 2]
     assert run.state == "preempted"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of wandb-workspaces, when it is imported
+def test_the_comparison_is_saved_in_wandb(
+    wandb_server: WandbServer, make_wandb: Make, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What W&B draws of it is its own; here it takes the workspace and the report as wandb-workspaces sends them."""
+    for optimizer, final in {"adamw": 0.94, "sgd": 0.90}.items():
+        upload(
+            write_run(workdir / "study" / optimizer, {"optimizer": optimizer}, final, num_rows=3), make_wandb
+        )
+    write_run(workdir / "study" / "lion", {"optimizer": "lion"}, 0.80, num_rows=3)
+    assert cli.main(["compare", "study", "--wandb"]) == 0
+    printed = capsys.readouterr()
+    assert f"W&B workspace: {wandb_server.url}/tester/study?nw=" in printed.err
+    assert f"W&B report: {wandb_server.url}/tester/study/reports/val-accuracy-by-optimizer--" in printed.err
+    assert "1 of the 3 runs are not in W&B" in printed.err
+
+    workspace, report = wandb_server.views
+    ids = sorted(run.run_id for run in wandb_server.runs.values())
+    assert workspace["displayName"] == report["displayName"] == "val accuracy by optimizer"
+    texts = [json.dumps(view["spec"]) for view in (workspace, report)]
+    for text in texts:
+        assert all(run_id in text for run_id in ids)
+        assert "optimizer.value" in text
+        assert '"val/accuracy"' in text
+        assert '"num_updates"' in text
+        assert "config:optimizer.value" in text, "an axis of the parallel coordinates"
+    assert "best: optimizer=adamw, val/accuracy 0.94" in texts[1]
+
+
+def test_what_a_saved_comparison_needs_is_told(
+    wandb_home: Path, workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(workdir / "run", {}, 0.9)
+    assert cli.main(["compare", "run", "--wandb"]) == 2
+    told = capsys.readouterr()
+    assert "the workspace and the report both need a login: `wandb login`" in told.err
+    assert told.out == "", "nothing is compared before that"
+
+
+def test_runs_that_are_not_in_wandb_are_told(
+    wandb_server: WandbServer, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(workdir / "run", {}, 0.9)
+    assert cli.main(["compare", "run", "--wandb"]) == 2
+    assert "--wandb: none of the runs is in W&B; upload those that are offline" in capsys.readouterr().err

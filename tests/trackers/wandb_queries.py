@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .wandb_received import ENTITY, ReceivedRun
+from .wandb_received import ENTITY, ReceivedRun, encode
 
 Variables = dict[str, Any]
 Answers = dict[str, Callable[[Variables], dict[str, Any]]]
@@ -32,8 +32,16 @@ def queries(runs: Mapping[tuple[str, str], ReceivedRun]) -> Answers:
 
         return run
 
+    def projects(variables: Variables) -> dict[str, Any]:
+        names = sorted({project for project, _ in runs}) if variables["entity"] == ENTITY else []
+        edges = [{"node": project_of(name), "cursor": name} for name in names]
+        page = {"__typename": "PageInfo", "endCursor": None, "hasNextPage": False}
+        return {"models": {"edges": edges, "pageInfo": page}}
+
     return {
         "Runs": listed,
+        "GetProjects": projects,
+        "ProjectInternalId": lambda variables: {"project": project_of(variables["projectName"])},
         "RunHistoryKeys": of_run(lambda run, _: {"historyKeys": history_keys(run)}),
         "RunParquetHistory": of_run(
             lambda run, _: {"parquetHistory": {"parquetUrls": [], "liveData": rows_of(run)}}
@@ -57,6 +65,11 @@ def node(run: ReceivedRun) -> dict[str, Any]:
         "user": {"name": ENTITY, "username": ENTITY},
         "historyKeys": history_keys(run),
     }
+
+
+def project_of(name: str) -> dict[str, Any]:
+    about = {"createdAt": "2026-01-01T00:00:00Z", "isBenchmark": False, "user": None}
+    return {"id": encode("Project", name), "internalId": "1", "name": name, "entityName": ENTITY} | about
 
 
 def history_keys(run: ReceivedRun) -> dict[str, Any]:

@@ -54,6 +54,7 @@ class WandbServer:
     def __init__(self, port: int = 0) -> None:
         self.runs: dict[tuple[str, str], ReceivedRun] = {}
         self.sweeps = Sweeps(self.runs)
+        self.views: list[dict[str, Any]] = []
         self.operations: list[str] = []
         self.lock = threading.RLock()
         self._chaos = dict.fromkeys(ENDPOINTS, "ok")
@@ -111,6 +112,8 @@ class WandbServer:
             "RunResumeStatus": self._resume_status,
             "CreateRunFiles": self._create_files,
             **queries(self.runs),
+            "UpsertView2": self._upsert_view,
+            "upsertView": self._upsert_view,
             **self.sweeps.answers(),
         }
         return answers[operation](variables) if operation in answers else None
@@ -146,6 +149,14 @@ class WandbServer:
                 "files": uploads,
             }
         }
+
+    def _upsert_view(self, variables: dict[str, Any]) -> dict[str, Any]:
+        self.views.append(variables | {"spec": json.loads(variables["spec"])})
+        view_id = encode("View", str(len(self.views)))
+        shown = {key: variables[key] for key in ("name", "displayName", "type", "description", "spec")}
+        project = {"name": variables["projectName"], "entityName": variables["entityName"]}
+        view = {"id": view_id, **shown, "project": project, "createdAt": None, "updatedAt": None}
+        return {"upsertView": {"view": view, "inserted": True}}
 
     def stream(self, project: str, run_id: str, body: dict[str, Any]) -> None:
         """Take rows. Their offset is a line number of the file, so a chunk sent twice is kept once."""

@@ -116,14 +116,17 @@ def _source(word: str) -> Source:
 
 
 def _without_copies(runs: Sequence[Run]) -> list[Run]:
-    """The runs without those of W&B that a folder holds too, which knows more: it is whole, and exact."""
-    copies = {run.wandb_id for run in runs if run.name.startswith(WANDB)}
-    local = {run.wandb_id for run in runs if not run.name.startswith(WANDB)} - {None}
-    return [
-        replace(run, is_read_twice=run.wandb_id in copies & local)
-        for run in runs
-        if not (run.name.startswith(WANDB) and run.wandb_id in local)
-    ]
+    """The runs without those of W&B that a folder holds too, which is whole and exact."""
+    remote = {run.wandb_id: run for run in runs if run.name.startswith(WANDB)}
+    folders = {run.wandb_id for run in runs if not run.name.startswith(WANDB)}
+    kept: list[Run] = []
+    for run in runs:
+        if not run.name.startswith(WANDB) and run.wandb_id in remote:
+            there = {"wandb": remote[run.wandb_id].summary["wandb"]}  # it may have been uploaded later
+            kept.append(replace(run, is_read_twice=True, summary={**run.summary, **there}))
+        elif not run.name.startswith(WANDB) or run.wandb_id not in folders:
+            kept.append(run)
+    return kept
 
 
 def _hint(path: Path) -> str:

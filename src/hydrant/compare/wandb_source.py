@@ -119,19 +119,21 @@ def _read(found: Any) -> Run:
     """A run of the SDK, with all rows of its history."""
     config = flatten(found.config)
     given = choices_in(config.pop("overrides", []))
-    told: Mapping[str, Any] = found.summary_metrics.get("hydrant") or {}
+    told: dict[str, Any] = found.summary_metrics.get("hydrant") or {}
     path = "/".join(found.path)
     series = by_metric(_rows(found.scan_history()))
     num_updates = max((int(own.updates[-1]) for own in series.values()), default=0)
-    state = _STATES.get(found.state, found.state)
+    state = str(told.get("status", found.state) if found.state == "failed" else found.state)
     return Run(
         name=f"{WANDB}{path}",
-        state=told.get("status", state) if state == "failed" else state,
+        state=_STATES.get(state, state),
         config=config,
         given=given,
-        summary={"num_updates": num_updates}
-        | told
-        | {"wandb": {"id": found.id, "mode": "online", "path": path}},
+        summary={
+            "num_updates": num_updates,
+            **told,
+            "wandb": {"id": found.id, "mode": "online", "path": path},
+        },
         series=series,
         error=(told.get("error") or {}).get("message", ""),
         title=found.name or found.id,

@@ -66,7 +66,10 @@ LONG = ("experiment/all_reduce_net", "experiment/vit_fake")  # compile for longe
 
 
 def options() -> list[str]:
-    return sorted(f"{path.parent.name}/{path.stem}" for path in conf_dir().glob("*/[!_]*.yaml"))
+    paths = [
+        path for path in conf_dir().glob("*/[!_]*.yaml") if path.parent.name != "wandb_sweep"
+    ]  # no group
+    return sorted(f"{path.parent.name}/{path.stem}" for path in paths)
 
 
 @pytest.mark.parametrize(

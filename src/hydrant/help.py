@@ -74,7 +74,7 @@ vit_tiny_fake; none beside data, model or task), and the precisions and compile 
 Exit status: 0 all cells give eager's result, 1 one fails or differs, 2 nothing can run, 130 and 143 stopped.""",
     "compare": """
 Compare runs: a table with the keys in which they differ, groups over seeds with means, 95 % intervals and
-paired tests, what is not comparable, and the winner. Takes run folders, sweeps, globs of them, and runs in W&B.
+paired tests, what is not comparable, and the winner. Takes run folders, sweeps, globs of them, runs in W&B.
 
   hydrant compare multirun/lr_study                                by all keys that differ but the seed
   hydrant compare outputs/a 'multirun/*' --by optimizer,scheduler --baseline optimizer=sgd,scheduler=cosine

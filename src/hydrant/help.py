@@ -92,8 +92,8 @@ paired tests, what is not comparable, and the winner. Takes run folders, sweeps,
 
 Exit status: 0 compared, 2 the command line is wrong or there are no runs.""",
     "agent": """
-Train what a W&B sweep hands out, one run after the other, until there is no more. `wandb sweep FILE` makes a sweep
-and tells its name; conf/wandb_sweep/ holds files for it. Overrides hold for every run.
+Train what a W&B sweep hands out, one run after the other, until there is no more. `wandb sweep FILE` makes a
+sweep and tells its name; conf/wandb_sweep/ holds files for it. Overrides hold for every run.
 
   wandb sweep --project lr_study conf/wandb_sweep/grid.yaml
   hydrant agent ENTITY/lr_study/SWEEP

@@ -16,7 +16,7 @@ from hydrant.compare.sources import WANDB, Run, by_metric
 from hydrant.config.plain import flatten
 from hydrant.errors import ConfigError, first_line, unknown_name
 from hydrant.runs import choices_in
-from hydrant.trackers.wandb_access import obstacle, own_service
+from hydrant.trackers.wandb_access import impatient, obstacle, own_service
 
 FIELDS = {
     "group": "group",
@@ -43,6 +43,7 @@ class WandbRuns:
 
     def runs(self) -> Sequence[Run]:
         entity, project, run_id, wanted = self._parts()
+        impatient()
         with own_service():
             refusal = obstacle(_PROBE_SECONDS)
             if refusal is not None:

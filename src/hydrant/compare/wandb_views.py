@@ -11,7 +11,7 @@ from hydrant.compare.comparison import Comparison
 from hydrant.compare.sources import Run
 from hydrant.compare.terminal import as_text
 from hydrant.errors import ConfigError, first_line
-from hydrant.trackers.wandb_access import obstacle, own_service
+from hydrant.trackers.wandb_access import impatient, obstacle, own_service
 
 _FLAG = "--wandb"
 _PROBE_SECONDS = 10.0
@@ -27,6 +27,7 @@ def check_login() -> None:
     """
     if find_spec("wandb_workspaces") is None:
         raise ConfigError(_FLAG, "needs wandb-workspaces: pip install 'hydrant[wandb-workspaces]'")
+    impatient()
     with own_service():
         refusal = obstacle(_PROBE_SECONDS)
     if refusal is not None:

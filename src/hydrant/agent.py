@@ -118,7 +118,9 @@ class _Work:
                     self._is_over |= command.kind == "exit"
                     if command.kind == "stop" and command.run_id == run_id and not was_stopped:
                         was_stopped = True
-                        (self._folder / run_id / STOPPED).touch()
+                        note = self._folder / run_id / STOPPED
+                        note.parent.mkdir(parents=True, exist_ok=True)
+                        note.touch()
                         process.send_signal(signal.SIGTERM)
 
     def _settle(self, folder: Path, status: int, was_stopped: bool) -> None:
@@ -128,14 +130,12 @@ class _Work:
             end = "finished"
         elif was_stopped:
             end = "stopped by W&B"
-        elif status > 128 and self._signals.signum is not None:
+        elif self._signals.signum is not None and not 0 < status < 128:
             end = "interrupted"
         else:
             end = "failed"
-            reason = f"exit status {status}"
-        if status < 0:
-            reason = f"killed by {signal.Signals(-status).name}"
-            if folder.is_dir():
+            reason = f"exit status {status}" if status > 0 else f"killed by {signal.Signals(-status).name}"
+            if status < 0 and folder.is_dir():  # it could not say so itself
                 mark_failed(folder, reason)
         self._ends[end] += 1
         say(f"run {folder.name}: {end}{f' ({reason})' if reason else ''}, see {relative(folder)}")

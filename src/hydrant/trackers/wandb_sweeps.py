@@ -54,19 +54,15 @@ class SweepAgent:
         self._id: str = registered["id"]
 
     def ask(self, running: Collection[str]) -> list[Command]:
-        """Tell W&B which runs go on; what it wants now, nothing if it does not answer.
-
-        Raises:
-            ConfigError: the sweep is gone.
-        """
+        """Tell W&B which runs go on; what it wants now: nothing if it does not answer, an end if the sweep is gone."""
         from wandb.apis.public import sweeps
         from wandb.sdk.sweeps import SweepNotFoundError
 
         states = dict.fromkeys(running, True)
         try:
             told = sweeps._agent_heartbeat(self._api, self._id, {}, states)  # pyright: ignore[reportPrivateUsage]
-        except SweepNotFoundError as error:
-            raise ConfigError("SWEEP", f"{self.sweep_id} is no longer there: it was deleted") from error
+        except SweepNotFoundError:
+            return [Command("exit")]
         return [
             Command(
                 command["type"],

@@ -72,7 +72,10 @@ LONG = (
 
 
 def options() -> list[str]:
-    return sorted(f"{path.parent.name}/{path.stem}" for path in conf_dir().glob("*/[!_]*.yaml"))
+    paths = [
+        path for path in conf_dir().glob("*/[!_]*.yaml") if path.parent.name != "wandb_sweep"
+    ]  # no group
+    return sorted(f"{path.parent.name}/{path.stem}" for path in paths)
 
 
 @pytest.mark.parametrize(

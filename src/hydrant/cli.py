@@ -24,6 +24,7 @@ COMMANDS = {
     "diagnose": ("hydrant.diagnose:main", "explain what torch.compile makes of a config"),
     "bench": ("hydrant.bench:main", "compare precisions and compile settings by speed, memory and result"),
     "compare": ("hydrant.compare:main", "compare runs and sweeps: groups over seeds, the winner, a page"),
+    "agent": ("hydrant.agent:main", "train what a W&B sweep hands out"),
     "list": ("hydrant.listing:main", "show what this machine can do"),
 }
 

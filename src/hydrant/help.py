@@ -74,11 +74,12 @@ vit_tiny_fake; none beside data, model or task), and the precisions and compile 
 Exit status: 0 all cells give eager's result, 1 one fails or differs, 2 nothing can run, 130 and 143 stopped.""",
     "compare": """
 Compare runs: a table with the keys in which they differ, groups over seeds with means, 95 % intervals and
-paired tests, what is not comparable, and the winner. Takes run folders, sweeps, and globs of them.
+paired tests, what is not comparable, and the winner. Takes run folders, sweeps, globs of them, runs in W&B.
 
   hydrant compare multirun/lr_study                                by all keys that differ but the seed
   hydrant compare outputs/a 'multirun/*' --by optimizer,scheduler --baseline optimizer=sgd,scheduler=cosine
   hydrant compare multirun/lr_study --target 'val/accuracy>=0.95' --html report.html
+  hydrant compare multirun/lr_study 'wandb:me/lr_study?state=finished&optimizer=adamw,sgd'
 
   --by KEYS           what makes a group (else: every key that differs, but the seed)
   --metric METRIC     its last value is compared (else: what decided the best checkpoints)  --mode max|min
@@ -87,8 +88,21 @@ paired tests, what is not comparable, and the winner. Takes run folders, sweeps,
   --price-per-hour N  of what a run trains on: the page then shows curves over cost, too
   --html FILE         write everything as one page that works offline
   --json, --csv       print everything, or a line a run, instead of the tables
+  --wandb             save a workspace and a report of the same groups in W&B (needs a login)
 
 Exit status: 0 compared, 2 the command line is wrong or there are no runs.""",
+    "agent": """
+Train what a W&B sweep hands out, one run after the other, until there is no more. `wandb sweep FILE` makes a
+sweep and tells its name; conf/wandb_sweep/ holds files for it. Overrides hold for every run.
+
+  wandb sweep --project lr_study conf/wandb_sweep/grid.yaml
+  hydrant agent ENTITY/lr_study/SWEEP
+  hydrant agent ENTITY/lr_study/SWEEP --count 10 parallel.num_processes=2 duration=20ep
+
+  --count N   end after so many runs
+
+A run's folder is outputs/SWEEP/RUN. Runs that were interrupted here go on first.
+Exit status: 0 all is well, 1 a run failed, 2 there is no such sweep, 130 Ctrl-C and 143 SIGTERM (resumable).""",
     "list": """
 Show what this machine can do.
 

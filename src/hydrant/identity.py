@@ -22,7 +22,7 @@ def identify(job: Job) -> RunIdentity:
         group=f"{subject}/{choices['optimizer']}/{choices['scheduler']}",
         job_type=choices["task"],
         tags=tuple(sorted(set(choices.values()))),
-        config=redacted(choices | flatten(job.config)),
+        config=redacted({**flatten(job.config), **job.choices, "overrides": list(job.overrides)}),
     )
 
 

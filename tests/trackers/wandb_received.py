@@ -21,6 +21,7 @@ class ReceivedRun:
     job_type: str | None = None
     notes: str | None = None
     host: str | None = None
+    sweep: str | None = None
     tags: list[str] = field(default_factory=list)
     raw_config: str = "{}"
     summary: dict[str, Any] = field(default_factory=dict)
@@ -29,6 +30,7 @@ class ReceivedRun:
     files: dict[str, bytes] = field(default_factory=dict)
     state: str = "running"
     exit_code: int | None = None
+    is_preempting: bool = False
 
     @property
     def config(self) -> dict[str, Any]:
@@ -50,7 +52,7 @@ class ReceivedRun:
             "description": None,
             "config": self.raw_config,
             "summaryMetrics": json.dumps(self.summary),
-            "sweepName": None,
+            "sweepName": self.sweep,
             "historyLineCount": len(self.history),
             "eventsLineCount": len(self.events),
             "logLineCount": 0,

@@ -1,8 +1,9 @@
 """A loopback server that stands in for the cloud of Weights & Biases: tests drive the real SDK end to end.
 
 It answers what wandb-core 0.31 asks for an ordinary run: the account, the run's record and resume status, the
-stream of history rows, file uploads, the end. It keeps what it received in `runs`. What the real service does
-with it afterwards (merging, charts, artifacts, the query API) is not modelled.
+stream of history rows, file uploads, the end. It keeps what it received in `runs`, which the public API can query,
+and hands out the runs of sweeps over a grid. What the real service does besides (merging, charts, artifacts, history
+as parquet files) is not modelled.
 
 >>> with WandbServer() as server:
 ...     server.url.startswith("http://127.0.0.1:")
@@ -23,7 +24,9 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from .wandb_queries import queries
 from .wandb_received import ENTITY, ReceivedRun, encode, project_node
+from .wandb_sweeps import Sweeps
 
 STATUSES = ("401", "403", "404", "429", "500")
 CHAOS = ("ok", *STATUSES, "hang", "reset")
@@ -37,6 +40,7 @@ UPSERTED = {
     "notes": "notes",
     "tags": "tags",
     "host": "host",
+    "sweep": "sweep",
 }
 
 
@@ -49,6 +53,8 @@ class WandbServer:
 
     def __init__(self, port: int = 0) -> None:
         self.runs: dict[tuple[str, str], ReceivedRun] = {}
+        self.sweeps = Sweeps(self.runs)
+        self.views: list[dict[str, Any]] = []
         self.operations: list[str] = []
         self.lock = threading.RLock()
         self._chaos = dict.fromkeys(ENDPOINTS, "ok")
@@ -105,6 +111,10 @@ class WandbServer:
             "UpsertBucket": self._upsert,
             "RunResumeStatus": self._resume_status,
             "CreateRunFiles": self._create_files,
+            **queries(self.runs),
+            "UpsertView2": self._upsert_view,
+            "upsertView": self._upsert_view,
+            **self.sweeps.answers(),
         }
         return answers[operation](variables) if operation in answers else None
 
@@ -140,6 +150,14 @@ class WandbServer:
             }
         }
 
+    def _upsert_view(self, variables: dict[str, Any]) -> dict[str, Any]:
+        self.views.append(variables | {"spec": json.loads(variables["spec"])})
+        view_id = encode("View", str(len(self.views)))
+        shown = {key: variables[key] for key in ("name", "displayName", "type", "description", "spec")}
+        project = {"name": variables["projectName"], "entityName": variables["entityName"]}
+        view = {"id": view_id, **shown, "project": project, "createdAt": None, "updatedAt": None}
+        return {"upsertView": {"view": view, "inserted": True}}
+
     def stream(self, project: str, run_id: str, body: dict[str, Any]) -> None:
         """Take rows. Their offset is a line number of the file, so a chunk sent twice is kept once."""
         self.operations.append("file_stream")
@@ -151,9 +169,11 @@ class WandbServer:
             elif file_name in STREAMED_LISTS:
                 rows: list[dict[str, Any]] = getattr(run, STREAMED_LISTS[file_name])
                 rows[chunk.get("offset", 0) :] = [json.loads(line) for line in lines]
+        run.is_preempting |= bool(body.get("preempting"))
         if body.get("complete"):
             run.exit_code = body.get("exitcode", 0)
-            run.state = "finished" if run.exit_code == 0 else "failed"
+            lost = "preempted" if run.is_preempting else "failed"
+            run.state = "finished" if run.exit_code == 0 else lost
 
 
 class _HttpServer(ThreadingHTTPServer):

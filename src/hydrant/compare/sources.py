@@ -20,6 +20,9 @@ from hydrant.redaction import redacted
 from hydrant.runs import choices_in, commanded, config_of, options_of, read_run
 from hydrant.trackers.record import read_metrics
 
+WANDB = "wandb:"
+"""What words of the command line begin with that name runs of Weights & Biases, and the names of such runs."""
+
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -42,10 +45,16 @@ class Run:
     summary: Mapping[str, Any]
     series: Mapping[str, Series] = field(default_factory=dict[str, Series])
     error: str = ""
+    title: str = ""  # what it is called where that tells it from the others; else its folder's name
+    is_read_twice: bool = False  # in W&B too
 
     @property
     def samples_per_update(self) -> int | None:
         return self.config.get("global_batch_size")
+
+    @property
+    def wandb_id(self) -> str | None:
+        return (self.summary.get("wandb") or {}).get("id")
 
     def seconds(self, updates: FloatArray) -> FloatArray:
         """The seconds of training until after so many updates; NaN where the run does not say."""
@@ -94,12 +103,30 @@ def read_runs(words: Sequence[str]) -> list[Run]:
     runs = {run.name: run for word in words for run in _source(word).runs()}
     if not runs:
         raise ConfigError("RUNS", f"no runs found in {', '.join(words)}; a run's folder holds config.yaml")
-    return _shortened(list(runs.values()))
+    return _shortened(_without_copies(list(runs.values())))
 
 
 def _source(word: str) -> Source:
     """What reads a word."""
-    return Folders(word)
+    if not word.startswith(WANDB):
+        return Folders(word)
+    from hydrant.compare.wandb_source import WandbRuns  # brings in wandb
+
+    return WandbRuns(word)
+
+
+def _without_copies(runs: Sequence[Run]) -> list[Run]:
+    """The runs without those of W&B that a folder holds too, which is whole and exact."""
+    remote = {run.wandb_id: run for run in runs if run.name.startswith(WANDB)}
+    folders = {run.wandb_id for run in runs if not run.name.startswith(WANDB)}
+    kept: list[Run] = []
+    for run in runs:
+        if not run.name.startswith(WANDB) and run.wandb_id in remote:
+            there = {"wandb": remote[run.wandb_id].summary["wandb"]}  # it may have been uploaded later
+            kept.append(replace(run, is_read_twice=True, summary={**run.summary, **there}))
+        elif not run.name.startswith(WANDB) or run.wandb_id not in folders:
+            kept.append(run)
+    return kept
 
 
 def _hint(path: Path) -> str:
@@ -169,12 +196,12 @@ def _read(folder: Path) -> Run:
     config = config or dict(found.choices)  # it never got as far as its config
     run = Run(name, found.status, config, found.choices, found.summary, error=found.error)
     try:
-        return replace(run, series=_series(read_metrics(folder)))
+        return replace(run, series=by_metric(read_metrics(folder)))
     except RecordError as error:
         return replace(run, state="damaged", error=str(error))
 
 
-def _series(rows: Iterable[Mapping[str, Any]]) -> dict[str, Series]:
+def by_metric(rows: Iterable[Mapping[str, Any]]) -> dict[str, Series]:
     """The rows of a record by metric."""
     columns: dict[str, tuple[list[float], list[float]]] = {}
     for row in rows:
@@ -191,7 +218,7 @@ def _series(rows: Iterable[Mapping[str, Any]]) -> dict[str, Series]:
 
 def _shortened(runs: list[Run]) -> list[Run]:
     """The runs under their folders' names, where these tell them apart."""
-    short = [Path(run.name).name for run in runs]
+    short = [run.title or Path(run.name).name for run in runs]
     if len(set(short)) < len(runs):
         return runs
     return [replace(run, name=name) for run, name in zip(runs, short, strict=True)]

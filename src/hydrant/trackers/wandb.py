@@ -29,6 +29,12 @@ log = logging.getLogger("hydrant")
 
 PRELOAD = ("wandb",)
 
+TOLD = ("status", "num_updates", "total_updates", "environment", "compile", "perf", "error")
+"""What W&B's summary has of ours under `hydrant`, for `hydrant compare` to read."""
+
+STOPPED = "wandb/hydrant-stopped"
+"""The file in a run folder that says that its W&B sweep has stopped the run: it is not to go on."""
+
 MODES = ("auto", "online", "offline", "disabled")
 GRACE_SECONDS = 5.0  # what the SDK gets beyond its own time limit before it is left to itself
 
@@ -138,6 +144,9 @@ class WandbTracker:
             if best := summary.get("best"):
                 run.summary[f"best/{best['metric']}"] = best["value"]
                 run.summary["best/num_updates"] = best["num_updates"]
+            run.summary["hydrant"] = redacted({key: summary[key] for key in TOLD if key in summary})
+            if exit_status > 128 and not (self._folder / STOPPED).exists():
+                run.mark_preempting()  # so that its sweep, if it belongs to one, hands it out again
             run.finish(exit_code=exit_status)
 
         problem = bounded(end, self._finish_timeout + GRACE_SECONDS)
@@ -153,10 +162,6 @@ class WandbTracker:
 
     def _start(self, arguments: dict[str, Any], probe_timeout: float) -> None:
         self._id = _run_id(self._folder)
-        # Read when the SDK starts. Without the first, a run reports to the vendor: 10 s at exit where packets
-        # are swallowed. Without the second, the start asks for the account's name, with no time limit.
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        os.environ.setdefault("WANDB_QUIET", "true")
         refusal: str | None = None
         with own_service():
             if self._mode == "online":
@@ -226,7 +231,8 @@ def _run_id(folder: Path) -> str:
     file = folder / "wandb" / "hydrant-run-id"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, secrets.token_hex(6))
+        given = os.environ.get("WANDB_RUN_ID") if "WANDB_SWEEP_ID" in os.environ else None  # by an agent
+        replace_file(file, given or secrets.token_hex(6))
     return file.read_text(encoding="utf-8")
 
 

@@ -92,12 +92,25 @@ def _ask_viewer(base_url: str, key: str | None, timeout: float) -> str | None:
 
 @contextlib.contextmanager
 def own_service() -> Generator[None]:
-    """Neither use a parent process's wandb-core, which may be dead, nor pass ours on to child processes."""
+    """Neither use a parent process's wandb-core, which may be dead, nor pass ours on to child processes.
+
+    And keep it quiet, which it reads when it starts: else it reports to the vendor, 10 s at exit where packets are
+    swallowed, and asks for the account's name, with no time limit.
+    """
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    os.environ.setdefault("WANDB_QUIET", "true")
+    os.environ.setdefault("WANDB_SILENT", "true")
     os.environ.pop("WANDB_SERVICE", None)
     try:
         yield
     finally:
         os.environ.pop("WANDB_SERVICE", None)
+
+
+def impatient() -> None:
+    """Let questions to a server that fails end within half a minute, not hours. Read when the SDK starts."""
+    os.environ.setdefault("WANDB_X_GRAPHQL_RETRY_MAX", "5")
+    os.environ.setdefault("WANDB_X_GRAPHQL_RETRY_WAIT_MAX_SECONDS", "4")
 
 
 def teardown() -> None:

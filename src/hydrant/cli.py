@@ -23,6 +23,7 @@ COMMANDS = {
     "diagnose": ("hydrant.diagnose:main", "explain what torch.compile makes of a config"),
     "bench": ("hydrant.bench:main", "compare precisions and compile settings by speed, memory and result"),
     "compare": ("hydrant.compare:main", "compare runs and sweeps: groups over seeds, the winner, a page"),
+    "sync": ("hydrant.sync:main", "send what W&B runs have kept offline, once"),
     "list": ("hydrant.listing:main", "show what this machine can do"),
 }
 

@@ -100,6 +100,8 @@ def remaining(records: Iterable[Any], num_sent: int, folder: Path) -> list[Any]:
             if is_staged:
                 entry.local_path = str(folder / STAGING / name)
                 if not Path(entry.local_path).exists():  # wandb-core would say that all was sent
-                    raise RecordError(f"{entry.local_path} of an artifact is gone; the rest can be sent by wandb sync")
+                    raise RecordError(
+                        f"{entry.local_path} of an artifact is gone; the rest can be sent by wandb sync"
+                    )
         kept.append(record)
     return kept

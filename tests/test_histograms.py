@@ -118,7 +118,7 @@ def test_they_compile_nothing_and_break_no_graph(train: Callable[..., Path]) -> 
         "micro_batch_size=32",
         "max_grad_norm=0.5",
     )
-    found = [summary(train(*words, name=n, *own))["compile"]
+    found = [summary(train(*words, *own, name=n))["compile"]
              for n, own in {"with": (), "without": ("histogram_every=null",)}.items()]  # fmt: skip
     assert (found[0]["recompiles"], found[0]["graph_breaks"]) == (0, 0)
     assert found[0]["graphs"] == found[1]["graphs"]
@@ -126,7 +126,7 @@ def test_they_compile_nothing_and_break_no_graph(train: Callable[..., Path]) -> 
 
 @pytest.mark.slow
 def test_ranks_have_the_ones_of_one_rank(train: Callable[..., Path], workdir: Path) -> None:
-    words = (*SHORT, "global_batch_size=64", "model.hidden=[13,13]")
+    words = (*SHORT, "optimizer=sgd", "model.hidden=[13,13]")  # AdamW makes updates of rounding
     one = train(*words, name="one")
     run_on_ranks(2, workdir, [
         ("train", "name=ddp", *words, "micro_batch_size=16"),

@@ -17,11 +17,11 @@ class RunIdentity:
     group: str
     job_type: str
     tags: tuple[str, ...]
-    notes: str = ""
-    best: tuple[str, str] | None = None  # the metric that decides, and max or min
     config: Mapping[str, Any] = field(
         default_factory=dict
     )  # choices, then flattened keys: "optimizer.lr": 0.001
+    notes: str = ""
+    best: tuple[str, str] | None = None  # the metric that decides, and max or min
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ ELSEWHERE = {
     " optimizer=sgd",
     "uv run train.py --multirun hydra/sweeper=optuna hydra.sweeper.direction=maximize hydra.sweeper.n_trials=20"
     "      hydra.sweeper.n_jobs=4 hydra/launcher=local 'optimizer.lr=tag(log,interval(1e-4,1e-1))'",
+    "uv run hydrant sync multirun/lr_study --jobs 8",
     "pip install uv",
     "uv run pytest",
     "uv run pytest -m slow",

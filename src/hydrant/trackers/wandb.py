@@ -1,7 +1,7 @@
 """Weights & Biases, as a sink that may fail: whatever network, key or server do, the run goes on.
 
 Online if a key is configured and the server answers a probe of our own; else offline, with one warning that
-names the `wandb sync` command. The record is metrics.jsonl; what is here is for looking at.
+names the command that sends it. The record is metrics.jsonl; what is here is for looking at.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class WandbTracker:
 
     def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """A table, at the last logged update."""
-        self._send(lambda run: log_table(run, self._num_updates, key, columns, rows))
+        self._send(lambda run: log_table(run, self._folder, self._num_updates, key, columns, rows))
 
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
         """A row of histograms, over `num_updates`."""

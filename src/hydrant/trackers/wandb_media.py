@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +22,19 @@ def log_image(run: wandb.Run, num_updates: int, key: str, path: Path) -> None:
 
 
 def log_table(
-    run: wandb.Run, num_updates: int, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
+    run: wandb.Run,
+    folder: Path,
+    num_updates: int,
+    key: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
 ) -> None:
+    """A table, which is an artifact too; `folder` is the run's."""
     import wandb
 
     cells = wandb.Table(columns=list(columns), data=[list(row) for row in rows])
-    run.log({"num_updates": num_updates, key: cells})
+    with _staged_in(folder):
+        run.log({"num_updates": num_updates, key: cells})
 
 
 def log_histograms(run: wandb.Run, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
@@ -66,15 +74,20 @@ def log_artifact(
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir(parents=True)
     artifact = wandb.Artifact(f"{kind}-{run.id}", type=kind, metadata=dict(notes))
-    before = os.environ.get("WANDB_DATA_DIR")
-    os.environ["WANDB_DATA_DIR"] = str(
-        folder / "wandb"
-    )  # else the SDK keeps files of its own in the home folder
-    try:
-        for file in files:
-            _link(file, staged / file.name)
-            artifact.add_file(str(staged / file.name), name=file.name, policy="immutable", skip_cache=True)
+    for file in files:
+        _link(file, staged / file.name)
+        artifact.add_file(str(staged / file.name), name=file.name, policy="immutable", skip_cache=True)
+    with _staged_in(folder):
         run.log_artifact(artifact, aliases=list(aliases))
+
+
+@contextlib.contextmanager
+def _staged_in(folder: Path) -> Generator[None]:
+    """While it lasts, the SDK keeps the files of artifacts in `STAGING` of a run folder, not in the home folder."""
+    before = os.environ.get("WANDB_DATA_DIR")
+    os.environ["WANDB_DATA_DIR"] = str(folder / STAGING.parts[0])
+    try:
+        yield
     finally:
         if before is None:
             del os.environ["WANDB_DATA_DIR"]

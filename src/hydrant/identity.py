@@ -43,6 +43,8 @@ def identify(job: Job) -> RunIdentity:
 def _is_aside(override: str, shown: Collection[str]) -> bool:
     """Whether an override makes no group of its own: it is told already, or decides nothing."""
     key = override.lstrip("+~").partition("=")[0]
+    if key.endswith("_every"):  # how often it is looked at
+        return True
     return key in {*shown, "optimizer", "scheduler", "seed"} or is_free(key) or is_free(f"{key}.")
 
 

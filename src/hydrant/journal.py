@@ -30,7 +30,7 @@ class NoRunJournal(NoJournal):
 
     def file(self, path: Path) -> None: ...
 
-    def checkpoint(self, path: Path) -> None: ...
+    def checkpoint(self, path: Path, **fields: Any) -> None: ...
 
     def note(self, **fields: Any) -> None: ...
 
@@ -104,8 +104,9 @@ class RunJournal:
             self._record.histograms(num_updates, histograms)
         self._tracker.histograms(num_updates, histograms)
 
-    def checkpoint(self, path: Path) -> None:
-        """A checkpoint was written, for the tracker to keep if it is to."""
+    def checkpoint(self, path: Path, **fields: Any) -> None:
+        """A checkpoint was written, for the tracker to keep if it is to; with fields of summary.json."""
+        self.note(**fields)
         self._tracker.checkpoint(path)
 
     def file(self, path: Path) -> None:

@@ -149,8 +149,9 @@ class _Session:
                 self._continue(run)
                 try_compiled(run)
                 show_inputs(run)
-                profiled = self._job.folder / "profile"
-                with run.profiler.watching(profiled, state.num_updates, self._journal.file):
+                with run.profiler.watching(
+                    self._job.folder / "profile", state.num_updates, self._journal.file
+                ):
                     train(run)
                 prepared.data.faults.gather(self._world)
             finally:
@@ -163,13 +164,10 @@ class _Session:
     def _save(self, run: Run, is_best: bool) -> None:
         self._prepared.data.faults.gather(self._world)
         num_updates, best = run.state.num_updates, run.state.best
-
-        def written() -> None:
-            self._journal.note(num_updates=num_updates, best=best)
-            self._journal.checkpoint(self._checkpoints.folder.target(num_updates))
-
+        path = self._checkpoints.folder.target(num_updates)
+        written = functools.partial(self._journal.checkpoint, path, num_updates=num_updates, best=best)
         with content_of(run) as content:
-            self._checkpoints.save(run.state.num_updates, content, is_best=is_best, written=written)
+            self._checkpoints.save(num_updates, content, is_best=is_best, written=written)
 
     def _continue(self, run: Run) -> None:
         """Put back what the checkpoint holds from which the run goes on, if there is one."""

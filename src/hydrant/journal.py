@@ -30,7 +30,7 @@ class NoRunJournal(NoJournal):
 
     def file(self, path: Path) -> None: ...
 
-    def checkpoint(self, path: Path, **fields: Any) -> None: ...
+    def checkpoint(self, **fields: Any) -> None: ...
 
     def note(self, **fields: Any) -> None: ...
 
@@ -104,10 +104,10 @@ class RunJournal:
             self._record.histograms(num_updates, histograms)
         self._tracker.histograms(num_updates, histograms)
 
-    def checkpoint(self, path: Path, **fields: Any) -> None:
-        """A checkpoint was written, for the tracker to keep if it is to; with fields of summary.json."""
+    def checkpoint(self, **fields: Any) -> None:
+        """The last checkpoint was written, for the tracker to keep if it is to; with fields of summary.json."""
         self.note(**fields)
-        self._tracker.checkpoint(path)
+        self._tracker.checkpoint((self._folder / "checkpoints" / "last").resolve())
 
     def file(self, path: Path) -> None:
         """A file in the run folder, for the tracker to keep with the run."""

@@ -149,9 +149,8 @@ class _Session:
                 self._continue(run)
                 try_compiled(run)
                 show_inputs(run)
-                with run.profiler.watching(
-                    self._job.folder / "profile", state.num_updates, self._journal.file
-                ):
+                profiled = self._job.folder / "profile"
+                with run.profiler.watching(profiled, state.num_updates, self._journal.file):
                     train(run)
                 prepared.data.faults.gather(self._world)
             finally:
@@ -164,8 +163,7 @@ class _Session:
     def _save(self, run: Run, is_best: bool) -> None:
         self._prepared.data.faults.gather(self._world)
         num_updates, best = run.state.num_updates, run.state.best
-        path = self._checkpoints.folder.target(num_updates)
-        written = functools.partial(self._journal.checkpoint, path, num_updates=num_updates, best=best)
+        written = functools.partial(self._journal.checkpoint, num_updates=num_updates, best=best)
         with content_of(run) as content:
             self._checkpoints.save(num_updates, content, is_best=is_best, written=written)
 

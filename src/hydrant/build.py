@@ -34,6 +34,7 @@ from hydrant.fitting import (
     geometry,
     limited,
 )
+from hydrant.gallery import Gallery, check_pictures
 from hydrant.goal import Goal
 from hydrant.making import make
 from hydrant.making.optimization import (
@@ -118,6 +119,7 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, planne
     task = _task(config)
     flops, outcome = dry_forward(task, data, val)
     check_losses(config, outcome)
+    check_pictures(config, outcome, data.num_classes)
     precision.check_fits(task)
     compilation.check_fits(task, dry_collectives(task, train) if compilation.is_on else [])
     with refusals("mixing", config):
@@ -136,7 +138,7 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, planne
 
 
 def _check_cadences(config: Mapping[str, Any], clock: Clock) -> None:
-    for key in ("log_every", "eval_every", "save_every", "keep_every"):
+    for key in ("log_every", "eval_every", "save_every", "keep_every", "histogram_every"):
         clock.cadence(config[key], key)
     if config["patience"] is not None and config["eval_every"] is None:
         raise ConfigError("eval_every", "patience counts evaluations; give one, such as 1ep")
@@ -197,6 +199,8 @@ def build(
         log_every=p.clock.cadence(config["log_every"], "log_every"),
         eval_every=eval_every,
         save_every=p.clock.cadence(config["save_every"], "save_every"),
+        histogram_every=p.clock.cadence(config["histogram_every"], "histogram_every"),
+        gallery=Gallery(config["pictures"], p.data.num_classes, p.world.device),
         goal=Goal(config["best"]["metric"], config["best"]["mode"], config["patience"], eval_every),
         max_skipped=config["max_skipped"],
         journal=journal,

@@ -25,6 +25,7 @@ COMMANDS = {
     "bench": ("hydrant.bench:main", "compare precisions and compile settings by speed, memory and result"),
     "compare": ("hydrant.compare:main", "compare runs and sweeps: groups over seeds, the winner, a page"),
     "agent": ("hydrant.agent:main", "train what a W&B sweep hands out"),
+    "sync": ("hydrant.sync:main", "send what W&B runs have kept offline, once"),
     "list": ("hydrant.listing:main", "show what this machine can do"),
 }
 

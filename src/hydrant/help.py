@@ -103,6 +103,20 @@ sweep and tells its name; conf/wandb_sweep/ holds files for it. Overrides hold f
 
 A run's folder is outputs/SWEEP/RUN. Runs that were interrupted here go on first.
 Exit status: 0 all is well, 1 a run failed, 2 there is no such sweep, 130 Ctrl-C and 143 SIGTERM (resumable).""",
+    "sync": """
+Send what runs have kept offline to W&B, each part once. Takes run folders, sweeps, and globs of them; without any,
+outputs and multirun. A run that still goes on is left out, and one that was sent is not sent again: the same command
+may be given at any time, also after it was killed.
+
+  hydrant sync multirun/lr_study --jobs 8
+  hydrant sync --dry-run                   what would be sent; needs no key
+
+  --jobs N (4)         how many runs at a time
+  --timeout N (3600)   seconds after which an upload is given up; it may be repeated
+  --dry-run            send nothing
+  --json               print {"<run folder>": {"state": ..., "detail": ...}} instead of the table
+
+Exit status: 0 nothing is left to send but of runs that go on, 1 an upload failed, 2 no key or no such folder.""",
     "list": """
 Show what this machine can do.
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from hydrant.build import Prepared, tracker_factory
 from hydrant.ending import Ending
@@ -17,10 +15,10 @@ from hydrant.identity import identify, write_records
 from hydrant.job import Job
 from hydrant.logs import log, told
 from hydrant.parts import NoJournal, RunState
-from hydrant.plotting import draw_curves, draw_pixels
+from hydrant.plotting import draw_curves
 from hydrant.profiling import peak_flops, peak_memory_gib
 from hydrant.runs import figures
-from hydrant.trackers.base import Tracker
+from hydrant.trackers.base import Histogram, Tracker
 from hydrant.trackers.progress import Progress
 from hydrant.trackers.record import Record, last_values, read_metrics, typical, write_json
 
@@ -31,6 +29,8 @@ class NoRunJournal(NoJournal):
     """What ranks other than 0 have in its place."""
 
     def file(self, path: Path) -> None: ...
+
+    def checkpoint(self, **fields: Any) -> None: ...
 
     def note(self, **fields: Any) -> None: ...
 
@@ -90,13 +90,24 @@ class RunJournal:
             shown = ", ".join(f"{k} {v:.4f}" for k, v in values.items())
             log.info("update %d of %d: %s", row["num_updates"], self._prepared.clock.total_updates, shown)
 
-    def picture(self, name: str, picture: Tensor) -> None:
-        """A picture of the task's, (3 or 1, H, W) in 0..1, into `pictures/<name>/` and to the tracker."""
+    def picture(self, name: str, draw: Callable[[Path], None]) -> None:
+        """A picture, which `draw` writes, into `pictures/<name>/` and to the tracker."""
         path = self._folder / "pictures" / name / f"update_{self._num_updates:08d}.png"
         with self._beside(f"picture {name}"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            draw_pixels(picture, path)
+            draw(path)
             self._tracker.image(name, path)
+
+    def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
+        """Histograms of weights and gradients after so many updates, to the record and the tracker."""
+        with self._beside("histograms.jsonl"):
+            self._record.histograms(num_updates, histograms)
+        self._tracker.histograms(num_updates, histograms)
+
+    def checkpoint(self, **fields: Any) -> None:
+        """The last checkpoint was written, for the tracker to keep if it is to; with fields of summary.json."""
+        self.note(**fields)
+        self._tracker.checkpoint((self._folder / "checkpoints" / "last").resolve())
 
     def file(self, path: Path) -> None:
         """A file in the run folder, for the tracker to keep with the run."""

@@ -14,8 +14,10 @@ _held: set[int] = set()
 
 
 @contextlib.contextmanager
-def exclusive(folder: Path) -> Generator[None]:
+def exclusive(folder: Path) -> Generator[int]:
     """Hold a folder. The lock is on the folder itself and ends with this process, however it ends.
+
+    A process that inherits the descriptor which this gives holds it too.
 
     Raises:
         ConfigError: another process holds it.
@@ -26,11 +28,11 @@ def exclusive(folder: Path) -> Generator[None]:
     except BlockingIOError:
         os.close(descriptor)
         raise ConfigError(
-            "name", f"another process is training in {folder}; wait for it, or give this run another name"
+            "name", f"another process is at work in {folder}; wait for it, or give this run another name"
         ) from None
     _held.add(descriptor)
     try:
-        yield
+        yield descriptor
     finally:
         _held.remove(descriptor)
         os.close(descriptor)

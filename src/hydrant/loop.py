@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +14,13 @@ from hydrant import seeding
 from hydrant.batch import Outcome
 from hydrant.errors import Interrupted, NonFiniteError
 from hydrant.evaluation import draw, evaluate
+from hydrant.gallery import Draw, Observe, input_pictures
+from hydrant.histograms import histograms
 from hydrant.metrics import Pace
 from hydrant.norms import total_norm
 from hydrant.optimization import Result, Update
 from hydrant.parts import Run
+from hydrant.plotting import draw_pixels
 from hydrant.profiling import Phase
 
 
@@ -33,13 +37,13 @@ def train(run: Run) -> None:
     state, total = run.state, run.clock.total_updates
     if state.num_updates == 0 and run.eval_every.every is not None:
         run.journal.log(stamp(run) | evaluate_run(run))  # every curve starts at the untrained model
-        show_pictures(run)
+        show_pictures(run, ends=False)
     run.pace = Pace(state.num_updates)
     while state.num_updates < total and not run.goal.has_stalled(state.best, state.num_updates):
         is_last = state.num_updates + 1 == total
-        log_due, eval_due, save_due = (
+        log_due, eval_due, save_due, histogram_due = (
             every.every is not None and (is_last or every.due(state.num_updates + 1))
-            for every in (run.log_every, run.eval_every, run.save_every)
+            for every in (run.log_every, run.eval_every, run.save_every, run.histogram_every)
         )
         update = make_update(run, measure=log_due)
         run.compilation.follow(state.num_updates)
@@ -47,6 +51,8 @@ def train(run: Run) -> None:
         if log_due:
             enter(run, "log")
             row |= read_training(run, update.grad_norms)  # the one host sync
+        if histogram_due:
+            show_histograms(run)
         if eval_due:
             enter(run, "evaluation")
             row |= run.pace.outside(lambda: evaluate_run(run))
@@ -55,11 +61,11 @@ def train(run: Run) -> None:
         is_best, state.best = found is not None, found or state.best
         if row:
             run.journal.log(stamp(run) | row)
+        ends = is_last or run.goal.has_stalled(state.best, state.num_updates)
         if eval_due:
-            run.pace.outside(lambda: show_pictures(run))
+            run.pace.outside(lambda ends=ends: show_pictures(run, ends=ends))
         enter(run, "other")
         run.journal.advance()
-        ends = is_last or run.goal.has_stalled(state.best, state.num_updates)
         stop = run.stop
         if ((save_due or is_best or ends) and run.save_every.every is not None) or stop is not None:
             enter(run, "checkpoint")
@@ -146,13 +152,13 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
 def evaluate_run(run: Run) -> dict[str, float]:
     """Evaluate a run's task as it is now, and as `val_ema/...` with the averaged weights if there are any."""
 
-    def evaluated() -> dict[str, float]:
+    def evaluated(observe: Observe | None = None) -> dict[str, float]:
         batches = run.watchdog.alive_over(run.val_batches())
-        return evaluate(run.task, batches, run.precision, run.parallel, run.compilation.evaluate)
+        return evaluate(run.task, batches, run.precision, run.parallel, run.compilation.evaluate, observe)
 
     run.parallel.share_buffers(run.task)
     with run.optimization.showing_result():
-        row = evaluated()
+        row = evaluated(run.gallery.observer())
     if run.averaging.is_on:
         with run.averaging.in_place_of(run.task):
             run.parallel.share_buffers(run.task)
@@ -160,12 +166,30 @@ def evaluate_run(run: Run) -> dict[str, float]:
     return row
 
 
-def show_pictures(run: Run) -> None:
-    """Give the journal what the task draws."""
+def show_pictures(run: Run, *, ends: bool) -> None:
+    """Give the journal what the task draws, and of the last evaluation what is asked for; `ends`: so does the run."""
     with run.optimization.showing_result():
         pictures = draw(run.task, run.precision)
-    for name, picture in pictures.items():
+    drawn: dict[str, Draw] = {name: partial(draw_pixels, picture) for name, picture in pictures.items()}
+    drawn |= run.gallery.pictures(run.world, run.parallel.sum, ends=ends)
+    for name, picture in drawn.items():
         run.journal.picture(name, picture)
+
+
+def show_inputs(run: Run) -> None:
+    """Give the journal the first samples of the coming update, augmented and mixed, if they are asked for."""
+    if run.gallery.is_on:
+        batch = next(iter(run.stream.micro_batches(run.state.num_updates)))
+        mixed = run.mixing(batch, run.seed, run.state.num_updates, run.world.rank)
+        for name, picture in input_pictures(mixed).items():
+            run.journal.picture(name, picture)
+
+
+def show_histograms(run: Run) -> None:
+    """Give the journal how the weights are spread after this update, and the gradients by which they moved."""
+    enter(run, "log")
+    if run.parallel.is_sharded or run.world.is_rank_zero:  # else rank 0 has all of them
+        run.journal.histograms(run.state.num_updates, histograms(run.model))
 
 
 def read_training(run: Run, grad_norms: Mapping[str, Tensor]) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import torch
@@ -15,6 +16,7 @@ from hydrant.clock import Cadence, Clock
 from hydrant.compilation import Compilation
 from hydrant.data import Stream, StreamSpec
 from hydrant.distributed import World
+from hydrant.gallery import Gallery
 from hydrant.goal import Goal
 from hydrant.metrics import Meter, Pace
 from hydrant.mixing import Mixing
@@ -22,6 +24,7 @@ from hydrant.optimization import Optimization
 from hydrant.parallel import Parallel
 from hydrant.precision import Precision
 from hydrant.profiling import Profiler
+from hydrant.trackers.base import Histogram
 from hydrant.watchdog import Watchdog
 
 
@@ -42,7 +45,9 @@ class Journal(Protocol):
 
     def log(self, row: Mapping[str, float]) -> None: ...
 
-    def picture(self, name: str, picture: Tensor) -> None: ...
+    def picture(self, name: str, draw: Callable[[Path], None]) -> None: ...
+
+    def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None: ...
 
 
 class NoJournal:
@@ -52,7 +57,9 @@ class NoJournal:
 
     def log(self, row: Mapping[str, float]) -> None: ...
 
-    def picture(self, name: str, picture: Tensor) -> None: ...
+    def picture(self, name: str, draw: Callable[[Path], None]) -> None: ...
+
+    def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None: ...
 
 
 @dataclass
@@ -77,6 +84,8 @@ class Run:
     log_every: Cadence
     eval_every: Cadence
     save_every: Cadence
+    histogram_every: Cadence
+    gallery: Gallery
     goal: Goal
     max_skipped: int  # in a row
     journal: Journal

@@ -22,7 +22,7 @@ from hydrant.journal import NoRunJournal, RunJournal
 from hydrant.launching import is_started_here, launch, starts_ranks, tell_hearing
 from hydrant.locking import exclusive
 from hydrant.logs import log, logging_to, told
-from hydrant.loop import train
+from hydrant.loop import show_inputs, train
 from hydrant.memory import TRAINING, memory_told
 from hydrant.micro_batch import settled
 from hydrant.parts import Run, RunState
@@ -155,6 +155,7 @@ class _Session:
             try:
                 self._continue(run)
                 try_compiled(run)
+                show_inputs(run)
                 profiled = self._job.folder / "profile"
                 with run.profiler.watching(profiled, state.num_updates, self._journal.file):
                     train(run)
@@ -168,11 +169,10 @@ class _Session:
 
     def _save(self, run: Run, is_best: bool) -> None:
         self._prepared.data.faults.gather(self._world)
-        written = functools.partial(
-            self._journal.note, num_updates=run.state.num_updates, best=run.state.best
-        )
+        num_updates, best = run.state.num_updates, run.state.best
+        written = functools.partial(self._journal.checkpoint, num_updates=num_updates, best=best)
         with content_of(run) as content:
-            self._checkpoints.save(run.state.num_updates, content, is_best=is_best, written=written)
+            self._checkpoints.save(num_updates, content, is_best=is_best, written=written)
 
     def _continue(self, run: Run) -> None:
         """Put back what the checkpoint holds from which the run goes on, if there is one."""

@@ -53,6 +53,7 @@ ELSEWHERE = {
     "wandb sweep --project lr_study conf/wandb_sweep/grid.yaml",
     "uv run hydrant agent me/lr_study/x1y2z3",
     "uv run hydrant agent me/lr_study/x1y2z3 --count 10 parallel.num_processes=2 duration=20ep",
+    "uv run hydrant sync multirun/lr_study --jobs 8",
     "pip install uv",
     "uv run pytest",
     "uv run pytest -m slow",

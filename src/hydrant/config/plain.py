@@ -19,6 +19,8 @@ _FREE = (
     "keep_best",
     "keep_every",
     "save_async",
+    "histogram_every",
+    "pictures",
     "allow_targets",
     "eval_batch_size",
     "data.num_workers",

@@ -57,14 +57,14 @@ def _most_urgent(standings: Sequence[Standing], room: int) -> list[Standing]:
 
 def _cells(standing: Standing) -> list[str]:
     done, total = standing.num_updates, standing.total_updates
-    update = "" if done is None else str(done) if total is None else f"{done}/{total}"
-    loss = "" if standing.loss is None else f"{standing.loss:.4g}"
+    update = "" if done is None else str(done) if total is None else f"{done:>{len(str(total))}}/{total}"
+    loss = "" if standing.loss is None else f"{standing.loss:#.4g}"
     best = (
         ""
         if standing.best is None
         else f"{standing.metric} {standing.best:.4f} at {standing.best_num_updates}"
     )
-    return [standing.state, update, loss, duration(standing.seconds_left), standing.told or best]
+    return [f"{standing.state:<9}", update, loss, duration(standing.seconds_left), standing.told or best]
 
 
 def duration(seconds: float | None) -> str:

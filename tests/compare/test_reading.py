@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from planted import ENVIRONMENT, write_run
 
 from hydrant.compare.comparison import Comparison

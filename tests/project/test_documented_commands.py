@@ -20,7 +20,8 @@ PAGES = [
 ]
 
 LONG = [
-    f"docs/{page}.md" for page in ("bench", "compile", "configuration", "diagnose", "optimization", "ranks")
+    f"docs/{page}.md"
+    for page in ("bench", "compile", "configuration", "diagnose", "optimization", "ranks", "sweeps")
 ]  # a minute or more
 
 # Run elsewhere: by .ci/run, by tests/project/test_startup.py and tests/project/test_dockerfile.py; and by slow tests
@@ -41,6 +42,8 @@ ELSEWHERE = {
     "uv run scripts/test",
     "uv run scripts/pin",
     "uv run scripts/kill_runs --kills 100 --output kills.json",
+    "uv run scripts/kill_sweep --launcher basic joblib slurm --output kills.json",
+    "uv run hydrant status multirun/lr_study --watch",
     ".ci/run",
     'eval "$(python train.py -sc install=bash)"',
     "uv run train.py --multirun experiment=compiled_optimizer compile.hyperparameters=tensors,numbers",

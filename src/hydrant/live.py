@@ -9,7 +9,7 @@ import shutil
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import TextIO, cast
 
 from hydrant.errors import HydrantError
@@ -30,20 +30,33 @@ def is_terminal() -> bool:
 
 def table(title: str, standings: Sequence[Standing], width: int, height: int | None = None) -> list[str]:
     """A line a run, no longer than `width`, in `height` lines with the headings; the most urgent if it is too low."""
-    counts = Counter(standing.state for standing in standings)
-    head = f"{title}: {len(standings)} run{'s' * (len(standings) != 1)}: {_told(counts)}"
+    head = (
+        f": {len(standings)} run{'s' * (len(standings) != 1)}: {_told(Counter(s.state for s in standings))}"
+    )
+    title = title if len(title + head) <= width else title.rpartition("/")[2]
     room = len(standings) if height is None else max(height - 3, 1)
     shown = _most_urgent(standings, room) if len(standings) > room else list(standings)
-    keys = _differing([standing.choices for standing in standings])
-    names = [[s.choices.get(key, "") for key in keys] if keys else [s.run] for s in shown]
-    labels = aligned([keys or ["run"], *names], range(len(keys) or 1))
-    most = max(width - 42, 16)  # what else a row must show
-    labels = [label if len(label) <= most else f"{label[: most - 1]}…" for label in labels]
-    cells = [["state", "update", "loss", "left", "result"], *map(_cells, shown)]
-    lines = aligned([[label, *row] for label, row in zip(labels, cells, strict=True)], {0, 1, 5})
+    cells = _columns(shown, {s.metric for s in standings if s.metric is not None})
+    labels = _labels(shown, _differing([s.choices for s in standings]), max(width - 42, 16))
+    lines = aligned([[label, *row] for label, row in zip(labels, cells, strict=True)], {0, 1, len(cells[0])})
     hidden = Counter(s.state for s in standings) - Counter(s.state for s in shown)
     lines += [f"and {_told(hidden)}"] if hidden else []
-    return [_cut(line.rstrip(), width) for line in (head, *lines)]
+    return [_cut(line.rstrip(), width) for line in (title + head, *lines)]
+
+
+def _labels(shown: Sequence[Standing], keys: Sequence[str], most: int) -> list[str]:
+    """What tells the runs apart, below its headings; the rest of a row must be seen, too."""
+    names = [[s.choices.get(key, "") for key in keys] if keys else [s.run] for s in shown]
+    lines = aligned([keys or ["run"], *names], range(len(keys) or 1))
+    return [_cut(line, most) for line in lines]
+
+
+def _columns(shown: Sequence[Standing], metrics: Collection[str]) -> list[list[str]]:
+    """How far the runs are, below the headings; nothing that no run has."""
+    best = f"best {next(iter(metrics))}" if len(metrics) == 1 else "best"
+    rows = [["state", "update", "loss", "left", best, ""], *map(_cells, shown)]
+    filled = [n for n in range(6) if n < 2 or any(row[n] for row in rows[1:])]
+    return [[row[n] for n in filled] for row in rows]
 
 
 def _most_urgent(standings: Sequence[Standing], room: int) -> list[Standing]:
@@ -59,12 +72,9 @@ def _cells(standing: Standing) -> list[str]:
     done, total = standing.num_updates, standing.total_updates
     update = "" if done is None else str(done) if total is None else f"{done:>{len(str(total))}}/{total}"
     loss = "" if standing.loss is None else f"{standing.loss:#.4g}"
-    best = (
-        ""
-        if standing.best is None
-        else f"{standing.metric} {standing.best:.4f} at {standing.best_num_updates}"
-    )
-    return [f"{standing.state:<9}", update, loss, duration(standing.seconds_left), standing.told or best]
+    best = "" if standing.best is None else f"{standing.best:.4f} at {standing.best_num_updates}"
+    left = duration(standing.seconds_left)
+    return [f"{standing.state:<9}", update, loss, left, best, " ".join(standing.told.split())]
 
 
 def duration(seconds: float | None) -> str:

@@ -104,12 +104,13 @@ class Sweep:
         Raises:
             Stopped: a signal arrived meanwhile, here or at a job; what ran has saved its state, or is done.
         """
-        self.has_run, began = True, time.time()
+        began = time.time()
         done = {work.number: result for work in works if (result := _finished_before(work)) is not None}
         rest = [work for work in works if work.number not in done]
         try:
             with forwarding() as signals:
                 for work, result in executor.run(rest, lambda: signals.signum) if rest else ():
+                    self.has_run = True
                     done[work.number] = result
                     self._settle(work, result, began)
                     if not (result.exit_status or self._has_table):

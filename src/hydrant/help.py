@@ -74,12 +74,12 @@ vit_tiny_fake; none beside data, model or task), and the precisions and compile 
 
 Exit status: 0 all cells give eager's result, 1 one fails or differs, 2 nothing can run, 130 and 143 stopped.""",
     "status": """
-Show how far the runs of a sweep are: queued, running with update, loss and time left, finished with the result,
-failed with the reason. Takes folders of sweeps and runs, and reads nothing else.
+Show how far the runs of a sweep are: queued, running with update, loss and time left, finished with the
+result, failed with the reason. Takes folders of sweeps and runs, and reads nothing else.
 
   hydrant status multirun/lr_study
   hydrant status multirun/lr_study --watch    draw it again and again, until nothing is queued or running
-  hydrant status multirun/lr_study --json     {"multirun/lr_study": [{"run": ..., "state": "running", ...}, ...]}
+  hydrant status multirun/lr_study --json     {"multirun/lr_study": [{"run": ..., "state": ...}, ...]}
 
 A run whose process died without a word is `killed`, and `running elsewhere` if it was on another machine.""",
     "compare": """

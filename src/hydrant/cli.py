@@ -23,6 +23,7 @@ COMMANDS = {
     "export": ("hydrant.export:main", "write a run's model as safetensors, torch_export or onnx"),
     "diagnose": ("hydrant.diagnose:main", "explain what torch.compile makes of a config"),
     "bench": ("hydrant.bench:main", "compare precisions and compile settings by speed, memory and result"),
+    "status": ("hydrant.status:main", "show how far the runs of a sweep are"),
     "compare": ("hydrant.compare:main", "compare runs and sweeps: groups over seeds, the winner, a page"),
     "agent": ("hydrant.agent:main", "train what a W&B sweep hands out"),
     "sync": ("hydrant.sync:main", "send what W&B runs have kept offline, once"),

@@ -16,6 +16,7 @@ Train a model; with --multirun, one for every combination of the values given.
   python train.py optimizer.lr=3e-3 duration=20ep       change any key; conf/train.yaml explains each
   python train.py name=lr_study                         folder outputs/lr_study; the same again resumes it
   python train.py --multirun optimizer=adamw,sgd seed=0,1
+  python train.py --multirun sweep=optimizers           a ready grid; values given beside it come first
   python train.py debug=smoke                           a few updates of everything
   python train.py --cfg job                             print the config and stop
   eval "$(python train.py -sc install=bash)"            complete groups, options and keys with Tab
@@ -72,6 +73,15 @@ vit_tiny_fake; none beside data, model or task), and the precisions and compile 
   --wandb          log the table, the picture and the figures to a W&B run (tracker.* as in train)
 
 Exit status: 0 all cells give eager's result, 1 one fails or differs, 2 nothing can run, 130 and 143 stopped.""",
+    "status": """
+Show how far the runs of a sweep are: queued, running with update, loss and time left, finished with the
+result, failed with the reason. Takes folders of sweeps and runs, and reads nothing else.
+
+  hydrant status multirun/lr_study
+  hydrant status multirun/lr_study --watch    draw it again and again, until nothing is queued or running
+  hydrant status multirun/lr_study --json     {"multirun/lr_study": [{"run": ..., "state": ...}, ...]}
+
+A run whose process died without a word is `killed`, and `running elsewhere` if it was on another machine.""",
     "compare": """
 Compare runs: a table with the keys in which they differ, groups over seeds with means, 95 % intervals and
 paired tests, what is not comparable, and the winner. Takes run folders, sweeps, globs of them, runs in W&B.

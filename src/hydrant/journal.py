@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import platform
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ class RunJournal:
                 num_updates=num_updates,
                 total_updates=total_updates,
                 environment=describe_environment(world.device, world.world_size),
+                host=platform.node(),
                 wandb=self._tracker.describe(),
                 error=None,
             )

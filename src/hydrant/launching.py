@@ -129,8 +129,8 @@ def _run_ranks(job: Job) -> tuple[Result, bool]:
             except ChildFailedError as error:
                 failures = error.failures
             except SignalException:
-                told = f"stopped by {signal_name(asked[0])} before it began"
-                return Result(128 + asked[0], None, told), False
+                message = f"stopped by {signal_name(asked[0])} before it began"
+                return Result(128 + asked[0], None, message), False
         if (result := _known(job, results := _results(folder), failures)) is not None:
             return result, False
         if stopped := [r for r in results.values() if asked and r.exit_status > 128]:
@@ -139,10 +139,7 @@ def _run_ranks(job: Job) -> tuple[Result, bool]:
             return stopped[0], False
         if (hung := _hung(job, began)) is not None:
             return hung, not asked
-        message = _last_words(failures, results, folder)
-        with told("summary.json"):
-            mark_failed(job.folder, message)
-        return Result(1, None, message), not asked
+        return _failed(job, Result(1, None, _last_words(failures, results, folder))), not asked
 
 
 def _plain(job: Job) -> dict[str, Any]:
@@ -218,9 +215,12 @@ def _known(job: Job, results: Mapping[int, Result], failures: Mapping[int, Any])
     if rank == 0:  # it has written the summary
         return own[0]
     result = dataclasses.replace(own[rank], message=f"rank {rank}: {own[rank].message}")
-    if result.exit_status == 1:
-        with told("summary.json"):
-            mark_failed(job.folder, result.message, result.error)
+    return _failed(job, result) if result.exit_status == 1 else result
+
+
+def _failed(job: Job, result: Result) -> Result:
+    with told("summary.json"):
+        mark_failed(job.folder, result.message, result.error)
     return result
 
 

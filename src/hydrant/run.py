@@ -15,6 +15,7 @@ from hydrant import checkpoint
 from hydrant.build import Prepared, build, prepare
 from hydrant.checkpoint import Checkpoints, Retention
 from hydrant.distributed import World
+from hydrant.earlier import told_of
 from hydrant.ending import Ending, failure
 from hydrant.errors import ConfigError, HydrantError, Interrupted, RankHung, location, typed_line
 from hydrant.job import Job, Result, relative, report
@@ -27,7 +28,7 @@ from hydrant.memory import TRAINING, memory_told
 from hydrant.micro_batch import settled
 from hydrant.parts import Run, RunState
 from hydrant.profiling import count_parameters
-from hydrant.resume import Start, starting_point, told_of
+from hydrant.resume import Start, starting_point
 from hydrant.runs import mark_failed
 from hydrant.signals import StopRequest
 from hydrant.state import check_optimizers, content_of, restore
@@ -240,14 +241,6 @@ def _timeout_seconds(config: Mapping[str, Any]) -> float:
 
 def _result(ending: Ending, value: float | None = None) -> Result:
     return Result(ending.exit_status, value, ending.message, (ending.error or {}).get("type", ""))
-
-
-def finished_before(job: Job) -> Result | None:
-    """What a run gave that is finished, which is told; None for one that is to be run, or to be refused."""
-    with contextlib.suppress(HydrantError):
-        if starting_point(job.config, job.folder).is_finished:
-            return _already_finished(job.folder, World.from_launcher())
-    return None
 
 
 def _already_finished(folder: Path, world: World) -> Result:

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from hydrant.config import ENTRY, check, choices_of, conf_dir, record_of, register
-from hydrant.config.arguments import flags_first
+from hydrant.config.arguments import flags_first, refuse_grid
 from hydrant.config.guard import guarding_hydra
 from hydrant.config.messages import HYDRA_ERRORS, PLAIN_ERRORS, explain
 from hydrant.errors import ConfigError, HydrantError
@@ -175,6 +175,8 @@ def _job(config: DictConfig, settings: Any) -> Job:
     }
     folder, choices = Path(settings.runtime.output_dir), choices_of(settings.runtime.choices)
     in_sweep = settings.mode == RunMode.MULTIRUN
+    if not in_sweep:
+        refuse_grid(settings.runtime.choices)
     sweep_folder = Path(settings.runtime.cwd, settings.sweep.dir) if in_sweep else None
     return Job(resolved, folder, choices, records, list(settings.overrides.task), sweep_folder)
 

@@ -30,6 +30,7 @@ LONG = [
         "optimization",
         "profile",
         "ranks",
+        "sweeps",
     )
 ]  # a minute or more
 
@@ -61,6 +62,8 @@ ELSEWHERE = {
     "uv run scripts/test",
     "uv run scripts/pin",
     "uv run scripts/kill_runs --kills 100 --output kills.json",
+    "uv run scripts/kill_sweep --launcher basic joblib slurm --output kills.json",
+    "uv run hydrant status multirun/lr_study --watch",
     ".ci/run",
     'eval "$(python train.py -sc install=bash)"',
     "uv run train.py --multirun experiment=compiled_optimizer compile.hyperparameters=tensors,numbers",

@@ -62,7 +62,7 @@ def test_answers_without_torch(question: str) -> None:
     assert imported(answer.stderr) & SLOW == set()
 
 
-@pytest.mark.parametrize("command", ["train", "preview", "evaluate", "export", "bench", "compare"])
+@pytest.mark.parametrize("command", ["train", "preview", "evaluate", "export", "bench", "compare", "status"])
 def test_help_is_one_screen_and_lists_every_option(command: str) -> None:
     text = ask([HYDRANT, command, "--help"]).stdout
     assert len(text.splitlines()) <= 45

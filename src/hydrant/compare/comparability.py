@@ -68,8 +68,6 @@ def _without_result(runs: Sequence[Run], goal: Goal) -> list[Warned]:
 
 def _lacks(run: Run, goal: Goal) -> str:
     """Why a run has no result."""
-    if run.state == "running":
-        return "running, or killed"  # who is killed cannot say so
     if run.state != "finished":
         return run.state
     has_any = goal.metric in run.series

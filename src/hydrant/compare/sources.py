@@ -11,13 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hydrant.config.compose import combinations, job_slug
-from hydrant.config.messages import HYDRA_ERRORS
 from hydrant.config.plain import choices_of, flatten
-from hydrant.errors import ConfigError, HydrantError, RecordError, suggestion
+from hydrant.errors import ConfigError, RecordError, suggestion
 from hydrant.job import relative
-from hydrant.redaction import redacted
-from hydrant.runs import choices_in, commanded, config_of, options_of, read_run
+from hydrant.runs import choices_in, config_of, options_of, read_plan, read_run
 from hydrant.trackers.record import read_metrics
 
 WANDB = "wandb:"
@@ -144,32 +141,25 @@ def _below(path: Path) -> list[Run]:
         return [_read(path)]
     folders = [below for below in sorted(path.iterdir()) if below.is_dir() and not below.is_symlink()]
     runs = [run for folder in folders for run in _below(folder)]
-    return runs + _missing(path, runs) if (path / "multirun.yaml").exists() else runs
+    return runs + _missing(path, runs) if (path / "sweep.json").exists() else runs
 
 
 def _missing(sweep: Path, runs: Sequence[Run]) -> list[Run]:
     """The jobs of a sweep's last command that have no folder, with what is known of their configs."""
-    try:
-        planned = [choices_in(redacted(job)) for job in combinations(commanded(sweep))]
-    except (HydrantError, *HYDRA_ERRORS):  # no grid but a search, or its options are gone
-        return []
-    begun = [_unnamed(run.given) for run in runs]
+    begun = {run.name for run in runs}
+    planned = {relative(job.folder.resolve()): choices_in(job.overrides) for job in read_plan(sweep).jobs}
     common = _common([run.config for run in runs])
     return [
         Run(
-            name=relative(sweep.resolve() / job_slug([f"{key}={value}" for key, value in job.items()])),
+            name=name,
             state="missing",
-            config=common | {key: _meant(key, text, runs) for key, text in _unnamed(job).items()},
+            config=common | {key: _meant(key, text, runs) for key, text in job.items() if key != "name"},
             given=job,
             summary={},
         )
-        for job in planned
-        if _unnamed(job) not in begun
+        for name, job in planned.items()
+        if name not in begun
     ]
-
-
-def _unnamed(choices: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in choices.items() if key != "name"}
 
 
 def _common(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -194,7 +184,7 @@ def _read(folder: Path) -> Run:
     except RecordError as error:
         return Run(name, "damaged", {}, {}, {}, error=str(error))
     config = config or dict(found.choices)  # it never got as far as its config
-    run = Run(name, found.status, config, found.choices, found.summary, error=found.error)
+    run = Run(name, found.state, config, found.choices, found.summary, error=found.error)
     try:
         return replace(run, series=by_metric(read_metrics(folder)))
     except RecordError as error:

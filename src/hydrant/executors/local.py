@@ -11,7 +11,7 @@ from hydrant.errors import ConfigError
 from hydrant.executors.base import Work, need, preload
 from hydrant.gpus import held, visible_gpus
 from hydrant.isolation import forwarding
-from hydrant.job import Result, say
+from hydrant.job import Result
 from hydrant.launchers import num_cores
 
 _Ended = tuple[Work, Result | None]
@@ -68,7 +68,7 @@ def run_here(work: Work, gpus: Sequence[str]) -> _Ended:
         with held(gpus, count, lambda: signals.signum is not None) as own:
             if signals.signum is not None:
                 return work, None
-            say(f"job {work.number}: {work.job.folder.name}")
+            work.announce()
             variables = {"CUDA_VISIBLE_DEVICES": ",".join(own)} if gpus else {}
             return work, work.call(variables, is_silent=True).result
 

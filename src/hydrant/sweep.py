@@ -41,6 +41,8 @@ class Sweep:
         self._claims: dict[str, None] = {}  # of the jobs, each once
         self._gathered: list[Work] | None = None
         self.has_run = False
+        self.may_fail = False  # jobs of a search, which goes on without them
+        self.outcome: list[str] = []  # lines to end with
 
     def plan(self, jobs: Mapping[Path, Sequence[str]]) -> None:
         """Take the folders and the overrides of all jobs, before the first one starts."""
@@ -64,7 +66,7 @@ class Sweep:
         self.has_run, began = True, time.time()
         answer = work.call()
         result, signum = answer.result, answer.signum
-        self._settle(work, result, began)
+        self.settle(work, result, began)
         if signum is not None or result.exit_status > 128:
             raise Stopped(max(result.exit_status, 128 + (signum or 0)))
         if result.exit_status:
@@ -93,7 +95,7 @@ class Sweep:
             with forwarding() as signals:
                 for work, result in executor.run(rest, lambda: signals.signum) if rest else ():
                     done[work.number] = result
-                    self._settle(work, result, began)
+                    self.settle(work, result, began)
                     if not result.exit_status:
                         say(f"job {work.number}: finished")
         finally:
@@ -104,7 +106,7 @@ class Sweep:
             raise Stopped(max(stopped))
         return done
 
-    def _settle(self, work: Work, result: Result, began: float) -> None:
+    def settle(self, work: Work, result: Result, began: float) -> None:
         """Note and tell what came of a job."""
         job = work.job
         if result.exit_status == ConfigError.exit_status:
@@ -123,7 +125,10 @@ class Sweep:
             return False
         self._write_table(folder, runs)
         _print_table(folder, runs, list(self._claims))
-        return bool(self._refused) or any(r.status == "failed" and r.changed >= self._began for r in runs)
+        for line in self.outcome:
+            say(line)
+        is_any_failed = any(run.status == "failed" and run.changed >= self._began for run in runs)
+        return not self.may_fail and (bool(self._refused) or is_any_failed)
 
     def _runs(self, folder: Path) -> list[RunFolder]:
         """Every run of the sweep, in the order of the jobs; those of an earlier, larger grid follow."""

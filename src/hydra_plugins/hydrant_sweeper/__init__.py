@@ -31,6 +31,16 @@ class GridConfig:
 ConfigStore.instance().store(group="hydra/sweeper", name="grid", node=GridConfig, provider="hydrant")
 
 
+@dataclass(frozen=True)
+class _Checked:
+    """A job that can be composed."""
+
+    words: Sequence[str]
+    config: dict[str, Any]
+    folder: Path
+    overrides: Sequence[str]  # of the task: the words without those for Hydra
+
+
 _Fault = tuple[str, str, Sequence[str]]
 """(key, reason, the overrides of the job)."""
 
@@ -77,28 +87,31 @@ class GridSweeper(BasicSweeper):
 
     def _check(self, jobs: Sequence[Sequence[str]]) -> tuple[list[dict[str, Any]], list[_Fault]]:
         """The configs of the jobs; and what is wrong with those that cannot be had."""
-        assert self.hydra_context is not None and self.config is not None
-        configs, faults, folders = list[dict[str, Any]](), list[_Fault](), dict[Path, Sequence[str]]()
-        for number, job in enumerate(jobs):
+        checked, faults = dict[Path, _Checked](), list[_Fault]()
+        for number, words in enumerate(jobs):
             try:
-                check_overrides(job)
-                config = self.hydra_context.config_loader.load_sweep_config(self.config, list(job))
-                with _as_job(config, number):
-                    plain = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-                    configs.append(check(plain))
-                    folder = Path(config.hydra.sweep.dir, config.hydra.sweep.subdir).resolve()
-                if folder in folders:
-                    raise ConfigError("", f"another job has the same folder, {folder.name}; each once")
-                folders[folder] = list(config.hydra.overrides.task)
+                job = self._composed(words, number)
+                if job.folder in checked:
+                    raise ConfigError("", f"another job has the same folder, {job.folder.name}; each once")
+                checked[job.folder] = job
             except ConfigError as error:
-                faults.append((error.key, error.reason, job))
+                faults.append((error.key, error.reason, words))
             except HYDRA_ERRORS as error:
                 told = explain(error)
                 key, reason = (told.key, told.reason) if isinstance(told, ConfigError) else ("", str(told))
-                faults.append((key, reason, job))
+                faults.append((key, reason, words))
         if not faults:
-            current.get().plan(folders)
-        return configs, faults
+            current.get().plan({folder: job.overrides for folder, job in checked.items()})
+        return [job.config for job in checked.values()], faults
+
+    def _composed(self, words: Sequence[str], number: int) -> _Checked:
+        assert self.hydra_context is not None and self.config is not None
+        check_overrides(words)
+        config = self.hydra_context.config_loader.load_sweep_config(self.config, list(words))
+        with _as_job(config, number):
+            plain = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+            folder = Path(config.hydra.sweep.dir, config.hydra.sweep.subdir).resolve()
+            return _Checked(words, check(plain), folder, list(config.hydra.overrides.task))
 
 
 @contextmanager

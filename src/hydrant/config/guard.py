@@ -18,7 +18,8 @@ from omegaconf import DictConfig, OmegaConf
 from hydrant.config.targets import lies_under
 from hydrant.errors import ConfigError, shown
 
-_SWEEPERS = ("hydra_plugins", "hydra._internal.core_plugins", "optuna")
+_SWEEPERS = ("hydra_plugins.hydrant_sweeper", "hydra_plugins.hydrant_optuna",
+             "hydra._internal.core_plugins.basic_sweeper", "optuna.samplers", "optuna.pruners")  # fmt: skip
 _LAUNCHERS = ("hydra_plugins.hydrant_launchers", "hydra._internal.core_plugins.basic_launcher")
 _LOGGING = ("logging.StreamHandler", "logging.FileHandler", "logging.NullHandler", "logging.Formatter",
             "ext://sys.stdout", "ext://sys.stderr")  # fmt: skip
@@ -34,7 +35,7 @@ _ALLOWED = {
 _VARIABLES = ("TORCH_LOGS",)
 """What a config file may set in the environment: it names no code."""
 
-_CALLED = ("_target_", "()", "class", "custom_search_space")
+_CALLED = ("_target_", "()", "class")
 """Keys whose value Hydra or Python's logging imports and calls."""
 
 _WHOLE = re.compile(r"\$\{(?!hydra[.:](job|run|runtime|sweep)\.[\w.]+\}$).*\}", re.DOTALL)

@@ -32,14 +32,15 @@ class Trial:
 
 def open_storage(kind: str, folder: Path) -> BaseStorage:
     """The storage in a sweep's folder; made if it is not there."""
-    import optuna
+    from optuna import logging, storages
+    from optuna.storages.journal import JournalFileBackend
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    logging.set_verbosity(logging.WARNING)
     file = folder / FILES[kind]
     if kind == "journal":
-        return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(file)))
+        return storages.JournalStorage(JournalFileBackend(str(file)))
     waiting = {"connect_args": {"timeout": _LOCK_SECONDS}}
-    return optuna.storages.RDBStorage(f"sqlite:///{file}", engine_kwargs=waiting)
+    return storages.RDBStorage(f"sqlite:///{file}", engine_kwargs=waiting)
 
 
 def drop_torn_line(folder: Path) -> None:

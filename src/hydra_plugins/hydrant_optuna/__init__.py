@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from hydra_plugins.hydrant_launchers import ExecutorLauncher
 from hydra_plugins.hydrant_sweeper import GridSweeper
 from hydrant.config.hints import check_value
-from hydrant.errors import ConfigError, suggestion
+from hydrant.errors import ConfigError
 from hydrant.executors import Executor, Work
 from hydrant.executors.base import need
 from hydrant.executors.local import InTurn
@@ -51,12 +51,14 @@ class OptunaSweeper(GridSweeper):
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         space = read_space(parser.parse_overrides([*self._parse_config(), *arguments]))
         check_parts(self._sampler, self._pruner, space)
+        self._check_objectives()
         probes = [{key: space.values(key)[0] for key in space.distributions}]
         probes += [
             {**probes[0], key: value} for key in space.distributions for value in space.values(key)[1:]
         ]
         config = self._check_probes([space.overrides(probe) for probe in probes], executor)
-        objectives = self._checked_objectives(config["best"])
+        given = [config["best"]] if self._objectives is None else self._objectives
+        objectives = [Objective(**objective) for objective in given]
         folder = Path(self.config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
         with exclusive(folder):
@@ -88,19 +90,15 @@ class OptunaSweeper(GridSweeper):
             raise ConfigError(f"{_KEY}.n_jobs", told)
         return limits
 
-    def _checked_objectives(self, best: Mapping[str, str]) -> list[Objective]:
-        """What was asked for, else what decides the best checkpoint; raises ConfigError."""
+    def _check_objectives(self) -> None:
+        """Raises ConfigError where they are none."""
         key, given = f"{_KEY}.objectives", self._objectives
         if given is None:
-            return [Objective(best["metric"], best["mode"])]
+            return
         check_value(key, list[dict[str, str]], given)
         for objective in given:
             for name in {"metric", "mode"} ^ objective.keys():
-                told = (
-                    "is missing"
-                    if name not in objective
-                    else f"is no part of it{suggestion(name, ('metric', 'mode'))}"
-                )
+                told = "is no part of it" if name in objective else "is missing"
                 raise ConfigError(key, f"{name} {told}; write [{{metric: val/accuracy, mode: max}}]")
             if objective["mode"] not in ("max", "min"):
                 raise ConfigError(key, f"max or min, not {objective['mode']}")
@@ -109,7 +107,6 @@ class OptunaSweeper(GridSweeper):
         if len(given) > 1 and not str(self._pruner["_target_"]).endswith(".NopPruner"):
             told = "no pruner decides between several objectives; take hydra/sweeper/pruner=none"
             raise ConfigError("hydra/sweeper/pruner", told)
-        return [Objective(**objective) for objective in given]
 
     def _check_probes(self, jobs: Sequence[Sequence[str]], executor: Executor) -> Mapping[str, Any]:
         """Compose a job with each value, and see that any of them can run here; the config of the first one.

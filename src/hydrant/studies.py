@@ -36,7 +36,7 @@ def open_storage(kind: str, folder: Path) -> BaseStorage:
     from optuna.storages.journal import JournalFileBackend
 
     logging.set_verbosity(logging.WARNING)
-    file = folder / FILES[kind]
+    file = folder.resolve() / FILES[kind]  # a lock is a link to it, which another one may find stale
     if kind == "journal":
         return storages.JournalStorage(JournalFileBackend(str(file)))
     waiting = {"connect_args": {"timeout": _LOCK_SECONDS}}

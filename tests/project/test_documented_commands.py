@@ -20,7 +20,8 @@ PAGES = [
 ]
 
 LONG = [
-    f"docs/{page}.md" for page in ("bench", "compile", "configuration", "diagnose", "optimization", "ranks")
+    f"docs/{page}.md"
+    for page in ("bench", "compile", "configuration", "diagnose", "optimization", "optuna", "ranks")
 ]  # a minute or more
 
 # Run elsewhere: by .ci/run, by tests/project/test_startup.py and tests/project/test_dockerfile.py; and by slow tests
@@ -32,8 +33,6 @@ ELSEWHERE = {
     "srun --ntasks=2 python train.py optimizer=sgd",
     "torchrun --nnodes=2 --node-rank=0 --nproc-per-node=8 --master-addr=node0 --master-port=29500 train.py"
     " optimizer=sgd",
-    "uv run train.py --multirun hydra/sweeper=optuna hydra.sweeper.direction=maximize hydra.sweeper.n_trials=20"
-    "      hydra.sweeper.n_jobs=4 hydra/launcher=local 'optimizer.lr=tag(log,interval(1e-4,1e-1))'",
     "pip install uv",
     "uv run pytest",
     "uv run pytest -m slow",

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from hydra_plugins.hydrant_launchers import ExecutorLauncher
 from hydra_plugins.hydrant_sweeper import GridSweeper
 from hydrant.config.hints import check_value
+from hydrant.config.messages import HYDRA_ERRORS, explain
 from hydrant.errors import ConfigError
 from hydrant.executors import Executor, Work
 from hydrant.executors.base import need
@@ -126,11 +127,14 @@ class OptunaSweeper(GridSweeper):
         assert isinstance(self.launcher, BasicLauncher)
         own = "_".join(f"{key.lstrip('+')}-{_short(value)}" for key, value in sorted(params.items()))
         slug = re.sub(r"[^\w.%+-]", "-", f"{number:04d}_{own}")[:120]
-        with current.get().gathering() as works:
-            words = [*overrides, f"hydra.sweep.subdir='{slug}'"]
-            (returned,) = BasicLauncher.launch(self.launcher, [words], initial_job_idx=number)
-        if not works:
-            raise returned._return_value  # pyright: ignore[reportPrivateUsage]
+        words = [*overrides, f"hydra.sweep.subdir='{slug}'"]
+        try:
+            with current.get().gathering() as works:
+                (returned,) = BasicLauncher.launch(self.launcher, [words], initial_job_idx=number)
+            if not works:
+                raise returned._return_value  # pyright: ignore[reportPrivateUsage]
+        except HYDRA_ERRORS as error:  # of values that do not go together
+            raise ConfigError("", str(explain(error))) from error
         return works[0]
 
 

@@ -17,7 +17,7 @@ from hydrant.executors import Executor, Work
 from hydrant.isolation import Forwarding, Stopped, forwarding
 from hydrant.job import Result, relative, remove_if_empty, report, say
 from hydrant.objectives import Objective
-from hydrant.runs import read_run
+from hydrant.runs import overrides_of, read_run, runs_of_sweep
 from hydrant.study.space import Space
 from hydrant.study.trials import Asked, Trials
 from hydrant.sweep import Sweep
@@ -63,10 +63,12 @@ class Loop:
         """Until there are enough trials.
 
         Raises:
-            JobFailed: too many failed.
+            JobFailed: too many failed, or one that has begun before cannot go on.
             Stopped: a signal arrived meanwhile; what ran has saved its state, or is done.
         """
         self._sweep.has_run = self._sweep.may_fail = True
+        before = runs_of_sweep(self._trials.folder)
+        self._sweep.plan({run.path.resolve(): overrides_of(run.path) for run in before})
         self._tell_start()
         try:
             with forwarding() as signals, ThreadPoolExecutor(self._limits.n_jobs) as pool:
@@ -118,6 +120,8 @@ class Loop:
         if result.exit_status > 128:
             self._stopped = result.exit_status
             return
+        if result.exit_status == ConfigError.exit_status and asked.has_begun:  # it can still be gone on with
+            raise JobFailed(f"trial {asked.number}: {result.message}")
         if result.exit_status:
             self._fail(asked, result.message)
             return

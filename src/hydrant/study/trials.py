@@ -53,6 +53,7 @@ class Asked:
 
     number: int
     params: Mapping[str, Any]  # by key
+    has_begun: bool = False  # before this start
 
 
 class Trials:
@@ -99,7 +100,7 @@ class Trials:
         trial = self._study.ask() if known is None else optuna.Trial(self._study, _id(known))
         for key, distribution in self._search.space.distributions.items():
             _suggest(trial, key, distribution)
-        return Asked(number, trial.params)
+        return Asked(number, trial.params, has_begun=known is not None)
 
     def told_of(self, asked: Asked) -> Trial:
         """What the job of a trial is told."""

@@ -341,3 +341,39 @@ def test_tpe_beats_random_search_on_the_same_budget(tmp_path: Path) -> None:
     print({name: float(np.median(values)) for name, values in found.items()}, better)
     assert np.median(found["tpe"]) > np.median(found["random"])
     assert better >= 15  # of 20: as good a count by chance has a probability of 0.02
+
+
+@pytest.mark.slow
+def test_trials_may_fail_but_not_too_many(workdir: Path) -> None:
+    words = ("-m", "hydra/sweeper=optuna", "hydra/sweeper/sampler=grid", *TINY, "optimizer=sgd")
+    swept = run_command(*words, "name=some", "optimizer.lr=0.1,1e30", cwd=workdir)
+    assert swept.returncode == 0, swept.stderr
+    assert sorted(row["status"] for row in table(workdir / "multirun" / "some")) == ["failed", "finished"]
+    assert "error: train/loss became NaN or infinite" in swept.stderr
+    assert "best: trial" in swept.stdout
+    again = run_command(*words, "name=some", "optimizer.lr=0.1,1e30", cwd=workdir)  # nothing is left to try
+    assert again.returncode == 0
+    assert len(table(workdir / "multirun" / "some")) == 2
+    broken = run_command(
+        *words, "name=all", "optimizer.lr=1e30,1e31", "hydra.sweeper.max_failures=0", cwd=workdir
+    )
+    assert broken.returncode == 1
+    assert "1 trials failed, more than hydra.sweeper.max_failures=0: trial 0: train/loss" in broken.stderr
+    assert len(table(workdir / "multirun" / "all")) == 1
+
+
+@pytest.mark.slow
+def test_several_objectives_have_a_front(workdir: Path) -> None:
+    objectives = "[{metric: val/loss, mode: min}, {metric: num_parameters, mode: min}]"
+    swept = run_command(
+        "-m", "hydra/sweeper=optuna", *TINY, "name=study", "hydra.sweeper.n_trials=4", "hydra/sweeper/sampler=random",
+        f"hydra.sweeper.objectives={objectives}", "model.hidden=[2],[4],[8]", "optimizer.lr=interval(0.001,0.1)",
+        cwd=workdir,
+    )  # fmt: skip
+    assert swept.returncode == 0, swept.stderr
+    study = workdir / "multirun" / "study"
+    solutions = yaml.safe_load((study / "optimization_results.yaml").read_text())["solutions"]
+    front = sorted(solution["values"] for solution in solutions)  # by loss
+    assert [size for _, size in front] == sorted({size for _, size in front}, reverse=True)
+    assert swept.stdout.count("best: trial") == len(solutions)
+    assert all(isinstance(s["params"]["model.hidden"], list) for s in solutions)

@@ -20,6 +20,7 @@ from hydrant.executors.base import need
 from hydrant.executors.local import InTurn
 from hydrant.locking import exclusive
 from hydrant.objectives import Objective
+from hydrant.redaction import redacted
 from hydrant.sweep import current, refusals
 
 _KEY = "hydra.sweeper"
@@ -41,7 +42,7 @@ class OptunaSweeper(GridSweeper):
 
     def sweep(self, arguments: list[str]) -> None:
         need("optuna", "optuna")
-        from hydrant.study.parts import check_parts  # bring in Optuna
+        from hydrant.study.parts import check_parts  # these bring in Optuna
         from hydrant.study.search import Limits, Loop
         from hydrant.study.space import read_space
         from hydrant.study.trials import Search, Trials
@@ -125,8 +126,8 @@ class OptunaSweeper(GridSweeper):
     def _work(self, number: int, overrides: Sequence[str], params: Mapping[str, Any]) -> Work:
         """The job of a trial, in a folder of its own."""
         assert isinstance(self.launcher, BasicLauncher)
-        own = "_".join(f"{key.lstrip('+')}-{_short(value)}" for key, value in sorted(params.items()))
-        slug = re.sub(r"[^\w.%+-]", "-", f"{number:04d}_{own}")[:120]
+        own = redacted([f"{key.lstrip('+')}={_short(value)}" for key, value in sorted(params.items())])
+        slug = re.sub(r"[^\w.%+-]", "-", "_".join([f"{number:04d}", *own]))[:120]
         words = [*overrides, f"hydra.sweep.subdir='{slug}'"]
         try:
             with current.get().gathering() as works:

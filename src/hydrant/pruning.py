@@ -55,7 +55,7 @@ class StudyPruning:
         study_id = storage.get_study_id_from_name(own.study)
         trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, own.number)
         storage.set_trial_intermediate_value(trial_id, num_evaluations, value)
-        return study.pruner.prune(study, storage.get_trial(trial_id))
+        return bool(study.pruner.prune(study, storage.get_trial(trial_id)))
 
 
 def pruning_of(trial: Trial | None, world: World) -> Pruning:

@@ -61,6 +61,13 @@ def test_hydra_s_words_are_distributions(word: str, distribution: object) -> Non
     assert space.overrides({"+optimizer.lr": 2}) == ["seed=1", "+optimizer.lr=2"]
 
 
+def test_choices_mean_what_they_say() -> None:
+    words = ["1e-3", "'a b'", "[16,16]", "adamw", "null"]
+    space = space_of(f"+a={','.join(words)}")
+    meant = [space.meant({"+a": text})["+a"] for text in space.values("+a")]
+    assert meant == [0.001, "a b", [16, 16], "adamw", None]
+
+
 def test_the_last_word_of_a_key_holds() -> None:
     space = space_of("optimizer.lr=interval(0,1)", "seed=0,1", "optimizer.lr=0.5")
     assert (list(space.distributions), space.fixed) == (["seed"], ["optimizer.lr=0.5"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,7 +160,9 @@ class Loop:
         best = self._trials.best()
         if not best:
             return
-        solutions = [{"params": self._plain(trial.params), "values": list(trial.values)} for trial in best]
+        solutions = [
+            {"params": self._space.meant(trial.params), "values": list(trial.values)} for trial in best
+        ]
         told: dict[str, Any] = {"name": "optuna"}
         if len(self._objectives) > 1:
             told["solutions"] = solutions
@@ -171,10 +173,6 @@ class Loop:
             words = [word for word in self._space.overrides(trial.params) if not word.startswith("name=")]
             self._sweep.outcome.append(f"best: trial {trial.number}, {self._shown(trial.values)}")
             self._sweep.outcome.append(f"  python train.py {shlex.join(words)}")
-
-    def _plain(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Choices as what their texts say."""
-        return {key: yaml.safe_load(v) if isinstance(v, str) else v for key, v in params.items()}
 
 
 def _call(executor: Executor, work: Work, signals: Forwarding) -> Result | None:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import IntervalSweep, Override, QuotedString, RangeSweep
 
 from hydrant.errors import ConfigError
 
@@ -28,6 +29,12 @@ class Space:
     def overrides(self, params: Mapping[str, Any]) -> list[str]:
         """Those of a trial. The parameters are values of the distributions; of choices, their texts."""
         return [*self.fixed, *(f"{key}={value}" for key, value in params.items())]
+
+    def meant(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters of a trial, of choices what their texts say."""
+        parser = OverridesParser.create()
+        found = {key: parser.parse_override(f"{key}={value}").value() for key, value in params.items()}
+        return {key: value.text if isinstance(value, QuotedString) else value for key, value in found.items()}
 
     def values(self, key: str) -> list[Any]:
         """All values of a key; the lowest and the highest of one that has too many to list."""

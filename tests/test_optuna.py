@@ -82,6 +82,17 @@ def test_the_last_word_of_a_key_holds() -> None:
         (["seed=range(3,3)"], "seed", "nothing to search"),
         (["seed=1"], "hydra.sweeper.params", "nothing to search"),
         (["name=a,b"], "name", "one"),
+    ],
+)
+def test_words_without_a_space_are_refused(words: Sequence[str], key: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason) as refused:
+        space_of(*words)
+    assert refused.value.key == key
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "reason"),
+    [
         (["seed=0,1", "hydra.sweeper.n_trials=0"], "hydra.sweeper.n_trials", "1 or more"),
         (["seed=0,1", "hydra.sweeper.n_jobs=2"], "hydra.sweeper.n_jobs", "hydra/launcher=local"),
         (["seed=0,1", "hydra.sweeper.objectives=[{metric: val/loss}]"], "hydra.sweeper.objectives", "mode is missing"),

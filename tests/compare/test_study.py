@@ -19,7 +19,7 @@ TRIALS = [(0.80, 100, False), (0.70, 50, False), (0.60, 80, False), (0.75, 60, T
 
 def write_study(study: Path) -> Path:
     for number, (accuracy, num_parameters, is_pruned) in enumerate(TRIALS):
-        run = write_run(study / f"{number:04d}", {"optimizer.lr": 0.1 + number}, accuracy)
+        run = write_run(study / f"{number:04d}", {"optimizer.lr": 0.1 + number, "seed": number % 2}, accuracy)
         summary = json.loads((run / "summary.json").read_text()) | {"num_parameters": num_parameters}
         summary |= {"trial": {"number": number, "objectives": OBJECTIVES}, "pruned": is_pruned}
         (run / "summary.json").write_text(json.dumps(summary))
@@ -29,9 +29,10 @@ def write_study(study: Path) -> Path:
 def test_history_and_front(
     comparing: Callable[..., Comparison], open_page: Callable[..., Page], tmp_path: Path
 ) -> None:
-    comparison = comparing(write_study(tmp_path / "study"))
+    comparison = comparing(write_study(tmp_path / "study"), by=["optimizer.lr", "seed"])
     assert [run.state for run in comparison.runs] == ["finished"] * 3 + ["pruned", "finished"]
     assert comparison.groups[3].estimate.num == 0, "a pruned run is no result"
+    assert not comparison.missing, "a search is no grid"
     assert any("pruned: 0003" in warned.text for warned in comparison.warnings)
     write_page(comparison, tmp_path / "report.html")
     page = open_page(tmp_path / "report.html")

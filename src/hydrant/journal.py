@@ -17,8 +17,9 @@ from hydrant.job import Job
 from hydrant.logs import log, told
 from hydrant.parts import NoJournal, RunState
 from hydrant.plotting import draw_curves
-from hydrant.profiling import peak_flops, peak_memory_gib
+from hydrant.profiling import count_parameters, peak_flops, peak_memory_gib
 from hydrant.runs import figures
+from hydrant.studies import Trial
 from hydrant.trackers.base import Histogram, Tracker
 from hydrant.trackers.progress import Progress
 from hydrant.trackers.record import Record, last_values, read_metrics, typical, write_json
@@ -66,7 +67,9 @@ class RunJournal:
                 environment=describe_environment(world.device, world.world_size),
                 host=platform.node(),
                 wandb=self._tracker.describe(),
+                num_parameters=count_parameters(prepared.task)[0],
                 error=None,
+                **_trial_fields(job.trial),
             )
         except BaseException:
             self._tracker.finish(1, {})
@@ -139,6 +142,7 @@ class RunJournal:
             | {"peak_memory_gib": peak_memory_gib(self._prepared.world.device)},
             num_damaged_samples=self._prepared.data.faults.num_damaged,
             error=ending.error,
+            **({"pruned": True} if state.is_pruned else {}),
         )
         if num_damaged := self._prepared.data.faults.num_damaged:
             log.warning("damaged samples skipped since this start, each named above: %d", num_damaged)
@@ -191,6 +195,11 @@ class RunJournal:
         return {"perf/mfu": 3 * self._prepared.flops_per_sample * per_device / peak}
 
 
+def _trial_fields(trial: Trial | None) -> dict[str, Any]:
+    """What the summary of a trial says of its study."""
+    return {} if trial is None else {"trial": {"number": trial.number, "objectives": trial.objectives}}
+
+
 def _draw_schedules(prepared: Prepared, path: Path) -> None:
     total = prepared.clock.total_updates
     updates = range(0, total, max(total // 2000, 1))  # as many points as a picture shows
@@ -199,8 +208,8 @@ def _draw_schedules(prepared: Prepared, path: Path) -> None:
 
 
 def _outcome(state: RunState, total_updates: int, rows: list[dict[str, Any]]) -> str:
-    early = " (no new best for so long as patience says)" if state.num_updates < total_updates else ""
-    text = f"{state.num_updates} updates{early}"
+    why = "pruned by the study" if state.is_pruned else "no new best for so long as patience says"
+    text = f"{state.num_updates} updates{f' ({why})' if state.num_updates < total_updates else ''}"
     if state.best is not None:
         metric, value = state.best["metric"], state.best["value"]
         last = last_values(rows).get(metric, value)

@@ -73,9 +73,7 @@ def take_job(folder: Path, rank: int) -> Job:
     file = _file(folder, "job", rank)
     told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     file.unlink()
-    told["folder"] = Path(told["folder"])
-    told["sweep_folder"] = None if told["sweep_folder"] is None else Path(told["sweep_folder"])
-    return Job(**told)
+    return Job.from_plain(told)
 
 
 def tell_hearing(pids: Sequence[int]) -> None:
@@ -121,7 +119,7 @@ def _run_ranks(job: Job) -> tuple[Result, bool]:
     with tempfile.TemporaryDirectory(prefix=_FOLDER) as name:
         folder, began, failures = Path(name), time.time(), dict[int, Any]()
         for rank in range(job.config["parallel"]["num_processes"]):
-            _write(_file(folder, "job", rank), _plain(job))
+            _write(_file(folder, "job", rank), job.plain())
         with _passing_on(folder) as asked:
             try:
                 agent = elastic_launch(_settings(job, folder), sys.executable)
@@ -140,11 +138,6 @@ def _run_ranks(job: Job) -> tuple[Result, bool]:
         if (hung := _hung(job, began)) is not None:
             return hung, not asked
         return _failed(job, Result(1, None, _last_words(failures, results, folder))), not asked
-
-
-def _plain(job: Job) -> dict[str, Any]:
-    told = dataclasses.asdict(job)
-    return told | {key: str(told[key]) for key in ("folder", "sweep_folder") if told[key] is not None}
 
 
 def _settings(job: Job, folder: Path) -> Any:

@@ -25,7 +25,7 @@ from hydrant.profiling import Phase
 
 
 def train(run: Run) -> None:
-    """Advance a run to its horizon, or until it has not improved for so long as `patience` says.
+    """Advance a run to its horizon, or until it has not improved for so long as `patience` says, or is pruned.
 
     `state.num_updates` counts completed updates. Whatever is recorded or saved under it describes the
     parameters after that many updates: 0 is the initialisation, `total_updates` the result.
@@ -39,7 +39,7 @@ def train(run: Run) -> None:
         run.journal.log(stamp(run) | evaluate_run(run))  # every curve starts at the untrained model
         show_pictures(run, ends=False)
     run.pace = Pace(state.num_updates)
-    while state.num_updates < total and not run.goal.has_stalled(state.best, state.num_updates):
+    while state.num_updates < total and not has_ended(run):
         is_last = state.num_updates + 1 == total
         log_due, eval_due, save_due, histogram_due = (
             every.every is not None and (is_last or every.due(state.num_updates + 1))
@@ -61,7 +61,9 @@ def train(run: Run) -> None:
         is_best, state.best = found is not None, found or state.best
         if row:
             run.journal.log(stamp(run) | row)
-        ends = is_last or run.goal.has_stalled(state.best, state.num_updates)
+        if eval_due:
+            state.is_pruned = run.pace.outside(lambda row=row: is_to_end(run, row)) and not is_last
+        ends = is_last or has_ended(run)
         if eval_due:
             run.pace.outside(lambda ends=ends: show_pictures(run, ends=ends))
         enter(run, "other")
@@ -74,6 +76,17 @@ def train(run: Run) -> None:
         run.pace.outside(run.profiler.advance)  # it may write what it has found
         if stop is not None and not ends:
             raise Interrupted(stop, state.num_updates)
+
+
+def has_ended(run: Run) -> bool:
+    """Whether a run is over before its horizon: a function of the state alone."""
+    return run.state.is_pruned or run.goal.has_stalled(run.state.best, run.state.num_updates)
+
+
+def is_to_end(run: Run, row: Mapping[str, float]) -> bool:
+    """Whether the study that a run is a trial of wants no more of it, after the evaluation in this row."""
+    every = run.eval_every.every or 1
+    return run.pruning.ends(row, math.ceil(run.state.num_updates / every))
 
 
 def enter(run: Run, phase: Phase) -> None:

@@ -24,6 +24,7 @@ from hydrant.optimization import Optimization
 from hydrant.parallel import Parallel
 from hydrant.precision import Precision
 from hydrant.profiling import Profiler
+from hydrant.pruning import NeverPruned, Pruning
 from hydrant.trackers.base import Histogram
 from hydrant.watchdog import Watchdog
 
@@ -36,6 +37,7 @@ class RunState:
     num_skipped: int = 0  # updates that were tried and not applied: a gradient was not finite
     num_skipped_in_a_row: int = 0
     best: dict[str, Any] | None = None  # metric, value, num_updates
+    is_pruned: bool = False  # the study that it is a trial of has ended the run
 
 
 class Journal(Protocol):
@@ -96,6 +98,7 @@ class Run:
     pace: Pace = field(init=False)
     loss_weight: Tensor = field(init=False)  # of one micro-batch, shape ()
     watchdog: Watchdog = field(default_factory=Watchdog)
+    pruning: Pruning = field(default_factory=NeverPruned)
     stop: int | None = None  # the signal by which the ranks agreed to stop after this update
 
     @property

@@ -13,7 +13,6 @@ from typing import Any
 
 from hydrant import checkpoint
 from hydrant.build import Prepared, build, prepare
-from hydrant.checkpoint import Checkpoints, Retention
 from hydrant.distributed import World
 from hydrant.earlier import told_of
 from hydrant.ending import Ending, failure
@@ -28,6 +27,7 @@ from hydrant.memory import TRAINING, memory_told
 from hydrant.micro_batch import settled
 from hydrant.parts import Run, RunState
 from hydrant.profiling import count_parameters
+from hydrant.pruning import pruning_of
 from hydrant.resume import Start, starting_point
 from hydrant.runs import mark_failed
 from hydrant.signals import StopRequest
@@ -110,7 +110,7 @@ class _Session:
     def __init__(self, job: Job, prepared: Prepared, start: Start, watchdog: Watchdog) -> None:
         self._job, self._prepared, self._start, self._watchdog = job, prepared, start, watchdog
         saved = {} if start.checkpoint is None else checkpoint.plain_state(start.checkpoint, "state")
-        self._state = RunState(**saved)
+        self._state, self._pruning = RunState(**saved), pruning_of(job.trial, prepared.world)
         self._checkpoints = _checkpoints(job, prepared)
         self._world = prepared.world
         self._foreign = start.checkpoint if start.is_foreign else None
@@ -152,7 +152,7 @@ class _Session:
         )
         with self._checkpoints:
             run = build(prepared, self._journal, self._save, lambda: self._stop_signal(stop))
-            run.state, run.watchdog = state, self._watchdog
+            run.state, run.watchdog, run.pruning = state, self._watchdog, self._pruning
             try:
                 self._continue(run)
                 try_compiled(run)
@@ -223,11 +223,11 @@ class _Session:
         return f"stopped by SIGINT without saving; {self._job.same_command()} {what}"
 
 
-def _checkpoints(job: Job, prepared: Prepared) -> Checkpoints:
+def _checkpoints(job: Job, prepared: Prepared) -> checkpoint.Checkpoints:
     config = job.config
     every = prepared.clock.cadence(config["keep_every"], "keep_every")
-    keep = Retention(config["keep_last"], config["keep_best"], every)
-    return Checkpoints(
+    keep = checkpoint.Retention(config["keep_last"], config["keep_best"], every)
+    return checkpoint.Checkpoints(
         job.folder / "checkpoints",
         keep,
         in_background=config["save_async"],

@@ -38,7 +38,9 @@ class RunFolder:
 
     @property
     def status(self) -> str:
-        return str(self.summary.get("status", "not started"))
+        """Its status; a run that its study ended early is told apart from others that are finished."""
+        status = str(self.summary.get("status", "not started"))
+        return "pruned" if status == "finished" and self.summary.get("pruned") else status
 
     @property
     def state(self) -> str:

@@ -46,6 +46,8 @@ class Sweep:
         self._gathered: list[Work] | None = None
         self._has_table = False
         self.has_run = False
+        self.may_fail = False  # jobs of a search, which goes on without them
+        self.outcome: list[str] = []  # lines to end with
 
     @contextmanager
     def going(self, folder: Path, jobs: Mapping[Path, Sequence[str]]) -> Generator[None]:
@@ -82,7 +84,7 @@ class Sweep:
         work.announce()
         answer = work.call(is_silent=self._has_table)
         result, signum = answer.result, answer.signum
-        self._settle(work, result, began)
+        self.settle(work, result, began)
         if signum is not None or result.exit_status > 128:
             raise Stopped(max(result.exit_status, 128 + (signum or 0)))
         if result.exit_status:
@@ -112,7 +114,7 @@ class Sweep:
                 for work, result in executor.run(rest, lambda: signals.signum) if rest else ():
                     self.has_run = True
                     done[work.number] = result
-                    self._settle(work, result, began)
+                    self.settle(work, result, began)
                     if not (result.exit_status or self._has_table):
                         say(f"job {work.number}: finished")
         finally:
@@ -123,7 +125,7 @@ class Sweep:
             raise Stopped(max(stopped))
         return done
 
-    def _settle(self, work: Work, result: Result, began: float) -> None:
+    def settle(self, work: Work, result: Result, began: float) -> None:
         """Note and tell what came of a job."""
         job = work.job
         if result.exit_status == ConfigError.exit_status:
@@ -144,8 +146,11 @@ class Sweep:
             return False
         self._write_table(folder, runs)
         _print_table(folder, runs, list(self._claims))
+        for line in self.outcome:
+            say(line)
         is_refused = any(job.refused for job in self._jobs.values())
-        return is_refused or any(r.status == "failed" and r.changed >= self._began for r in runs)
+        is_any_failed = any(run.status == "failed" and run.changed >= self._began for run in runs)
+        return not self.may_fail and (is_refused or is_any_failed)
 
     def _runs(self, folder: Path) -> list[RunFolder]:
         """Every run of the sweep, in the order of the jobs; those of an earlier, larger grid follow."""

@@ -28,6 +28,7 @@ LONG = [
         "configuration",
         "diagnose",
         "optimization",
+        "optuna",
         "profile",
         "ranks",
         "sweeps",
@@ -43,8 +44,6 @@ ELSEWHERE = {
     "srun --ntasks=2 python train.py optimizer=sgd",
     "torchrun --nnodes=2 --node-rank=0 --nproc-per-node=8 --master-addr=node0 --master-port=29500 train.py"
     " optimizer=sgd",
-    "uv run train.py --multirun hydra/sweeper=optuna hydra.sweeper.direction=maximize hydra.sweeper.n_trials=20"
-    "      hydra.sweeper.n_jobs=4 hydra/launcher=local 'optimizer.lr=tag(log,interval(1e-4,1e-1))'",
     # W&B's part is played in tests/trackers/test_wandb_source.py and tests/trackers/test_wandb_agent.py.
     "uv run hydrant compare wandb:me/lr_study",
     "uv run hydrant compare 'wandb:me/lr_study?group=digits-mlp/adamw/cosine,digits-mlp/sgd/cosine&state=finished'",

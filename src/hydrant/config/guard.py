@@ -19,7 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 from hydrant.config.targets import check_consent, lies_under, locate
 from hydrant.errors import ConfigError, shown
 
-_SWEEPERS = ("hydra_plugins", "hydra._internal.core_plugins", "optuna.samplers", "optuna.pruners")
+_SWEEPERS = ("hydra_plugins.hydrant_sweeper", "hydra_plugins.hydrant_optuna",
+             "hydra._internal.core_plugins.basic_sweeper", "optuna.samplers", "optuna.pruners")  # fmt: skip
 _LAUNCHERS = ("hydra_plugins.hydrant_launchers", "hydra._internal.core_plugins.basic_launcher")
 _LOGGING = ("logging.StreamHandler", "logging.FileHandler", "logging.NullHandler", "logging.Formatter",
             "ext://sys.stdout", "ext://sys.stderr",
@@ -37,7 +38,7 @@ _ALLOWED = {
 _VARIABLES = ("TORCH_LOGS",)
 """What a config file may set in the environment: it names no code."""
 
-_CALLED = ("_target_", "()", "class", "custom_search_space", "filename")
+_CALLED = ("_target_", "()", "class", "filename")
 """Keys whose value Hydra or Python's logging imports and calls, or writes to."""
 
 _WHOLE = re.compile(r"\$\{(?!hydra[.:](job|run|runtime|sweep)\.[\w.]+\}$).*\}", re.DOTALL)

@@ -72,7 +72,7 @@ def preload(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 def result_in(job: Job, told: str) -> Result:
     """What its folder says of a job that nobody answers for; `told` where it did not end by itself."""
     run = read_run(job.folder)
-    if run.status == "finished":
+    if run.status in ("finished", "pruned"):
         return Result(0, (run.summary.get("best") or {}).get("value"), "")
     if run.status == "preempted":
         return Result(143, None, f"stopped by a signal; {job.same_command()} continues it")

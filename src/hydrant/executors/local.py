@@ -47,6 +47,22 @@ class Local:
             yield from (future.result() for future in as_completed(futures))
 
 
+class InTurn:
+    """One job after another, as without a launcher: what they say is heard."""
+
+    is_elsewhere = False
+
+    def prepare(self) -> None: ...
+
+    def run(
+        self, works: Sequence[Work], stop_signal: Callable[[], int | None]
+    ) -> Iterator[tuple[Work, Result]]:
+        for work in works:
+            if stop_signal() is None:
+                work.announce()
+                yield work, work.call(is_silent=work.in_table).result
+
+
 class Joblib(Local):
     """The same by joblib.Parallel, whose threads they are."""
 

@@ -54,6 +54,8 @@ from hydrant.profiling import Profiler
 from hydrant.schedules import Plateau
 from hydrant.tasks import Task
 
+_CADENCES = ("log_every", "eval_every", "save_every", "histogram_every")
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -177,7 +179,7 @@ def build(
     p.compilation.apply(task, retains_graph=p.optimization.retains_graph)
     trained = p.parallel.wrap(task)
     p.averaging.spread(p.parallel.shard)
-    eval_every = p.clock.cadence(config["eval_every"], "eval_every")
+    cadences = {key: p.clock.cadence(config[key], key) for key in _CADENCES}
     return Run(
         seed=config["seed"],
         world=p.world,
@@ -196,12 +198,14 @@ def build(
         val_batches=functools.partial(
             p.val.batches, p.spec, eval_batch_size(config, p.world, p.val.num_samples)
         ),
-        log_every=p.clock.cadence(config["log_every"], "log_every"),
-        eval_every=eval_every,
-        save_every=p.clock.cadence(config["save_every"], "save_every"),
-        histogram_every=p.clock.cadence(config["histogram_every"], "histogram_every"),
+        log_every=cadences["log_every"],
+        eval_every=cadences["eval_every"],
+        save_every=cadences["save_every"],
+        histogram_every=cadences["histogram_every"],
         gallery=Gallery(config["pictures"], p.data.num_classes, p.world.device),
-        goal=Goal(config["best"]["metric"], config["best"]["mode"], config["patience"], eval_every),
+        goal=Goal(
+            config["best"]["metric"], config["best"]["mode"], config["patience"], cadences["eval_every"]
+        ),
         max_skipped=config["max_skipped"],
         journal=journal,
         save=save,

@@ -34,11 +34,7 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    # Read when torch is imported. Threads that spin while they wait make small models ten times slower as soon
-    # as the cores have anything else to do.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # the user's own targets lie there
+    _prepare_process()
     if "-sc" in arguments or "--shell-completion" in arguments:
         return _complete(arguments)
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -73,6 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         except BrokenPipeError:  # `| head` has read enough; what Python still holds goes nowhere
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _prepare_process() -> None:
+    # Read when torch is imported. Threads that spin while they wait make small models ten times slower as soon
+    # as the cores have anything else to do.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # the user's own targets lie there
 
 
 def _no_command(word: str) -> ConfigError:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Outcome
 from hydrant.errors import Interrupted, NonFiniteError
 from hydrant.evaluation import draw, evaluate
+from hydrant.finite import check_finite, not_finite
 from hydrant.gallery import Draw, Observe, input_pictures
 from hydrant.histograms import histograms
 from hydrant.metrics import Pace
-from hydrant.norms import total_norm
 from hydrant.optimization import Result, Update
 from hydrant.parts import Run
 from hydrant.plotting import draw_pixels
@@ -40,42 +39,47 @@ def train(run: Run) -> None:
         show_pictures(run, ends=False)
     run.pace = Pace(state.num_updates)
     while state.num_updates < total and not has_ended(run):
-        is_last = state.num_updates + 1 == total
-        log_due, eval_due, save_due, histogram_due = (
-            every.every is not None and (is_last or every.due(state.num_updates + 1))
-            for every in (run.log_every, run.eval_every, run.save_every, run.histogram_every)
-        )
-        update = make_update(run, measure=log_due)
-        run.compilation.follow(state.num_updates)
-        row: dict[str, float] = {}
-        if log_due:
-            enter(run, "log")
-            row |= read_training(run, update.grad_norms)  # the one host sync
-        if histogram_due:
-            show_histograms(run)
-        if eval_due:
-            enter(run, "evaluation")
-            row |= run.pace.outside(lambda: evaluate_run(run))
-            run.optimization.schedules.observe(row)
-        found = run.goal.improved(state.best, row, state.num_updates)
-        is_best, state.best = found is not None, found or state.best
-        if row:
-            run.journal.log(stamp(run) | row)
-        if eval_due:
-            state.is_pruned = run.pace.outside(lambda row=row: is_to_end(run, row)) and not is_last
-        ends = is_last or has_ended(run)
-        if eval_due:
-            run.pace.outside(lambda ends=ends: show_pictures(run, ends=ends))
-        enter(run, "other")
-        run.journal.advance()
-        stop = run.stop
-        if ((save_due or is_best or ends) and run.save_every.every is not None) or stop is not None:
-            enter(run, "checkpoint")
-            check_finite(run)
-            run.pace.outside(lambda is_best=is_best: run.save(run, is_best))
-        run.pace.outside(run.profiler.advance)  # it may write what it has found
-        if stop is not None and not ends:
-            raise Interrupted(stop, state.num_updates)
+        advance(run, is_last=state.num_updates + 1 == total)
+
+
+def advance(run: Run, *, is_last: bool) -> None:
+    """One update, and what is due after it."""
+    state = run.state
+    log_due, eval_due, save_due, histogram_due = (
+        every.every is not None and (is_last or every.due(state.num_updates + 1))
+        for every in (run.log_every, run.eval_every, run.save_every, run.histogram_every)
+    )
+    update = make_update(run, measure=log_due)
+    run.compilation.follow(state.num_updates)
+    row: dict[str, float] = {}
+    if log_due:
+        enter(run, "log")
+        row |= read_training(run, update.grad_norms)  # the one host sync
+    if histogram_due:
+        show_histograms(run)
+    if eval_due:
+        enter(run, "evaluation")
+        row |= run.pace.outside(lambda: evaluate_run(run))
+        run.optimization.schedules.observe(row)
+    found = run.goal.improved(state.best, row, state.num_updates)
+    is_best, state.best = found is not None, found or state.best
+    if row:
+        run.journal.log(stamp(run) | row)
+    if eval_due:
+        state.is_pruned = run.pace.outside(lambda: is_to_end(run, row)) and not is_last
+    ends = is_last or has_ended(run)
+    if eval_due:
+        run.pace.outside(lambda: show_pictures(run, ends=ends))
+    enter(run, "other")
+    run.journal.advance()
+    stop = run.stop
+    if ((save_due or is_best or ends) and run.save_every.every is not None) or stop is not None:
+        enter(run, "checkpoint")
+        check_finite(run)
+        run.pace.outside(lambda: run.save(run, is_best))
+    run.pace.outside(run.profiler.advance)  # it may write what it has found
+    if stop is not None and not ends:
+        raise Interrupted(stop, state.num_updates)
 
 
 def has_ended(run: Run) -> bool:
@@ -216,7 +220,7 @@ def read_training(run: Run, grad_norms: Mapping[str, Tensor]) -> dict[str, float
     row = {k if "/" in k else f"train/{k}": v for k, v in run.meter.read(measured).items()}
     for name, value in row.items():
         if not math.isfinite(value):
-            raise _not_finite(run, name, run.world.gather(run.meter.first_non_finite() is not None))
+            raise not_finite(run, name, run.world.gather(run.meter.first_non_finite() is not None))
     values = run.optimization.schedules.values(last - 1)  # what this update ran with
     row |= {f"optim/{name}": value for name, value in values.items()}
     if run.precision.scales_loss:
@@ -227,33 +231,6 @@ def read_training(run: Run, grad_norms: Mapping[str, Tensor]) -> dict[str, float
     row["perf/updates_per_second"] = updates_per_second
     row["perf/samples_per_second"] = updates_per_second * run.spec.global_batch_size
     return row
-
-
-def check_finite(run: Run) -> None:
-    """Refuse, on all ranks, to save what was computed from NaN or infinity on one; synchronises, as saving does."""
-    name = run.meter.first_non_finite()
-    kinds = [_spoilt(run.task, run.task.state_dict()), _spoilt(run.model, run.averaging.state_dict())]
-    found = f"train/{name}" if name is not None else next(filter(None, kinds), None)
-    names = run.world.gather(found)
-    if any(names):
-        raise _not_finite(run, next(name for name in names if name), [name is not None for name in names])
-
-
-def _spoilt(module: nn.Module, state: Mapping[str, Tensor]) -> str | None:
-    """What of a module's state is not as it may be. A buffer may hold infinity from the start, such as a mask."""
-    names = {name for name, _ in module.named_buffers()}
-    floats = {name: value for name, value in state.items() if value.is_floating_point()}
-    buffers = [value.isnan().any() for name, value in floats.items() if name in names]
-    if not total_norm([value for name, value in floats.items() if name not in names]).isfinite():
-        return "a parameter"
-    return "a buffer" if buffers and bool(torch.stack(buffers).any()) else None
-
-
-def _not_finite(run: Run, name: str, is_here: Sequence[bool]) -> NonFiniteError:
-    """The error of all ranks; where it is not on each of them, it says on which."""
-    ranks = [str(rank) for rank, here in enumerate(is_here) if here]
-    where = "" if len(ranks) in (0, len(is_here)) else f" on rank {', '.join(ranks)}"
-    return NonFiniteError(name, run.pace.logged_at, run.state.num_updates, where)
 
 
 def stamp(run: Run) -> dict[str, float]:

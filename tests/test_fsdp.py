@@ -111,6 +111,7 @@ def test_shards_make_the_run_of_one_rank(
     """Also on one rank alone; and what they saved is evaluated, exported and gone on from there."""
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("HYDRANT_ALLOW_TARGETS", "shard_parts")
     assert cli.main(["train", "name=one", *WORDS]) == 0
     assert cli.main([*fsdp("fsdp_of_one", *WORDS)]) == 0
     assert cli.main([*resumed("fsdp_to_one", "fsdp")]) == 0

@@ -73,8 +73,8 @@ LONG = (
 
 def options() -> list[str]:
     paths = [
-        path for path in conf_dir().glob("*/[!_]*.yaml") if path.parent.name != "wandb_sweep"
-    ]  # no group
+        path for path in conf_dir().glob("*/[!_]*.yaml") if path.parent.name not in ("sweep", "wandb_sweep")
+    ]  # tests/test_sweeps.py runs the one, the other is no group
     return sorted(f"{path.parent.name}/{path.stem}" for path in paths)
 
 

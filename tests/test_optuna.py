@@ -235,10 +235,10 @@ def table(folder: Path) -> list[dict[str, str]]:
 
 
 def test_a_pruned_trial_is_finished_early_with_its_checkpoint(workdir: Path) -> None:
-    """By a threshold that no trial reaches, after its second evaluation."""
+    """By a threshold that no trial reaches, from its second evaluation on."""
     words = ("-m", "sweep=optuna", *TINY, "name=study", "hydra.sweeper.n_trials=1", "hydra/sweeper/pruner=none",
              "hydra.sweeper.pruner._target_=optuna.pruners.ThresholdPruner", "+hydra.sweeper.pruner.lower=2",
-             "+hydra.sweeper.pruner.n_warmup_steps=2")  # fmt: skip
+             "+hydra.sweeper.pruner.n_warmup_steps=2", "duration=8")  # fmt: skip
     swept = run_command(*words, cwd=workdir)
     assert swept.returncode == 0, swept.stderr
     study = workdir / "multirun" / "study"

@@ -18,7 +18,7 @@ from checks import ROOT, assert_same_state, command, rows, run_command, summary,
 from processes import descendants
 
 WORDS = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=3", "save_every=3",
-         "limit_val_samples=37")  # fmt: skip
+         "limit_val_samples=37", "micro_batch_size=16")  # fmt: skip
 LONG = (
     "tracker=local",
     "model.hidden=[16]",
@@ -46,7 +46,7 @@ def assert_alike(one: Path, other: Path) -> None:
 @pytest.mark.slow
 def test_ranks_make_the_same_run_whoever_starts_them(workdir: Path) -> None:
     """Two ranks, by ourselves and by torchrun: one folder, the samples and losses of one rank."""
-    words = (*WORDS, "model.dropout=0.3", "micro_batch_size=16", "averaging=ema")
+    words = (*WORDS, "model.dropout=0.3", "averaging=ema")
     one = trained(workdir, "one", *words)
     two = trained(workdir, "two", *words, "parallel.num_processes=2")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]

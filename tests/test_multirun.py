@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import time
@@ -26,38 +25,24 @@ def table(folder: Path) -> list[dict[str, str]]:
 
 
 def test_each_job_equals_the_same_run_alone(tmp_path: Path) -> None:
-    swept = run_command(
-        "--multirun", *SHORT, "name=study", "optimizer=adamw,lamb", "precision=fp16,fp32", cwd=tmp_path
-    )
+    """The last one, too, though others ran before it; and a sweep that has grown runs what is new."""
+    words = (*SHORT, "optimizer=lamb")
+    study = tmp_path / "multirun" / "study"
+    swept = run_command("--multirun", *words, "name=study", "precision=fp16,fp32", cwd=tmp_path)
     assert swept.returncode == 0, swept.stderr
-    jobs = sorted(p for p in (tmp_path / "multirun" / "study").iterdir() if p.is_dir())
-    assert len(jobs) == 4
-    for optimizer, precision in (
-        ("lamb", "fp32"),
-        ("adamw", "fp16"),
-    ):  # the last job, and one from the middle
-        alone = run_command(
-            *SHORT, "name=alone", f"optimizer={optimizer}", f"precision={precision}", cwd=tmp_path
-        )
-        assert alone.returncode == 0, alone.stderr
-        [job] = [p for p in jobs if f"optimizer-{optimizer}_precision-{precision}" in p.name]
-        assert rows(job) == rows(tmp_path / "outputs" / "alone")
-        assert_same_state(weights(job), weights(tmp_path / "outputs" / "alone"))
-        assert_same_state(training(job), training(tmp_path / "outputs" / "alone"))
-        shutil.rmtree(tmp_path / "outputs" / "alone")
-    assert [
-        (row["optimizer"], row["precision"], row["status"]) for row in table(tmp_path / "multirun" / "study")
-    ] == [
-        (optimizer, precision, "finished")
-        for optimizer in ("adamw", "lamb")
-        for precision in ("fp16", "fp32")
-    ]
-    grown = run_command(
-        "-m", *SHORT, "name=study", "optimizer=adamw,lamb", "precision=fp16,fp32,bf16", cwd=tmp_path
-    )
+    assert [(row["precision"], row["status"]) for row in table(study)] == [
+        ("fp16", "finished"), ("fp32", "finished"),
+    ]  # fmt: skip
+    alone = run_command(*words, "name=alone", "precision=fp32", cwd=tmp_path)
+    assert alone.returncode == 0, alone.stderr
+    [job] = [p for p in study.iterdir() if "precision-fp32" in p.name]
+    assert rows(job) == rows(tmp_path / "outputs" / "alone")
+    assert_same_state(weights(job), weights(tmp_path / "outputs" / "alone"))
+    assert_same_state(training(job), training(tmp_path / "outputs" / "alone"))
+    grown = run_command("-m", *words, "name=study", "precision=fp16,fp32,bf16", cwd=tmp_path)
     assert grown.returncode == 0, grown.stderr
-    assert (grown.stdout.count("already finished"), grown.stdout.count("run folder")) == (4, 2)
-    assert [row["status"] for row in table(tmp_path / "multirun" / "study")] == ["finished"] * 6
+    assert (grown.stdout.count("already finished"), grown.stdout.count("run folder")) == (2, 1)
+    assert [row["status"] for row in table(study)] == ["finished"] * 3
 
 
 @pytest.mark.slow
@@ -214,7 +199,8 @@ def test_a_request_to_stop_that_comes_while_a_job_ends_is_not_lost(tmp_path: Pat
     assert "seed=1  not started" in output
 
 
-@pytest.mark.parametrize("seconds", [0.0, pytest.param(0.7, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.0, 0.7])
 def test_ctrl_c_while_a_sweep_starts_is_told_in_a_line(tmp_path: Path, seconds: float) -> None:
     swept = subprocess.Popen(
         command("-m", *SHORT, "name=study", "seed=0,1"), cwd=tmp_path, start_new_session=True,

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import slurm as one_node
 from checks import ROOT, assert_same_state, command, rows, run_command, summary, weights
+from processes import wait_for
 
 from hydrant.gpus import held
 
@@ -113,14 +114,6 @@ def test_ctrl_c_saves_what_runs_and_starts_nothing_more(options: tuple[str, ...]
     assert {summary(run)["status"] for run in begun} == {"preempted"}
     assert sorted(p for p in study.iterdir() if p.is_dir() and p.name[0] != ".") == sorted(begun)
     assert output.count("preempted") == len(begun)
-
-
-def wait_for(happens: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 180) -> None:
-    deadline = time.monotonic() + seconds
-    while not happens():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @pytest.mark.slow

@@ -7,10 +7,8 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import slurm as one_node
@@ -18,6 +16,7 @@ import yaml
 from checks import ROOT, command, run_command, summary
 from killing import kill
 from omegaconf import OmegaConf
+from processes import wait_for
 
 from hydrant import cli
 from hydrant.config import check, combinations, compose
@@ -84,14 +83,6 @@ def test_a_ready_grid_runs(grid: str, tmp_path: Path) -> None:
 
 def run_of(study: Path) -> list[Path]:
     return sorted(path.parent for path in study.glob("*/metrics.jsonl"))
-
-
-def wait_for(happens: Callable[[], bool], process: subprocess.Popen[Any], seconds: float = 180) -> None:
-    deadline = time.monotonic() + seconds
-    while not happens():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.slow

@@ -314,7 +314,8 @@ def test_an_update_that_compiles_again_goes_on_eager_also_after_a_resume(
     assert isinstance(state["optimization"]["optimizers"]["main"]["param_groups"][0]["lr"], float)
 
 
-@pytest.mark.parametrize("stop_at", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 7)), 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("stop_at", [1, 3, 7])
 def test_a_run_with_compiled_updates_resumes_exactly(
     stop_at: int, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -201,7 +201,7 @@ def test_a_rank_that_hangs_is_named_with_its_stack(own: tuple[str, ...], workdir
 @pytest.mark.parametrize(
     ("places", "expected"),
     [
-        ({0: (7.5, True), 1: (7, False)}, [1]),  # 0 is in its backward
+        ({0: (8, True), 1: (7, False)}, [1]),  # 0 is in its backward
         ({0: (7, True), 1: (7, False)}, [1]),
         ({0: (7, False), 1: (7, False), 2: (8, False)}, [0, 1]),
         ({0: (7, True), 1: (7, True)}, [0, 1]),  # in different collectives
@@ -257,7 +257,7 @@ def test_ranks_end_with_who_started_them_and_leave_the_folder_free(workdir: Path
     wait_for_row(folder, 40, process)
     second = run_command(*words, "duration=100000", cwd=workdir)
     assert second.returncode == 2
-    assert "error: name: another process is training in " in second.stderr.splitlines()[-1]
+    assert "error: name: another process is at work in " in second.stderr.splitlines()[-1]
     assert process.poll() is None
     ranks = list(descendants(process.pid))
     assert len(ranks) >= 2

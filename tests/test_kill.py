@@ -147,7 +147,7 @@ def test_a_fork_does_not_hold_the_run_folder(tmp_path: Path) -> None:
         if child == 0:
             time.sleep(60)
             os._exit(0)
-        with pytest.raises(ConfigError, match="another process is training"), exclusive(tmp_path):
+        with pytest.raises(ConfigError, match="another process is at work"), exclusive(tmp_path):
             pass
     try:
         time.sleep(0.1)
@@ -166,7 +166,7 @@ def test_two_processes_never_share_a_run_folder(workdir: Path) -> None:
     first.kill()
     first.wait()
     assert second.returncode == 2
-    assert "name: another process is training in" in second.stderr.splitlines()[-1]
+    assert "name: another process is at work in" in second.stderr.splitlines()[-1]
     third = run_command(
         *RUN, "name=shared", "duration=20000", "resume=null", cwd=workdir
     )  # the lock is free again

@@ -9,13 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import slurm as one_node
-import yaml
 from checks import ROOT, assert_same_state, command, rows, run_command, summary, weights
+from processes import wait_for
 
 from hydrant.gpus import held
 
@@ -114,28 +114,6 @@ def test_ctrl_c_saves_what_runs_and_starts_nothing_more(options: tuple[str, ...]
     assert {summary(run)["status"] for run in begun} == {"preempted"}
     assert sorted(p for p in study.iterdir() if p.is_dir() and p.name[0] != ".") == sorted(begun)
     assert output.count("preempted") == len(begun)
-
-
-def wait_for(happens: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 180) -> None:
-    deadline = time.monotonic() + seconds
-    while not happens():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-@pytest.mark.slow
-def test_optuna_searches_with_ranks_and_a_launcher(workdir: Path) -> None:
-    words = ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=2",
-             "hydra.sweeper.direction=maximize", "hydra.sweeper.storage=sqlite:///study.db",
-             "hydra.sweeper.study_name=study", "optimizer.lr=tag(log,interval(1e-3,1))")  # fmt: skip
-    swept = run_command("-m", *words, *LAUNCHERS["local"], *WORDS, "name=study", "tracker=local",
-                        "parallel.num_processes=2", cwd=workdir)  # fmt: skip
-    assert swept.returncode == 0, swept.stderr
-    found = table(workdir / "multirun" / "study")
-    assert [row["status"] for row in found.values()] == ["finished"] * 3
-    told = yaml.safe_load((workdir / "multirun" / "study" / "optimization_results.yaml").read_text())
-    assert told["best_value"] == max(float(row["best"]) for row in found.values())
 
 
 @pytest.mark.slow

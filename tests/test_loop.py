@@ -142,6 +142,38 @@ def test_no_synchronisation_between_log_points_on_cuda(train: Train, monkeypatch
     train(*DIGITS, "duration=8", "log_every=8", "max_grad_norm=1.0")
 
 
+MASKED = """
+import torch
+from hydrant.models import MLP
+
+class Masked(MLP):
+    def __init__(self, spoil_at, **settings):
+        super().__init__(**settings)
+        self.spoil_at = spoil_at
+        self.register_buffer("mask", torch.full((3, 3), -torch.inf).triu(1))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, inputs):
+        if self.training and not inputs.is_meta:
+            self.count += 1
+            if self.count == self.spoil_at:
+                self.mask.fill_(torch.nan)
+        return super().forward(inputs)
+"""
+
+
+def test_a_buffer_may_hold_infinity_but_not_nan(
+    train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workdir / "masked.py").write_text(MASKED)
+    monkeypatch.syspath_prepend(workdir)
+    words = (*DIGITS, "model._target_=masked.Masked", "allow_targets=[masked]", "duration=4", "save_every=2")
+    train(*words, "+model.spoil_at=0")
+    folder = train(*words, "+model.spoil_at=3", name="spoilt", status=1)
+    assert "a buffer became NaN or infinite" in capsys.readouterr().err
+    assert [path.name for path in (folder / "checkpoints").glob("update_*")] == ["update_00000002"]
+
+
 def test_clipping_bounds_the_update(train: Train) -> None:
     free = train(*DIGITS, "optimizer=sgd", "duration=4", "log_every=1", name="free")
     clipped = train(

@@ -18,7 +18,7 @@ from checks import ROOT, assert_same_state, command, rows, run_command, summary,
 from processes import descendants
 
 WORDS = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=3", "save_every=3",
-         "limit_val_samples=37")  # fmt: skip
+         "limit_val_samples=37", "micro_batch_size=16")  # fmt: skip
 LONG = (
     "tracker=local",
     "model.hidden=[16]",
@@ -46,7 +46,7 @@ def assert_alike(one: Path, other: Path) -> None:
 @pytest.mark.slow
 def test_ranks_make_the_same_run_whoever_starts_them(workdir: Path) -> None:
     """Two ranks, by ourselves and by torchrun: one folder, the samples and losses of one rank."""
-    words = (*WORDS, "model.dropout=0.3", "micro_batch_size=16", "averaging=ema")
+    words = (*WORDS, "model.dropout=0.3", "averaging=ema")
     one = trained(workdir, "one", *words)
     two = trained(workdir, "two", *words, "parallel.num_processes=2")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -173,6 +173,20 @@ def test_sigterm_saves_on_all_ranks_and_the_same_command_goes_on(
 
 
 @pytest.mark.slow
+def test_ranks_that_were_suspended_go_on(whole: Path, start: Callable[..., Started]) -> None:
+    run = start("parallel.timeout_seconds=5")
+    run.wait_for(60)
+    pids = [run.process.pid, *run.ranks().values()]
+    for signum in (signal.SIGSTOP, signal.SIGCONT):
+        for pid in pids:
+            os.kill(pid, signum)
+        if signum == signal.SIGSTOP:
+            time.sleep(12)
+    assert run.end() == 0, run.said()
+    assert rows(run.folder) == rows(whole)
+
+
+@pytest.mark.slow
 def test_a_signal_before_the_run_begins_leaves_nothing(workdir: Path) -> None:
     words = command("name=run", *LONG, "parallel.num_processes=2")
     process = subprocess.Popen(words, cwd=workdir, stderr=subprocess.PIPE, text=True)
@@ -218,14 +232,15 @@ def test_what_cannot_run_is_refused_by_all_ranks_at_once(workdir: Path) -> None:
 
 @pytest.mark.slow
 def test_every_job_of_a_sweep_has_ranks_of_its_own(workdir: Path) -> None:
-    words = (*WORDS, "micro_batch_size=16")  # dropout is drawn for each micro-batch
+    words = WORDS
     done = run_command(
         "--multirun", "name=sweep", *words, "parallel.num_processes=2", "seed=0,1", cwd=workdir
     )
     assert done.returncode == 0, done.stderr
     for seed in (0, 1):
         one = trained(workdir, f"one_{seed}", *words, f"seed={seed}")
-        (found,) = [f for f in (workdir / "multirun/sweep").iterdir() if f"_seed-{seed}_" in f.name]
+        (found,) = [f.parent for f in (workdir / "multirun/sweep").glob("*/config.yaml")
+                    if f"\nseed: {seed}\n" in f.read_text()]  # fmt: skip
         assert_alike(one, found)
 
 

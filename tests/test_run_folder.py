@@ -87,7 +87,9 @@ def test_wandb_reads_the_same_metrics(folder: Path) -> None:
     assert any("schedule.path" in row for row in logged)  # the picture
     identity = next(record["run"] for record in records if record["type"] == "run")
     assert identity["run_id"] == run["id"]
-    assert (identity["run_group"], identity["job_type"]) == ("digits-mlp/sgd/linear", "classification")
+    assert identity["run_group"] == "digits-mlp/sgd/linear/duration=20,model.hidden=[16]"  # without the seed
+    assert identity["job_type"] == "classification"
+    assert identity["notes"].endswith("seed=3 optimizer=sgd scheduler=linear")
     assert identity["config"]["update"]["optimizer"] == "sgd"
     assert identity["config"]["update"]["optimizer.lr"] == 0.1
 

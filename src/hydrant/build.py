@@ -34,6 +34,7 @@ from hydrant.fitting import (
     geometry,
     limited,
 )
+from hydrant.gallery import Gallery, check_pictures
 from hydrant.goal import Goal
 from hydrant.making import make
 from hydrant.making.optimization import (
@@ -52,6 +53,8 @@ from hydrant.precision import Precision
 from hydrant.profiling import Profiler
 from hydrant.schedules import Plateau
 from hydrant.tasks import Task
+
+_CADENCES = ("log_every", "eval_every", "save_every", "histogram_every")
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,7 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, planne
     task = _task(config)
     flops, outcome = dry_forward(task, data, val)
     check_losses(config, outcome)
+    check_pictures(config, outcome, data.num_classes)
     precision.check_fits(task)
     compilation.check_fits(task, dry_collectives(task, train) if compilation.is_on else [])
     with refusals("mixing", config):
@@ -136,7 +140,7 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, planne
 
 
 def _check_cadences(config: Mapping[str, Any], clock: Clock) -> None:
-    for key in ("log_every", "eval_every", "save_every", "keep_every"):
+    for key in ("log_every", "eval_every", "save_every", "keep_every", "histogram_every"):
         clock.cadence(config[key], key)
     if config["patience"] is not None and config["eval_every"] is None:
         raise ConfigError("eval_every", "patience counts evaluations; give one, such as 1ep")
@@ -175,7 +179,7 @@ def build(
     p.compilation.apply(task, retains_graph=p.optimization.retains_graph)
     trained = p.parallel.wrap(task)
     p.averaging.spread(p.parallel.shard)
-    eval_every = p.clock.cadence(config["eval_every"], "eval_every")
+    cadences = {key: p.clock.cadence(config[key], key) for key in _CADENCES}
     return Run(
         seed=config["seed"],
         world=p.world,
@@ -194,10 +198,14 @@ def build(
         val_batches=functools.partial(
             p.val.batches, p.spec, eval_batch_size(config, p.world, p.val.num_samples)
         ),
-        log_every=p.clock.cadence(config["log_every"], "log_every"),
-        eval_every=eval_every,
-        save_every=p.clock.cadence(config["save_every"], "save_every"),
-        goal=Goal(config["best"]["metric"], config["best"]["mode"], config["patience"], eval_every),
+        log_every=cadences["log_every"],
+        eval_every=cadences["eval_every"],
+        save_every=cadences["save_every"],
+        histogram_every=cadences["histogram_every"],
+        gallery=Gallery(config["pictures"], p.data.num_classes, p.world.device),
+        goal=Goal(
+            config["best"]["metric"], config["best"]["mode"], config["patience"], cadences["eval_every"]
+        ),
         max_skipped=config["max_skipped"],
         journal=journal,
         save=save,

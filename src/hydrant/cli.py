@@ -13,6 +13,7 @@ from hydrant.errors import ConfigError, HydrantError, unknown_name
 from hydrant.isolation import Stopped
 from hydrant.options import completions
 from hydrant.redaction import redacted_text
+from hydrant.signals import signal_name
 
 # Resolved when called: a command imports only what it needs.
 COMMANDS = {
@@ -22,7 +23,10 @@ COMMANDS = {
     "export": ("hydrant.export:main", "write a run's model as safetensors, torch_export or onnx"),
     "diagnose": ("hydrant.diagnose:main", "explain what torch.compile makes of a config"),
     "bench": ("hydrant.bench:main", "compare precisions and compile settings by speed, memory and result"),
+    "status": ("hydrant.status:main", "show how far the runs of a sweep are"),
     "compare": ("hydrant.compare:main", "compare runs and sweeps: groups over seeds, the winner, a page"),
+    "agent": ("hydrant.agent:main", "train what a W&B sweep hands out"),
+    "sync": ("hydrant.sync:main", "send what W&B runs have kept offline, once"),
     "list": ("hydrant.listing:main", "show what this machine can do"),
 }
 
@@ -30,11 +34,7 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    # Read when torch is imported. Threads that spin while they wait make small models ten times slower as soon
-    # as the cores have anything else to do.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # the user's own targets lie there
+    _prepare_process()
     if "-sc" in arguments or "--shell-completion" in arguments:
         return _complete(arguments)
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("stopped by SIGINT", file=sys.stderr)
         return 128 + signal.SIGINT
     except Stopped as request:
-        print(f"stopped by {signal.Signals(request.exit_status - 128).name}", file=sys.stderr)
+        print(f"stopped by {signal_name(request.exit_status - 128)}", file=sys.stderr)
         return request.exit_status
     except BrokenPipeError:
         return 128 + signal.SIGPIPE
@@ -69,6 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         except BrokenPipeError:  # `| head` has read enough; what Python still holds goes nowhere
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _prepare_process() -> None:
+    # Read when torch is imported. Threads that spin while they wait make small models ten times slower as soon
+    # as the cores have anything else to do.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # the user's own targets lie there
 
 
 def _no_command(word: str) -> ConfigError:

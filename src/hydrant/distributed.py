@@ -56,7 +56,7 @@ class World:
         """While it lasts, collectives reach all ranks of the run: one rank is a group of one.
 
         Tensors on the host go by gloo, those on CUDA by NCCL. One that waits much longer than `timeout_seconds` fails:
-        before that, it is found who keeps it waiting.
+        before that, it is found who keeps it waiting. Within another group this is that one, with its timeout.
         """
         if dist.is_initialized():
             yield

@@ -18,12 +18,13 @@ HydrantError                 anything a user can cause or must know; its message
 from __future__ import annotations
 
 import difflib
-import signal
 import sysconfig
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from hydrant.signals import signal_name
 
 
 class HydrantError(Exception):
@@ -110,7 +111,7 @@ class Interrupted(HydrantError):
     """A signal asked the run to stop; its state was saved at the end of the update."""
 
     def __init__(self, signum: int, num_updates: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signum).name} after update {num_updates}")
+        super().__init__(f"stopped by {signal_name(signum)} after update {num_updates}")
         self.exit_status = 128 + signum
 
 

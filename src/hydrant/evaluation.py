@@ -25,10 +25,11 @@ def evaluate(
     precision: Precision,
     parallel: Parallel,
     forward: Callable[[nn.Module, Batch], Outcome],
+    observe: Callable[[Batch, Outcome], None] | None = None,
 ) -> dict[str, float]:
     """The means over `batches` and the task's own metrics: `val/...`. What a task draws in it is always the same.
 
-    `forward` gives the task's outcome, eager or compiled.
+    `forward` gives the task's outcome, eager or compiled; `observe` is told of it.
     """
     device = parallel.device  # where weights are kept may be another
     meter = Meter(device, parallel.sum)
@@ -43,6 +44,8 @@ def evaluate(
             meter.add(outcome.scalars(), outcome.num_targets)
             for metric in metrics.values():
                 metric.update(outcome.predictions, batch.targets)
+            if observe is not None:
+                observe(batch, outcome)
     values = meter.read()
     for name, metric in metrics.items():
         values[name] = float(metric.compute())

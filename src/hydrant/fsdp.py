@@ -59,13 +59,8 @@ class Fsdp(Ranks):
         reduce_dtype: str | None,
         cpu_offload: bool,
     ) -> None:
-        super().__init__(
-            world,
-            num_processes=num_processes,
-            max_restarts=max_restarts,
-            timeout_seconds=timeout_seconds,
-            sync_batch_norm=sync_batch_norm,
-        )
+        super().__init__(world, sync_batch_norm=sync_batch_norm)
+        del max_restarts, timeout_seconds  # for who starts the ranks
         if cpu_offload and world.device.type == "cpu":
             raise ConfigError(
                 "parallel.cpu_offload", "is for CUDA; here all is in the host's memory. Use false"

@@ -20,7 +20,7 @@ def visible_gpus(preload: Sequence[str]) -> list[str]:
     """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
     told = os.environ.get("CUDA_VISIBLE_DEVICES")
     if told is not None:
-        return [name for name in told.split(",") if name]
+        return [name.strip() for name in told.split(",") if name.strip()]
     count = call_isolated(_num_gpus, (), preload).result  # torch counts them, and is not imported here
     return list(map(str, range(count))) if isinstance(count, int) else []
 

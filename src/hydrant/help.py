@@ -16,6 +16,7 @@ Train a model; with --multirun, one for every combination of the values given.
   python train.py optimizer.lr=3e-3 duration=20ep       change any key; conf/train.yaml explains each
   python train.py name=lr_study                         folder outputs/lr_study; the same again resumes it
   python train.py --multirun optimizer=adamw,sgd seed=0,1
+  python train.py --multirun sweep=optimizers           a ready grid; values given beside it come first
   python train.py debug=smoke                           a few updates of everything
   python train.py --cfg job                             print the config and stop
   eval "$(python train.py -sc install=bash)"            complete groups, options and keys with Tab
@@ -72,13 +73,23 @@ vit_tiny_fake; none beside data, model or task), and the precisions and compile 
   --wandb          log the table, the picture and the figures to a W&B run (tracker.* as in train)
 
 Exit status: 0 all cells give eager's result, 1 one fails or differs, 2 nothing can run, 130 and 143 stopped.""",
+    "status": """
+Show how far the runs of a sweep are: queued, running with update, loss and time left, finished with the
+result, failed with the reason. Takes folders of sweeps and runs, and reads nothing else.
+
+  hydrant status multirun/lr_study
+  hydrant status multirun/lr_study --watch    draw it again and again, until nothing is queued or running
+  hydrant status multirun/lr_study --json     {"multirun/lr_study": [{"run": ..., "state": ...}, ...]}
+
+A run whose process died without a word is `killed`, and `running elsewhere` if it was on another machine.""",
     "compare": """
 Compare runs: a table with the keys in which they differ, groups over seeds with means, 95 % intervals and
-paired tests, what is not comparable, and the winner. Takes run folders, sweeps, and globs of them.
+paired tests, what is not comparable, and the winner. Takes run folders, sweeps, globs of them, runs in W&B.
 
   hydrant compare multirun/lr_study                                by all keys that differ but the seed
   hydrant compare outputs/a 'multirun/*' --by optimizer,scheduler --baseline optimizer=sgd,scheduler=cosine
   hydrant compare multirun/lr_study --target 'val/accuracy>=0.95' --html report.html
+  hydrant compare multirun/lr_study 'wandb:me/lr_study?state=finished&optimizer=adamw,sgd'
 
   --by KEYS           what makes a group (else: every key that differs, but the seed)
   --metric METRIC     its last value is compared (else: what decided the best checkpoints)  --mode max|min
@@ -87,8 +98,35 @@ paired tests, what is not comparable, and the winner. Takes run folders, sweeps,
   --price-per-hour N  of what a run trains on: the page then shows curves over cost, too
   --html FILE         write everything as one page that works offline
   --json, --csv       print everything, or a line a run, instead of the tables
+  --wandb             save a workspace and a report of the same groups in W&B (needs a login)
 
 Exit status: 0 compared, 2 the command line is wrong or there are no runs.""",
+    "agent": """
+Train what a W&B sweep hands out, one run after the other, until there is no more. `wandb sweep FILE` makes a
+sweep and tells its name; conf/wandb_sweep/ holds files for it. Overrides hold for every run.
+
+  wandb sweep --project lr_study conf/wandb_sweep/grid.yaml
+  hydrant agent ENTITY/lr_study/SWEEP
+  hydrant agent ENTITY/lr_study/SWEEP --count 10 parallel.num_processes=2 duration=20ep
+
+  --count N   end after so many runs
+
+A run's folder is outputs/SWEEP/RUN. Runs that were interrupted here go on first.
+Exit status: 0 all is well, 1 a run failed, 2 there is no such sweep, 130 Ctrl-C and 143 SIGTERM (resumable).""",
+    "sync": """
+Send what runs have kept offline to W&B, each part once. Takes run folders, sweeps, and globs of them; without any,
+outputs and multirun. A run that still goes on is left out, and one that was sent is not sent again: the same command
+may be given at any time, also after it was killed.
+
+  hydrant sync multirun/lr_study --jobs 8
+  hydrant sync --dry-run                   what would be sent; needs no key
+
+  --jobs N (4)         how many runs at a time
+  --timeout N (3600)   seconds after which an upload is given up; it may be repeated
+  --dry-run            send nothing
+  --json               print {"<run folder>": {"state": ..., "detail": ...}} instead of the table
+
+Exit status: 0 nothing is left to send but of runs that go on, 1 an upload failed, 2 no key or no such folder.""",
     "list": """
 Show what this machine can do.
 

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, wait
 from types import FrameType, MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from hydrant.signals import STOPPING
+from hydrant.signals import STOPPING, send, signal_name
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class ProcessDied(Exception):
     """The process ended without a result; `exit_code` is negative for a signal, as in `subprocess`."""
 
     def __init__(self, exit_code: int) -> None:
-        how = f"signal {signal.Signals(-exit_code).name}" if exit_code < 0 else f"exit status {exit_code}"
+        how = f"{signal_name(-exit_code)}" if exit_code < 0 else f"exit status {exit_code}"
         super().__init__(f"the process ended by {how} without a result")
         self.exit_code = exit_code
 
@@ -121,7 +121,7 @@ class Forwarding:
         """While it lasts, a process is told too; what has arrived before is passed on now."""
         self._pids.add(pid)
         if self.signum is not None:
-            _send(self.signum, pid)
+            send(self.signum, pid)
         try:
             yield
         finally:
@@ -140,7 +140,7 @@ class Forwarding:
         del frame
         self.signum = signum
         for pid in tuple(self._pids):
-            _send(signum, pid)
+            send(signum, pid)
 
 
 _in_force: list[Forwarding] = []
@@ -158,11 +158,6 @@ def forwarding() -> Generator[Forwarding]:
             yield signals
         finally:
             _in_force.remove(signals)
-
-
-def _send(signum: int, pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it has just ended
-        os.kill(pid, signum)
 
 
 def _answer(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from hydrant.redaction import redacted_text
+from hydrant.studies import Trial
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,22 @@ class Job:
     records: Mapping[str, str]
     overrides: Sequence[str]  # of the task, as on the command line
     sweep_folder: Path | None  # of the sweep that it belongs to
+    trial: Trial | None = None  # of the study that it belongs to
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON can say it, for `from_plain`."""
+        told = asdict(self)
+        return told | {key: str(told[key]) for key in ("folder", "sweep_folder") if told[key] is not None}
+
+    @classmethod
+    def from_plain(cls, told: Mapping[str, Any]) -> Job:
+        makers: dict[str, Callable[[Any], Any]] = {
+            "folder": Path,
+            "sweep_folder": Path,
+            "trial": lambda trial: Trial(**trial),
+        }
+        made = {key: make(told[key]) for key, make in makers.items() if told[key] is not None}
+        return cls(**{**told, **made})
 
     def same_command(self) -> str:
         """How to call Hydrant again so that it finds this run folder."""

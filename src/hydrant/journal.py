@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Generator, Mapping
+import platform
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from hydrant.build import Prepared, tracker_factory
 from hydrant.ending import Ending
@@ -17,10 +16,11 @@ from hydrant.identity import identify, write_records
 from hydrant.job import Job
 from hydrant.logs import log, told
 from hydrant.parts import NoJournal, RunState
-from hydrant.plotting import draw_curves, draw_pixels
-from hydrant.profiling import peak_flops, peak_memory_gib
+from hydrant.plotting import draw_curves
+from hydrant.profiling import count_parameters, peak_flops, peak_memory_gib
 from hydrant.runs import figures
-from hydrant.trackers.base import Tracker
+from hydrant.studies import Trial
+from hydrant.trackers.base import Histogram, Tracker
 from hydrant.trackers.progress import Progress
 from hydrant.trackers.record import Record, last_values, read_metrics, typical, write_json
 
@@ -31,6 +31,8 @@ class NoRunJournal(NoJournal):
     """What ranks other than 0 have in its place."""
 
     def file(self, path: Path) -> None: ...
+
+    def checkpoint(self, **fields: Any) -> None: ...
 
     def note(self, **fields: Any) -> None: ...
 
@@ -63,8 +65,11 @@ class RunJournal:
                 num_updates=num_updates,
                 total_updates=total_updates,
                 environment=describe_environment(world.device, world.world_size),
+                host=platform.node(),
                 wandb=self._tracker.describe(),
+                num_parameters=count_parameters(prepared.task)[0],
                 error=None,
+                **_trial_fields(job.trial),
             )
         except BaseException:
             self._tracker.finish(1, {})
@@ -90,13 +95,24 @@ class RunJournal:
             shown = ", ".join(f"{k} {v:.4f}" for k, v in values.items())
             log.info("update %d of %d: %s", row["num_updates"], self._prepared.clock.total_updates, shown)
 
-    def picture(self, name: str, picture: Tensor) -> None:
-        """A picture of the task's, (3 or 1, H, W) in 0..1, into `pictures/<name>/` and to the tracker."""
+    def picture(self, name: str, draw: Callable[[Path], None]) -> None:
+        """A picture, which `draw` writes, into `pictures/<name>/` and to the tracker."""
         path = self._folder / "pictures" / name / f"update_{self._num_updates:08d}.png"
         with self._beside(f"picture {name}"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            draw_pixels(picture, path)
+            draw(path)
             self._tracker.image(name, path)
+
+    def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
+        """Histograms of weights and gradients after so many updates, to the record and the tracker."""
+        with self._beside("histograms.jsonl"):
+            self._record.histograms(num_updates, histograms)
+        self._tracker.histograms(num_updates, histograms)
+
+    def checkpoint(self, **fields: Any) -> None:
+        """The last checkpoint was written, for the tracker to keep if it is to; with fields of summary.json."""
+        self.note(**fields)
+        self._tracker.checkpoint((self._folder / "checkpoints" / "last").resolve())
 
     def file(self, path: Path) -> None:
         """A file in the run folder, for the tracker to keep with the run."""
@@ -126,6 +142,7 @@ class RunJournal:
             | {"peak_memory_gib": peak_memory_gib(self._prepared.world.device)},
             num_damaged_samples=self._prepared.data.faults.num_damaged,
             error=ending.error,
+            **({"pruned": True} if state.is_pruned else {}),
         )
         if num_damaged := self._prepared.data.faults.num_damaged:
             log.warning("damaged samples skipped since this start, each named above: %d", num_damaged)
@@ -178,6 +195,11 @@ class RunJournal:
         return {"perf/mfu": 3 * self._prepared.flops_per_sample * per_device / peak}
 
 
+def _trial_fields(trial: Trial | None) -> dict[str, Any]:
+    """What the summary of a trial says of its study."""
+    return {} if trial is None else {"trial": {"number": trial.number, "objectives": trial.objectives}}
+
+
 def _draw_schedules(prepared: Prepared, path: Path) -> None:
     total = prepared.clock.total_updates
     updates = range(0, total, max(total // 2000, 1))  # as many points as a picture shows
@@ -186,8 +208,8 @@ def _draw_schedules(prepared: Prepared, path: Path) -> None:
 
 
 def _outcome(state: RunState, total_updates: int, rows: list[dict[str, Any]]) -> str:
-    early = " (no new best for so long as patience says)" if state.num_updates < total_updates else ""
-    text = f"{state.num_updates} updates{early}"
+    why = "pruned by the study" if state.is_pruned else "no new best for so long as patience says"
+    text = f"{state.num_updates} updates{f' ({why})' if state.num_updates < total_updates else ''}"
     if state.best is not None:
         metric, value = state.best["metric"], state.best["value"]
         last = last_values(rows).get(metric, value)

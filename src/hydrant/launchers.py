@@ -31,6 +31,11 @@ def speak_torchrun() -> None:
     os.environ.update({key: value for key, value in told.items() if key not in os.environ})
 
 
+def num_cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _first_host(nodes: str) -> str:
     """The first of the hosts that SLURM writes like `node[3-5,7]`."""
     found = subprocess.run(

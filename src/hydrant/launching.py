@@ -20,10 +20,11 @@ from typing import Any
 from hydrant.distributed import check_gpus
 from hydrant.errors import RankHung
 from hydrant.job import Job, Result, report
-from hydrant.launchers import is_started_as_rank
+from hydrant.launchers import is_started_as_rank, num_cores
+from hydrant.logs import told
 from hydrant.redaction import redacted_text
 from hydrant.runs import mark_failed, mark_preempted, read_run
-from hydrant.signals import STOPPING
+from hydrant.signals import STOPPING, send, signal_name
 
 _MODULE = "hydrant.ranks"
 _FOLDER = "hydrant-ranks-"
@@ -72,9 +73,7 @@ def take_job(folder: Path, rank: int) -> Job:
     file = _file(folder, "job", rank)
     told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     file.unlink()
-    told["folder"] = Path(told["folder"])
-    told["sweep_folder"] = None if told["sweep_folder"] is None else Path(told["sweep_folder"])
-    return Job(**told)
+    return Job.from_plain(told)
 
 
 def tell_hearing(pids: Sequence[int]) -> None:
@@ -120,7 +119,7 @@ def _run_ranks(job: Job) -> tuple[Result, bool]:
     with tempfile.TemporaryDirectory(prefix=_FOLDER) as name:
         folder, began, failures = Path(name), time.time(), dict[int, Any]()
         for rank in range(job.config["parallel"]["num_processes"]):
-            _write(_file(folder, "job", rank), _plain(job))
+            _write(_file(folder, "job", rank), job.plain())
         with _passing_on(folder) as asked:
             try:
                 agent = elastic_launch(_settings(job, folder), sys.executable)
@@ -128,22 +127,17 @@ def _run_ranks(job: Job) -> tuple[Result, bool]:
             except ChildFailedError as error:
                 failures = error.failures
             except SignalException:
-                told = f"stopped by {signal.Signals(asked[0]).name} before it began"
-                return Result(128 + asked[0], None, told), False
+                message = f"stopped by {signal_name(asked[0])} before it began"
+                return Result(128 + asked[0], None, message), False
         if (result := _known(job, results := _results(folder), failures)) is not None:
             return result, False
         if stopped := [r for r in results.values() if asked and r.exit_status > 128]:
-            mark_preempted(job.folder)  # others lost it before they could stop
+            with told("summary.json"):
+                mark_preempted(job.folder)  # others lost it before they could stop
             return stopped[0], False
         if (hung := _hung(job, began)) is not None:
             return hung, not asked
-        mark_failed(job.folder, told := _last_words(failures, results, folder))
-        return Result(1, None, told), not asked
-
-
-def _plain(job: Job) -> dict[str, Any]:
-    told = dataclasses.asdict(job)
-    return told | {key: str(told[key]) for key in ("folder", "sweep_folder") if told[key] is not None}
+        return _failed(job, Result(1, None, _last_words(failures, results, folder))), not asked
 
 
 def _settings(job: Job, folder: Path) -> Any:
@@ -151,7 +145,7 @@ def _settings(job: Job, folder: Path) -> Any:
     from torch.distributed.launcher.api import LaunchConfig
 
     count = job.config["parallel"]["num_processes"]
-    os.environ.setdefault("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // count, 1)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(num_cores() // count, 1)))
     # What other ranks print is kept for when they die; rank 0 speaks for all.
     others = {rank: Std.ALL for rank in range(1, count)}
     return LaunchConfig(
@@ -193,8 +187,7 @@ def _send(signum: int, folder: Path) -> bool:
     if not (folder / _PIDS).exists():
         return False
     for pid in json.loads((folder / _PIDS).read_text(encoding="utf-8")):
-        with contextlib.suppress(ProcessLookupError):  # it has just ended
-            os.kill(pid, signum)
+        send(signum, pid)
     return True
 
 
@@ -215,7 +208,11 @@ def _known(job: Job, results: Mapping[int, Result], failures: Mapping[int, Any])
     if rank == 0:  # it has written the summary
         return own[0]
     result = dataclasses.replace(own[rank], message=f"rank {rank}: {own[rank].message}")
-    if result.exit_status == 1:
+    return _failed(job, result) if result.exit_status == 1 else result
+
+
+def _failed(job: Job, result: Result) -> Result:
+    with told("summary.json"):
         mark_failed(job.folder, result.message, result.error)
     return result
 
@@ -239,7 +236,7 @@ def _last_words(failures: Mapping[int, Any], results: Mapping[int, Result], fold
     if rank in results:
         return f"rank {rank}: {results[rank].message}"
     code, said = failures[rank].exitcode, _said(folder, rank)
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
+    how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit status {code}"
     return f"rank {rank} {how}" + (f"; it said last: {said}" if said else "")
 
 

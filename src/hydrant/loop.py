@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 
 from torch import Tensor
 
@@ -12,15 +13,18 @@ from hydrant import seeding
 from hydrant.batch import Outcome
 from hydrant.errors import Interrupted, NonFiniteError
 from hydrant.evaluation import draw, evaluate
+from hydrant.finite import check_finite, not_finite
+from hydrant.gallery import Draw, Observe, input_pictures
+from hydrant.histograms import histograms
 from hydrant.metrics import Pace
-from hydrant.norms import total_norm
 from hydrant.optimization import Result, Update
 from hydrant.parts import Run
+from hydrant.plotting import draw_pixels
 from hydrant.profiling import Phase
 
 
 def train(run: Run) -> None:
-    """Advance a run to its horizon, or until it has not improved for so long as `patience` says.
+    """Advance a run to its horizon, or until it has not improved for so long as `patience` says, or is pruned.
 
     `state.num_updates` counts completed updates. Whatever is recorded or saved under it describes the
     parameters after that many updates: 0 is the initialisation, `total_updates` the result.
@@ -32,41 +36,61 @@ def train(run: Run) -> None:
     state, total = run.state, run.clock.total_updates
     if state.num_updates == 0 and run.eval_every.every is not None:
         run.journal.log(stamp(run) | evaluate_run(run))  # every curve starts at the untrained model
-        show_pictures(run)
+        show_pictures(run, ends=False)
     run.pace = Pace(state.num_updates)
-    while state.num_updates < total and not run.goal.has_stalled(state.best, state.num_updates):
-        is_last = state.num_updates + 1 == total
-        log_due, eval_due, save_due = (
-            every.every is not None and (is_last or every.due(state.num_updates + 1))
-            for every in (run.log_every, run.eval_every, run.save_every)
-        )
-        update = make_update(run, measure=log_due)
-        run.compilation.follow(state.num_updates)
-        row: dict[str, float] = {}
-        if log_due:
-            enter(run, "log")
-            row |= read_training(run, update.grad_norms)  # the one host sync
-        if eval_due:
-            enter(run, "evaluation")
-            row |= run.pace.outside(lambda: evaluate_run(run))
-            run.optimization.schedules.observe(row)
-        found = run.goal.improved(state.best, row, state.num_updates)
-        is_best, state.best = found is not None, found or state.best
-        if row:
-            run.journal.log(stamp(run) | row)
-        if eval_due:
-            run.pace.outside(lambda: show_pictures(run))
-        enter(run, "other")
-        run.journal.advance()
-        ends = is_last or run.goal.has_stalled(state.best, state.num_updates)
-        stop = run.stop
-        if ((save_due or is_best or ends) and run.save_every.every is not None) or stop is not None:
-            enter(run, "checkpoint")
-            check_finite(run)
-            run.pace.outside(lambda is_best=is_best: run.save(run, is_best))
-        run.pace.outside(run.profiler.advance)  # it may write what it has found
-        if stop is not None and not ends:
-            raise Interrupted(stop, state.num_updates)
+    while state.num_updates < total and not has_ended(run):
+        advance(run, is_last=state.num_updates + 1 == total)
+
+
+def advance(run: Run, *, is_last: bool) -> None:
+    """One update, and what is due after it."""
+    state = run.state
+    log_due, eval_due, save_due, histogram_due = (
+        every.every is not None and (is_last or every.due(state.num_updates + 1))
+        for every in (run.log_every, run.eval_every, run.save_every, run.histogram_every)
+    )
+    update = make_update(run, measure=log_due)
+    run.compilation.follow(state.num_updates)
+    row: dict[str, float] = {}
+    if log_due:
+        enter(run, "log")
+        row |= read_training(run, update.grad_norms)  # the one host sync
+    if histogram_due:
+        show_histograms(run)
+    if eval_due:
+        enter(run, "evaluation")
+        row |= run.pace.outside(lambda: evaluate_run(run))
+        run.optimization.schedules.observe(row)
+    found = run.goal.improved(state.best, row, state.num_updates)
+    is_best, state.best = found is not None, found or state.best
+    if row:
+        run.journal.log(stamp(run) | row)
+    if eval_due:
+        state.is_pruned = run.pace.outside(lambda: is_to_end(run, row)) and not is_last
+    ends = is_last or has_ended(run)
+    if eval_due:
+        run.pace.outside(lambda: show_pictures(run, ends=ends))
+    enter(run, "other")
+    run.journal.advance()
+    stop = run.stop
+    if ((save_due or is_best or ends) and run.save_every.every is not None) or stop is not None:
+        enter(run, "checkpoint")
+        check_finite(run)
+        run.pace.outside(lambda: run.save(run, is_best))
+    run.pace.outside(run.profiler.advance)  # it may write what it has found
+    if stop is not None and not ends:
+        raise Interrupted(stop, state.num_updates)
+
+
+def has_ended(run: Run) -> bool:
+    """Whether a run is over before its horizon: a function of the state alone."""
+    return run.state.is_pruned or run.goal.has_stalled(run.state.best, run.state.num_updates)
+
+
+def is_to_end(run: Run, row: Mapping[str, float]) -> bool:
+    """Whether the study that a run is a trial of wants no more of it, after the evaluation in this row."""
+    every = run.eval_every.every or 1
+    return run.pruning.ends(row, math.ceil(run.state.num_updates / every))
 
 
 def enter(run: Run, phase: Phase) -> None:
@@ -145,13 +169,13 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
 def evaluate_run(run: Run) -> dict[str, float]:
     """Evaluate a run's task as it is now, and as `val_ema/...` with the averaged weights if there are any."""
 
-    def evaluated() -> dict[str, float]:
+    def evaluated(observe: Observe | None = None) -> dict[str, float]:
         batches = run.watchdog.alive_over(run.val_batches())
-        return evaluate(run.task, batches, run.precision, run.parallel, run.compilation.evaluate)
+        return evaluate(run.task, batches, run.precision, run.parallel, run.compilation.evaluate, observe)
 
     run.parallel.share_buffers(run.task)
     with run.optimization.showing_result():
-        row = evaluated()
+        row = evaluated(run.gallery.observer())
     if run.averaging.is_on:
         with run.averaging.in_place_of(run.task):
             run.parallel.share_buffers(run.task)
@@ -159,12 +183,30 @@ def evaluate_run(run: Run) -> dict[str, float]:
     return row
 
 
-def show_pictures(run: Run) -> None:
-    """Give the journal what the task draws."""
+def show_pictures(run: Run, *, ends: bool) -> None:
+    """Give the journal what the task draws, and of the last evaluation what is asked for; `ends`: so does the run."""
     with run.optimization.showing_result():
         pictures = draw(run.task, run.precision)
-    for name, picture in pictures.items():
+    drawn: dict[str, Draw] = {name: partial(draw_pixels, picture) for name, picture in pictures.items()}
+    drawn |= run.gallery.pictures(run.world, run.parallel.sum, ends=ends)
+    for name, picture in drawn.items():
         run.journal.picture(name, picture)
+
+
+def show_inputs(run: Run) -> None:
+    """Give the journal the first samples of the coming update, augmented and mixed, if they are asked for."""
+    if run.gallery.is_on:
+        batch = next(iter(run.stream.micro_batches(run.state.num_updates)))
+        mixed = run.mixing(batch, run.seed, run.state.num_updates, run.world.rank)
+        for name, picture in input_pictures(mixed).items():
+            run.journal.picture(name, picture)
+
+
+def show_histograms(run: Run) -> None:
+    """Give the journal how the weights are spread after this update, and the gradients by which they moved."""
+    enter(run, "log")
+    if run.parallel.is_sharded or run.world.is_rank_zero:  # else rank 0 has all of them
+        run.journal.histograms(run.state.num_updates, histograms(run.model))
 
 
 def read_training(run: Run, grad_norms: Mapping[str, Tensor]) -> dict[str, float]:
@@ -178,7 +220,7 @@ def read_training(run: Run, grad_norms: Mapping[str, Tensor]) -> dict[str, float
     row = {k if "/" in k else f"train/{k}": v for k, v in run.meter.read(measured).items()}
     for name, value in row.items():
         if not math.isfinite(value):
-            raise _not_finite(run, name, run.world.gather(run.meter.first_non_finite() is not None))
+            raise not_finite(run, name, run.world.gather(run.meter.first_non_finite() is not None))
     values = run.optimization.schedules.values(last - 1)  # what this update ran with
     row |= {f"optim/{name}": value for name, value in values.items()}
     if run.precision.scales_loss:
@@ -189,25 +231,6 @@ def read_training(run: Run, grad_norms: Mapping[str, Tensor]) -> dict[str, float
     row["perf/updates_per_second"] = updates_per_second
     row["perf/samples_per_second"] = updates_per_second * run.spec.global_batch_size
     return row
-
-
-def check_finite(run: Run) -> None:
-    """Refuse, on all ranks, to save what was computed from NaN or infinity on one; synchronises, as saving does."""
-    name = run.meter.first_non_finite()
-    found = None if name is None else f"train/{name}"
-    kept = [*run.task.state_dict().values(), *run.averaging.state_dict().values()]
-    if not total_norm([t for t in kept if t.is_floating_point()]).isfinite():
-        found = found or "a parameter"
-    names = run.world.gather(found)
-    if any(names):
-        raise _not_finite(run, next(name for name in names if name), [name is not None for name in names])
-
-
-def _not_finite(run: Run, name: str, is_here: Sequence[bool]) -> NonFiniteError:
-    """The error of all ranks; where it is not on each of them, it says on which."""
-    ranks = [str(rank) for rank, here in enumerate(is_here) if here]
-    where = "" if len(ranks) in (0, len(is_here)) else f" on rank {', '.join(ranks)}"
-    return NonFiniteError(name, run.pace.logged_at, run.state.num_updates, where)
 
 
 def stamp(run: Run) -> dict[str, float]:

@@ -13,13 +13,14 @@ import torch
 from hydrant.bare import bare_run
 from hydrant.build import prepare
 from hydrant.distributed import World
+from hydrant.earlier import saved_config
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory
 from hydrant.fitting import dry_collectives
 from hydrant.logs import log
 from hydrant.loop import make_update
 from hydrant.memory import is_out_of_memory, said
 from hydrant.parallel import ALONE, Ranks
-from hydrant.resume import Start, saved_config
+from hydrant.resume import Start
 
 # Not compiled: to compile for each size would take minutes, and what is compiled mostly needs less memory.
 _TRIED_WITH = {

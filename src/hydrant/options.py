@@ -35,7 +35,9 @@ def group_options() -> dict[str, list[str]]:
     for folder in filter(None, (conf_dir(), user_conf_dir())):
         for path in folder.rglob("*.yaml"):
             group = path.parent.relative_to(folder).as_posix()
-            if group != "." and not path.stem.startswith("_"):  # such a file is part of others
+            if group not in (".", "wandb_sweep") and not path.stem.startswith(
+                "_"
+            ):  # such a file is part of others
                 found.setdefault(group, set()).add(path.stem)
     return {group: sorted(found[group]) for group in sorted(found)}
 

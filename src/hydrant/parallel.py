@@ -69,21 +69,7 @@ class Ranks:
     is_sharded = False
     param_dtype: torch.dtype | None = None
 
-    def __init__(
-        self,
-        world: World,
-        *,
-        num_processes: int = 1,
-        max_restarts: int = 0,
-        timeout_seconds: float = 1800,
-        sync_batch_norm: bool = False,
-    ) -> None:
-        if num_processes < 1:
-            raise ConfigError("parallel.num_processes", f"needs 1 or more, not {num_processes}")
-        if max_restarts < 0:
-            raise ConfigError("parallel.max_restarts", f"needs a number from 0 on, not {max_restarts}")
-        if timeout_seconds <= 0:
-            raise ConfigError("parallel.timeout_seconds", f"needs more than 0, not {timeout_seconds}")
+    def __init__(self, world: World, *, sync_batch_norm: bool = False) -> None:
         if sync_batch_norm and world.device.type != "cuda":
             raise ConfigError("parallel.sync_batch_norm", "torch's SyncBatchNorm needs CUDA; use false")
         self._world = world
@@ -175,13 +161,8 @@ class Ddp(Ranks):
         static_graph: bool,
         find_unused_parameters: bool,
     ) -> None:
-        super().__init__(
-            world,
-            num_processes=num_processes,
-            max_restarts=max_restarts,
-            timeout_seconds=timeout_seconds,
-            sync_batch_norm=sync_batch_norm,
-        )
+        super().__init__(world, sync_batch_norm=sync_batch_norm)
+        del num_processes, max_restarts, timeout_seconds  # for who starts the ranks
         self._settings: dict[str, Any] = {
             "bucket_cap_mb": bucket_cap_mb,
             "gradient_as_bucket_view": gradient_as_bucket_view,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import torch
@@ -15,6 +16,7 @@ from hydrant.clock import Cadence, Clock
 from hydrant.compilation import Compilation
 from hydrant.data import Stream, StreamSpec
 from hydrant.distributed import World
+from hydrant.gallery import Gallery
 from hydrant.goal import Goal
 from hydrant.metrics import Meter, Pace
 from hydrant.mixing import Mixing
@@ -22,6 +24,8 @@ from hydrant.optimization import Optimization
 from hydrant.parallel import Parallel
 from hydrant.precision import Precision
 from hydrant.profiling import Profiler
+from hydrant.pruning import NeverPruned, Pruning
+from hydrant.trackers.base import Histogram
 from hydrant.watchdog import Watchdog
 
 
@@ -33,6 +37,7 @@ class RunState:
     num_skipped: int = 0  # updates that were tried and not applied: a gradient was not finite
     num_skipped_in_a_row: int = 0
     best: dict[str, Any] | None = None  # metric, value, num_updates
+    is_pruned: bool = False  # the study that it is a trial of has ended the run
 
 
 class Journal(Protocol):
@@ -42,7 +47,9 @@ class Journal(Protocol):
 
     def log(self, row: Mapping[str, float]) -> None: ...
 
-    def picture(self, name: str, picture: Tensor) -> None: ...
+    def picture(self, name: str, draw: Callable[[Path], None]) -> None: ...
+
+    def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None: ...
 
 
 class NoJournal:
@@ -52,7 +59,9 @@ class NoJournal:
 
     def log(self, row: Mapping[str, float]) -> None: ...
 
-    def picture(self, name: str, picture: Tensor) -> None: ...
+    def picture(self, name: str, draw: Callable[[Path], None]) -> None: ...
+
+    def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None: ...
 
 
 @dataclass
@@ -77,6 +86,8 @@ class Run:
     log_every: Cadence
     eval_every: Cadence
     save_every: Cadence
+    histogram_every: Cadence
+    gallery: Gallery
     goal: Goal
     max_skipped: int  # in a row
     journal: Journal
@@ -87,6 +98,7 @@ class Run:
     pace: Pace = field(init=False)
     loss_weight: Tensor = field(init=False)  # of one micro-batch, shape ()
     watchdog: Watchdog = field(default_factory=Watchdog)
+    pruning: Pruning = field(default_factory=NeverPruned)
     stop: int | None = None  # the signal by which the ranks agreed to stop after this update
 
     @property

@@ -25,6 +25,53 @@ def draw_pixels(picture: Tensor, path: Path) -> None:
     Image.fromarray(pixels).save(path)
 
 
+def draw_images(images: Tensor, titles: Sequence[str], path: Path) -> None:
+    """A PNG of images, (N, 3 or 1, H, W), each from its least value to its largest, under its title."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(8, len(images))
+    num_rows = -(-len(images) // columns)
+    num_lines = 1 + max(title.count("\n") for title in titles)
+    figure = Figure(figsize=(1.5 * columns, (1.4 + 0.2 * num_lines) * num_rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = list(figure.subplots(num_rows, columns, squeeze=False).flat)
+    for panel in axes:
+        panel.set_axis_off()
+    for panel, image, title in zip(axes, images.float(), titles, strict=False):
+        low, high = image.amin(), image.amax()
+        pixels = ((image - low) / (high - low).clamp(min=1e-12)).permute(1, 2, 0).squeeze(2)
+        panel.imshow(pixels.numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        panel.set_title(title, fontsize="small")
+    figure.savefig(path, dpi=110, format="png")
+
+
+def draw_confusion(counts: Tensor, path: Path) -> None:
+    """A PNG of how often each class, a row, was taken for each, a column: (C, C). Coloured by shares of the rows."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    shares = counts / counts.sum(dim=1, keepdim=True).clamp(min=1)
+    num_classes, has_numbers = len(counts), len(counts) <= 20
+    side = max(4.0, 0.45 * num_classes) if has_numbers else 9.0
+    figure = Figure(figsize=(side + 1.2, side), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    image = axes.imshow(shares.numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+    if has_numbers:
+        axes.set_xticks(range(num_classes))
+        axes.set_yticks(range(num_classes))
+        for row, column in counts.nonzero().tolist():
+            colour = "white" if shares[row, column] > 0.5 else "black"
+            number = f"{int(counts[row, column]):,}"
+            axes.text(column, row, number, ha="center", va="center", color=colour, fontsize="small")
+    right = int(counts.diagonal().sum())
+    title = f"{right:,} of {int(counts.sum()):,} right"
+    axes.set(xlabel="taken for", ylabel="class", title=title)
+    figure.colorbar(image, ax=axes, label="share of the class", shrink=0.8)
+    figure.savefig(path, dpi=110, format="png")
+
+
 def draw_curves(panels: Mapping[str, Mapping[str, Curve]], path: Path, *, columns: int = 1) -> None:
     """A PNG with a panel for each title, in it a curve over the updates for each label; "" has no legend."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # pyplot is not needed and is slow to import

@@ -13,8 +13,8 @@ from typing import Any
 
 from hydrant import checkpoint
 from hydrant.build import Prepared, build, prepare
-from hydrant.checkpoint import Checkpoints, Retention
 from hydrant.distributed import World
+from hydrant.earlier import told_of
 from hydrant.ending import Ending, failure
 from hydrant.errors import ConfigError, HydrantError, Interrupted, RankHung, location, typed_line
 from hydrant.job import Job, Result, relative, report
@@ -22,12 +22,13 @@ from hydrant.journal import NoRunJournal, RunJournal
 from hydrant.launching import is_started_here, launch, starts_ranks, tell_hearing
 from hydrant.locking import exclusive
 from hydrant.logs import log, logging_to, told
-from hydrant.loop import train
+from hydrant.loop import show_inputs, train
 from hydrant.memory import TRAINING, memory_told
 from hydrant.micro_batch import settled
 from hydrant.parts import Run, RunState
 from hydrant.profiling import count_parameters
-from hydrant.resume import Start, starting_point, told_of
+from hydrant.pruning import pruning_of
+from hydrant.resume import Start, starting_point
 from hydrant.runs import mark_failed
 from hydrant.signals import StopRequest
 from hydrant.state import check_optimizers, content_of, restore
@@ -53,8 +54,15 @@ def execute(job: Job) -> Result:
     except HydrantError as error:
         return Result(error.exit_status, None, str(error))
     except (Exception, SystemExit) as error:  # of no part of the config, else its key would be named
-        told = f"{typed_line(error)} (at {location(error)}); {job.folder / 'train.log'} has the traceback"
-        return Result(1, None, told)
+        return _unforeseen(error, job)
+
+
+def _unforeseen(error: BaseException, job: Job) -> Result:
+    message, file = f"{typed_line(error)} (at {location(error)})", job.folder / "train.log"
+    with contextlib.suppress(OSError), logging_to(file):
+        log.debug("the run could not be started, or ended", exc_info=error)
+        message += f"; {file} has the traceback"
+    return Result(1, None, message)
 
 
 def _tell_hung(job: Job, world: World, error: RankHung, stacks: str) -> None:
@@ -102,7 +110,7 @@ class _Session:
     def __init__(self, job: Job, prepared: Prepared, start: Start, watchdog: Watchdog) -> None:
         self._job, self._prepared, self._start, self._watchdog = job, prepared, start, watchdog
         saved = {} if start.checkpoint is None else checkpoint.plain_state(start.checkpoint, "state")
-        self._state = RunState(**saved)
+        self._state, self._pruning = RunState(**saved), pruning_of(job.trial, prepared.world)
         self._checkpoints = _checkpoints(job, prepared)
         self._world = prepared.world
         self._foreign = start.checkpoint if start.is_foreign else None
@@ -144,10 +152,11 @@ class _Session:
         )
         with self._checkpoints:
             run = build(prepared, self._journal, self._save, lambda: self._stop_signal(stop))
-            run.state, run.watchdog = state, self._watchdog
+            run.state, run.watchdog, run.pruning = state, self._watchdog, self._pruning
             try:
                 self._continue(run)
                 try_compiled(run)
+                show_inputs(run)
                 profiled = self._job.folder / "profile"
                 with run.profiler.watching(profiled, state.num_updates, self._journal.file):
                     train(run)
@@ -161,11 +170,10 @@ class _Session:
 
     def _save(self, run: Run, is_best: bool) -> None:
         self._prepared.data.faults.gather(self._world)
-        written = functools.partial(
-            self._journal.note, num_updates=run.state.num_updates, best=run.state.best
-        )
+        num_updates, best = run.state.num_updates, run.state.best
+        written = functools.partial(self._journal.checkpoint, num_updates=num_updates, best=best)
         with content_of(run) as content:
-            self._checkpoints.save(run.state.num_updates, content, is_best=is_best, written=written)
+            self._checkpoints.save(num_updates, content, is_best=is_best, written=written)
 
     def _continue(self, run: Run) -> None:
         """Put back what the checkpoint holds from which the run goes on, if there is one."""
@@ -189,7 +197,7 @@ class _Session:
             log.debug("%s", ending.message)
         try:
             self._journal.conclude(ending, self._state)
-        except OSError as error:
+        except (OSError, HydrantError) as error:
             ending = self._failed(error)
             self._journal.note(status=ending.status, num_updates=self._state.num_updates, error=ending.error)
         self._journal.close(ending)
@@ -215,11 +223,11 @@ class _Session:
         return f"stopped by SIGINT without saving; {self._job.same_command()} {what}"
 
 
-def _checkpoints(job: Job, prepared: Prepared) -> Checkpoints:
+def _checkpoints(job: Job, prepared: Prepared) -> checkpoint.Checkpoints:
     config = job.config
     every = prepared.clock.cadence(config["keep_every"], "keep_every")
-    keep = Retention(config["keep_last"], config["keep_best"], every)
-    return Checkpoints(
+    keep = checkpoint.Retention(config["keep_last"], config["keep_best"], every)
+    return checkpoint.Checkpoints(
         job.folder / "checkpoints",
         keep,
         in_background=config["save_async"],
@@ -233,14 +241,6 @@ def _timeout_seconds(config: Mapping[str, Any]) -> float:
 
 def _result(ending: Ending, value: float | None = None) -> Result:
     return Result(ending.exit_status, value, ending.message, (ending.error or {}).get("type", ""))
-
-
-def finished_before(job: Job) -> Result | None:
-    """What a run gave that is finished, which is told; None for one that is to be run, or to be refused."""
-    with contextlib.suppress(HydrantError):
-        if starting_point(job.config, job.folder).is_finished:
-            return _already_finished(job.folder, World.from_launcher())
-    return None
 
 
 def _already_finished(folder: Path, world: World) -> Result:

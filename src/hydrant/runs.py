@@ -1,8 +1,11 @@
-"""Reading run folders: what was run, how it ended; and the table of a sweep."""
+"""Reading run folders: what was run, how it ended; the plan of a sweep and its table."""
 
 from __future__ import annotations
 
 import csv
+import json
+import os
+import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any, cast
 import yaml
 
 from hydrant.errors import JobFailed, RecordError, first_line
+from hydrant.locking import is_held
 from hydrant.trackers.record import read_summary, write_json
 
 
@@ -34,7 +38,19 @@ class RunFolder:
 
     @property
     def status(self) -> str:
-        return str(self.summary.get("status", "not started"))
+        """Its status; a run that its study ended early is told apart from others that are finished."""
+        status = str(self.summary.get("status", "not started"))
+        return "pruned" if status == "finished" and self.summary.get("pruned") else status
+
+    @property
+    def state(self) -> str:
+        """The status, but of a run that says it is running: `killed` where no process of its machine has its folder.
+
+        On another machine than that it is `running elsewhere`, for nobody knows.
+        """
+        if self.status != "running" or is_held(self.path):
+            return self.status
+        return "killed" if self.summary.get("host") in (None, platform.node()) else "running elsewhere"
 
     @property
     def error(self) -> str:
@@ -87,12 +103,6 @@ def options_of(path: Path) -> dict[str, str]:
     return recorded.get("hydra", {}).get("runtime", {}).get("choices", {})
 
 
-def commanded(sweep: Path) -> list[str]:
-    """The overrides of the last command of a sweep, with the commas that make its grid."""
-    recorded: dict[str, Any] = _yaml(sweep / "multirun.yaml") or {}
-    return recorded.get("hydra", {}).get("overrides", {}).get("task", [])
-
-
 def choices_in(overrides: Iterable[str]) -> dict[str, str]:
     """What overrides choose, by key.
 
@@ -129,6 +139,56 @@ def runs_of_sweep(folder: Path) -> list[RunFolder]:
     return [read_run(p) for p in sorted(folder.iterdir()) if (p / ".hydra").is_dir()]
 
 
+@dataclass(frozen=True)
+class Planned:
+    """A job of a sweep, from before it starts."""
+
+    folder: Path
+    overrides: Sequence[str]
+    refused: str = ""  # why it could not run where it was to
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sweep is to do."""
+
+    began: float  # the last command, in unix seconds
+    jobs: Sequence[Planned]  # in their order
+
+
+def write_plan(sweep: Path, plan: Plan) -> None:
+    """`sweep.json`; without secrets."""
+    root = sweep.resolve()
+    jobs = [
+        {
+            "run": os.path.relpath(job.folder.resolve(), root),
+            "overrides": list(job.overrides),
+            "refused": job.refused or None,
+        }
+        for job in plan.jobs
+    ]
+    write_json(sweep / "sweep.json", {"began": plan.began, "jobs": jobs})
+
+
+def read_plan(sweep: Path) -> Plan:
+    """What the last command of a sweep was to do; nothing where there was none.
+
+    Raises:
+        RecordError: it is damaged.
+    """
+    file = sweep / "sweep.json"
+    if not file.exists():
+        return Plan(0.0, [])
+    try:
+        told = json.loads(file.read_text(encoding="utf-8"))
+        jobs = [Planned(sweep / job["run"], job["overrides"], job["refused"] or "") for job in told["jobs"]]
+        return Plan(told["began"], jobs)
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordError(
+            f"{file} is damaged ({first_line(error)}); the same command writes it again"
+        ) from error
+
+
 def differing(runs: Sequence[RunFolder]) -> list[tuple[RunFolder, dict[str, str]]]:
     """Each run with those of its choices that are not the same in all runs."""
     shared = set.intersection(*(set(run.choices.items()) for run in runs)) if runs else set()
@@ -148,7 +208,7 @@ def write_sweep_csv(folder: Path, runs: Sequence[RunFolder]) -> None:
         for run in runs:
             best, values = run.summary.get("best") or {}, run.summary.get("metrics") or {}
             table.writerow(
-                [run.path.name, *(run.choices.get(c, "") for c in choices), run.status]
+                [run.path.name, *(run.choices.get(c, "") for c in choices), run.state]
                 + [run.summary.get("num_updates", ""), best.get("value", ""), best.get("num_updates", "")]
                 + [values.get(m, "") for m in metrics]
                 + [run.error]

@@ -13,9 +13,9 @@ from hydrant import checkpoint
 from hydrant.build import Prepared, prepare
 from hydrant.config import check, compose, flatten
 from hydrant.config.targets import check_consent
+from hydrant.earlier import saved_config
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.parallel import ALONE
-from hydrant.resume import saved_config
 from hydrant.runs import choices_in, options_of, overrides_of
 
 WEIGHTS = ("model", "ema")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -15,6 +16,21 @@ STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 _ORPHAN_SECONDS = 600  # for one that nobody waits for any more, to end its update and to save
 
 _SAVING = "stopping when this update is saved; Ctrl-C again stops at once, without saving"
+
+
+def signal_name(signum: int) -> str:
+    """
+    >>> signal_name(15), signal_name(40)
+    ('SIGTERM', 'signal 40')
+    """
+    known = {int(known): known.name for known in signal.Signals}
+    return known.get(signum, f"signal {signum}")  # those for real time have no name
+
+
+def send(signum: int, pid: int) -> None:
+    """Send a signal to a process that may have just ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signum)
 
 
 class StopRequest:

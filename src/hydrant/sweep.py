@@ -5,18 +5,24 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+from hydrant.admission import is_finished
 from hydrant.errors import ConfigError, JobFailed
-from hydrant.executors.base import Executor, Work, preload
+from hydrant.executors.base import Executor, Work, result_in
 from hydrant.identity import write_records
-from hydrant.isolation import ProcessDied, Stopped, call_isolated, forwarding
+from hydrant.isolation import Stopped, forwarding
 from hydrant.job import Job, Result, relative, remove_if_empty, report, say
+from hydrant.live import drawn, is_terminal, table
+from hydrant.locking import marked
 from hydrant.redaction import redacted
 from hydrant.runs import (
+    Plan,
+    Planned,
     RunFolder,
     choices_in,
     differing,
@@ -24,11 +30,10 @@ from hydrant.runs import (
     mark_failed,
     read_run,
     runs_of_sweep,
+    write_plan,
     write_sweep_csv,
 )
-
-_ALIKE = ("name", "seed")
-"""Keys that do not decide whether a run can start."""
+from hydrant.standing import standings
 
 
 class Sweep:
@@ -36,15 +41,26 @@ class Sweep:
 
     def __init__(self) -> None:
         self._began = time.time()
-        self._jobs: dict[Path, dict[str, str]] = {}  # folder -> choices, in the order of the jobs
-        self._refused: dict[Path, str] = {}
+        self._jobs: dict[Path, Planned] = {}  # by folder, in their order
         self._claims: dict[str, None] = {}  # of the jobs, each once
         self._gathered: list[Work] | None = None
+        self._has_table = False
         self.has_run = False
+        self.may_fail = False  # jobs of a search, which goes on without them
+        self.outcome: list[str] = []  # lines to end with
 
-    def plan(self, jobs: Mapping[Path, Sequence[str]]) -> None:
-        """Take the folders and the overrides of all jobs, before the first one starts."""
-        self._jobs |= {folder: choices_in(redacted(list(overrides))) for folder, overrides in jobs.items()}
+    @contextmanager
+    def going(self, folder: Path, jobs: Mapping[Path, Sequence[str]]) -> Generator[None]:
+        """While it lasts, jobs run, those in `jobs` (folder: overrides) and others that come; a terminal shows them."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._jobs |= {path: Planned(path, redacted(list(own))) for path, own in jobs.items()}
+        self._write_plan(folder)
+        self._has_table = is_terminal()
+        with ExitStack() as shown:
+            shown.enter_context(marked(folder))
+            if self._has_table:
+                shown.enter_context(drawn(partial(_table, folder)))
+            yield
 
     def run(self, job: Job, number: int, environment: Mapping[str, str]) -> float | None:
         """Run one job, or note it for `run_all`; its value, for sweepers that search.
@@ -53,18 +69,22 @@ class Sweep:
             JobFailed: after saying why.
             Stopped: a signal arrived meanwhile; the job has saved its state, or is done.
         """
-        self.plan({job.folder.resolve(): job.overrides})
+        if (path := job.folder.resolve()) not in self._jobs:
+            self._jobs[path] = Planned(path, redacted(list(job.overrides)))
+            self._write_plan(job.sweep_folder or path.parent)
         if job.config["claim"] is not None:
             self._claims[job.config["claim"]] = None
-        work = Work(number, job, environment)
+        work = Work(number, job, environment, self._has_table)
         if self._gathered is not None:
             self._gathered.append(work)
             return None
-        say(f"job {number}: {job.folder.name}")
         self.has_run, began = True, time.time()
-        answer = work.call()
+        if (before := _finished_before(work)) is not None:
+            return before.value
+        work.announce()
+        answer = work.call(is_silent=self._has_table)
         result, signum = answer.result, answer.signum
-        self._settle(work, result, began)
+        self.settle(work, result, began)
         if signum is not None or result.exit_status > 128:
             raise Stopped(max(result.exit_status, 128 + (signum or 0)))
         if result.exit_status:
@@ -86,15 +106,16 @@ class Sweep:
         Raises:
             Stopped: a signal arrived meanwhile, here or at a job; what ran has saved its state, or is done.
         """
-        self.has_run, began = True, time.time()
-        done = _finished_before(works) if executor.is_elsewhere else {}
+        began = time.time()
+        done = {work.number: result for work in works if (result := _finished_before(work)) is not None}
         rest = [work for work in works if work.number not in done]
         try:
             with forwarding() as signals:
                 for work, result in executor.run(rest, lambda: signals.signum) if rest else ():
+                    self.has_run = True
                     done[work.number] = result
-                    self._settle(work, result, began)
-                    if not result.exit_status:
+                    self.settle(work, result, began)
+                    if not (result.exit_status or self._has_table):
                         say(f"job {work.number}: finished")
         finally:
             remove_if_empty([work.job.folder for work in works])
@@ -104,12 +125,14 @@ class Sweep:
             raise Stopped(max(stopped))
         return done
 
-    def _settle(self, work: Work, result: Result, began: float) -> None:
+    def settle(self, work: Work, result: Result, began: float) -> None:
         """Note and tell what came of a job."""
         job = work.job
         if result.exit_status == ConfigError.exit_status:
             remove_if_empty([job.folder])
-            self._refused[job.folder.resolve()] = result.message
+            path = job.folder.resolve()
+            self._jobs[path] = replace(self._jobs[path], refused=result.message)
+            self._write_plan(job.sweep_folder or path.parent)
         elif 0 < result.exit_status < 128:
             _note_failed(job, result, began)
         if job.sweep_folder is not None:
@@ -123,46 +146,28 @@ class Sweep:
             return False
         self._write_table(folder, runs)
         _print_table(folder, runs, list(self._claims))
-        return bool(self._refused) or any(r.status == "failed" and r.changed >= self._began for r in runs)
+        for line in self.outcome:
+            say(line)
+        is_refused = any(job.refused for job in self._jobs.values())
+        is_any_failed = any(run.status == "failed" and run.changed >= self._began for run in runs)
+        return not self.may_fail and (is_refused or is_any_failed)
 
     def _runs(self, folder: Path) -> list[RunFolder]:
         """Every run of the sweep, in the order of the jobs; those of an earlier, larger grid follow."""
-        own = [self._read(path) for path in self._jobs]
+        own = [_read(job) for job in self._jobs.values()]
         return own + [run for run in runs_of_sweep(folder) if run.path.resolve() not in self._jobs]
 
-    def _write_table(self, folder: Path, runs: Sequence[RunFolder]) -> None:
-        try:
-            write_sweep_csv(folder, runs)
-        except OSError as error:
-            print(f"{folder}/sweep.csv cannot be written: {error.strerror or error}", file=sys.stderr)
+    def _write_plan(self, folder: Path) -> None:
+        with _told_of(folder / "sweep.json"):
+            write_plan(folder, Plan(self._began, list(self._jobs.values())))
 
-    def _read(self, path: Path) -> RunFolder:
-        if path in self._refused:  # whatever its folder holds from before, this job did not run
-            summary = {"status": "refused", "error": {"message": self._refused[path]}}
-            return RunFolder(path, self._jobs[path], summary)
-        return RunFolder(path, self._jobs[path], read_run(path).summary)
+    def _write_table(self, folder: Path, runs: Sequence[RunFolder]) -> None:
+        with _told_of(folder / "sweep.csv"):
+            write_sweep_csv(folder, runs)
 
 
 current: ContextVar[Sweep] = ContextVar("sweep")
 """The sweep that this process is busy with: Hydra builds its sweepers itself."""
-
-
-def refusals(configs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """(key, reason) why each checked config cannot run on this machine, ("", "") where it can.
-
-    Raises:
-        Stopped: a signal arrived meanwhile.
-    """
-    keys = [repr(sorted((k, v) for k, v in config.items() if k not in _ALIKE)) for config in configs]
-    distinct = dict(zip(keys, configs, strict=True))
-    answer = call_isolated(_refusals, (list(distinct.values()),), preload=preload(configs))
-    if answer.signum is not None:
-        print("stopped by a signal before the first job", file=sys.stderr)
-        raise Stopped(128 + answer.signum)
-    if isinstance(answer.result, ProcessDied):  # the job itself will say more
-        return [("", "")] * len(configs)
-    refused = dict(zip(distinct, answer.result, strict=True))
-    return [refused[key] for key in keys]
 
 
 def _note_failed(job: Job, result: Result, began: float) -> None:
@@ -170,44 +175,40 @@ def _note_failed(job: Job, result: Result, began: float) -> None:
     run = read_run(job.folder)
     if run.status == "failed" and run.changed >= began:
         return
-    try:
+    with _told_of(job.folder):
         write_records(job)
         mark_failed(job.folder, result.message)
-    except OSError as error:
-        print(f"{job.folder} cannot be written: {error.strerror or error}", file=sys.stderr)
 
 
-def _finished_before(works: Sequence[Work]) -> dict[int, Result]:
-    """The results of those that need not run again, by number."""
-    begun = [work for work in works if (work.job.folder / "summary.json").exists()]
-    if not begun:
-        return {}
-    jobs = [work.job for work in begun]
-    answer = call_isolated(_finished, (jobs,), preload([job.config for job in jobs]))
-    found: Sequence[Result | None] = [] if isinstance(answer.result, ProcessDied) else answer.result
-    return {work.number: result for work, result in zip(begun, found, strict=False) if result is not None}
-
-
-def _finished(jobs: Sequence[Job]) -> list[Result | None]:
-    from hydrant.run import finished_before  # brings in torch
-
-    return [finished_before(job) for job in jobs]
-
-
-def _refusals(configs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    return [_refusal(config) for config in configs]
-
-
-def _refusal(config: Mapping[str, Any]) -> tuple[str, str]:
-    from hydrant.build import prepare  # brings in torch
-
+@contextmanager
+def _told_of(path: Path) -> Generator[None]:
+    """What cannot be written is told, and ends nothing."""
     try:
-        prepare(config, is_plan=True)
-    except ConfigError as error:
-        return error.key, error.reason
-    except Exception:  # damaged data, say: of no other job's concern, and its own job tells it
-        return "", ""
-    return "", ""
+        yield
+    except OSError as error:
+        print(f"{path} cannot be written: {error.strerror or error}", file=sys.stderr)
+
+
+def _read(job: Planned) -> RunFolder:
+    choices = choices_in(job.overrides)
+    if job.refused:  # whatever its folder holds from before, this job did not run
+        return RunFolder(job.folder, choices, {"status": "refused", "error": {"message": job.refused}})
+    return RunFolder(job.folder, choices, read_run(job.folder).summary)
+
+
+def _finished_before(work: Work) -> Result | None:
+    """What a job gave that need not run again."""
+    job = work.job
+    if not is_finished(job.config, job.folder):
+        return None
+    result = result_in(job, "")
+    if not work.in_table:
+        say(f"job {work.number}: already finished: {relative(job.folder)}")
+    return result
+
+
+def _table(folder: Path, width: int, height: int) -> list[str]:
+    return table(relative(folder.resolve()), standings(folder), width, height)
 
 
 def _print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str]) -> None:
@@ -224,6 +225,6 @@ def _print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str])
         value = best.get("value")
         shown = [] if value is None else [f"{best['metric']} {value:.4f} at update {best['num_updates']}"]
         shown += [told for told in (run.error, figures(run.summary) if claims else "") if told]
-        say(f"  {label:<{width}}  {run.status:<11} {'; '.join(shown)}")
+        say(f"  {label:<{width}}  {run.state:<11} {'; '.join(shown)}")
     for claim in claims:
         say(f"claim: {claim}")

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from hydrant.config import ENTRY, check, choices_of, conf_dir, record_of, register
-from hydrant.config.arguments import flags_first
+from hydrant.config.arguments import flags_first, refuse_grid
 from hydrant.config.guard import guarding_hydra
 from hydrant.config.messages import HYDRA_ERRORS, PLAIN_ERRORS, explain
 from hydrant.errors import ConfigError, HydrantError
@@ -28,6 +28,9 @@ from hydrant.launchers import is_started_as_rank
 from hydrant.signals import stop_with
 from hydrant.sweep import Sweep
 from hydrant.sweep import current as current_sweep
+
+_RUN_SECONDS = 366 * 24 * 3600.0
+"""What a collective may take: how long a rank may stand still is the run's to say, which is not composed yet."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -80,14 +83,15 @@ def _prepare_hydra(arguments: Sequence[str]) -> list[str]:
 
 def _train_as_rank(arguments: Sequence[str]) -> int:
     """Under torchrun or srun: rank 0 composes the config, and all train."""
-    from hydrant.distributed import World  # brings in torch
+    parent = os.getppid()  # now: it may end while torch is imported
+    from hydrant.distributed import World
     from hydrant.launching import tell_agent
     from hydrant.run import execute
 
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        stop_with(os.getppid())  # torchrun
+        stop_with(parent)  # torchrun
     world = World.from_launcher()
-    with world.group():
+    with world.group(_RUN_SECONDS):
         try:
             job = world.from_rank_zero(lambda: _composed(arguments))
         except HydrantError as error:
@@ -171,6 +175,8 @@ def _job(config: DictConfig, settings: Any) -> Job:
     }
     folder, choices = Path(settings.runtime.output_dir), choices_of(settings.runtime.choices)
     in_sweep = settings.mode == RunMode.MULTIRUN
+    if not in_sweep:
+        refuse_grid(settings.runtime.choices)
     sweep_folder = Path(settings.runtime.cwd, settings.sweep.dir) if in_sweep else None
     return Job(resolved, folder, choices, records, list(settings.overrides.task), sweep_folder)
 

@@ -74,7 +74,8 @@ class Watchdog:
     def enter(self, phase: str, num_updates: int) -> None:
         """The loop goes on with this phase, as it does on every rank."""
         self._count += 1
-        self._limit = self._timeout
+        if self._phase and num_updates > self._num_updates:  # the first update compiles
+            self._limit = self._timeout
         self._phase, self._num_updates = phase, num_updates
         self._moved_at = time.monotonic()
 
@@ -103,7 +104,13 @@ class Watchdog:
     def _watch(self, world: World, store: dist.Store) -> None:
         with contextlib.suppress(RuntimeError):
             store.set(_key("process", world.rank), f"{os.getpid()} {socket.gethostname()}")
+        ticked_at = time.monotonic()
         while not self._stopped.wait(_TICK_SECONDS):
+            now = time.monotonic()
+            self._moved_at += max(
+                now - ticked_at - 2 * _TICK_SECONDS, 0
+            )  # all stood still that long, suspended
+            ticked_at = now
             with contextlib.suppress(RuntimeError):  # the store is gone: so is who held it, and the run ends
                 if time.monotonic() - self._moved_at > self._limit:
                     store.set(_SEEN, "")

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from planted import ENVIRONMENT, write_run
 
 from hydrant.compare.comparison import Comparison
@@ -51,13 +50,6 @@ def test_jobs_that_were_never_started_are_missing(planted: Path) -> None:
     ]
 
 
-def test_a_search_has_no_missing_jobs(tmp_path: Path) -> None:
-    write_run(tmp_path / "trial-0", {"optimizer.lr": 0.1}, 0.9)
-    task = ["optimizer.lr=interval(1e-4,1e-1)"]
-    (tmp_path / "multirun.yaml").write_text(yaml.safe_dump({"hydra": {"overrides": {"task": task}}}))
-    assert names(tmp_path) == ["trial-0"]
-
-
 def test_names_tell_runs_of_different_sweeps_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "one" / "seed-0", {"seed": 0}, 0.9)
@@ -90,7 +82,7 @@ def test_keys_that_differ_without_those_that_another_explains(tmp_path: Path) ->
         ({"global_batch_size": 32}, {"total_updates": 200}, ""),
         ({"data.root": "elsewhere"}, {}, ""),
         ({"optimizer": "sgd"}, {}, ""),
-        ({}, {"status": "running"}, "running, or killed: odd; counted in no mean"),
+        ({}, {"status": "running"}, "killed: odd; counted in no mean"),
         ({}, {"status": "preempted"}, "preempted: odd; counted in no mean"),
         ({}, {"values": [0.1, None]}, "finished whose last val/accuracy is not finite: odd; counted in no mean"),
     ],

@@ -140,12 +140,12 @@ def test_durations_are_what_the_clock_reads() -> None:
 
 def test_composing_imports_nothing_slow() -> None:
     modules = ["cli", "train", "config", "config.arguments", "config.check"]
-    plugins = "hydra_plugins.hydrant_searchpath, hydra_plugins.hydrant_sweeper"
+    plugins = ", ".join(f"hydra_plugins.hydrant_{name}" for name in ("optuna", "searchpath", "sweeper"))
     code = (
         f"import sys, {', '.join(f'hydrant.{module}' for module in modules)}, {plugins}\n"
         "from hydrant.config import compose\n"
         "compose(['optimizer=timm', 'model=timm', 'tracker=wandb'])\n"
-        "slow = ('torch', 'torchvision', 'timm', 'wandb', 'matplotlib', 'sklearn')\n"
+        "slow = ('torch', 'torchvision', 'timm', 'wandb', 'matplotlib', 'optuna', 'sklearn')\n"
         "print([module for module in slow if module in sys.modules])"
     )
     run = subprocess.run(

@@ -27,6 +27,7 @@ GROUPS = {name: options for name, options in group_options().items() if name not
 KEYS = sorted(set(flatten(yaml.safe_load((conf_dir() / "train.yaml").read_text()))) - {"defaults"}) + sorted(
     f"{path.parent.name}.{key}"
     for path in conf_dir().glob("*/[!_]*.yaml")
+    if path.parent.name != "wandb_sweep"
     for key in flatten(yaml.safe_load(path.read_text()) or {})
     if not key.startswith(("_", "defaults"))
 )

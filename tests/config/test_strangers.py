@@ -50,6 +50,12 @@ def refused(workdir: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytes
         ("hydra:\n  callbacks: ${model}", "hydra.callbacks"),
         (f"hydra:\n  callbacks: {{x: {{_target_: hydra.experimental.callbacks.{OS}}}}}", "hydra.callbacks.x._target_"),
         (f"hydra:\n  sweeper: {{sampler: {{_target_: optuna.logging.{OS}}}}}", "hydra.sweeper"),
+        ("hydra:\n  sweeper: {storage: {_target_: optuna.storages.RedisStorage}}", "hydra.sweeper"),
+        (
+            "hydra:\n  job_logging: {handlers: {file: {class: logging.FileHandler, filename: own.py}}}",
+            "hydra.job_logging.handlers.file.filename",
+        ),
+        ("hydra:\n  job: {name: ../own}", "hydra.job.name"),
         (
             f"hydra:\n  hydra_logging: {{handlers: {{x: {{class: logging.{OS}}}}}}}",
             "hydra.hydra_logging.handlers.x.class",

@@ -28,8 +28,10 @@ LONG = [
         "configuration",
         "diagnose",
         "optimization",
+        "optuna",
         "profile",
         "ranks",
+        "sweeps",
     )
 ]  # a minute or more
 
@@ -42,8 +44,16 @@ ELSEWHERE = {
     "srun --ntasks=2 python train.py optimizer=sgd",
     "torchrun --nnodes=2 --node-rank=0 --nproc-per-node=8 --master-addr=node0 --master-port=29500 train.py"
     " optimizer=sgd",
-    "uv run train.py --multirun hydra/sweeper=optuna hydra.sweeper.direction=maximize hydra.sweeper.n_trials=20"
-    "      hydra.sweeper.n_jobs=4 hydra/launcher=local 'optimizer.lr=tag(log,interval(1e-4,1e-1))'",
+    # W&B's part is played in tests/trackers/test_wandb_source.py and tests/trackers/test_wandb_agent.py.
+    "uv run hydrant compare wandb:me/lr_study",
+    "uv run hydrant compare 'wandb:me/lr_study?group=digits-mlp/adamw/cosine,digits-mlp/sgd/cosine&state=finished'",
+    "uv run hydrant compare multirun/optimizers 'wandb:me/lr_study?sweep=x1y2z3&optimizer.lr=1e-3' --by optimizer",
+    "uv run hydrant compare wandb:me/lr_study/0a1b2c3d4e5f outputs/lr_study",
+    "uv run hydrant compare wandb:me/lr_study --by optimizer,scheduler --wandb",
+    "wandb sweep --project lr_study conf/wandb_sweep/grid.yaml",
+    "uv run hydrant agent me/lr_study/x1y2z3",
+    "uv run hydrant agent me/lr_study/x1y2z3 --count 10 parallel.num_processes=2 duration=20ep",
+    "uv run hydrant sync multirun/lr_study --jobs 8",
     "pip install uv",
     "uv run pytest",
     "uv run pytest -m slow",
@@ -51,6 +61,8 @@ ELSEWHERE = {
     "uv run scripts/test",
     "uv run scripts/pin",
     "uv run scripts/kill_runs --kills 100 --output kills.json",
+    "uv run scripts/kill_sweep --launcher basic joblib slurm --output kills.json",
+    "uv run hydrant status multirun/lr_study --watch",
     ".ci/run",
     'eval "$(python train.py -sc install=bash)"',
     "uv run train.py --multirun experiment=compiled_optimizer compile.hyperparameters=tensors,numbers",

@@ -12,6 +12,7 @@ import numpy as np
 import yaml
 
 from hydrant.compare.sources import Run, Series
+from hydrant.runs import Plan, Planned, write_plan
 
 CONFIG: dict[str, Any] = {
     "optimizer": {"_target_": "torch.optim.AdamW", "lr": 0.001},
@@ -132,12 +133,7 @@ def planted_results() -> dict[tuple[str, str], list[float]]:
 
 def write_planted(sweep: Path) -> Path:
     """Four of six cells of a grid, five seeds each; two runs failed, one is missing, one has another commit."""
-    jobs = [
-        "name=planted",
-        "optimizer=adamw,sgd",
-        "scheduler=cosine",
-        "seed=0,1,2,3,4",
-    ]  # of the last command
+    jobs = [(optimizer, seed) for optimizer in ("adamw", "sgd") for seed in SEEDS]  # of the last command
     for (optimizer, scheduler), results in planted_results().items():
         for seed, final in zip(SEEDS, results, strict=True):
             overrides = {"optimizer": optimizer, "scheduler": scheduler, "seed": seed}
@@ -155,9 +151,14 @@ def write_planted(sweep: Path) -> Path:
             if (optimizer, scheduler, seed) == ("adamw", "wsd", 2):
                 options = {"environment": ENVIRONMENT | {"git_commit": "b" * 40}}
             write_run(folder, overrides, final, **options)
-    record = {"hydra": {"overrides": {"task": jobs}}}
-    (sweep / "multirun.yaml").write_text(yaml.safe_dump(record))
+    write_plan(sweep, Plan(0.0, [planned(sweep, optimizer, seed) for optimizer, seed in jobs]))
     return sweep
+
+
+def planned(sweep: Path, optimizer: str, seed: int) -> Planned:
+    words = [f"optimizer={optimizer}", "scheduler=cosine", f"seed={seed}"]
+    folder = sweep / "_".join(word.replace("=", "-") for word in words)
+    return Planned(folder, ["name=planted", *words])
 
 
 def many_runs(num_runs: int = 200, num_points: int = 2000) -> list[Run]:

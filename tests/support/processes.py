@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
@@ -12,11 +12,19 @@ from typing import Any
 
 def wait_for_row(folder: Path, num_updates: int, process: Popen[Any]) -> None:
     """Until a run has written a row of `num_updates` or more."""
-    file, limit = folder / "metrics.jsonl", time.monotonic() + 240
-    while True:
+    file = folder / "metrics.jsonl"
+
+    def has_come() -> bool:
         lines = file.read_text().split("\n")[:-1] if file.exists() else []
-        if lines and json.loads(lines[-1])["num_updates"] >= num_updates:
-            return
+        return bool(lines) and json.loads(lines[-1])["num_updates"] >= num_updates
+
+    wait_for(has_come, process, seconds=240)
+
+
+def wait_for(happens: Callable[[], bool], process: Popen[Any], seconds: float = 180) -> None:
+    """Until something happens while a process lives."""
+    limit = time.monotonic() + seconds
+    while not happens():
         assert process.poll() is None, "it has ended"
         assert time.monotonic() < limit
         time.sleep(0.02)

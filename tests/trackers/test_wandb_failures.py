@@ -91,7 +91,7 @@ def test_without_wandb_a_run_is_kept_offline(
     folder = identity.folder / where["path"]
     (warning,) = warnings_given()
     assert words in warning
-    assert warning.endswith(f"logging offline. Upload it later with: wandb sync {folder}")
+    assert warning.endswith(f"logging offline. Upload it later with: hydrant sync {identity.folder}")
     assert local_rows(folder) == rows()
     assert wandb_server.runs == {}
 

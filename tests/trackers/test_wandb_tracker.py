@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from hydrant.errors import ConfigError
-from hydrant.trackers.base import RunIdentity
+from hydrant.trackers.base import Histogram, RunIdentity
 
 from .wandb_rows import SUMMARY, Make, Warnings, log_rows, own, read_local, rows
 from .wandb_server import WandbServer
@@ -52,6 +52,37 @@ def test_a_file_is_kept_under_its_path_in_the_run_folder(
     assert "WARNING" not in capfd.readouterr().err
 
 
+def test_histograms_summaries_and_artifacts_arrive(
+    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = identity.folder / "checkpoints" / "update_00000003"
+    saved.mkdir(parents=True)
+    (saved / "model.safetensors").write_bytes(b"weights")
+    who = replace(identity, notes="optimizer=adamw", best=("val/accuracy", "max"))
+    tracker = make_wandb(who, log_checkpoints="all")
+    for num_updates, accuracy in enumerate([0.5, 0.9, 0.7]):
+        row = {"num_updates": num_updates, "epoch": 0.0, "time": 1e9, "val/accuracy": accuracy}
+        tracker.log(row | {"train/loss": 1 - accuracy, "optim/lr": 0.1})
+    tracker.histograms(2, {"weights/p": Histogram(-1.0, 1.0, (3, 1), 0.5, 0.75)})
+    tracker.checkpoint(saved)
+    tracker.finish(0, SUMMARY)
+
+    run = wandb_server.only_run()
+    assert run.notes == "optimizer=adamw"
+    assert run.summary["val/accuracy"] == {"last": 0.7, "max": 0.9}
+    assert run.summary["train/loss"] == pytest.approx({"last": 0.3, "min": 0.1})
+    assert run.summary["optim/lr"] == 0.1
+    shown = own(run.history)[-1]
+    assert shown["num_updates"] == 2
+    assert shown["weights/p"] == {"_type": "histogram", "values": [3, 1], "bins": [-1.0, 0.0, 1.0]}
+    (artifact,) = run.artifacts
+    assert (artifact.name, artifact.is_committed) == (f"checkpoint-{run.run_id}", True)
+    assert artifact.files == {"model.safetensors": b"weights"}
+    assert (saved / "model.safetensors").read_bytes() == b"weights"
+    assert "WANDB_DATA_DIR" not in os.environ
+    assert not [path for path in Path(os.environ["HOME"]).rglob("*") if "artifacts" in path.parts]
+
+
 @pytest.mark.parametrize("told", [False, True])
 def test_host_and_command_line_are_told_only_on_request(
     told: bool,
@@ -65,6 +96,7 @@ def test_host_and_command_line_are_told_only_on_request(
     tracker.finish(0, {})
     run = wandb_server.only_run()
     assert (run.host is not None) == told
+    assert ("requirements.txt" in run.files) == told
     assert any(b"hunter2" in content for content in run.files.values()) == told
     assert all(b"hunter2" not in path.read_bytes() for path in identity.folder.rglob("*.wandb")) or told
     assert os.environ["WANDB_ERROR_REPORTING"] == "false"
@@ -218,6 +250,7 @@ def test_offline_on_request_warns_of_nothing(
             "shared",
             "tracker.mode: auto follows WANDB_MODE='shared'; it knows online, offline",
         ),
+        ({"log_checkpoints": "newest"}, "", "tracker.log_checkpoints: unknown choice 'newest'"),
         ({"project": "a/b"}, "", "tracker.project: 'a/b': W&B takes none of the characters"),
         ({"project": ""}, "", "tracker.project: '' has 0 characters"),
         ({"tags": ["x" * 65]}, "", "has 65 characters, W&B takes 1 to 64"),

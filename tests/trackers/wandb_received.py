@@ -11,6 +11,21 @@ ENTITY = "tester"
 
 
 @dataclass
+class ReceivedArtifact:
+    """One version of an artifact; `files` has what was uploaded of it."""
+
+    artifact_id: str
+    name: str
+    kind: str
+    digest: str
+    aliases: list[str]
+    metadata: dict[str, Any]
+    files: dict[str, bytes] = field(default_factory=dict)
+    manifest: dict[str, Any] = field(default_factory=dict)
+    is_committed: bool = False
+
+
+@dataclass
 class ReceivedRun:
     """One run as the client described it. `config` holds plain values; `history` one dict a row."""
 
@@ -21,14 +36,17 @@ class ReceivedRun:
     job_type: str | None = None
     notes: str | None = None
     host: str | None = None
+    sweep: str | None = None
     tags: list[str] = field(default_factory=list)
     raw_config: str = "{}"
     summary: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
+    artifacts: list[ReceivedArtifact] = field(default_factory=list)
     state: str = "running"
     exit_code: int | None = None
+    is_preempting: bool = False
 
     @property
     def config(self) -> dict[str, Any]:
@@ -50,7 +68,7 @@ class ReceivedRun:
             "description": None,
             "config": self.raw_config,
             "summaryMetrics": json.dumps(self.summary),
-            "sweepName": None,
+            "sweepName": self.sweep,
             "historyLineCount": len(self.history),
             "eventsLineCount": len(self.events),
             "logLineCount": 0,

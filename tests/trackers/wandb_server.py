@@ -1,8 +1,10 @@
 """A loopback server that stands in for the cloud of Weights & Biases: tests drive the real SDK end to end.
 
 It answers what wandb-core 0.31 asks for an ordinary run: the account, the run's record and resume status, the
-stream of history rows, file uploads, the end. It keeps what it received in `runs`. What the real service does
-with it afterwards (merging, charts, artifacts, the query API) is not modelled.
+stream of history rows, file uploads, artifacts with one manifest and one request a file, the end. It keeps what it
+received in `runs`, which the public API can query, and hands out the runs of sweeps over a grid. What the real service
+does besides (merging, charts, versions and aliases, uploads in several parts, history as parquet files) is not
+modelled.
 
 >>> with WandbServer() as server:
 ...     server.url.startswith("http://127.0.0.1:")
@@ -23,7 +25,9 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from .wandb_received import ENTITY, ReceivedRun, encode, project_node
+from .wandb_queries import queries
+from .wandb_received import ENTITY, ReceivedArtifact, ReceivedRun, encode, project_node
+from .wandb_sweeps import Sweeps
 
 STATUSES = ("401", "403", "404", "429", "500")
 CHAOS = ("ok", *STATUSES, "hang", "reset")
@@ -37,6 +41,7 @@ UPSERTED = {
     "notes": "notes",
     "tags": "tags",
     "host": "host",
+    "sweep": "sweep",
 }
 
 
@@ -49,6 +54,8 @@ class WandbServer:
 
     def __init__(self, port: int = 0) -> None:
         self.runs: dict[tuple[str, str], ReceivedRun] = {}
+        self.sweeps = Sweeps(self.runs)
+        self.views: list[dict[str, Any]] = []
         self.operations: list[str] = []
         self.lock = threading.RLock()
         self._chaos = dict.fromkeys(ENDPOINTS, "ok")
@@ -105,6 +112,18 @@ class WandbServer:
             "UpsertBucket": self._upsert,
             "RunResumeStatus": self._resume_status,
             "CreateRunFiles": self._create_files,
+            **queries(self.runs),
+            "UpsertView2": self._upsert_view,
+            "upsertView": self._upsert_view,
+            **self.sweeps.answers(),
+            "ClientIDMapping": lambda _: {"clientIDMapping": None},
+            "XXHashDigestsEnabled": lambda _: {"entity": {"xxhashDigestsEnabled": False}},
+            "ArtifactType": lambda _: {"project": {"artifact": None}},
+            "CreateArtifact": self._create_artifact,
+            "CreateArtifactManifest": self._create_manifest,
+            "UpdateArtifactManifest": self._update_manifest,
+            "CreateArtifactFiles": self._create_artifact_files,
+            "CommitArtifact": self._commit,
         }
         return answers[operation](variables) if operation in answers else None
 
@@ -140,6 +159,69 @@ class WandbServer:
             }
         }
 
+    def _upsert_view(self, variables: dict[str, Any]) -> dict[str, Any]:
+        self.views.append(variables | {"spec": json.loads(variables["spec"])})
+        view_id = encode("View", str(len(self.views)))
+        shown = {key: variables[key] for key in ("name", "displayName", "type", "description", "spec")}
+        project = {"name": variables["projectName"], "entityName": variables["entityName"]}
+        view = {"id": view_id, **shown, "project": project, "createdAt": None, "updatedAt": None}
+        return {"upsertView": {"view": view, "inserted": True}}
+
+    def artifact(self, artifact_id: str) -> ReceivedArtifact:
+        return next(a for run in self.runs.values() for a in run.artifacts if a.artifact_id == artifact_id)
+
+    def _create_artifact(self, variables: dict[str, Any]) -> dict[str, Any]:
+        """A new version, or the one of the same content."""
+        wanted = variables["input"]
+        run = self.run(wanted["projectName"], wanted["runName"])
+        name = (wanted.get("artifactCollectionNames") or [wanted.get("artifactCollectionName")])[0]
+        same = [a for a in run.artifacts if (a.name, a.digest) == (name, wanted["digest"])]
+        if not same:
+            artifact_id = encode("Artifact", run.project, run.run_id, str(len(run.artifacts)))
+            aliases = [alias["alias"] for alias in wanted.get("aliases") or []]
+            metadata = json.loads(wanted.get("metadata") or "{}")
+            kind, digest = wanted["artifactTypeName"], wanted["digest"]
+            same = [ReceivedArtifact(artifact_id, name, kind, digest, aliases, metadata)]
+            run.artifacts += same
+        state = "COMMITTED" if same[0].is_committed else "PENDING"
+        node = {"id": same[0].artifact_id, "state": state}
+        sequence = {"id": encode("Sequence", name), "latestArtifact": None}
+        return {"createArtifact": {"artifact": {**node, "artifactSequence": sequence}}}
+
+    def _create_manifest(self, variables: dict[str, Any]) -> dict[str, Any]:
+        artifact_id = variables["artifactID"]
+        return {"createArtifactManifest": {"artifactManifest": self._manifest(artifact_id)}}
+
+    def _update_manifest(self, variables: dict[str, Any]) -> dict[str, Any]:
+        artifact_id = variables["artifactManifestID"]
+        return {"updateArtifactManifest": {"artifactManifest": self._manifest(artifact_id)}}
+
+    def _manifest(self, artifact_id: str) -> dict[str, Any]:
+        url = f"{self.url}/upload/manifest/{artifact_id}/wandb_manifest.json"
+        return {"id": artifact_id, "file": {"id": artifact_id, "uploadUrl": url, "uploadHeaders": []}}
+
+    def _create_artifact_files(self, variables: dict[str, Any]) -> dict[str, Any]:
+        nodes: list[dict[str, Any]] = []
+        for file in variables["input"]["artifactFiles"]:
+            url = f"{self.url}/upload/artifact/{file['artifactID']}/{file['name']}"
+            node = {"storagePath": file["name"], "uploadUrl": url, "uploadHeaders": []}
+            nodes.append({**node, "uploadMultipartUrls": None, "artifact": {"id": file["artifactID"]}})
+        return {"createArtifactFiles": {"files": {"edges": [{"node": node} for node in nodes]}}}
+
+    def _commit(self, variables: dict[str, Any]) -> dict[str, Any]:
+        artifact = self.artifact(variables["artifactID"])
+        artifact.is_committed = True
+        return {"commitArtifact": {"artifact": {"id": artifact.artifact_id, "digest": artifact.digest}}}
+
+    def upload(self, owner: str, of: str, name: str, body: bytes) -> None:
+        """A file of a run (of a project), or of an artifact."""
+        if owner == "manifest":
+            self.artifact(of).manifest = json.loads(body)
+        elif owner == "artifact":
+            self.artifact(of).files[name] = body
+        else:
+            self.run(owner, of).files[name] = body
+
     def stream(self, project: str, run_id: str, body: dict[str, Any]) -> None:
         """Take rows. Their offset is a line number of the file, so a chunk sent twice is kept once."""
         self.operations.append("file_stream")
@@ -151,9 +233,11 @@ class WandbServer:
             elif file_name in STREAMED_LISTS:
                 rows: list[dict[str, Any]] = getattr(run, STREAMED_LISTS[file_name])
                 rows[chunk.get("offset", 0) :] = [json.loads(line) for line in lines]
+        run.is_preempting |= bool(body.get("preempting"))
         if body.get("complete"):
             run.exit_code = body.get("exitcode", 0)
-            run.state = "finished" if run.exit_code == 0 else "failed"
+            lost = "preempted" if run.is_preempting else "failed"
+            run.state = "finished" if run.exit_code == 0 else lost
 
 
 class _HttpServer(ThreadingHTTPServer):
@@ -199,9 +283,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body()
         if self._disturbed("upload"):
             return
-        _, _, project, run_id, name = self.path.split("?")[0].split("/", 4)
+        _, _, owner, of, name = self.path.split("?")[0].split("/", 4)
         with self.server.stand_in.lock:
-            self.server.stand_in.run(project, run_id).files[name] = body
+            self.server.stand_in.upload(owner, of, name, body)
         self._send({})
 
     def _body(self) -> bytes:

@@ -14,11 +14,12 @@ from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from hydra_plugins.hydrant_launchers import ExecutorLauncher
+from hydrant.admission import is_finished, refusals, refuse_another
 from hydrant.config import check, record_of
 from hydrant.config.arguments import check_overrides, check_sweep
 from hydrant.config.messages import HYDRA_ERRORS, explain
 from hydrant.errors import ConfigError
-from hydrant.sweep import current, refusals
+from hydrant.sweep import current
 
 
 @dataclass
@@ -31,8 +32,18 @@ class GridConfig:
 ConfigStore.instance().store(group="hydra/sweeper", name="grid", node=GridConfig, provider="hydrant")
 
 
+@dataclass(frozen=True)
+class _Checked:
+    """A job that can be composed."""
+
+    words: Sequence[str]
+    config: dict[str, Any]
+    folder: Path
+    overrides: Sequence[str]  # of the task: the words without those for Hydra
+
+
 _Fault = tuple[str, str, Sequence[str]]
-"""(key, reason, the overrides of the job)."""
+"""(key, reason, the words of the job)."""
 
 
 class GridSweeper(BasicSweeper):
@@ -48,57 +59,63 @@ class GridSweeper(BasicSweeper):
         overrides = parser.parse_overrides([*self._parse_config(), *arguments])
         for override in overrides:
             check_sweep(override)
+        # A grid was chosen for its parameters, which stand before the others: its jobs are those of the long command.
+        overrides = [override for override in overrides if override.key_or_group != "sweep"]
         jobs = self.split_arguments(overrides, None)[0]
-        configs, faults = self._check(jobs)
+        checked, faults = self._check(jobs)
+        rest = [job for job in checked if not is_finished(job.config, job.folder)]
         launcher: Any = self.launcher
-        if not faults and not (isinstance(launcher, ExecutorLauncher) and launcher.executor.is_elsewhere):
-            found = zip(jobs, refusals(configs), strict=True)
-            faults = [(key, reason, job) for job, (key, reason) in found if reason]
+        is_elsewhere = isinstance(launcher, ExecutorLauncher) and launcher.executor.is_elsewhere
+        if rest and not faults and not is_elsewhere:
+            found = zip(rest, refusals([job.config for job in rest]), strict=True)
+            faults = [(key, reason, job.words) for job, (key, reason) in found if reason]
         if faults:
-            key, reason, job = faults[0]
+            key, reason, words = faults[0]
             raise ConfigError(
-                key, f"{reason} [job: {' '.join(job)}; {len(faults)} of {len(jobs)} cannot run]"
+                key, f"{reason} [job: {' '.join(words)}; {len(faults)} of {len(jobs)} cannot run]"
             )
-        return self._launch(jobs)
+        return self._launch(checked)
 
-    def _launch(self, jobs: list[list[str]]) -> list[Sequence[JobReturn]]:
+    def _launch(self, jobs: Sequence[_Checked]) -> list[Sequence[JobReturn]]:
         assert self.config is not None and self.launcher is not None
         folder = Path(self.config.hydra.sweep.dir)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "multirun.yaml").write_text(record_of(self.config), encoding="utf-8")
         size = self.max_batch_size or len(jobs)
-        starts = range(0, len(jobs), size)
-        batches = [self.launcher.launch(jobs[n : n + size], initial_job_idx=n) for n in starts]
+        starts, words = range(0, len(jobs), size), [list(job.words) for job in jobs]
+        with current.get().going(folder, {job.folder: job.overrides for job in jobs}):
+            (folder / "multirun.yaml").write_text(record_of(self.config), encoding="utf-8")
+            batches = [self.launcher.launch(words[n : n + size], initial_job_idx=n) for n in starts]
         failed = [job for batch in batches for job in batch if job.status is not JobStatus.COMPLETED]
         if failed:
             # Its `return_value` would write a line of its own to stderr.
             raise failed[0]._return_value  # pyright: ignore[reportPrivateUsage]
         return batches
 
-    def _check(self, jobs: Sequence[Sequence[str]]) -> tuple[list[dict[str, Any]], list[_Fault]]:
-        """The configs of the jobs; and what is wrong with those that cannot be had."""
-        assert self.hydra_context is not None and self.config is not None
-        configs, faults, folders = list[dict[str, Any]](), list[_Fault](), dict[Path, Sequence[str]]()
-        for number, job in enumerate(jobs):
+    def _check(self, jobs: Sequence[Sequence[str]]) -> tuple[list[_Checked], list[_Fault]]:
+        """The jobs with their configs; and what is wrong with those that cannot be had, or lie elsewhere."""
+        checked, faults = dict[Path, _Checked](), list[_Fault]()
+        for number, words in enumerate(jobs):
             try:
-                check_overrides(job)
-                config = self.hydra_context.config_loader.load_sweep_config(self.config, list(job))
-                with _as_job(config, number):
-                    plain = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-                    configs.append(check(plain))
-                    folder = Path(config.hydra.sweep.dir, config.hydra.sweep.subdir).resolve()
-                if folder in folders:
-                    raise ConfigError("", f"another job has the same folder, {folder.name}; each once")
-                folders[folder] = list(config.hydra.overrides.task)
+                job = self._composed(words, number)
+                if job.folder in checked:
+                    raise ConfigError("", f"another job has the same folder, {job.folder.name}; each once")
+                checked[job.folder] = job
+                refuse_another(job.config, job.folder)
             except ConfigError as error:
-                faults.append((error.key, error.reason, job))
+                faults.append((error.key, error.reason, words))
             except HYDRA_ERRORS as error:
                 told = explain(error)
                 key, reason = (told.key, told.reason) if isinstance(told, ConfigError) else ("", str(told))
-                faults.append((key, reason, job))
-        if not faults:
-            current.get().plan(folders)
-        return configs, faults
+                faults.append((key, reason, words))
+        return list(checked.values()), faults
+
+    def _composed(self, words: Sequence[str], number: int) -> _Checked:
+        assert self.hydra_context is not None and self.config is not None
+        check_overrides(words)
+        config = self.hydra_context.config_loader.load_sweep_config(self.config, list(words))
+        with _as_job(config, number):
+            plain = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+            folder = Path(config.hydra.sweep.dir, config.hydra.sweep.subdir).resolve()
+            return _Checked(words, check(plain), folder, list(config.hydra.overrides.task))
 
 
 @contextmanager

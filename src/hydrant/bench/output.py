@@ -31,7 +31,8 @@ class Output:
     def __init__(self, options: Namespace, words: Sequence[str], name: str | None) -> None:
         self.folder = options.output or Path(run_folder("outputs", name))
         self._options, self._words = options, words
-        self._environment = describe_environment(World.from_launcher().device)
+        world = World.from_launcher()
+        self._environment = describe_environment(world.device, world.world_size)
         self._made = missing_folders(self.folder)
         self._exit_status = 1  # until it is known
         self._tracker: WandbTracker | None = None

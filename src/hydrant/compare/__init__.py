@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,10 @@ def main(arguments: Sequence[str]) -> int:
     from hydrant.compare.sources import read_runs
     from hydrant.compare.targets import parse_target
     from hydrant.compare.terminal import as_text
+    from hydrant.compare.wandb_views import check_login, save_views
 
+    if options.wandb:
+        check_login()
     target = None if options.target is None else parse_target(options.target)
     comparison = compare(
         read_runs(words),
@@ -39,6 +43,9 @@ def main(arguments: Sequence[str]) -> int:
         say(as_csv(comparison))
     else:
         say(as_text(comparison, options.html))
+    if options.wandb:
+        for line in save_views(comparison):
+            print(line, file=sys.stderr, flush=True)
     return 0
 
 
@@ -53,4 +60,5 @@ def _read(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     parser.add_argument("--html", type=Path)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--csv", action="store_true")
+    parser.add_argument("--wandb", action="store_true")
     return parser.split(arguments)

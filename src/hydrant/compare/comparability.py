@@ -46,6 +46,10 @@ def warnings(runs: Sequence[Run], groups: Sequence[Group], rest: Sequence[str], 
     if mixed:
         told = f"a group holds runs of different {', '.join(mixed)}; the spread is not of the seeds alone"
         found.append(Warned("groups", f"{told}; add them to --by to tell them apart"))
+    twice = [run for run in runs if run.is_read_twice]
+    if twice:
+        told = f"{_named(twice, runs)}: given as folders and in W&B; each counts once, as its folder says"
+        found.append(Warned("runs", told))
     lacking = [f"seed {', '.join(group.absent)} of {group.name}" for group in groups if group.absent]
     if lacking:
         found.append(Warned("results", f"no run was made of {'; '.join(lacking)}"))
@@ -64,8 +68,6 @@ def _without_result(runs: Sequence[Run], goal: Goal) -> list[Warned]:
 
 def _lacks(run: Run, goal: Goal) -> str:
     """Why a run has no result."""
-    if run.state == "running":
-        return "running, or killed"  # who is killed cannot say so
     if run.state != "finished":
         return run.state
     has_any = goal.metric in run.series

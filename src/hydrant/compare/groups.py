@@ -183,12 +183,13 @@ def find_baseline(groups: Sequence[Group], text: str) -> Group:
 def missing_cells(groups: Sequence[Group]) -> tuple[int, list[dict[str, str]]]:
     """How many combinations of the groups' labels there are, and those without any run, where half of them have one.
 
-    Where fewer have one, as in a search at random, the runs make no grid.
+    Where fewer have one, or the runs are trials of a study, they make no grid.
     """
     axes = {key: list(dict.fromkeys(group.labels[key] for group in groups)) for key in groups[0].labels}
     present = {tuple(group.labels.values()) for group in groups if set(group.states) != {"missing"}}
     num_cells = math.prod(map(len, axes.values()))
-    if 2 * len(present) < num_cells:
+    is_search = any("trial" in run.summary for group in groups for run in group.runs)
+    if is_search or 2 * len(present) < num_cells:
         return num_cells, []
     cells = itertools.product(*axes.values())
     return num_cells, [dict(zip(axes, cell, strict=True)) for cell in cells if cell not in present]

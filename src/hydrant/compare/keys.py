@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from hydrant.compare.sources import Run
 from hydrant.config.plain import is_free
 from hydrant.errors import shown
+
+_EXACT = 2.0**53
+"""Below it, every whole number is a float."""
 
 
 def differing_keys(runs: Sequence[Run]) -> list[str]:
@@ -39,11 +42,29 @@ def label(run: Run, key: str) -> str:
 
 
 def as_text(value: Any) -> str:
-    return value if isinstance(value, str) else shown(value)
+    return value if isinstance(value, str) else shown(_alike(value))
 
 
 def _text(run: Run, key: str) -> str:
-    return json.dumps(run.config[key], sort_keys=True, default=str) if key in run.config else ""
+    return json.dumps(_alike(run.config[key]), sort_keys=True, default=str) if key in run.config else ""
+
+
+def _alike(value: Any) -> Any:
+    """A value as every source has it: W&B makes 1 of 1.0.
+
+    >>> _alike([1.0, 0.5, 1e30, 10**30, True])
+    [1, 0.5, 1e+30, 1e+30, True]
+    """
+    match value:
+        case bool():
+            return value
+        case int() | float():
+            is_whole = abs(value) < _EXACT and float(value).is_integer()
+            return int(value) if is_whole else float(value)
+        case list():
+            return [_alike(item) for item in cast("list[Any]", value)]
+        case _:
+            return value
 
 
 def _groups(runs: Sequence[Run]) -> Iterator[str]:

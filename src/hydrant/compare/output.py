@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +14,7 @@ from hydrant.compare.groups import Group, passed_over
 from hydrant.compare.keys import label
 from hydrant.compare.sources import Run
 from hydrant.compare.statistics import CONFIDENCE
+from hydrant.objectives import Objective
 from hydrant.trackers.record import finite
 
 FIGURES = {
@@ -56,6 +57,7 @@ def record(comparison: Comparison) -> dict[str, Any]:
             if c.importance is None
             else asdict(c.importance) | {"is_reliable": c.importance.is_reliable},
             "target": None if c.target is None else str(c.target),
+            "objectives": [asdict(objective) for objective in objectives(c.runs)],
             "profiles": {
                 unit: {
                     "taus": profile.taus.tolist(),
@@ -96,7 +98,23 @@ def run_row(run: Run, comparison: Comparison) -> dict[str, Any]:
         "best": goal.best_of(run),
         "figures": {name: figure(summary, name) for name in FIGURES},
         "to_target": comparison.times.get(run.name),
+        "trial": (summary.get("trial") or {}).get("number"),
+        "objectives": {o.metric: o.value(summary, _rows(run, o.metric)) for o in objectives([run])},
     }
+
+
+def objectives(runs: Iterable[Run]) -> list[Objective]:
+    """What the studies were after that runs are trials of."""
+    told = [objective for run in runs for objective in (run.summary.get("trial") or {}).get("objectives", ())]
+    return list(dict.fromkeys(Objective(**objective) for objective in told))
+
+
+def _rows(run: Run, metric: str) -> list[dict[str, float]]:
+    """The rows of a run's record that hold a metric."""
+    if (series := run.series.get(metric)) is None:
+        return []
+    pairs = zip(series.updates.tolist(), series.values.tolist(), strict=True)
+    return [{"num_updates": num_updates, metric: value} for num_updates, value in pairs]
 
 
 def figure(summary: Mapping[str, Any], name: str) -> float | None:

@@ -11,14 +11,14 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hydrant.config.compose import combinations, job_slug
-from hydrant.config.messages import HYDRA_ERRORS
 from hydrant.config.plain import choices_of, flatten
-from hydrant.errors import ConfigError, HydrantError, RecordError, suggestion
+from hydrant.errors import ConfigError, RecordError, suggestion
 from hydrant.job import relative
-from hydrant.redaction import redacted
-from hydrant.runs import choices_in, commanded, config_of, options_of, read_run
+from hydrant.runs import choices_in, config_of, options_of, read_plan, read_run
 from hydrant.trackers.record import read_metrics
+
+WANDB = "wandb:"
+"""What words of the command line begin with that name runs of Weights & Biases, and the names of such runs."""
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -42,10 +42,16 @@ class Run:
     summary: Mapping[str, Any]
     series: Mapping[str, Series] = field(default_factory=dict[str, Series])
     error: str = ""
+    title: str = ""  # what it is called where that tells it from the others; else its folder's name
+    is_read_twice: bool = False  # in W&B too
 
     @property
     def samples_per_update(self) -> int | None:
         return self.config.get("global_batch_size")
+
+    @property
+    def wandb_id(self) -> str | None:
+        return (self.summary.get("wandb") or {}).get("id")
 
     def seconds(self, updates: FloatArray) -> FloatArray:
         """The seconds of training until after so many updates; NaN where the run does not say."""
@@ -94,12 +100,30 @@ def read_runs(words: Sequence[str]) -> list[Run]:
     runs = {run.name: run for word in words for run in _source(word).runs()}
     if not runs:
         raise ConfigError("RUNS", f"no runs found in {', '.join(words)}; a run's folder holds config.yaml")
-    return _shortened(list(runs.values()))
+    return _shortened(_without_copies(list(runs.values())))
 
 
 def _source(word: str) -> Source:
     """What reads a word."""
-    return Folders(word)
+    if not word.startswith(WANDB):
+        return Folders(word)
+    from hydrant.compare.wandb_source import WandbRuns  # brings in wandb
+
+    return WandbRuns(word)
+
+
+def _without_copies(runs: Sequence[Run]) -> list[Run]:
+    """The runs without those of W&B that a folder holds too, which is whole and exact."""
+    remote = {run.wandb_id: run for run in runs if run.name.startswith(WANDB)}
+    folders = {run.wandb_id for run in runs if not run.name.startswith(WANDB)}
+    kept: list[Run] = []
+    for run in runs:
+        if not run.name.startswith(WANDB) and run.wandb_id in remote:
+            there = {"wandb": remote[run.wandb_id].summary["wandb"]}  # it may have been uploaded later
+            kept.append(replace(run, is_read_twice=True, summary={**run.summary, **there}))
+        elif not run.name.startswith(WANDB) or run.wandb_id not in folders:
+            kept.append(run)
+    return kept
 
 
 def _hint(path: Path) -> str:
@@ -117,32 +141,25 @@ def _below(path: Path) -> list[Run]:
         return [_read(path)]
     folders = [below for below in sorted(path.iterdir()) if below.is_dir() and not below.is_symlink()]
     runs = [run for folder in folders for run in _below(folder)]
-    return runs + _missing(path, runs) if (path / "multirun.yaml").exists() else runs
+    return runs + _missing(path, runs) if (path / "sweep.json").exists() else runs
 
 
 def _missing(sweep: Path, runs: Sequence[Run]) -> list[Run]:
     """The jobs of a sweep's last command that have no folder, with what is known of their configs."""
-    try:
-        planned = [choices_in(redacted(job)) for job in combinations(commanded(sweep))]
-    except (HydrantError, *HYDRA_ERRORS):  # no grid but a search, or its options are gone
-        return []
-    begun = [_unnamed(run.given) for run in runs]
+    begun = {run.name for run in runs}
+    planned = {relative(job.folder.resolve()): choices_in(job.overrides) for job in read_plan(sweep).jobs}
     common = _common([run.config for run in runs])
     return [
         Run(
-            name=relative(sweep.resolve() / job_slug([f"{key}={value}" for key, value in job.items()])),
+            name=name,
             state="missing",
-            config=common | {key: _meant(key, text, runs) for key, text in _unnamed(job).items()},
+            config=common | {key: _meant(key, text, runs) for key, text in job.items() if key != "name"},
             given=job,
             summary={},
         )
-        for job in planned
-        if _unnamed(job) not in begun
+        for name, job in planned.items()
+        if name not in begun
     ]
-
-
-def _unnamed(choices: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in choices.items() if key != "name"}
 
 
 def _common(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -167,14 +184,14 @@ def _read(folder: Path) -> Run:
     except RecordError as error:
         return Run(name, "damaged", {}, {}, {}, error=str(error))
     config = config or dict(found.choices)  # it never got as far as its config
-    run = Run(name, found.status, config, found.choices, found.summary, error=found.error)
+    run = Run(name, found.state, config, found.choices, found.summary, error=found.error)
     try:
-        return replace(run, series=_series(read_metrics(folder)))
+        return replace(run, series=by_metric(read_metrics(folder)))
     except RecordError as error:
         return replace(run, state="damaged", error=str(error))
 
 
-def _series(rows: Iterable[Mapping[str, Any]]) -> dict[str, Series]:
+def by_metric(rows: Iterable[Mapping[str, Any]]) -> dict[str, Series]:
     """The rows of a record by metric."""
     columns: dict[str, tuple[list[float], list[float]]] = {}
     for row in rows:
@@ -191,7 +208,7 @@ def _series(rows: Iterable[Mapping[str, Any]]) -> dict[str, Series]:
 
 def _shortened(runs: list[Run]) -> list[Run]:
     """The runs under their folders' names, where these tell them apart."""
-    short = [Path(run.name).name for run in runs]
+    short = [run.title or Path(run.name).name for run in runs]
     if len(set(short)) < len(runs):
         return runs
     return [replace(run, name=name) for run, name in zip(runs, short, strict=True)]

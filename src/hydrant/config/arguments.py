@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -137,8 +137,18 @@ def check_sweep(override: Override) -> None:
     if not list(override.sweep_string_iterator()):
         given = (override.input_line or key).partition("=")[2]
         raise ConfigError(key, f"{given} is no value at all, so there is nothing to run")
+    if key == "sweep":
+        raise ConfigError(
+            "sweep", "one grid at a time; give the values of the other one: sweep=optimizers seed=0,1"
+        )
     if key == "name":
         raise ConfigError("name", "names the folder of a sweep, so there is one; seed=0,1 trains several")
+
+
+def refuse_grid(choices: Mapping[str, Any]) -> None:
+    """Raises ConfigError where a grid is chosen (`sweep=seeds`), by those who make one config."""
+    if (grid := choices.get("sweep")) is not None:
+        raise ConfigError("sweep", f"{grid} makes several runs; add --multirun to train them")
 
 
 def _guess(text: str, options: dict[str, list[str]]) -> str:

@@ -28,6 +28,8 @@ from hydrant.config.schema import (
 from hydrant.config.targets import check_targets
 from hydrant.errors import ConfigError, shown
 
+_LONGEST_SECONDS = 366 * 24 * 3600
+
 
 def check(config: DictConfig) -> dict[str, Any]:
     """The resolved config in plain types: dicts, lists, strings, numbers, `None`.
@@ -44,6 +46,7 @@ def check(config: DictConfig) -> dict[str, Any]:
             raise ConfigError(key, "needs a number, not nan")
     _check_values(resolved)
     check_targets(resolved)
+    _check_parallel(resolved["parallel"])
     return resolved
 
 
@@ -105,6 +108,16 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
             key = f"{prefix}{group}"
             _check_group(key, settings[group], f"+{group}@{key}=<option>, see --help", waits=True)
         _check_optimizer(prefix, settings)
+
+
+def _check_parallel(settings: Mapping[str, Any]) -> None:
+    """The numbers by which ranks are started and watched, before anything is."""
+    for name, least, told in (("num_processes", 1, "1 or more"), ("max_restarts", 0, "a number from 0 on")):
+        if settings.get(name, least) < least:
+            raise ConfigError(f"parallel.{name}", f"needs {told}, not {settings[name]}")
+    seconds = settings.get("timeout_seconds", 1)
+    if not 0 < seconds <= _LONGEST_SECONDS:
+        raise ConfigError("parallel.timeout_seconds", f"needs more than 0, up to a year; not {seconds}")
 
 
 def _completed(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -61,6 +61,10 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
         parsed = parser.parse_overrides(list(overrides))
         for override in parsed:
             check_sweep(override)
+            if override.key_or_group == "sweep":
+                raise ConfigError(
+                    "sweep", "is of train --multirun; give the values here: optimizer=adamw,sgd"
+                )
         return BasicSweeper.split_arguments(parsed, None)[0]
 
 
@@ -104,7 +108,7 @@ def job_slug(overrides: Sequence[str]) -> str:
     >>> job_slug(["optimizer=adamw", "name=study", "optimizer.lr=1e-3"])
     'optimizer.lr-1e-3_optimizer-adamw'
     """
-    given = sorted(o.lstrip("+~") for o in overrides if o.partition("=")[0] != "name")
+    given = sorted(o.lstrip("+~") for o in overrides if o.partition("=")[0] not in ("name", "sweep"))
     if not given:
         return "defaults"
     own, text = redacted(given), "_".join(given)

@@ -19,10 +19,13 @@ from omegaconf import DictConfig, OmegaConf
 from hydrant.config.targets import check_consent, lies_under, locate
 from hydrant.errors import ConfigError, shown
 
-_SWEEPERS = ("hydra_plugins", "hydra._internal.core_plugins", "optuna")
+_SWEEPERS = ("hydra_plugins.hydrant_sweeper", "hydra_plugins.hydrant_optuna",
+             "hydra._internal.core_plugins.basic_sweeper", "optuna.samplers", "optuna.pruners")  # fmt: skip
 _LAUNCHERS = ("hydra_plugins.hydrant_launchers", "hydra._internal.core_plugins.basic_launcher")
 _LOGGING = ("logging.StreamHandler", "logging.FileHandler", "logging.NullHandler", "logging.Formatter",
-            "ext://sys.stdout", "ext://sys.stderr")  # fmt: skip
+            "ext://sys.stdout", "ext://sys.stderr",
+            "${hydra.runtime.output_dir}/${hydra.job.name}.log")  # fmt: skip
+"""The last is Hydra's own file: into another, a config could write a program, by a format of its choice."""
 _ALLOWED = {
     "callbacks": ("hydrant.train.HydraNotes", "hydra.experimental.callbacks"),
     "sweeper": _SWEEPERS,
@@ -35,8 +38,8 @@ _ALLOWED = {
 _VARIABLES = ("TORCH_LOGS",)
 """What a config file may set in the environment: it names no code."""
 
-_CALLED = ("_target_", "()", "class", "custom_search_space")
-"""Keys whose value Hydra or Python's logging imports and calls."""
+_CALLED = ("_target_", "()", "class", "filename")
+"""Keys whose value Hydra or Python's logging imports and calls, or writes to."""
 
 _WHOLE = re.compile(r"\$\{(?!hydra[.:](job|run|runtime|sweep)\.[\w.]+\}$).*\}", re.DOTALL)
 """A value that stands for whatever lies elsewhere in the config, perhaps a node."""
@@ -82,6 +85,10 @@ def _check(config: DictConfig, words: Sequence[str]) -> None:
         if name not in _VARIABLES and not given & {key, "hydra.job.env_set"}:
             told = "is not taken from a config file, as a variable may name code to load; give it on the command line"
             raise ConfigError(key, told)
+    if not re.fullmatch(r"[\w.-]+", title := str(hydra.get("job", {}).get("name"))):
+        raise ConfigError(
+            "hydra.job.name", f"{shown(title)} is no name of a file; use letters, digits, '.', '_' and '-'"
+        )
     for name, allowed in _ALLOWED.items():
         for key, value in _called(hydra.get(name), f"hydra.{name}"):
             if (
@@ -92,8 +99,10 @@ def _check(config: DictConfig, words: Sequence[str]) -> None:
                 told = f"{shown(value)} would compose each config again where its job runs, perhaps another one by then"
                 raise ConfigError("hydra/launcher", f"{told}; use local, joblib, ray or slurm")
             if not (_is_allowed(value, key, allowed) or lies_under(value, trusted)):
-                told = f"{shown(value)} is not allowed, as Hydra would call it. If you trust it, add its package: "
-                raise ConfigError(key, f"{told}'allow_targets=[my_package]'")
+                told = f"{shown(value)} is not allowed, as Hydra would call it or write to it"
+                raise ConfigError(
+                    key, f"{told}. If you trust it, add its package: 'allow_targets=[my_package]'"
+                )
 
 
 def _is_allowed(value: Any, key: str, allowed: Sequence[str]) -> bool:

@@ -19,6 +19,8 @@ _FREE = (
     "keep_best",
     "keep_every",
     "save_async",
+    "histogram_every",
+    "pictures",
     "allow_targets",
     "eval_batch_size",
     "data.num_workers",
@@ -80,8 +82,9 @@ def _orders(config: Mapping[str, Any], prefix: str) -> dict[str, list[str]]:
 
 
 def choices_of(choices: Mapping[str, Any]) -> dict[str, Any]:
-    """Hydra's choices of our own groups: `{"optimizer": "adamw", ...}`."""
-    return {group: choice for group, choice in sorted(choices.items()) if not group.startswith("hydra/")}
+    """Hydra's choices of our own groups, without the grid, which is of no run: `{"optimizer": "adamw", ...}`."""
+    own = (group for group in sorted(choices) if group != "sweep" and not group.startswith("hydra/"))
+    return {group: choices[group] for group in own}
 
 
 def record_of(config: Container) -> str:

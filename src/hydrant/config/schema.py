@@ -60,6 +60,8 @@ class TrainConfig(OptimizerSettings):
     log_every: Any
     eval_every: Any
     save_every: Any
+    histogram_every: Any
+    pictures: Literal["end", "evaluation"] | None
     save_async: bool
     keep_last: int
     keep_best: int
@@ -106,7 +108,7 @@ def check_name(name: str) -> None:
         raise ConfigError("name", f"{name!r} is no folder name; use letters, digits, '.', '_' and '-'")
 
 
-DURATIONS = ("duration", "log_every", "eval_every", "save_every", "keep_every")
+DURATIONS = ("duration", "log_every", "eval_every", "save_every", "keep_every", "histogram_every")
 GROUPS = ("data", "model", "task", "optimizer", "scheduler", "precision", "averaging", "mixing", "compile", "parallel",
           "profiler", "tracker")  # fmt: skip
 WAITING = (

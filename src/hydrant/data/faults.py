@@ -25,11 +25,11 @@ class Faults:
         return len(self._damaged)
 
     def note(self, damaged: Mapping[str, str]) -> None:
-        """Tell of each skipped sample once."""
-        for name, told in damaged.items():
-            if name not in self._damaged:
-                self._damaged[name] = told
-                log.warning("skipped: %s", told)
+        """Tell of each skipped sample once: rank 0 does, of those of other ranks when it gathers them."""
+        new = {name: told for name, told in damaged.items() if name not in self._damaged}
+        self._damaged |= new
+        for told in new.values() if World.from_launcher().is_rank_zero else ():
+            log.warning("skipped: %s", told)
 
     def gather(self, world: World) -> None:
         """Let rank 0 know, and tell, what the other ranks met."""

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from hydrant.config.targets import slow_imports
 from hydrant.errors import ConfigError
 from hydrant.isolation import Answer, ProcessDied, call_isolated
-from hydrant.job import Job, Result
+from hydrant.job import Job, Result, say
+from hydrant.locking import is_held, wait_until_free
 from hydrant.runs import read_run
 
 
@@ -42,6 +43,13 @@ class Work:
     number: int  # in the sweep
     job: Job
     environment: Mapping[str, str]  # what it wants besides what there is
+    in_table: bool = False  # a table shows how far it is, so that nothing is to be said of it
+
+    def announce(self, where: str = "") -> None:
+        """Say that it starts."""
+        if not self.in_table:
+            waits = "; another process is training in it, and it waits" if is_held(self.job.folder) else ""
+            say(f"job {self.number}: {self.job.folder.name}{where}{waits}")
 
     def call(
         self, environment: Mapping[str, str] | None = None, *, is_silent: bool = False
@@ -64,7 +72,7 @@ def preload(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 def result_in(job: Job, told: str) -> Result:
     """What its folder says of a job that nobody answers for; `told` where it did not end by itself."""
     run = read_run(job.folder)
-    if run.status == "finished":
+    if run.status in ("finished", "pruned"):
         return Result(0, (run.summary.get("best") or {}).get("value"), "")
     if run.status == "preempted":
         return Result(143, None, f"stopped by a signal; {job.same_command()} continues it")
@@ -82,4 +90,7 @@ def _execute(job: Job, is_silent: bool) -> Result:
 
     if is_silent:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    wait_until_free(
+        job.folder
+    )  # of an earlier start of the sweep: its last save, or a job that SLURM still has
     return execute(job)

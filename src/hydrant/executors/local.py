@@ -11,7 +11,8 @@ from hydrant.errors import ConfigError
 from hydrant.executors.base import Work, need, preload
 from hydrant.gpus import held, visible_gpus
 from hydrant.isolation import forwarding
-from hydrant.job import Result, say
+from hydrant.job import Result
+from hydrant.launchers import num_cores
 
 _Ended = tuple[Work, Result | None]
 """A job, and what it gave: nothing where it was asked to stop before it began."""
@@ -46,6 +47,22 @@ class Local:
             yield from (future.result() for future in as_completed(futures))
 
 
+class InTurn:
+    """One job after another, as without a launcher: what they say is heard."""
+
+    is_elsewhere = False
+
+    def prepare(self) -> None: ...
+
+    def run(
+        self, works: Sequence[Work], stop_signal: Callable[[], int | None]
+    ) -> Iterator[tuple[Work, Result]]:
+        for work in works:
+            if stop_signal() is None:
+                work.announce()
+                yield work, work.call(is_silent=work.in_table).result
+
+
 class Joblib(Local):
     """The same by joblib.Parallel, whose threads they are."""
 
@@ -67,7 +84,7 @@ def run_here(work: Work, gpus: Sequence[str]) -> _Ended:
         with held(gpus, count, lambda: signals.signum is not None) as own:
             if signals.signum is not None:
                 return work, None
-            say(f"job {work.number}: {work.job.folder.name}")
+            work.announce()
             variables = {"CUDA_VISIBLE_DEVICES": ",".join(own)} if gpus else {}
             return work, work.call(variables, is_silent=True).result
 
@@ -86,7 +103,7 @@ def checked(num_jobs: Any) -> int | None:
 
 def share_cores(num_jobs: int | None) -> None:
     """Threads of jobs that run side by side are not to wait for each other. Read when torch is imported."""
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(_num_cores() // num_jobs, 1) if num_jobs else 1))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(num_cores() // num_jobs, 1) if num_jobs else 1))
 
 
 def _gpus_for(works: Sequence[Work]) -> list[str]:
@@ -101,8 +118,4 @@ def _gpus_for(works: Sequence[Work]) -> list[str]:
 
 
 def _fitting(works: Sequence[Work], gpus: Sequence[str]) -> int:
-    return max((len(gpus) or _num_cores()) // max(map(num_ranks, works)), 1)
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max((len(gpus) or num_cores()) // max(map(num_ranks, works)), 1)

@@ -9,7 +9,8 @@ from typing import Any
 from hydrant.errors import ConfigError, first_line
 from hydrant.executors.base import Work, need, result_in
 from hydrant.executors.local import checked, num_ranks
-from hydrant.job import Result, say
+from hydrant.job import Result
+from hydrant.runs import read_run
 
 
 class Ray:
@@ -56,12 +57,13 @@ class Ray:
                     ray.cancel(task)  # as Ctrl-C
             while waiting and len(running) < (self._num_jobs or len(works)):
                 work = waiting.popleft()
-                say(f"job {work.number}: {work.job.folder.name}")
+                work.announce()
                 running[self._start(work)] = work
             ended, _ = ray.wait(list(running), timeout=0.2) if running else ([], [])
             for task in ended:
                 work = running.pop(task)
-                yield work, _result(task, work)
+                if not is_stopping or read_run(work.job.folder).has_begun:
+                    yield work, _result(task, work)
 
     def _start(self, work: Work) -> Any:
         import ray

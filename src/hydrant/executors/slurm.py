@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydrant.config.plain import differences
+from hydrant.earlier import told_of
 from hydrant.errors import ConfigError, first_line
 from hydrant.executors.base import Work, need, result_in
 from hydrant.executors.local import checked
-from hydrant.job import Result, relative, say
+from hydrant.job import Job, Result, relative, say
 from hydrant.runs import read_run
 
 _POLL_SECONDS = 0.5
@@ -49,7 +51,9 @@ class Slurm:
     def run(
         self, works: Sequence[Work], stop_signal: Callable[[], int | None]
     ) -> Iterator[tuple[Work, Result]]:
-        running = dict(zip(self._submit(works), works, strict=True))
+        running = self._going_on(works)
+        if rest := [work for work in works if work not in running.values()]:
+            running |= dict(zip(self._submit(rest), rest, strict=True))
         is_stopping, asked = False, time.monotonic()
         while running:
             if stop_signal() is not None and not is_stopping:
@@ -61,16 +65,45 @@ class Slurm:
                 listed, asked = _listed(), time.monotonic()
             for job in [job for job in running if _has_ended(job, listed)]:
                 work = running.pop(job)
+                job.paths.submitted_pickle.unlink(missing_ok=True)  # the config in it holds secrets
                 if not is_stopping or read_run(work.job.folder).has_begun:
                     yield work, _result(job, work)
             time.sleep(_POLL_SECONDS)
+
+    def _going_on(self, works: Sequence[Work]) -> dict[Any, Work]:
+        """The jobs that SLURM still has of an earlier start of this sweep, whose process died.
+
+        Raises:
+            ConfigError: one of them has another config.
+        """
+        import submitit
+
+        if self._cluster != "slurm" or not (folder := _folder(works)).exists():
+            return {}
+        of = {work.job.folder.resolve(): work for work in works}
+        found: dict[Any, Work] = {}
+        for number in sorted(_listed() or ()):
+            job = submitit.SlurmJob(folder / "%j", number)
+            if not job.paths.submitted_pickle.exists():  # of another sweep
+                continue
+            requeued: Any = job.submission().function
+            before: Job = requeued.work.job
+            work = of.get(before.folder.resolve())
+            if work is None:
+                continue
+            if changed := differences(before.config, work.job.config):
+                told = f"SLURM job {number} still runs {work.job.folder.name} with another config ({told_of(changed)})"
+                raise ConfigError("resume", f"{told}; wait for it, or scancel {number}")
+            found[job] = work
+            work.announce(f" (slurm job {number}, which goes on)")
+        return found
 
     def _submit(self, works: Sequence[Work]) -> list[Any]:
         import submitit
         from submitit.core.utils import FailedJobError
 
-        sweep_folder = works[0].job.sweep_folder or works[0].job.folder.parent
-        folder = sweep_folder / ".submitit"
+        folder = _folder(works)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         own = {key: value for key, value in self._parameters.items() if value is not None}
         own = {key if key in _SHARED else f"slurm_{key}": value for key, value in own.items()}
         if self._num_jobs is not None:
@@ -79,13 +112,14 @@ class Slurm:
             executor = submitit.AutoExecutor(
                 folder / "%j", cluster=self._cluster, slurm_max_num_timeout=self._max_requeues
             )
-            executor.update_parameters(name=sweep_folder.name, **own)
+            executor.update_parameters(name=folder.parent.name, **own)
             jobs = executor.submit_array([_Requeued(work) for work in works])
         except (ValueError, TypeError, NameError, FailedJobError) as error:
             raise ConfigError("hydra.launcher", f"submitit: {first_line(error)}") from error
         for job, work in zip(jobs, works, strict=True):
-            say(f"job {work.number}: {work.job.folder.name} ({self._cluster} job {job.job_id})")
-        say(f"what they print goes to {relative(Path(folder))}; Ctrl-C here stops them")
+            work.announce(f" ({self._cluster} job {job.job_id})")
+        if not works[0].in_table:
+            say(f"what they print goes to {relative(folder)}; Ctrl-C here stops them")
         return jobs
 
 
@@ -93,10 +127,10 @@ class _Requeued:
     """What a SLURM job calls; submitit takes the words of it that it needs."""
 
     def __init__(self, work: Work) -> None:
-        self._work = work
+        self.work = work
 
     def __call__(self) -> Result:
-        answer = self._work.call()
+        answer = self.work.call()
         if answer.signum is not None and answer.result.exit_status > 128:
             signal.raise_signal(answer.signum)  # submitit, which did not hear it, asks for this job again
         return answer.result
@@ -106,6 +140,12 @@ class _Requeued:
         import submitit
 
         return submitit.helpers.DelayedSubmission(self)
+
+
+def _folder(works: Sequence[Work]) -> Path:
+    """Where submitit keeps what it needs for the jobs of a sweep."""
+    job = works[0].job
+    return (job.sweep_folder or job.folder.parent) / ".submitit"
 
 
 def _cancel(job: Any) -> None:

@@ -13,24 +13,28 @@ from typing import Any
 
 from hydrant.errors import RecordError, first_line
 from hydrant.redaction import redacted
+from hydrant.trackers.base import Histogram
+
+METRICS, HISTOGRAMS = "metrics.jsonl", "histograms.jsonl"
 
 
-class Record:
-    """`metrics.jsonl`, a line per log point, and `summary.json`, replaced as a whole at every change.
+class Rows:
+    """A file of JSON objects, a line each, which begin with a number of updates.
 
-    A number that is NaN or infinite is written as `null`: JSON has no name for it.
+    Args:
+        source: the rows until `num_updates`, of this run or of the one it goes on from; later ones are made again.
     """
 
-    def __init__(self, folder: Path, num_updates: int, history: Path) -> None:
-        """Continue the rows of the folder `history` at `num_updates`; past it they are written again."""
-        self._folder = folder
-        self._begin(num_updates, history)
-        self._metrics = (folder / "metrics.jsonl").open("r+b", buffering=0)
-        self._size = self._metrics.seek(0, os.SEEK_END)  # of the whole rows
+    def __init__(self, path: Path, num_updates: int, source: Path) -> None:
+        kept = [row for row in read_rows(source) if num_updates and row["num_updates"] <= num_updates]
+        lines = "".join(json.dumps(row) + "\n" for row in kept)
+        if not path.exists() or path.read_text(encoding="utf-8") != lines:
+            replace_file(path, lines)
+        self._file = path.open("r+b", buffering=0)
+        self._size = self._file.seek(0, os.SEEK_END)  # of the whole rows
         self._waiting: list[bytes] = []
-        self._summary = read_summary(folder) if num_updates else {}
 
-    def log(self, row: Mapping[str, float]) -> None:
+    def append(self, row: Mapping[str, Any]) -> None:
         """Append a row; it is in the file when this returns.
 
         Raises:
@@ -47,15 +51,61 @@ class Record:
         """
         while self._waiting:
             line = self._waiting[0]
-            self._metrics.seek(self._size)
+            self._file.seek(self._size)
             written = 0
             try:
                 while written < len(line):
-                    written += self._metrics.write(line[written:])
+                    written += self._file.write(line[written:])
             except OSError as error:
-                raise OSError(error.errno, error.strerror, self._metrics.name) from error
+                raise OSError(error.errno, error.strerror, self._file.name) from error
             self._size += written
             del self._waiting[0]
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Record:
+    """`metrics.jsonl`, a line per log point, and `summary.json`, replaced as a whole at every change.
+
+    Histograms go into `histograms.jsonl`, which is there if there are any. A number that is NaN or infinite is written
+    as `null`: JSON has no name for it.
+    """
+
+    def __init__(self, folder: Path, num_updates: int, history: Path) -> None:
+        """Continue the rows of the folder `history` at `num_updates`; past it they are written again."""
+        self._folder, self._num_updates, self._history = folder, num_updates, history
+        self._metrics = self._rows(METRICS)
+        had_histograms = (history / HISTOGRAMS).exists() or (folder / HISTOGRAMS).exists()
+        self._histograms = self._rows(HISTOGRAMS) if had_histograms else None
+        self._summary = read_summary(folder) if num_updates else {}
+
+    def log(self, row: Mapping[str, float]) -> None:
+        """Append a row of metrics; it is in the file when this returns.
+
+        Raises:
+            OSError: it waits in memory, for the next one or for `flush`.
+        """
+        self._metrics.append(row)
+
+    def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
+        """Append a line of histograms.
+
+        Raises:
+            OSError: it waits in memory for the next one.
+        """
+        if self._histograms is None:
+            self._histograms = self._rows(HISTOGRAMS)
+        own = {key: {"low": h.low, "high": h.high, "counts": h.counts} for key, h in histograms.items()}
+        self._histograms.append({"num_updates": num_updates, "histograms": own})
+
+    def flush(self) -> None:
+        """Write the metrics that wait.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        self._metrics.flush()
 
     def update_summary(self, **fields: Any) -> None:
         """Set fields of the summary and write it."""
@@ -68,18 +118,20 @@ class Record:
 
     def close(self) -> None:
         self._metrics.close()
+        if self._histograms is not None:
+            self._histograms.close()
 
-    def _begin(self, num_updates: int, history: Path) -> None:
-        path = self._folder / "metrics.jsonl"
-        kept = [row for row in read_metrics(history) if num_updates and row["num_updates"] <= num_updates]
-        lines = "".join(json.dumps(row) + "\n" for row in kept)
-        if not path.exists() or path.read_text(encoding="utf-8") != lines:
-            replace_file(path, lines)
+    def _rows(self, name: str) -> Rows:
+        return Rows(self._folder / name, self._num_updates, self._history / name)
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The whole rows of a run's metrics.jsonl; a line torn by a kill is left out."""
-    path = folder / "metrics.jsonl"
+    return read_rows(folder / METRICS)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The whole rows of a file of JSON lines; a line torn by a kill is left out."""
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]  # what follows the last newline is torn

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hydrant.trackers.base import RunIdentity
+from hydrant.trackers.base import Histogram, RunIdentity
 
 log = logging.getLogger("hydrant")
 
@@ -49,8 +49,28 @@ class TensorBoardTracker:
 
         self._send(write)
 
+    def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
+        def write(writer: Any) -> None:
+            for key, histogram in histograms.items():
+                writer.add_histogram_raw(
+                    key,
+                    min=histogram.low,
+                    max=histogram.high,
+                    num=sum(histogram.counts),
+                    sum=histogram.total,
+                    sum_squares=histogram.squares,
+                    bucket_limits=histogram.edges[1:],
+                    bucket_counts=list(histogram.counts),
+                    global_step=num_updates,
+                )
+
+        self._send(write)
+
     def file(self, path: Path) -> None:
         """Nothing to do: its plugins find their files in the run folder."""
+
+    def checkpoint(self, path: Path) -> None:
+        """Nothing to do: it shows none."""
 
     def finish(self, exit_status: int, summary: Mapping[str, Any]) -> None:
         """Write what waits and close the file."""

@@ -22,6 +22,7 @@ SCRIPTS = (
     "curves",
     "schedules",
     "scatter",
+    "history",
     "heatmap",
     "parallel",
     "importance",

@@ -84,9 +84,9 @@ function smoothed(xs, ys, smoothing, range) {
   });
 }
 
-/** The points that no other beats in both: x small, y good. Sorted by x. */
-function paretoFront(points, isMax) {
-  const ranked = [...points].sort((a, b) => a.x - b.x || (isMax ? b.y - a.y : a.y - b.y));
+/** The points that no other beats in both: x small (or great), y good. Sorted by x, the best first. */
+function paretoFront(points, isMax, isMaxOver = false) {
+  const ranked = [...points].sort((a, b) => (isMaxOver ? b.x - a.x : a.x - b.x) || (isMax ? b.y - a.y : a.y - b.y));
   const front = [];
   for (const point of ranked) {
     const last = front[front.length - 1];

@@ -1,9 +1,9 @@
 // The result of every run over what it took, and the front that no other run beats in both.
 
 function scatterSection() {
-  const chosen = { unit: "seconds" };
-  const units = [...UNITS, ...Object.keys(DATA.profiles).map((unit) => `${unit} to the target`)];
-  const shown = section("scatter", "Result and time", h("p", { class: "note" }, "Every finished run. The dashed line joins those that no other run beats in both (the Pareto front)."));
+  const units = [...DATA.objectives.map(({ metric }) => metric).filter((metric) => metric !== DATA.metric), ...UNITS, ...Object.keys(DATA.profiles).map((unit) => `${unit} to the target`)];
+  const chosen = { unit: units[0] === UNITS[0] ? "seconds" : units[0] };
+  const shown = section("scatter", "Result and time", h("p", { class: "note" }, "Every finished run. The dashed line joins those that no other run beats in both (the Pareto front). Over another objective of a study: the best values of each trial."));
   let redraw = () => {};
   redraw = figure(shown, {
     name: "scatter", label: "Result over time",
@@ -14,18 +14,20 @@ function scatterSection() {
 
 /** What a run took in a unit; null where it does not say, or did not reach the target. */
 function costOf(run, place, unit) {
+  if (unit in run.objectives) return run.objectives[unit];
   if (unit.endsWith("to the target")) return run.to_target[unit.split(" ")[0]];
   return unitOf(unit, [run.num_updates], DATA.curves.samples_per_update[place], DATA.curves.clocks[place])[0];
 }
 
 function drawScatter(svg, width, unit) {
+  const objective = DATA.objectives.find(({ metric }) => metric === unit);
   const points = shownRuns().filter(({ run }) => isCounted(run))
-    .map(({ run, place, group }) => ({ run, group, x: costOf(run, place, unit), y: run.final }))
+    .map(({ run, place, group }) => ({ run, group, x: costOf(run, place, unit), y: objective ? run.best : run.final }))
     .filter(({ x }) => x !== null && x !== undefined);
   if (!points.length) return emptyFigure(svg, width, "No run that is shown has both");
   const height = Math.min(Math.max(width * 0.45, 280), 420);
   const plot = frame(svg, width, height, { domain: padded(extent(points.map(({ x }) => x))), name: unit }, { domain: padded(extent(points.map(({ y }) => y))), name: DATA.metric });
-  const front = paretoFront(points, IS_MAX);
+  const front = paretoFront(points, IS_MAX, objective !== undefined && objective.mode === "max");
   svg.append(s("path", { d: pathOf(front.flatMap(({ x, y }, n) => (n ? [[x, front[n - 1].y], [x, y]] : [[x, y]])), plot.xs, plot.ys), class: "mark" }));
   for (const { run, group, x, y } of points) {
     const isFront = front.some((point) => point.run === run);

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -29,21 +28,24 @@ CONTENDERS: dict[str, dict[str, Any]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", default=list(CONTENDERS))
+    parser.add_argument("--only", nargs="*", default=list(CONTENDERS), help="these contenders")
     parser.add_argument("--blocks", type=int, default=11)
-    parser.add_argument("--block-size", type=int, default=1000)
+    parser.add_argument("--block-size", type=int, default=1000, help="updates of a block")
+    parser.add_argument("--output", type=Path, help="a JSON file with every block")
     asked = parser.parse_args()
     common = {"num_warmup": 500, "num_blocks": asked.blocks, "block_size": asked.block_size}
     settings = {title: {**CONTENDERS[title], **common} for title in ["by hand", *asked.only]}
     with tempfile.TemporaryDirectory() as folder:
         seconds, results = side_by_side(settings, asked.blocks, Path(folder))
-    by_hand = seconds["by hand"]
+    scale = 1e6 / asked.block_size
     for title, own in seconds.items():
-        scale = 1e6 / asked.block_size
-        added = paired(own, by_hand, lambda a, b: (a - b) * scale)
-        same = results[title]["digest"] == results["by hand"]["digest"]
-        print(f"{title:<26} {added.median:8.1f} us added [{added.low:.1f}, {added.high:.1f}]  {'same weights' if same else 'other weights'}")
-    json.dump({"seconds": seconds, "results": results}, sys.stderr)
+        added = paired(own, seconds["by hand"], lambda mine, theirs: (mine - theirs) * scale)
+        is_same = results[title]["digest"] == results["by hand"]["digest"]
+        told = "same weights" if is_same else "other weights"
+        print(f"{title:<26} {added.median:8.1f} us added [{added.low:.1f}, {added.high:.1f}]  {told}")
+    if asked.output is not None:
+        found = {"block_size": asked.block_size, "seconds": seconds, "results": results}
+        asked.output.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from typing import Any
 
 from pytorch_accelerated import Trainer
 from torch import nn
-from torch.utils.data import Dataset
 
 from benchmarks.contenders.work import TURNS, batches, digest, network, optimizer
 

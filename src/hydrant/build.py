@@ -140,7 +140,7 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, planne
 
 
 def _check_cadences(config: Mapping[str, Any], clock: Clock) -> None:
-    for key in ("log_every", "eval_every", "save_every", "keep_every", "histogram_every"):
+    for key in (*_CADENCES, "keep_every"):
         clock.cadence(config[key], key)
     if config["patience"] is not None and config["eval_every"] is None:
         raise ConfigError("eval_every", "patience counts evaluations; give one, such as 1ep")

@@ -87,7 +87,6 @@ class Gallery:
 
     def __init__(self, when: When | None, num_classes: int, device: torch.device) -> None:
         self._when, self._num_classes, self._device = when, num_classes, device
-
         self._answers: _Answers | None = None
 
     @property

@@ -15,20 +15,12 @@ from pathlib import Path
 import pytest
 import slurm as one_node
 from checks import ROOT, assert_same_state, command, rows, run_command, summary, weights
-from processes import wait_for
+from processes import LONG, wait_for
 
 from hydrant.gpus import held
 
 WORDS = ("model.hidden=[16]", "duration=4", "log_every=1", "eval_every=2", "save_every=2", "micro_batch_size=16",
          "optimizer=sgd")  # fmt: skip
-LONG = (
-    "tracker=local",
-    "model.hidden=[16]",
-    "duration=20000",
-    "log_every=20",
-    "eval_every=4000",
-    "save_every=4000",
-)
 LAUNCHERS = {
     "basic": (),
     "local": ("hydra/launcher=local", "hydra.launcher.num_jobs=2"),

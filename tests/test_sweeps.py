@@ -16,20 +16,12 @@ import yaml
 from checks import ROOT, command, run_command, summary
 from killing import kill
 from omegaconf import OmegaConf
-from processes import wait_for
+from processes import LONG, wait_for
 
 from hydrant import cli
 from hydrant.config import check, combinations, compose
 from hydrant.standing import standings
 
-LONG = (
-    "tracker=local",
-    "model.hidden=[16]",
-    "duration=20000",
-    "log_every=20",
-    "eval_every=4000",
-    "save_every=4000",
-)
 GRIDS = sorted(
     p.stem for p in (ROOT / "conf" / "sweep").glob("*.yaml") if "/hydra/sweeper" not in p.read_text()
 )

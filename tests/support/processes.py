@@ -9,6 +9,16 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
+LONG = (
+    "tracker=local",
+    "model.hidden=[16]",
+    "duration=20000",
+    "log_every=20",
+    "eval_every=4000",
+    "save_every=4000",
+)
+"""A run that lasts until it is stopped."""
+
 
 def wait_for_row(folder: Path, num_updates: int, process: Popen[Any]) -> None:
     """Until a run has written a row of `num_updates` or more."""

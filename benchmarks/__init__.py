@@ -1,0 +1,7 @@
+"""Speed beside hand-written loops and peers: `scripts/bench` runs these and writes docs/performance.md."""
+
+PARTS = {
+    "cpu": ["update_overhead"],
+    "gpu": [],
+}
+"""The benchmarks, each a module with `measure(*, quick) -> list[Figure]`, by the machine they are for, in order."""

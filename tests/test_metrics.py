@@ -7,25 +7,43 @@ import time
 import pytest
 import torch
 
-from hydrant.metrics import Meter, Pace
+from hydrant.metrics import Meter, Pace, merged
 
 CPU = torch.device("cpu")
 
 
-def test_weighted_means_survive_a_save() -> None:
+@pytest.mark.parametrize("saved_at", [0, 2, 63, 64, 65, 130, 299])
+def test_weighted_means_survive_a_save(saved_at: int) -> None:
+    generator = torch.Generator().manual_seed(saved_at)
+    weights = torch.randint(1, 3, (300,), generator=generator).repeat_interleave(40)[:300].tolist()
+    values = [
+        dict(zip(("loss", "accuracy"), torch.rand(2, generator=generator), strict=True)) for _ in weights
+    ]
     whole, first, second = Meter(CPU), Meter(CPU), Meter(CPU)
-    values = [({"loss": torch.rand(()), "accuracy": torch.rand(())}, weight) for weight in (3, 1, 5, 2)]
-    for scalars, weight in values:
+    for position, (scalars, weight) in enumerate(zip(values, weights, strict=True)):
         whole.add(scalars, weight)
-    for scalars, weight in values[:2]:
-        first.add(scalars, weight)
-    second.load_state_dict(first.state_dict())
-    for scalars, weight in values[2:]:
-        second.add(scalars, weight)
-    expected = {key: sum(float(s[key].double()) * w for s, w in values) / 11 for key in ("loss", "accuracy")}
+        if position == saved_at:
+            second.load_state_dict(first.state_dict())
+        (first if position < saved_at else second).add(scalars, weight)
+        second.first_non_finite()  # to look changes nothing
+    total = sum(weights)
+    expected = {
+        key: sum(float(v[key].double()) * w for v, w in zip(values, weights, strict=True)) / total
+        for key in ("loss", "accuracy")
+    }
     read = whole.read({"norm": torch.tensor(2.5)})
     assert read == pytest.approx(expected | {"norm": 2.5}, rel=1e-12)
     assert second.read() == {key: read[key] for key in expected}
+
+
+def test_meters_of_several_ranks_make_one() -> None:
+    meters = [Meter(CPU), Meter(CPU), Meter(CPU)]
+    for value, weight in ((1.0, 3), (2.0, 3), (4.0, 1)):
+        meters[0].add({"loss": torch.tensor(value)}, weight)
+    meters[1].add({"loss": torch.tensor(8.0)}, 2)
+    one = Meter(CPU)
+    one.load_state_dict(merged([meter.state_dict() for meter in meters]))
+    assert one.read() == {"loss": pytest.approx((3 + 6 + 4 + 16) / 9)}
 
 
 def test_the_first_non_finite_is_named() -> None:

@@ -1,19 +1,64 @@
-"""The loop that one writes oneself: the limit."""
+"""The loop that one writes oneself: the limit. `features` adds what a "full" one has."""
 
 from __future__ import annotations
 
-import torch.nn.functional as F
+import json
+import math
+from pathlib import Path
 
-from benchmarks.contenders.work import TURNS, batches, digest, network, optimizer
+import torch
+import torch.nn.functional as F
+from torch import nn
+from tqdm import tqdm
+
+from benchmarks.contenders.work import LR, SETTINGS, TURNS, Pair, batches, digest, network, optimizer
+
+
+def bare(model: nn.Module, stepping: torch.optim.Optimizer) -> None:
+    for inputs, targets in TURNS.over(batches()):
+        stepping.zero_grad(set_to_none=True)
+        F.cross_entropy(model(inputs), targets).backward()
+        stepping.step()
+
+
+def full(model: nn.Module, stepping: torch.optim.Optimizer) -> None:
+    """A schedule, clipping, two micro-batches, means over the updates, a bar, a row every 50 updates."""
+    with Path("metrics.jsonl").open("w") as file, tqdm(total=TURNS.num_updates) as bar:
+        loss_sum, correct = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+        for num_updates, halves in enumerate(TURNS.over([split(pair) for pair in batches()])):
+            for group in stepping.param_groups:
+                group["lr"] = LR * 0.5 * (1 + math.cos(math.pi * num_updates / TURNS.num_updates))
+            stepping.zero_grad(set_to_none=True)
+            for inputs, targets in halves:
+                logits = model(inputs)
+                loss = F.cross_entropy(logits, targets)
+                (loss / 2).backward()
+                loss_sum += loss.detach()
+                correct += (logits.argmax(1) == targets).float().mean()
+            norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            stepping.step()
+            bar.update()
+            if (num_updates + 1) % 50 == 0:
+                row = {
+                    "loss": loss_sum.item() / 100,
+                    "accuracy": correct.item() / 100,
+                    "grad_norm": norm.item(),
+                }
+                file.write(json.dumps(row) + "\n")
+                file.flush()
+                loss_sum.zero_()
+                correct.zero_()
+
+
+def split(pair: Pair) -> tuple[Pair, Pair]:
+    inputs, targets = pair
+    return (inputs[:4], targets[:4]), (inputs[4:], targets[4:])
 
 
 def main() -> None:
     model = network()
     stepping = optimizer(model.parameters())
-    for inputs, targets in TURNS.over(batches()):
-        stepping.zero_grad(set_to_none=True)
-        F.cross_entropy(model(inputs), targets).backward()
-        stepping.step()
+    (full if SETTINGS["features"] else bare)(model, stepping)
     TURNS.end(digest=digest(model))
 
 

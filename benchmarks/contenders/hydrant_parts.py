@@ -7,22 +7,26 @@ from typing import Any
 
 from torch import nn
 
-from benchmarks.contenders.work import TURNS, batches, network
+from benchmarks.contenders.work import SETTINGS, TURNS, batches, network
 from hydrant.batch import Batch
 from hydrant.data import Data
 
 PAIRS = [Batch(*pair) for pair in batches()]
+SIZE = 4 if SETTINGS["features"] else 8
 NETWORK: list[nn.Module] = []
 
 
 class Stream:
-    """The batches of the training, one an update."""
+    """The batches of the training, one an update, in micro-batches."""
 
     def __init__(self) -> None:
-        self._batches = TURNS.over(PAIRS)
+        split = [
+            [Batch(*(part[at : at + SIZE] for part in pair)) for at in range(0, 8, SIZE)] for pair in PAIRS
+        ]
+        self._batches = TURNS.over(split)
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
-        yield next(self._batches)
+        yield from next(self._batches)
 
     def close(self) -> None: ...
 

@@ -223,7 +223,9 @@ def _task(config: Mapping[str, Any]) -> Task:
     with refusals("model", config):
         model: nn.Module = make(config, "model")
     with refusals("task", config):
-        return make(config, "task")(model)
+        task: Task = make(config, "task")(model)
+    task.measures_training = config["log_every"] is not None
+    return task
 
 
 def _averaging(config: Mapping[str, Any], clock: Clock, precision: Precision) -> Averaging:

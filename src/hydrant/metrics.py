@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_MANY = 64  # adding them up takes as long as a few single additions
+
 
 class Meter:
     """Weighted means of named scalars since the last read.
@@ -26,7 +28,11 @@ class Meter:
         self._reduce = reduce
         self._names: list[str] = []
         self._sums = torch.zeros(0, dtype=torch.float64, device=device)
-        self._weight = 0
+        self._weight = 0  # of the sums
+        self._pending: list[
+            Tensor
+        ] = []  # what is not yet in the sums: the scalars of one call after the other
+        self._pending_weight = 0  # of each of those calls
         self._read = self._sums  # of this rank alone, at the last read
 
     def add(self, values: Mapping[str, Tensor], weight: int) -> None:
@@ -35,16 +41,22 @@ class Meter:
         Of no samples the names alone count: a mean over none is no number.
         """
         if self._names != list(values):
-            self._names = list(values)
+            self._names, self._pending = list(values), []
             self._sums = torch.zeros(len(values), dtype=torch.float64, device=self._device)
-        if weight:
-            self._sums.add_(torch.stack([value.detach() for value in values.values()]), alpha=weight)
-            self._weight += weight
+        if not weight:
+            return
+        if weight != self._pending_weight:
+            self._fold()
+            self._pending_weight = weight
+        self._pending += [value.detach() for value in values.values()]
+        if len(self._pending) >= _MANY * len(values):
+            self._fold()
 
     def read(self, also: Mapping[str, Tensor] | None = None) -> dict[str, float]:
         """The means over all ranks, and the scalars in `also` as they are; the one synchronisation. Resets."""
         if not self._names:  # nor has any other rank
             return {}
+        self._fold()
         weighted = torch.cat([self._sums, self._sums.new_full((1,), self._weight)])
         extra = [value.detach().to(self._device, torch.float64).reshape(1) for value in (also or {}).values()]
         numbers: list[float] = torch.cat([self._reduce(weighted), *extra]).tolist()
@@ -56,26 +68,53 @@ class Meter:
         return means | dict(zip(also or {}, numbers[count + 1 :], strict=True))
 
     def state_dict(self) -> dict[str, Any]:
-        """What was added since the last read, so that a resumed run logs what an unbroken one does."""
-        return {"names": list(self._names), "sums": self._sums.clone(), "weight": self._weight}
+        """What was added since the last read, so that a resumed run logs what an unbroken one does, bit for bit."""
+        return {
+            "names": list(self._names),
+            "sums": self._sums.clone(),
+            "weight": self._weight,
+            "pending": self._pending_rows(),
+            "pending_weight": self._pending_weight,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._names, self._weight = list(state["names"]), state["weight"]
         self._sums = state["sums"].to(self._device)
+        self._pending = list(state["pending"].to(self._device).flatten().unbind())
+        self._pending_weight = state["pending_weight"]
 
     def first_non_finite(self) -> str | None:
         """The first name whose sum on this rank, since the last read or at it, is NaN or infinite; synchronises."""
-        sums = (self._sums if self._weight else self._read).tolist()
-        return next((n for n, s in zip(self._names, sums, strict=False) if not math.isfinite(s)), None)
+        sums = self._read
+        if self._weight or self._pending:
+            sums = self._sums + self._pending_rows().sum(0)
+        return next(
+            (n for n, s in zip(self._names, sums.tolist(), strict=False) if not math.isfinite(s)), None
+        )
+
+    def _pending_rows(self) -> Tensor:
+        """What is not yet in the sums, a row for each call; float64."""
+        if not self._pending:
+            return self._sums.new_zeros(0, len(self._names))
+        return torch.stack(self._pending).to(torch.float64).view(-1, len(self._names))
+
+    def _fold(self) -> None:
+        """Add what is pending to the sums; always after the same calls, for it decides how they are rounded."""
+        rows = self._pending_rows()
+        self._sums.add_(rows.sum(0), alpha=self._pending_weight)
+        self._weight += len(rows) * self._pending_weight
+        self._pending = []
 
 
 def merged(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The states of several meters as one that has been given all of it."""
-    used = [state for state in states if state["weight"]]
+    whole = states[0] | {"pending": states[0]["pending"][:0], "pending_weight": 0}
+    used = [state for state in states if state["weight"] or len(state["pending"])]
     if not used:
-        return states[0]
-    sums = torch.stack([state["sums"] for state in used]).sum(0)
-    return {"names": used[0]["names"], "sums": sums, "weight": sum(state["weight"] for state in used)}
+        return whole
+    sums = [state["sums"] + state["pending"].sum(0) * state["pending_weight"] for state in used]
+    weight = sum(state["weight"] + len(state["pending"]) * state["pending_weight"] for state in used)
+    return whole | {"names": used[0]["names"], "sums": torch.stack(sums).sum(0), "weight": weight}
 
 
 class Pace:

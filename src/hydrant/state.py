@@ -145,7 +145,7 @@ def _beside_model(task: nn.Module) -> dict[str, Any]:
 
 
 def _of_all_ranks(own: dict[str, Any]) -> list[dict[str, Any]]:
-    own["meter"]["sums"] = own["meter"]["sums"].cpu()
+    own["meter"] = {k: v.cpu() if isinstance(v, Tensor) else v for k, v in own["meter"].items()}
     gathered: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, own)
     return gathered

@@ -35,6 +35,7 @@ class Task(nn.Module):
 
     model: nn.Module
     metrics: nn.ModuleDict
+    measures_training = True  # false where nobody reads what it measures of a training batch
 
     def __init__(self, model: nn.Module, metrics: Mapping[str, nn.Module] | None = None) -> None:
         super().__init__()
@@ -44,6 +45,11 @@ class Task(nn.Module):
     def forward(self, batch: Batch) -> Outcome:
         """The losses and measurements of one batch."""
         raise NotImplementedError
+
+    @property
+    def measures(self) -> bool:
+        """Whether `forward` is to give measurements; it may always."""
+        return self.measures_training or not self.training
 
     def pictures(self) -> dict[str, Tensor]:
         """What is drawn after every evaluation: by name, (3, H, W) or (1, H, W) in 0..1. Nothing, for most."""

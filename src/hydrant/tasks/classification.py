@@ -39,5 +39,5 @@ class Classification(Task):
         """The loss of the model's logits, (B, num_classes)."""
         logits = outputs.float()
         loss = F.cross_entropy(logits, batch.targets, label_smoothing=self._label_smoothing)
-        measurements = {"accuracy": accuracy(logits, batch.targets)}
+        measurements = {"accuracy": accuracy(logits, batch.targets)} if self.measures else {}
         return Outcome({"cross_entropy": loss}, measurements, logits.detach(), len(batch.targets))

@@ -82,6 +82,8 @@ class Distillation(Task):
             "cross_entropy": (1 - self._share) * F.cross_entropy(logits, batch.targets),
             "distillation": self._share * distance,
         }
-        agreement = (logits.detach().argmax(dim=1) == taught.argmax(dim=1)).float().mean()
-        measurements = {"accuracy": accuracy(logits, batch.targets), "agreement": agreement}
+        measurements: dict[str, Tensor] = {}
+        if self.measures:
+            agreement = (logits.detach().argmax(dim=1) == taught.argmax(dim=1)).float().mean()
+            measurements = {"accuracy": accuracy(logits, batch.targets), "agreement": agreement}
         return Outcome(losses, measurements, logits.detach(), len(batch.targets))

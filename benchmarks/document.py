@@ -1,0 +1,66 @@
+"""docs/performance.md, from the newest result of each benchmark in benchmarks/results."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks import PARTS
+from benchmarks.figures import table
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "performance.md"
+HEAD = """\
+# Performance
+
+Every figure stands beside what it is compared with, measured in turn in the same run on the same machine. Written by
+`scripts/bench` from [benchmarks/results](../benchmarks/results), never by hand; [benchmarks](../benchmarks/README.md)
+says how.
+"""
+
+
+def write() -> None:
+    """Write the page anew."""
+    PAGE.write_text(text(), encoding="utf-8")
+
+
+def text() -> str:
+    """The page as the results have it."""
+    newest: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+    for found in sorted(results(), key=lambda found: found["measured"]["time"]):
+        for name, benchmark in found["benchmarks"].items():
+            newest[name] = (found["measured"], benchmark)
+    sections = [HEAD]
+    for name in (name for names in PARTS.values() for name in names if name in newest):
+        measured, benchmark = newest[name]
+        title, _, rest = benchmark["doc"].partition("\n")
+        told = f"Measured {place(measured)}, in {benchmark['seconds']} s."
+        sections.append(f"## {title.rstrip('.')}\n\n{rest.strip()}\n\n{told}\n".replace("\n\n\n\n", "\n\n"))
+        sections.append("\n".join(table(benchmark["figures"])) + "\n")
+    return "\n".join(sections)
+
+
+def results() -> Iterable[dict[str, Any]]:
+    """What the files in benchmarks/results hold, but for those of `hydrant bench` and of quick tries."""
+    for path in sorted(RESULTS.glob("*.json")):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if "benchmarks" in found and not found["measured"]["quick"]:
+            yield found
+
+
+def place(measured: Mapping[str, Any]) -> str:
+    """Where and when, in a few words."""
+    packages = ", ".join(f"{name} {version}" for name, version in measured["packages"].items())
+    on = measured["gpu"] or f"{measured['cores']} cores of {measured['cpu']}"
+    commit = (measured["git_commit"] or "an unknown commit")[:10]
+    return f"{measured['time']} on {on}, torch {measured['torch']}, {packages}, at {commit}"
+
+
+def stem(measured: Mapping[str, Any], words: Iterable[str]) -> str:
+    """The name of a result file."""
+    on = re.sub(r"[^a-z0-9]+", "-", (measured["gpu"] or f"cpu-{measured['cores']}-cores").lower()).strip("-")
+    return f"{measured['time'].split()[0]}-{on}-{'-'.join(words)}"

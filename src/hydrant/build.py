@@ -16,6 +16,7 @@ from typing import Any, cast
 from torch import nn
 
 from hydrant import seeding
+from hydrant.agenda import Agenda
 from hydrant.averaging import Averaging
 from hydrant.batch import Outcome
 from hydrant.clock import Clock
@@ -179,7 +180,7 @@ def build(
     p.compilation.apply(task, retains_graph=p.optimization.retains_graph)
     trained = p.parallel.wrap(task)
     p.averaging.spread(p.parallel.shard)
-    cadences = {key: p.clock.cadence(config[key], key) for key in _CADENCES}
+    agenda = Agenda(**{key: p.clock.cadence(config[key], key) for key in _CADENCES})
     return Run(
         seed=config["seed"],
         world=p.world,
@@ -198,14 +199,9 @@ def build(
         val_batches=functools.partial(
             p.val.batches, p.spec, eval_batch_size(config, p.world, p.val.num_samples)
         ),
-        log_every=cadences["log_every"],
-        eval_every=cadences["eval_every"],
-        save_every=cadences["save_every"],
-        histogram_every=cadences["histogram_every"],
+        agenda=agenda,
         gallery=Gallery(config["pictures"], p.data.num_classes, p.world.device),
-        goal=Goal(
-            config["best"]["metric"], config["best"]["mode"], config["patience"], cadences["eval_every"]
-        ),
+        goal=Goal(config["best"]["metric"], config["best"]["mode"], config["patience"], agenda.eval_every),
         max_skipped=config["max_skipped"],
         journal=journal,
         save=save,

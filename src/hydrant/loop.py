@@ -10,6 +10,7 @@ from functools import partial
 from torch import Tensor
 
 from hydrant import seeding
+from hydrant.agenda import NOTHING, Due
 from hydrant.batch import Outcome
 from hydrant.errors import Interrupted, NonFiniteError
 from hydrant.evaluation import draw, evaluate
@@ -34,30 +35,37 @@ def train(run: Run) -> None:
         Interrupted: a signal asked to stop; the state is saved.
     """
     state, total = run.state, run.clock.total_updates
-    if state.num_updates == 0 and run.eval_every.every is not None:
+    if state.num_updates == 0 and run.agenda.eval_every.every is not None:
         run.journal.log(stamp(run) | evaluate_run(run))  # every curve starts at the untrained model
         show_pictures(run, ends=False)
     run.pace = Pace(state.num_updates)
+    run.followers = [follower for follower in (run.profiler, run.watchdog) if follower.is_on]
     while state.num_updates < total and not has_ended(run):
         advance(run, is_last=state.num_updates + 1 == total)
 
 
 def advance(run: Run, *, is_last: bool) -> None:
     """One update, and what is due after it."""
-    state = run.state
-    log_due, eval_due, save_due, histogram_due = (
-        every.every is not None and (is_last or every.due(state.num_updates + 1))
-        for every in (run.log_every, run.eval_every, run.save_every, run.histogram_every)
-    )
-    update = make_update(run, measure=log_due)
-    run.compilation.follow(state.num_updates)
-    row: dict[str, float] = {}
-    if log_due:
+    due = run.agenda.due(run.state.num_updates + 1, is_last=is_last)
+    update = make_update(run, measure=due.log)
+    run.compilation.follow(run.state.num_updates)
+    run.journal.advance()
+    if due is not NOTHING or run.stop is not None:
+        do_what_is_due(run, due, update.grad_norms, is_last=is_last)
+    run.pace.outside(run.profiler.advance)  # it may write what it has found
+    if run.stop is not None and not (is_last or has_ended(run)):
+        raise Interrupted(run.stop, run.state.num_updates)
+
+
+def do_what_is_due(run: Run, due: Due, grad_norms: Mapping[str, Tensor], *, is_last: bool) -> None:
+    """Log, evaluate, draw and save after an update."""
+    state, row = run.state, dict[str, float]()
+    if due.log:
         enter(run, "log")
-        row |= read_training(run, update.grad_norms)  # the one host sync
-    if histogram_due:
+        row |= read_training(run, grad_norms)  # the one host sync
+    if due.histogram:
         show_histograms(run)
-    if eval_due:
+    if due.eval:
         enter(run, "evaluation")
         row |= run.pace.outside(lambda: evaluate_run(run))
         run.optimization.schedules.observe(row)
@@ -65,21 +73,16 @@ def advance(run: Run, *, is_last: bool) -> None:
     is_best, state.best = found is not None, found or state.best
     if row:
         run.journal.log(stamp(run) | row)
-    if eval_due:
+    if due.eval:
         state.is_pruned = run.pace.outside(lambda: is_to_end(run, row)) and not is_last
     ends = is_last or has_ended(run)
-    if eval_due:
+    if due.eval:
         run.pace.outside(lambda: show_pictures(run, ends=ends))
     enter(run, "other")
-    run.journal.advance()
-    stop = run.stop
-    if ((save_due or is_best or ends) and run.save_every.every is not None) or stop is not None:
+    if ((due.save or is_best or ends) and run.agenda.save_every.every is not None) or run.stop is not None:
         enter(run, "checkpoint")
         check_finite(run)
         run.pace.outside(lambda: run.save(run, is_best))
-    run.pace.outside(run.profiler.advance)  # it may write what it has found
-    if stop is not None and not ends:
-        raise Interrupted(stop, state.num_updates)
 
 
 def has_ended(run: Run) -> bool:
@@ -89,14 +92,14 @@ def has_ended(run: Run) -> bool:
 
 def is_to_end(run: Run, row: Mapping[str, float]) -> bool:
     """Whether the study that a run is a trial of wants no more of it, after the evaluation in this row."""
-    every = run.eval_every.every or 1
+    every = run.agenda.eval_every.every or 1
     return run.pruning.ends(row, math.ceil(run.state.num_updates / every))
 
 
 def enter(run: Run, phase: Phase) -> None:
     """What follows is of this phase of the loop, until the next one."""
-    run.profiler.enter(phase)
-    run.watchdog.enter(phase, run.state.num_updates)
+    for follower in run.followers:
+        follower.enter(phase, run.state.num_updates)
 
 
 def make_update(run: Run, *, measure: bool) -> Update:

@@ -122,8 +122,8 @@ class Optimization:
         return Update(outcomes, Result.APPLIED if is_applied else Result.OVERFLOWED, norms)
 
     def _accumulate(self, accumulate: Accumulate) -> list[Outcome]:
-        for optimizer in self._optimizers:
-            optimizer.zero_grad(set_to_none=True)
+        for parameter in self._all_parameters:
+            parameter.grad = None  # which is all that an optimizer's zero_grad does, and a third of its time
         return accumulate()
 
     def _reevaluate(self, accumulate: Accumulate, total: Total, measure: bool) -> Update:

@@ -16,6 +16,8 @@ from hydrant.distributed import World
 from hydrant.errors import ConfigError, DataError
 from hydrant.signals import STOPPING
 
+_AT_ONCE = nullcontext()
+
 
 class Parallel(Protocol):
     """Spreads a task over the ranks of a run. Built as `parallel(world)`."""
@@ -90,7 +92,7 @@ class Ranks:
         return task
 
     def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
-        return nullcontext()
+        return _AT_ONCE
 
     def sum(self, values: Tensor) -> Tensor:
         if not self._is_one:
@@ -181,7 +183,7 @@ class Ddp(Ranks):
     def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
         # A static graph is learnt from micro-steps that exchange gradients: torch fails at any other.
         exchanges = is_last or self._is_one or self._settings["static_graph"]
-        return nullcontext() if exchanges else cast("Any", task).no_sync()
+        return _AT_ONCE if exchanges else cast("Any", task).no_sync()
 
 
 ALONE = {"_target_": f"{__name__}.Ranks", "_partial_": True}

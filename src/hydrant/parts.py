@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -10,9 +10,10 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from hydrant.agenda import Agenda
 from hydrant.averaging import Averaging
 from hydrant.batch import Batch
-from hydrant.clock import Cadence, Clock
+from hydrant.clock import Clock
 from hydrant.compilation import Compilation
 from hydrant.data import Stream, StreamSpec
 from hydrant.distributed import World
@@ -83,10 +84,7 @@ class Run:
     spec: StreamSpec
     stream: Stream
     val_batches: Callable[[], Iterable[Batch]]
-    log_every: Cadence
-    eval_every: Cadence
-    save_every: Cadence
-    histogram_every: Cadence
+    agenda: Agenda
     gallery: Gallery
     goal: Goal
     max_skipped: int  # in a row
@@ -98,6 +96,7 @@ class Run:
     pace: Pace = field(init=False)
     loss_weight: Tensor = field(init=False)  # of one micro-batch, shape ()
     watchdog: Watchdog = field(default_factory=Watchdog)
+    followers: Sequence[Profiler | Watchdog] = ()  # those of the two that are on, while the loop runs
     pruning: Pruning = field(default_factory=NeverPruned)
     stop: int | None = None  # the signal by which the ranks agreed to stop after this update
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _PARAMETERS = {"float32": None, "bfloat16": torch.bfloat16}
 _FP8 = ("tensorwise", "rowwise")
 _MATMUL = ("highest", "high")
+_AS_IT_IS = nullcontext()
 
 
 class Precision:
@@ -114,9 +115,7 @@ class Precision:
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context of a forward pass and its loss."""
-        return torch.autocast(
-            self._device_type, dtype=self._dtype or torch.bfloat16, enabled=self._dtype is not None
-        )
+        return _AS_IT_IS if self._dtype is None else torch.autocast(self._device_type, dtype=self._dtype)
 
     def cast(self, batch: Batch) -> Batch:
         """The batch in the number format of the parameters."""
@@ -126,7 +125,8 @@ class Precision:
         self, loss: Tensor, weight: Tensor, into: Sequence[Tensor] | None, *, retain_graph: bool
     ) -> None:
         """Add the gradients of `weight * loss` (both of shape ()), scaled, to those of `into`; None is all."""
-        self.scaler.scale(loss).backward(weight.to(loss.dtype), retain_graph=retain_graph, inputs=into)
+        gradient = weight if weight.dtype is loss.dtype else weight.to(loss.dtype)
+        self.scaler.scale(loss).backward(gradient, retain_graph=retain_graph, inputs=into)
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
         """Bring the gradients of an optimizer back to their own scale: once an update, before clipping."""

@@ -8,6 +8,7 @@ sample's augmentation depends on the sample alone and not on its neighbours, wor
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 from collections.abc import Generator
@@ -25,13 +26,14 @@ _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 MODEL, ORDER, UPDATE, SAMPLE, SYNTHETIC, MIXING, EVALUATION = range(1, 8)
 
 
-def mix(*parts: int) -> int:
-    """A 64-bit hash of integers: equal for equal parts, unrelated for any others.
+def mix(*parts: int, state: int = 0) -> int:
+    """A 64-bit hash of integers: equal for equal parts, unrelated for any others. It goes on from `state`.
 
     >>> mix(0, 1) == mix(0, 1), mix(0, 1) == mix(1, 0)
     (True, False)
+    >>> mix(3, 4, state=mix(1, 2)) == mix(1, 2, 3, 4)
+    True
     """
-    state = 0
     for part in parts:
         state = (state + _GOLDEN + (part & _MASK)) & _MASK
         state = ((state ^ (state >> 30)) * _MIX[0]) & _MASK
@@ -80,7 +82,7 @@ def seed_micro_step(seed: int, num_updates: int, micro_batch_idx: int, device: t
 
     `micro_batch_idx` counts over all ranks, so two ranks of one micro-batch draw what one rank of two does.
     """
-    _seed_torch(mix(seed, UPDATE, num_updates, micro_batch_idx), device)
+    _seed_torch(mix(num_updates, micro_batch_idx, state=_start(seed, UPDATE)), device)
 
 
 def seed_evaluation(batch_idx: int, device: torch.device) -> None:
@@ -89,6 +91,11 @@ def seed_evaluation(batch_idx: int, device: torch.device) -> None:
     `batch_idx` counts over all ranks.
     """
     _seed_torch(mix(EVALUATION, batch_idx), device)
+
+
+@functools.cache
+def _start(*parts: int) -> int:
+    return mix(*parts)
 
 
 def _seed_torch(number: int, device: torch.device) -> None:

@@ -71,6 +71,10 @@ class Watchdog:
         self._main = threading.get_ident()
         self._thread: threading.Thread | None = None
 
+    @property
+    def is_on(self) -> bool:
+        return self._world is not None and self._world.world_size > 1
+
     def enter(self, phase: str, num_updates: int) -> None:
         """The loop goes on with this phase, as it does on every rank."""
         self._count += 1

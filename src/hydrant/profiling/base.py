@@ -23,7 +23,9 @@ class Profiler(Protocol):
         """While it lasts, the updates after `num_updates` are profiled; each file in `folder` goes to `keep`."""
         ...
 
-    def enter(self, phase: Phase) -> None:
+    is_on: bool
+
+    def enter(self, phase: Phase, num_updates: int) -> None:
         """What follows is of this phase, until the next one."""
         ...
 
@@ -35,6 +37,8 @@ class Profiler(Protocol):
 class NoProfiler:
     """Nothing is profiled."""
 
+    is_on = False
+
     def __init__(self, device: torch.device, clock: Clock) -> None:
         del device, clock
 
@@ -43,6 +47,6 @@ class NoProfiler:
     ) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def enter(self, phase: Phase) -> None: ...
+    def enter(self, phase: Phase, num_updates: int) -> None: ...
 
     def advance(self) -> None: ...

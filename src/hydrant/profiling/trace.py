@@ -31,6 +31,8 @@ class TorchProfiler:
         memory_snapshot: note every allocation meanwhile; on CUDA.
     """
 
+    is_on = True
+
     def __init__(
         self,
         device: torch.device,
@@ -80,7 +82,8 @@ class TorchProfiler:
             with told("profile"):
                 self._stop()
 
-    def enter(self, phase: Phase) -> None:
+    def enter(self, phase: Phase, num_updates: int) -> None:
+        del num_updates
         if self._is_recording:
             self._leave()
             self._span = record_function(phase)
@@ -97,7 +100,7 @@ class TorchProfiler:
             self._record_memory("all")
         elif self._num_updates == self._first + self._window["active"]:
             self._stop()
-        self.enter("other")
+        self.enter("other", self._num_updates)
 
     def _leave(self) -> None:
         if self._span is not None:

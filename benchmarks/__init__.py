@@ -2,6 +2,6 @@
 
 PARTS = {
     "cpu": ["update_overhead"],
-    "gpu": [],
+    "gpu": ["vit_speed", "vit_flops", "vit_small", "optimizer_memory"],
 }
 """The benchmarks, each a module with `measure(*, quick) -> list[Figure]`, by the machine they are for, in order."""

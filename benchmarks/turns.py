@@ -10,11 +10,16 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
+
+import torch
+
+from hydrant.profiling import synchronise
 
 T = TypeVar("T")
 
@@ -28,11 +33,12 @@ class Turns:
     fetches batches ahead. One more update follows the last block.
     """
 
-    def __init__(self, num_warmup: int, num_blocks: int, block_size: int) -> None:
+    def __init__(self, num_warmup: int, num_blocks: int, block_size: int, device: torch.device) -> None:
         self._ends = {num_warmup + n * block_size for n in range(num_blocks + 1)}
         self.num_updates = max(self._ends) + 1
         self._reader, self._writer = os.fdopen(int(sys.argv[2])), os.fdopen(int(sys.argv[3]), "w")
         self._began = 0.0
+        self._device = device
 
     def over(self, batches: Sequence[T]) -> Iterator[T]:
         """The batches of the whole training, the given ones again and again."""
@@ -47,6 +53,7 @@ class Turns:
         self._tell({"result": result})
 
     def _wait(self, count: int) -> None:
+        synchronise(self._device)
         self._tell({"count": count, "seconds": time.perf_counter() - self._began})
         self._reader.readline()
         self._began = time.perf_counter()
@@ -100,17 +107,18 @@ class Contender:
         self._writer.close()
 
 
-def side_by_side(
-    settings: Mapping[str, Mapping[str, Any]], num_blocks: int, folder: Path
+def race(
+    contenders: Mapping[str, Mapping[str, Any]], *, num_blocks: int, block_size: int, num_warmup: int
 ) -> tuple[dict[str, list[float]], dict[str, dict[str, Any]]]:
     """(seconds of each block, result) of each contender; forwards and backwards in turn.
 
-    `settings` are by title; their `contender` names the module.
+    Their settings are by title, and name the module as `contender`; the result has the digest of the weights.
     """
-    with ExitStack() as held:
+    common = {"num_blocks": num_blocks, "block_size": block_size, "num_warmup": num_warmup}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as held:
         running = dict[str, Contender]()
-        for title, own in settings.items():
-            running[title] = Contender(own["contender"], own, folder / title)
+        for title, own in contenders.items():
+            running[title] = Contender(own["contender"], {**own, **common}, Path(folder) / title)
             held.callback(running[title].close)
         seconds: dict[str, list[float]] = {title: [] for title in running}
         for number in range(num_blocks):

@@ -7,13 +7,11 @@ in Hydrant, W&B offline; the hand-written loop beside it does the same by PyTorc
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure
 from benchmarks.statistics import interval, paired
-from benchmarks.turns import side_by_side
+from benchmarks.turns import race
 
 BARE = ("tracker=local", "log_every=null")
 FULL = (
@@ -44,10 +42,7 @@ GOALS = {"Hydrant": "<= 5", "Hydrant, full": "<= 20"}
 def measure(*, quick: bool) -> list[Figure]:
     """Of every contender what it adds to the loop by hand, and of ours how it compares with peers."""
     num_blocks, block_size = (2, 5) if quick else (11, 500)
-    common = {"num_warmup": block_size, "num_blocks": num_blocks, "block_size": block_size}
-    settings = {title: {**own, **common} for title, own in CONTENDERS.items()}
-    with tempfile.TemporaryDirectory() as folder:
-        seconds, results = side_by_side(settings, num_blocks, Path(folder))
+    seconds, results = race(CONTENDERS, num_blocks=num_blocks, block_size=block_size, num_warmup=block_size)
     scale, figures, added = 1e6 / block_size, [], dict[str, list[float]]()
     for title, own in seconds.items():
         limit = LIMITS[title.endswith("full")]

@@ -7,12 +7,12 @@ from typing import Any
 
 from torch import nn
 
-from benchmarks.contenders.work import SETTINGS, TURNS, batches, network
+from benchmarks.contenders.work import BATCH_SIZE, INPUT_SHAPE, NUM_CLASSES, SETTINGS, TURNS, batches, network
 from hydrant.batch import Batch
 from hydrant.data import Data
 
 PAIRS = [Batch(*pair) for pair in batches()]
-SIZE = 4 if SETTINGS["features"] else 8
+SIZE = BATCH_SIZE // (2 if SETTINGS["features"] else 1)
 NETWORK: list[nn.Module] = []
 
 
@@ -21,7 +21,8 @@ class Stream:
 
     def __init__(self) -> None:
         split = [
-            [Batch(*(part[at : at + SIZE] for part in pair)) for at in range(0, 8, SIZE)] for pair in PAIRS
+            [Batch(*(part[at : at + SIZE] for part in pair)) for at in range(0, BATCH_SIZE, SIZE)]
+            for pair in PAIRS
         ]
         self._batches = TURNS.over(split)
 
@@ -32,13 +33,13 @@ class Stream:
 
 
 class Source:
-    num_samples = 8 * len(PAIRS)
+    num_samples = BATCH_SIZE * len(PAIRS)
 
     def stream(self, spec: Any) -> Stream:
         return Stream()
 
     def batches(self, spec: Any, batch_size: int) -> list[Batch]:
-        return [Batch(*(part[:batch_size] for part in PAIRS[0][:2]))]
+        return [Batch(*(part[:batch_size].to(spec.device) for part in PAIRS[0][:2]))]
 
     def first(self, num_samples: int) -> Source:
         return self
@@ -46,10 +47,10 @@ class Source:
 
 def data(*, input_shape: list[int], num_classes: int, **_: Any) -> Data:
     """What the config calls."""
-    return Data(Source(), Source(), (32,), 10)
+    return Data(Source(), Source(), tuple(INPUT_SHAPE), NUM_CLASSES)
 
 
 def model(**_: Any) -> nn.Module:
     """What the config calls."""
-    NETWORK[:] = [network()]
+    NETWORK[:] = [network().cpu()]
     return NETWORK[0]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from benchmarks.contenders.hydrant_parts import NETWORK
-from benchmarks.contenders.work import LR, SETTINGS, TURNS, digest
+from benchmarks.contenders.work import BATCH_SIZE, INPUT_SHAPE, LR, NUM_CLASSES, SETTINGS, TURNS, digest
 from hydrant import cli
 
+SHAPE = f"input_shape: [{', '.join(map(str, INPUT_SHAPE))}], num_classes: {NUM_CLASSES}"
 PLAIN = (
-    "data={_target_: benchmarks.contenders.hydrant_parts.data, input_shape: [32], num_classes: 10}",
+    f"data={{_target_: benchmarks.contenders.hydrant_parts.data, {SHAPE}}}",
     "model={_target_: benchmarks.contenders.hydrant_parts.model}", "allow_targets=[benchmarks]",
-    "global_batch_size=8", "eval_batch_size=8", "optimizer=adamw", f"optimizer.lr={LR}", "optimizer.weight_decay=0.01",
-    "scheduler=constant", "eval_every=null", "save_every=null", "name=run", f"duration={TURNS.num_updates}",
+    f"global_batch_size={BATCH_SIZE}", f"eval_batch_size={BATCH_SIZE}", "optimizer=adamw", f"optimizer.lr={LR}",
+    "optimizer.weight_decay=0.01", "scheduler=constant", "eval_every=null", "save_every=null", "name=run",
+    f"duration={TURNS.num_updates}",
 )  # fmt: skip
 
 

@@ -1,4 +1,7 @@
-"""What every contender trains: a small network, its batches and its optimizer."""
+"""What every contender trains: a network, its batches and its optimizer.
+
+A small network on vectors, or where SETTINGS name one a `model` of timm on images, on CUDA where it is.
+"""
 
 from __future__ import annotations
 
@@ -8,38 +11,51 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+import timm
 import torch
 from torch import Tensor, nn
 
 from benchmarks.turns import Turns
 
 Pair = tuple[Tensor, Tensor]
-"""Inputs (8, 32) and targets (8,)."""
+"""Inputs (batch size, *INPUT_SHAPE) and targets (batch size,)."""
 
 SETTINGS: dict[str, Any] = json.loads(sys.argv[1])
-TURNS = Turns(SETTINGS["num_warmup"], SETTINGS["num_blocks"], SETTINGS["block_size"])
-LR = 0.01
+MODEL: str | None = SETTINGS.get("model")
+DEVICE = torch.device("cuda" if MODEL and torch.cuda.is_available() else "cpu")
+TURNS = Turns(SETTINGS["num_warmup"], SETTINGS["num_blocks"], SETTINGS["block_size"], DEVICE)
+BATCH_SIZE: int = SETTINGS.get("batch_size", 8)
+INPUT_SHAPE, NUM_CLASSES = (
+    ([3, SETTINGS["image_size"], SETTINGS["image_size"]], 1000) if MODEL else ([32], 10)
+)
+LR = 0.001 if MODEL else 0.01
 
 
 def batches() -> list[Pair]:
-    """64 batches of 8 random samples with one of 10 classes."""
+    """Random samples with random classes; few batches where they are large."""
     generator = torch.Generator().manual_seed(0)
     return [
-        (torch.randn(8, 32, generator=generator), torch.randint(10, (8,), generator=generator))
-        for _ in range(64)
+        (
+            torch.randn(BATCH_SIZE, *INPUT_SHAPE, generator=generator).to(DEVICE),
+            torch.randint(NUM_CLASSES, (BATCH_SIZE,), generator=generator).to(DEVICE),
+        )
+        for _ in range(2 if MODEL else 64)
     ]
 
 
 def network() -> nn.Module:
-    """32-64-10, ReLU in between."""
-    torch.set_num_threads(1)
+    """The model of timm, or 32-64-10 with ReLU in between; on DEVICE."""
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10))
+    if MODEL:
+        return timm.create_model(MODEL, num_classes=NUM_CLASSES, **SETTINGS.get("arguments", {})).to(DEVICE)
+    torch.set_num_threads(1)
+    return nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, NUM_CLASSES))
 
 
 def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """AdamW in one fused operation, the fastest of torch's."""
-    return torch.optim.AdamW(parameters, lr=LR, weight_decay=0.01, fused=True)
+    """AdamW in one fused operation, the fastest of torch's; SETTINGS may have the plain one."""
+    fused = SETTINGS.get("fused", True)
+    return torch.optim.AdamW(parameters, lr=LR, weight_decay=0.01, fused=fused)
 
 
 def digest(model: nn.Module) -> str:

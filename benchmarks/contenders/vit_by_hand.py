@@ -1,0 +1,33 @@
+"""The loop that one writes oneself for a model of timm: autocast and, where asked for, the loss compiled with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmarks.contenders.work import DEVICE, SETTINGS, TURNS, batches, digest, network, optimizer
+
+
+def main() -> None:
+    torch.set_float32_matmul_precision("high" if SETTINGS["precision"] == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = SETTINGS["precision"] == "tf32"
+    model = network().train()
+    stepping = optimizer(model.parameters())
+
+    def assess(inputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(model(inputs).float(), targets)
+
+    compiled: Any = torch.compile(assess) if SETTINGS["compile"] else assess
+    for inputs, targets in TURNS.over(batches()):
+        stepping.zero_grad(set_to_none=True)
+        with torch.autocast(DEVICE.type, dtype=torch.bfloat16, enabled=SETTINGS["precision"] == "bf16"):
+            loss = compiled(inputs, targets)
+        loss.backward()
+        stepping.step()
+    TURNS.end(digest=digest(model))
+
+
+main()

@@ -1,0 +1,38 @@
+"""A model of timm in the loop of timm's training script, with `--amp --amp-dtype bfloat16 --torchcompile`.
+
+The script is in timm's repository and not in its package, so the loop is written here with the package's own parts: its
+optimizer factory, its meters, and their reading of the loss in every update.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+import torch
+from timm.optim import create_optimizer_v2
+from timm.utils import AverageMeter
+from torch import nn
+
+from benchmarks.contenders.work import DEVICE, LR, TURNS, batches, digest, network
+
+
+def main() -> None:
+    model = network().train()
+    stepping = create_optimizer_v2(model, opt="adamw", lr=LR, weight_decay=0.01, filter_bias_and_bn=False)
+    compiled = torch.compile(model)
+    criterion, autocast = nn.CrossEntropyLoss(), partial(torch.autocast, DEVICE.type, dtype=torch.bfloat16)
+    losses, seconds, began = AverageMeter(), AverageMeter(), time.time()
+    for inputs, targets in TURNS.over(batches()):
+        with autocast():
+            loss = criterion(compiled(inputs), targets)
+        losses.update(loss.item(), inputs.size(0))
+        stepping.zero_grad()
+        loss.backward()
+        stepping.step()
+        seconds.update(time.time() - began)
+        began = time.time()
+    TURNS.end(digest=digest(model))
+
+
+main()

@@ -1,0 +1,56 @@
+"""What of the GPU's arithmetic the training of ViT-S/16, B/16 and L/16 uses.
+
+FLOPs are those of the forward pass by torch's counter, times three, whatever is computed anew. They are held against
+the data sheet, and against a product of two 8,192 x 8,192 matrices in bf16, timed in the same run.
+"""
+
+from __future__ import annotations
+
+import timm
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks.figures import Figure
+from benchmarks.statistics import interval
+from benchmarks.turns import race
+from benchmarks.vits import FAST, ours, size
+from hydrant.profiling import matmul_rate, peak_flops
+
+MODELS = {  # batch size, goals of both shares
+    "vit_small_patch16_224": (512, ">= 0.3", ">= 0.42"),
+    "vit_base_patch16_224": (256, ">= 0.4", ">= 0.55"),
+    "vit_large_patch16_224": (128, ">= 0.45", ">= 0.62"),
+}
+
+
+def measure(*, quick: bool) -> list[Figure]:
+    """For each model, its share of the data sheet's rate, and of the matrix product's."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    num_blocks, block_size = (2, 2) if quick else (7, 10)
+    figures = list[Figure]()
+    for name, (batch_size, of_sheet, of_product) in MODELS.items():
+        work = size(name, batch_size, quick=quick)
+        seconds, _ = race(
+            {name: {**ours(*FAST), **work}}, num_blocks=num_blocks, block_size=block_size, num_warmup=5
+        )
+        flops = 3 * forward_flops(work) * work["batch_size"] * block_size
+        product, peak = matmul_rate(device, torch.bfloat16), peak_flops(device)
+        if peak is not None:
+            shares = interval([flops / own / peak for own in seconds[name]])
+            figures.append(
+                Figure(f"{name}: of the data sheet's {peak / 1e12:.0f} TFLOP/s", shares, "", of_sheet)
+            )
+        shares = interval([flops / own / product for own in seconds[name]])
+        told = f"{name}: of a matrix product's {product / 1e12:.3g} TFLOP/s"
+        figures.append(Figure(told, shares, "", of_product))
+    return figures
+
+
+def forward_flops(work: dict[str, object]) -> int:
+    """Of one image."""
+    with torch.device("meta"):
+        model = timm.create_model(str(work["model"]), num_classes=1000, **work.get("arguments", {}))
+        image = torch.empty(1, 3, work["image_size"], work["image_size"])
+    with FlopCounterMode(display=False) as counter:
+        model(image)
+    return counter.get_total_flops()

@@ -26,8 +26,8 @@ class Averaging(Protocol):
         """Spread the averaged model over ranks, as the model is then."""
         ...
 
-    def update(self, model: nn.Module, num_updates: int) -> None:
-        """Take in the weights after `num_updates` completed updates."""
+    def update(self, num_updates: int) -> None:
+        """Take in the model's weights after `num_updates` completed updates."""
         ...
 
     def in_place_of(self, task: nn.Module) -> contextlib.AbstractContextManager[None]:
@@ -53,7 +53,7 @@ class NoAveraging:
 
     def spread(self, shard: Callable[[nn.Module], None]) -> None: ...
 
-    def update(self, model: nn.Module, num_updates: int) -> None: ...
+    def update(self, num_updates: int) -> None: ...
 
     def in_place_of(self, task: nn.Module) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -105,15 +105,15 @@ class Ema:
     def start(self, model: nn.Module) -> None:
         from timm.utils import ModelEmaV3
 
-        self._ema = ModelEmaV3(model, **self._settings)
+        self._model, self._ema = model, ModelEmaV3(model, **self._settings)
 
     def spread(self, shard: Callable[[nn.Module], None]) -> None:
         shard(self._ema.module)
         # One operation cannot take shards and buffers, which are whole.
         self._ema.foreach = not any(isinstance(p, DTensor) for p in self._ema.module.parameters())
 
-    def update(self, model: nn.Module, num_updates: int) -> None:
-        self._ema.update(model, step=num_updates)
+    def update(self, num_updates: int) -> None:
+        self._ema.update(self._model, step=num_updates)
 
     @contextlib.contextmanager
     def in_place_of(self, task: nn.Module) -> Generator[None]:

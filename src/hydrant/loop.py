@@ -127,7 +127,7 @@ def make_update(run: Run, *, measure: bool) -> Update:
             return update
     state.num_updates += 1
     state.num_skipped_in_a_row = 0
-    run.averaging.update(run.model, state.num_updates)
+    run.averaging.update(state.num_updates)
     for outcome in update.outcomes:  # device tensors: no host sync in the hot path
         run.meter.add(outcome.scalars(), outcome.num_targets)
     return update

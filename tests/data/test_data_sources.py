@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
 from torch import Tensor
 
 from hydrant.batch import Batch
@@ -186,6 +188,19 @@ def test_shapes_that_are_not_those_of_the_data_are_refused() -> None:
 def test_a_split_without_samples_is_refused(val_ratio: float) -> None:
     with pytest.raises(ConfigError, match=r"^data\.val_ratio: "):
         digits(val_ratio=val_ratio)
+
+
+@pytest.mark.parametrize("val_ratio", [0.013, 0.2, 1 / 3, 0.9])
+def test_digits_and_their_split_are_those_of_scikit_learn(val_ratio: float) -> None:
+    images, labels = load_digits(return_X_y=True)
+    inputs = (torch.from_numpy(images).float().view(-1, 1, 8, 8) / 16 - 0.3053) / 0.3760
+    for seed in range(5):
+        data = digits(val_ratio=val_ratio, split_seed=seed)
+        sides = train_test_split(range(len(labels)), test_size=val_ratio, random_state=seed, stratify=labels)
+        for source, side in zip((data.train, data.val), sides, strict=True):
+            own_inputs, own_targets = joined(source.batches(spec(), 2000))
+            assert torch.equal(own_inputs, inputs[sorted(side)])
+            assert own_targets.tolist() == labels[sorted(side)].tolist()
 
 
 def test_digits_are_split_by_class_and_by_the_split_seed_alone() -> None:

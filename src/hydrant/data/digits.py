@@ -1,9 +1,13 @@
-"""The handwritten digits that scikit-learn ships: 1,797 images of 8 x 8 pixels; needs no download."""
+"""The handwritten digits that scikit-learn ships: 1,797 images of 8 x 8 pixels; needs no download.
+
+Its file is read, and split as it would, without importing it, which takes longer than training a small run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,8 +16,6 @@ from torch import Tensor
 from hydrant.data.base import Data, check_stated
 from hydrant.data.resident import Augment, ResidentSource
 from hydrant.errors import ConfigError
-
-PRELOAD = ("sklearn.datasets", "sklearn.model_selection")
 
 
 def digits(
@@ -31,19 +33,9 @@ def digits(
     """
     if not 0 < val_ratio < 1:
         raise ConfigError("data.val_ratio", f"{val_ratio} is not between 0 and 1")
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-
-    images, labels = load_digits(return_X_y=True)
-    try:
-        split: Any = train_test_split(
-            np.arange(len(labels)), test_size=val_ratio, random_state=split_seed, stratify=labels
-        )
-    except ValueError as error:  # too little on one side to hold each class
-        raise ConfigError("data.val_ratio", f"{val_ratio} leaves a class without samples: {error}") from error
-    train, val = split
-    inputs = torch.from_numpy(images).float().view(-1, 1, 8, 8) / 16
-    targets = torch.from_numpy(labels).long()
+    table = _table()
+    inputs, targets = table[:, :-1].float().view(-1, 1, 8, 8) / 16, table[:, -1]
+    train, val = stratified(targets.numpy(), val_ratio, split_seed)
 
     def part(indices: np.ndarray, augment: Augment | None) -> ResidentSource:
         chosen: Tensor = torch.from_numpy(np.sort(indices))
@@ -51,3 +43,46 @@ def digits(
 
     data = Data(part(train, augment), part(val, None), (1, 8, 8), 10)
     return check_stated(data, input_shape, num_classes)
+
+
+def _table() -> Tensor:
+    """A row of 64 pixels and the class for each image, (1797, 65)."""
+    package = find_spec("sklearn")
+    assert package is not None and package.origin is not None  # Hydrant depends on it
+    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    return torch.from_numpy(np.loadtxt(file, delimiter=",", dtype=np.int64))
+
+
+def stratified(labels: np.ndarray, val_ratio: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """(train, val): the numbers of the samples that `train_test_split(..., stratify=labels)` deals to each side.
+
+    Raises:
+        ConfigError: one side cannot hold each class.
+    """
+    sizes, rng = np.bincount(labels), np.random.RandomState(seed)
+    num_val = int(np.ceil(val_ratio * len(labels)))
+    if min(num_val, len(labels) - num_val) < len(sizes):
+        raise ConfigError("data.val_ratio", f"{val_ratio} leaves a class without samples")
+    num_train_of = _shares(sizes, len(labels) - num_val, rng)
+    num_val_of = _shares(sizes - num_train_of, num_val, rng)
+    train, val = list[np.ndarray](), list[np.ndarray]()
+    for label, (first, second) in enumerate(zip(num_train_of, num_val_of, strict=True)):
+        shuffled = np.flatnonzero(labels == label)[rng.permutation(sizes[label])]
+        train.append(shuffled[:first])
+        val.append(shuffled[first : first + second])
+    return np.concatenate(train), np.concatenate(val)
+
+
+def _shares(sizes: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:
+    """`total` in proportion to the sizes: rounded down, and one more for the largest remainders; ties are drawn."""
+    exact = sizes / sizes.sum() * total
+    shares = np.floor(exact)
+    remainders, missing = exact - shares, int(total - shares.sum())
+    for remainder in np.unique(remainders)[::-1]:
+        if not missing:
+            break
+        (tied,) = np.nonzero(remainders == remainder)
+        chosen = rng.choice(tied, size=min(len(tied), missing), replace=False)
+        shares[chosen] += 1
+        missing -= len(chosen)
+    return shares.astype(int)

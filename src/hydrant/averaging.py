@@ -7,10 +7,10 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol
 
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError
+from hydrant.norms import is_sharded
 
 PRELOAD = ("timm.utils",)
 
@@ -110,7 +110,7 @@ class Ema:
     def spread(self, shard: Callable[[nn.Module], None]) -> None:
         shard(self._ema.module)
         # One operation cannot take shards and buffers, which are whole.
-        self._ema.foreach = not any(isinstance(p, DTensor) for p in self._ema.module.parameters())
+        self._ema.foreach = not any(is_sharded(p) for p in self._ema.module.parameters())
 
     def update(self, num_updates: int) -> None:
         self._ema.update(self._model, step=num_updates)

@@ -7,8 +7,8 @@ import math
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
+from hydrant.norms import is_sharded
 from hydrant.trackers.base import Histogram
 
 NUM_BINS = 64
@@ -27,7 +27,7 @@ def histograms(model: nn.Module) -> dict[str, Histogram]:
             tensors[f"gradients/{name}"] = parameter.grad
     if not tensors:
         return {}
-    is_spread = any(isinstance(tensor, DTensor) for tensor in tensors.values())
+    is_spread = any(is_sharded(tensor) for tensor in tensors.values())
     values = [_own_values(tensor) for tensor in tensors.values()]
     extremes = torch.stack([_extremes(own) for own in values])  # (tensors, 2)
     if is_spread:
@@ -45,7 +45,7 @@ def histograms(model: nn.Module) -> dict[str, Histogram]:
 
 def _own_values(tensor: Tensor) -> Tensor:
     """What this rank has of a tensor, flat."""
-    own = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    own = tensor.to_local() if is_sharded(tensor) else tensor
     return (own.coalesce().values() if own.is_sparse else own).reshape(-1).float()
 
 
@@ -81,7 +81,7 @@ def _counted(values: Tensor, bounds: Tensor) -> Tensor:
 
 def _num_copies(tensor: Tensor) -> int:
     """How many ranks hold the same of a tensor."""
-    if not isinstance(tensor, DTensor):
+    if not is_sharded(tensor):
         return dist.get_world_size()
     mesh, placements = tensor.device_mesh, tensor.placements
     return math.prod(mesh.size(n) for n, placement in enumerate(placements) if placement.is_replicate())

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from hydrant.checkpoint import storage
 from hydrant.checkpoint.tree import join, split, tensors_in
 from hydrant.errors import CheckpointError, typed_line
+from hydrant.norms import is_sharded
 
 TRAINING = "training.json"
 
@@ -45,7 +45,7 @@ class Snapshot:
             for name, value in tensors.items():
                 if not isinstance(value, Tensor):
                     raise CheckpointError(f"{name} cannot be saved: {type(value).__name__} is no tensor")
-                if is_rank_zero or isinstance(value, DTensor):
+                if is_rank_zero or is_sharded(value):
                     parts[part][name] = _on_host(value)
         return cls(parts, {TRAINING: json.dumps(plain) + "\n"})
 

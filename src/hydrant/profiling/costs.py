@@ -7,7 +7,6 @@ import time
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from hydrant.batch import Batch, Outcome
 
@@ -27,6 +26,8 @@ def count_flops(task: nn.Module, batch: Batch) -> tuple[int, Outcome]:
     Matrix products, convolutions and attention, as torch's `FlopCounterMode` counts them; training is about
     three times this (Kaplan et al., 2020, section 2.1).
     """
+    from torch.utils.flop_counter import FlopCounterMode  # brings in Triton, and only starting a run counts
+
     was_training = task.training
     task.eval()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:

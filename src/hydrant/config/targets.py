@@ -119,10 +119,7 @@ def targets_of(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def slow_imports(configs: Iterable[Mapping[str, Any]]) -> list[str]:
     """Modules that the parts of checked configs import when they are built, as they declare in `PRELOAD`."""
-    found = {
-        "torch._dynamo",
-        "torch.utils.flop_counter",
-    }  # of every part: the first optimizer, the first forward
+    found = {"torch._dynamo", "torch.utils.flop_counter"}  # whatever the parts are
     for key, target in (pair for config in configs for pair in targets_of(config)):
         module = sys.modules[locate(target, key).__module__]
         found.update(getattr(module, "PRELOAD", ()))

@@ -1,0 +1,78 @@
+"""A long run on the digits that notes at some updates what its process holds."""
+
+from __future__ import annotations
+
+import gc
+import json
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hydrant import cli
+from hydrant.batch import Batch
+from hydrant.data import Data, Source, StreamSpec, digits
+from hydrant.data.base import Stream
+
+LOOKS: list[int] = []
+"""The updates before which it looks."""
+FOUND: list[dict[str, int]] = []
+
+WORDS = (
+    "data._target_=benchmarks.contenders.kept.data", "allow_targets=[benchmarks]", "tracker=local", "name=run",
+    "scheduler=cosine", "max_grad_norm=1.0", "eval_every=null", "save_every=null", "log_every=50",
+)  # fmt: skip
+
+
+class Looking:
+    """A training stream that looks around."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        tracemalloc.start()  # all is imported: that would take minutes
+
+    def micro_batches(self, num_updates: int) -> Iterator[Batch]:
+        if num_updates in LOOKS:
+            FOUND.append(held())
+        yield from self._stream.micro_batches(num_updates)
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class Training:
+    """The training samples, whose stream looks around."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self.num_samples = source, source.num_samples
+
+    def stream(self, spec: StreamSpec) -> Looking:
+        return Looking(self._source.stream(spec))
+
+    def batches(self, spec: StreamSpec, batch_size: int) -> Any:
+        return self._source.batches(spec, batch_size)
+
+    def first(self, num_samples: int) -> Source:
+        return self._source.first(num_samples)
+
+
+def data(**settings: Any) -> Data:
+    """What the config calls."""
+    own = digits(**settings)
+    return Data(Training(own.train), own.val, own.input_shape, own.num_classes)
+
+
+def held() -> dict[str, int]:
+    """Objects that the collector knows, bytes that Python has asked for, and KiB of the process."""
+    gc.collect()
+    resident = next(line for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line)
+    num_bytes, _ = tracemalloc.get_traced_memory()
+    return {"objects": len(gc.get_objects()), "bytes": num_bytes, "resident": int(resident.split()[1])}
+
+
+def main(looks: list[int], output: Path) -> None:
+    LOOKS[:] = looks
+    status = cli.main(["train", *WORDS, f"duration={looks[-1] + 1}"])
+    if status:
+        raise SystemExit(status)
+    output.write_text(json.dumps(FOUND))

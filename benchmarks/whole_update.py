@@ -7,18 +7,18 @@ loop has none of this; its DataLoader shuffles in its own process, and its AdamW
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure
 from benchmarks.statistics import paired
-from benchmarks.turns import side_by_side
+from benchmarks.turns import race
 
 PLAIN, LIMIT = "the plain loop", "the limit: resident batches and fused AdamW, nothing else"
-OURS: dict[str, tuple[str, ...]] = {
-    "a fused update": ("optimizer.fused=true",),
-    "a compiled update": ("compile=default", "compile.optimizer=true"),
+CONTENDERS: dict[str, dict[str, Any]] = {
+    PLAIN: {"contender": "digits_plain", "is_limit": False},
+    LIMIT: {"contender": "digits_plain", "is_limit": True},
+    "a fused update": {"contender": "digits_run", "words": ("optimizer.fused=true",)},
+    "a compiled update": {"contender": "digits_run", "words": ("compile=default", "compile.optimizer=true")},
 }
 REMAINDERS = {
     "a fused update": "More than half of the update is matrix products and drawing dropout's numbers, which the plain "
@@ -31,21 +31,13 @@ REMAINDERS = {
 def measure(*, quick: bool) -> list[Figure]:
     """How much faster a run is than the plain loop."""
     num_blocks, block_size = (2, 5) if quick else (11, 220)
-    common = {"num_warmup": block_size, "num_blocks": num_blocks, "block_size": block_size}
-    settings: dict[str, dict[str, Any]] = {
-        title: {"contender": "digits_plain", "is_limit": title == LIMIT, **common} for title in (PLAIN, LIMIT)
-    }
-    settings |= {
-        title: {"contender": "digits_run", "words": words, **common} for title, words in OURS.items()
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        seconds, results = side_by_side(settings, num_blocks, Path(folder))
+    seconds, results = race(CONTENDERS, num_blocks=num_blocks, block_size=block_size, num_warmup=block_size)
     scale, figures = 1e6 / block_size, list[Figure]()
     for title, own in seconds.items():
         value = paired(own, own, lambda mine, _: mine * scale)
         figures.append(Figure(title, value, "us", note=f"accuracy {results[title]['accuracy']:.3f}"))
     note = "weights: others, for a DataLoader draws another order"
-    for title in (LIMIT, *OURS):
+    for title in list(CONTENDERS)[1:]:
         ratio = paired(seconds[PLAIN], seconds[title], lambda theirs, ours: theirs / ours)
         goal = None if title == LIMIT else ">= 1.5"
         figures.append(Figure(f"{title}: faster by", ratio, "x", goal, note, REMAINDERS.get(title, "")))

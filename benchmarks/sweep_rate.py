@@ -29,8 +29,8 @@ TRAIN, OWN = str(ROOT / "train.py"), ("duration=50", "tracker=local")
 SIDE_BY_SIDE = ("hydra/launcher=local", "hydra.launcher.num_jobs=2")
 ALONE = "one process per run"
 REMAINDER = (
-    "A job still makes all that a run leaves: of its time, drawing schedule.png takes a third and the 50 updates a "
-    "third; between two jobs Hydra composes the next one's config, for a second time."
+    "A job still makes all that a run leaves: in a profile, drawing schedule.png takes two fifths of it and "
+    "the 50 updates a quarter; between two jobs Hydra composes the next one's config, for a second time."
 )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from checks import run_command
 
 from hydrant import cli
 from hydrant.config import compose
@@ -127,7 +128,7 @@ def test_runs_of_a_sweep_have_the_config_of_direct_runs_also_on_two_ranks(
     assert swept.name == "optimizer.lr-0.001_optimizer-sgd"
 
     words = ["optimizer=sgd", "optimizer.lr=0.001", "tracker.project=study", *extra]
-    assert cli.main(["train", "name=direct", *words]) == 0
+    assert run_command("name=direct", *words, cwd=workdir).returncode == 0
     direct = next(run for run in wandb_server.runs.values() if run.name == "direct")
     assert direct.sweep is None
     own_keys = {"name", "overrides", "tracker.name", "tracker.project"}

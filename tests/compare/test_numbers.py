@@ -86,6 +86,11 @@ def test_what_a_sample_cannot_tell_is_none() -> None:
     assert paired([0.5, 0.75], [0.25, 0.5]).p is None, "no spread at all"
     assert paired([0.5, 0.75], [0.25, 0.5]).mean == 0.25
     assert paired([], []).mean is None
+    assert (estimate([0.5, 0.5]).std, estimate([0.5, 0.5]).low) == (0.0, None), "no interval without a spread"
+    correct = np.array([352, 350, 345, 343], np.float32) / np.float32(360)  # as they are logged
+    found = paired([float(v) for v in correct[:2]], [float(v) for v in correct[2:]])
+    assert found.mean == pytest.approx(7 / 360)
+    assert (found.low, found.p) == (None, None), "rounding to float32 is no spread"
 
 
 def test_the_winner_is_the_best_group_without_failed_runs(planted: Path, comparing: Compare) -> None:

@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy import stats
 
 CONFIDENCE = 0.95
 
+_ROUNDING = 1e-6
+"""What float32 values differ by that would be equal but for rounding, of their size."""
+
 
 @dataclass(frozen=True)
 class Estimate:
-    """A sample, summed up. What one value cannot tell is None."""
+    """A sample, summed up. What one value, or values without any spread, cannot tell is None."""
 
     num: int
     mean: float | None
@@ -47,6 +51,8 @@ def estimate(values: Sequence[float]) -> Estimate:
     mean, median = float(np.mean(values)), float(np.median(values))
     if num == 1:
         return Estimate(1, mean, None, None, None, median)
+    if _is_flat(values, values):
+        return Estimate(num, mean, 0.0, None, None, median)
     std = float(np.std(values, ddof=1))
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, num - 1)) * std / num**0.5
     return Estimate(num, mean, std, mean - half, mean + half, median)
@@ -56,10 +62,15 @@ def paired(values: Sequence[float], baseline: Sequence[float]) -> Difference:
     """The differences of values that belong together; differences without any spread have no p-value."""
     gaps = np.subtract(values, baseline)
     found = estimate(gaps.tolist())
-    if found.std is None or found.mean is None or np.ptp(gaps) <= 1e-12 * np.abs([*values, *baseline]).max():
+    if found.std is None or found.mean is None or _is_flat(gaps, [*values, *baseline]):
         return Difference(found.num, found.mean, None, None, None)
     p = 2 * float(stats.t.sf(abs(found.mean) / (found.std / found.num**0.5), found.num - 1))
     return Difference(found.num, found.mean, found.low, found.high, p)
+
+
+def _is_flat(values: npt.ArrayLike, computed_from: Sequence[float]) -> bool:
+    """Whether values differ by no more than the rounding of what they come from, which is logged in float32."""
+    return bool(np.ptp(values) <= _ROUNDING * np.abs(computed_from).max())
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

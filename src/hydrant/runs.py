@@ -38,9 +38,7 @@ class RunFolder:
 
     @property
     def status(self) -> str:
-        """Its status; a run that its study ended early is told apart from others that are finished."""
-        status = str(self.summary.get("status", "not started"))
-        return "pruned" if status == "finished" and self.summary.get("pruned") else status
+        return status_of(self.summary)
 
     @property
     def state(self) -> str:
@@ -55,6 +53,12 @@ class RunFolder:
     @property
     def error(self) -> str:
         return (self.summary.get("error") or {}).get("message", "")
+
+
+def status_of(summary: Mapping[str, Any]) -> str:
+    """The status of a run; one that its study ended early is told apart from others that are finished."""
+    status = str(summary.get("status", "not started"))
+    return "pruned" if status == "finished" and summary.get("pruned") else status
 
 
 def figures(summary: Mapping[str, Any]) -> str:

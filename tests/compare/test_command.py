@@ -43,7 +43,12 @@ def test_the_terminal_names_the_winner_and_what_speaks_against_it(told) -> None:
         in text
     )
     assert "next: optimizer=adamw scheduler=wsd" in text
-    assert "not counted as best: optimizer=lion scheduler=wsd, 0.9704, because 2 of its 5 runs failed" in text
+    assert "best - next: +0.0220 (95 % interval 0.01839 to 0.02562, p <0.001, 5 pairs; optimistic," in text
+    assert "The baseline is the best group: chosen by these results, it makes p optimistic." in text
+    assert (
+        "not counted as best: optimizer=lion scheduler=wsd, 0.9704, because 2 of its 5 runs have no result (2 failed)"
+        in text
+    )
     assert (
         "missing: 2 of 6 cells have no run: optimizer=lion scheduler=cosine; optimizer=sgd scheduler=wsd"
         in text

@@ -16,6 +16,7 @@ from hydrant.compare.comparison import Comparison
 from hydrant.compare.groups import Group
 from hydrant.compare.statistics import estimate, holm, paired
 from hydrant.compare.targets import profile, workload_time
+from hydrant.compare.terminal import as_text
 
 Compare = Callable[..., Comparison]
 
@@ -93,16 +94,33 @@ def test_what_a_sample_cannot_tell_is_none() -> None:
     assert (found.low, found.p) == (None, None), "rounding to float32 is no spread"
 
 
-def test_the_winner_is_the_best_group_without_failed_runs(planted: Path, comparing: Compare) -> None:
+def test_the_winner_is_the_best_whole_group(planted: Path, comparing: Compare) -> None:
     comparison = comparing(planted)
     assert comparison.winner is group(comparison, "adamw", "cosine")
     lost = group(comparison, *LOST)
     assert lost.estimate.mean is not None
     assert lost.estimate.mean > max(expected(("adamw", "cosine")).values())
-    assert (lost.num_lost, lost.states) == (2, {"finished": 3, "failed": 2})
+    assert (lost.lost, lost.states) == ({"failed": 2}, {"finished": 3, "failed": 2})
     assert comparing(planted, metric="val/loss").winner is not None
     assert comparing(planted, metric="val/loss").winner.name == comparison.winner.name  # type: ignore[union-attr]
-    assert comparing(planted, mode="min").winner.name == "optimizer=sgd scheduler=cosine"  # type: ignore[union-attr]
+    least = comparing(planted, mode="min").winner
+    assert least is not None
+    assert least.name == "optimizer=adamw scheduler=wsd", "a run of optimizer=sgd was never made"
+
+
+@pytest.mark.parametrize("status", ["running", "preempted", "failed", "absent"])
+def test_a_group_of_survivors_does_not_win(status: str, tmp_path: Path, comparing: Compare) -> None:
+    """Of three runs of sgd one is there, with the best result of all; "running" is of no process: killed."""
+    for seed in range(3):
+        write_run(tmp_path / f"a{seed}", {"optimizer": "adamw", "seed": seed}, 0.95 + seed / 1000)
+        if status != "absent" or seed == 0:
+            final = {"final": 0.97} if seed == 0 else {"final": 0.1, "status": status}
+            write_run(tmp_path / f"b{seed}", {"optimizer": "sgd", "seed": seed}, **final)
+    comparison = comparing(tmp_path)
+    assert comparison.winner is comparison.baseline is comparison.groups[0]
+    word = {"running": "killed", "absent": "missing"}.get(status, status)
+    assert comparison.groups[1].shortfall == f"2 of its 3 runs have no result (2 {word})"
+    assert comparison.runner_up is comparison.groups[1]
 
 
 def test_the_only_groups_that_there_are_may_have_failed_runs(tmp_path: Path, comparing: Compare) -> None:
@@ -112,6 +130,8 @@ def test_the_only_groups_that_there_are_may_have_failed_runs(tmp_path: Path, com
     comparison = comparing(tmp_path)
     assert comparison.winner is not None
     assert comparison.winner.name == "optimizer=adamw"
+    told = "no group is whole, not even this one: 1 of its 2 runs have no result (1 failed)"
+    assert told in as_text(comparison, None)
 
 
 def test_importance_finds_the_key_that_decides(tmp_path: Path, comparing: Compare) -> None:
@@ -146,6 +166,20 @@ def test_scores_are_the_areas_of_the_documentation() -> None:
     always = profile({"a": {"x": 5, "y": 7, "z": inf}, "b": {"x": 50, "y": 70, "z": inf}})
     assert always.scores == pytest.approx({"a": 2 / 3, "b": 0.0}), "a workload that none reaches counts"
     assert profile({"a": {"x": 0.0}, "b": {"x": 10.0}}).scores == pytest.approx({"a": 1.0, "b": 0.0})
+
+
+def test_a_run_that_does_not_say_when_has_no_score_in_that_unit(tmp_path: Path, comparing: Compare) -> None:
+    for number, optimizer in enumerate(["adamw", "sgd", "lion"]):
+        folder = write_run(tmp_path / f"{number}", {"optimizer": optimizer}, 0.9)
+        if optimizer == "sgd":
+            rows = (folder / "metrics.jsonl").read_text().replace("perf/", "pace/")
+            (folder / "metrics.jsonl").write_text(rows)
+    comparison = comparing(tmp_path, target="val/accuracy>=0.9")
+    assert math.isnan(comparison.times["1"]["seconds"])
+    assert list(comparison.profiles) == ["updates", "samples"]
+    assert [found.text for found in comparison.warnings] == [
+        "no score in seconds: unknown of 1, which reached the target"
+    ]
 
 
 def test_a_workloads_time_is_the_median_over_studies_of_the_fastest_trial() -> None:

@@ -27,8 +27,10 @@ def test_the_page_shows_what_the_comparison_says(page: Page, planted: Path, comp
     best = page.get_by_role("region", name="Best")
     expect(best).to_contain_text("optimizer=adamw scheduler=cosine")
     expect(best).to_contain_text("val/accuracy 0.9504 (95 % interval 0.9461 to 0.9547, n = 5)")
+    expect(best).to_contain_text("Next: optimizer=adamw scheduler=wsd, 0.9284 (95 % interval ")
+    expect(best).to_contain_text("next: +0.022 (95 % interval ")
     expect(best).to_contain_text(
-        "Not counted as best: optimizer=lion scheduler=wsd, 0.9704, because 2 of its 5 runs failed"
+        "Not counted as best: optimizer=lion scheduler=wsd, 0.9704, because 2 of its 5 runs have no result (2 failed)"
     )
     assert column(page, "n", "groups-table") == ["3 of 5", "5 of 5", "5 of 5", "4 of 5"]
     assert column(page, "mean", "groups-table") == ["0.9704", "0.9504", "0.9284", "0.9001"]

@@ -100,6 +100,30 @@ def test_what_is_not_comparable_is_named(
     assert told(comparing(tmp_path)).replace("3 of 4 runs", "...") == expected
 
 
+def test_a_job_counts_once(tmp_path: Path, comparing: Compare) -> None:
+    """Seed 0 is there three times: the newest one that is finished is the second."""
+    for number, seed in enumerate([0, 0, 0, 1]):
+        others = {"status": "failed", "error": "killed"} if number == 2 else {}
+        folder = write_run(
+            tmp_path / f"{number}", {"seed": seed, "data.root": f"{number}"}, 0.9 + number / 100, **others
+        )
+        rows = [
+            json.loads(line) | {"time": number}
+            for line in (folder / "metrics.jsonl").read_text().splitlines()
+        ]
+        (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    comparison = comparing(tmp_path)
+    assert [run.state for run in comparison.runs] == ["repeat", "finished", "repeat", "finished"]
+    assert told(comparison) == (
+        "the same job, seed included, is there more than once: 0 repeats 1; 2 repeats 1; "
+        "only the newest finished run of a job counts"
+    )
+    (group,) = comparison.groups
+    assert (group.estimate.num, group.num_runs, group.shortfall) == (2, 2, "")
+    assert group.results == {"0": 0.91, "1": 0.93}
+    assert [run.error for run in comparison.runs][2] == "the same job as 1, which counts; killed"
+
+
 def test_seeds_that_other_groups_have_are_missing(tmp_path: Path, comparing: Compare) -> None:
     for optimizer, seeds in {"adamw": 3, "sgd": 3, "lion": 2}.items():
         for seed in range(seeds):

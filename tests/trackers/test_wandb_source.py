@@ -17,16 +17,19 @@ from hydrant.errors import ConfigError
 from hydrant.runs import config_of, options_of, overrides_of
 from hydrant.trackers.base import RunIdentity
 from hydrant.trackers.record import read_metrics, read_summary, write_json
+from hydrant.trackers.wandb import TOLD
 
 from .wandb_rows import Make
 from .wandb_server import WandbServer
 
 FINALS = {("adamw", 0): 0.94, ("adamw", 1): 0.96, ("sgd", 0): 0.90, ("sgd", 1): 0.93, ("sgd", 2): None}
 
+PRUNED = ("sgd", 1)
+
 
 @pytest.fixture
 def both(wandb_server: WandbServer, make_wandb: Make, workdir: Path) -> Path:
-    """The folder of a few runs, one of which failed, that W&B has too."""
+    """The folder of a few runs, one of which failed and one was pruned, that W&B has too."""
     for (optimizer, seed), final in FINALS.items():
         folder = workdir / "study" / f"{optimizer}-{seed}"
         overrides = {
@@ -36,6 +39,9 @@ def both(wandb_server: WandbServer, make_wandb: Make, workdir: Path) -> Path:
         }
         lost = {"status": "failed", "error": "train/loss became NaN or infinite"} if final is None else {}
         write_run(folder, overrides, final, num_rows=4, **lost)
+        if (optimizer, seed) == PRUNED:
+            told = {"pruned": True, "num_parameters": 10, "trial": {"number": 0, "objectives": []}}
+            write_json(folder / "summary.json", read_summary(folder) | told)
         upload(folder, make_wandb)
     return workdir
 
@@ -55,11 +61,16 @@ def upload(folder: Path, make_wandb: Make) -> None:
 def as_plain(run: Run) -> dict[str, Any]:
     """Everything of a run but where it was read."""
     series = {key: [own.updates.tolist(), [str(v) for v in own.values]] for key, own in run.series.items()}
-    summary = {
-        key: run.summary.get(key) for key in ("num_updates", "total_updates", "environment", "perf", "error")
-    }
+    summary = {key: run.summary.get(key) for key in TOLD}
     config = json.loads(json.dumps(run.config))
-    return {"config": config, "given": run.given, "state": run.state, "summary": summary, "series": series}
+    return {
+        "logged": run.logged,
+        "config": config,
+        "given": run.given,
+        "state": run.state,
+        "summary": summary,
+        "series": series,
+    }
 
 
 def names(query: str) -> set[str]:
@@ -84,7 +95,7 @@ def test_wandb_and_the_folders_show_the_same(
     mixed = ["study/adamw-0", "wandb:tester/study", "study/adamw-0"]
     assert cli.main(["compare", *mixed]) == 0
     printed = capsys.readouterr().out
-    assert "5 runs: 4 finished, 1 failed" in printed
+    assert "5 runs: 3 finished, 1 pruned, 1 failed" in printed
     assert "! adamw-0: given as folders and in W&B; each counts once, as its folder says" in printed
     assert {run.name for run in read_runs(mixed)} == set(local)
 

@@ -9,6 +9,7 @@ from typing import Any
 from hydrant.compare.groups import Goal, Group
 from hydrant.compare.keys import label
 from hydrant.compare.sources import Run
+from hydrant.compare.targets import UNITS, unknown_times
 from hydrant.config.plain import is_free
 
 _NAMED = 3
@@ -24,7 +25,7 @@ class Warned:
 
 
 def warnings(runs: Sequence[Run], groups: Sequence[Group], rest: Sequence[str], goal: Goal) -> list[Warned]:
-    """What differs that should not, what is mixed, and what has no result."""
+    """What differs that should not, what is there twice, what is mixed, and what has no result."""
     begun = [run for run in runs if run.summary.get("environment")]
     facts: dict[str, Callable[[Run], str]] = {
         "code commit": lambda run: _commit(run.summary["environment"]),
@@ -34,7 +35,8 @@ def warnings(runs: Sequence[Run], groups: Sequence[Group], rest: Sequence[str], 
         "data": _data(begun),
         "budget": _budget,
     }
-    found = [warned for about, fact in facts.items() for warned in _differs(about, begun, fact)]
+    found = _repeats(runs)
+    found += [warned for about, fact in facts.items() for warned in _differs(about, begun, fact)]
     dirty = [run for run in begun if run.summary["environment"].get("git_dirty")]
     if dirty:
         found.append(
@@ -56,13 +58,32 @@ def warnings(runs: Sequence[Run], groups: Sequence[Group], rest: Sequence[str], 
     return found + _without_result(runs, goal)
 
 
+def _repeats(runs: Sequence[Run]) -> list[Warned]:
+    pairs = [f"{run.name} repeats {run.repeats}" for run in runs if run.repeats]
+    if not pairs:
+        return []
+    more = f"; and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else ""
+    told = f"the same job, seed included, is there more than once: {'; '.join(pairs[:_NAMED])}{more}"
+    return [Warned("repeats", f"{told}; only the newest finished run of a job counts")]
+
+
 def _without_result(runs: Sequence[Run], goal: Goal) -> list[Warned]:
     lacking: dict[str, list[Run]] = {}
     for run in runs:
-        if not goal.counts(run):
+        if not goal.counts(run) and not run.repeats:
             lacking.setdefault(_lacks(run, goal), []).append(run)
     return [
         Warned("results", f"{why}: {_named(own, runs)}; counted in no mean") for why, own in lacking.items()
+    ]
+
+
+def without_time(runs: Sequence[Run], times: Mapping[str, Mapping[str, float]]) -> list[Warned]:
+    """The units in which some run that reached the target does not say when."""
+    unknown = {unit: set(unknown_times(times, unit)) for unit in UNITS}
+    own = {unit: [run for run in runs if run.name in names] for unit, names in unknown.items() if names}
+    return [
+        Warned("target", f"no score in {unit}: unknown of {_named(lacking, runs)}, which reached the target")
+        for unit, lacking in own.items()
     ]
 
 

@@ -7,12 +7,31 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hydrant.compare.comparability import Warned, warnings
-from hydrant.compare.groups import Goal, Group, beside, find_baseline, group_runs, missing_cells, winner
+from hydrant.compare.comparability import Warned, warnings, without_time
+from hydrant.compare.groups import (
+    Goal,
+    Group,
+    beside,
+    difference,
+    find_baseline,
+    group_runs,
+    missing_cells,
+    winner,
+)
 from hydrant.compare.importance import Importance, importance
 from hydrant.compare.keys import differing_keys, label
-from hydrant.compare.sources import Run
-from hydrant.compare.targets import Profile, Target, profile, time_to_target, workload_time
+from hydrant.compare.repeats import with_repeats
+from hydrant.compare.sources import REPEAT, Run
+from hydrant.compare.statistics import Difference
+from hydrant.compare.targets import (
+    UNITS,
+    Profile,
+    Target,
+    profile,
+    time_to_target,
+    unknown_times,
+    workload_time,
+)
 from hydrant.errors import ConfigError, unknown_name
 
 _WORKLOAD = ("data", "model", "task", "experiment")
@@ -32,7 +51,10 @@ class Comparison:
     by: Sequence[str]
     groups: Sequence[Group]
     winner: Group | None
+    runner_up: Group | None
+    lead: Difference | None  # of the winner over it
     baseline: Group | None
+    is_baseline_given: bool  # else it is the winner
     warnings: Sequence[Warned]
     num_cells: int  # of the grid that the groups' labels make
     missing: Sequence[Mapping[str, str]]  # cells of it without a run
@@ -59,11 +81,13 @@ def compare(
         ConfigError: names a key, metric, baseline or target that there is not.
     """
     goal, keys = _goal(runs, metric, mode), differing_keys(runs)
+    runs = with_repeats(runs, keys)
     by = [key for key in keys if key != "seed"] if by is None else _known_keys(runs, by, keys)
     if target is not None:
         _known_metric(runs, "--target", target.metric)
     groups = group_runs(runs, by, keys, goal)
     best = winner(groups, goal)
+    second = winner([group for group in groups if group is not best], goal)
     base = best if baseline is None else find_baseline(groups, baseline)
     groups = groups if base is None else beside(groups, base)
     by_name = {group.name: group for group in groups}  # the same ones, now with their differences
@@ -76,8 +100,14 @@ def compare(
         by=by,
         groups=groups,
         winner=None if best is None else by_name[best.name],
+        runner_up=None if second is None else by_name[second.name],
+        lead=None if best is None or second is None else difference(best, second),
         baseline=None if base is None else by_name[base.name],
-        warnings=warnings(runs, groups, [key for key in keys if key not in by], goal),
+        is_baseline_given=baseline is not None,
+        warnings=[
+            *warnings(runs, groups, [key for key in keys if key not in by], goal),
+            *without_time(runs, times),
+        ],
         num_cells=num_cells,
         missing=missing,
         importance=_importance([run for run in runs if goal.counts(run)], keys, goal),
@@ -128,7 +158,8 @@ def _profiles(
 ) -> dict[str, Profile]:
     """In each unit: the grouped keys make submissions, the seeds their studies, all else the trials.
 
-    What is trained on (the choices of data, model and task among the keys) makes the workloads.
+    What is trained on (the choices of data, model and task among the keys) makes the workloads. In a unit in which
+    a run that reached the target has no time there is no profile: an unknown time is neither fast nor slow.
     """
     if not times:
         return {}
@@ -137,9 +168,11 @@ def _profiles(
     if not submission_keys:
         workload_keys, submission_keys = [], list(by)
     found: dict[str, Profile] = {}
-    for unit in ("updates", "samples", "seconds"):
+    for unit in UNITS:
+        if unknown_times(times, unit):
+            continue
         studies: dict[str, dict[str, dict[str, list[float]]]] = {}
-        for run in runs:
+        for run in (run for run in runs if run.state != REPEAT):
             own = studies.setdefault(_joined(run, submission_keys), {}).setdefault(
                 _joined(run, workload_keys), {}
             )

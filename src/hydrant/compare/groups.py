@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hydrant.compare.keys import as_text, label, spread
-from hydrant.compare.sources import Run
+from hydrant.compare.sources import REPEAT, Run
 from hydrant.compare.statistics import Difference, Estimate, estimate, holm, paired
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.runs import choices_in
@@ -57,7 +57,7 @@ class Group:
     estimate: Estimate
     best: float | None
     states: Mapping[str, int]  # how many runs ended how; "not finite" are finished without a finite value
-    absent: Sequence[str] = ()  # seeds that most other groups have; they count as missing
+    absent: Sequence[str] = ()  # seeds that most of the other groups have; they count as missing
     versus: Difference | None = None
 
     @property
@@ -66,13 +66,23 @@ class Group:
 
     @property
     def num_runs(self) -> int:
-        """With those that are missing."""
-        return sum(self.states.values())
+        """With those that are missing, without repeats."""
+        return sum(num for state, num in self.states.items() if state != REPEAT)
 
     @property
-    def num_lost(self) -> int:
-        """How many of its runs failed, in one way or the other."""
-        return sum(self.states.get(state, 0) for state in ("failed", "damaged", "not finite"))
+    def lost(self) -> Mapping[str, int]:
+        """How many of its runs have no result, or none yet, by how they ended; a study ends a run because of one."""
+        return {
+            state: num for state, num in self.states.items() if state not in ("finished", "pruned", REPEAT)
+        }
+
+    @property
+    def shortfall(self) -> str:
+        """What it lacks to be whole, in words; "" for nothing."""
+        told = ", ".join(f"{num} {state}" for state, num in self.lost.items())
+        return (
+            f"{sum(self.lost.values())} of its {self.num_runs} runs have no result ({told})" if told else ""
+        )
 
 
 def group_runs(runs: Sequence[Run], by: Sequence[str], keys: Sequence[str], goal: Goal) -> list[Group]:
@@ -90,13 +100,22 @@ def group_runs(runs: Sequence[Run], by: Sequence[str], keys: Sequence[str], goal
 
 
 def _with_absent(groups: Sequence[Group]) -> list[Group]:
-    """The groups with what they lack of the seeds that more than half of them have."""
+    """The groups with what they lack of the seeds that more than half of them have.
+
+    Or half of them, if one of these has all the others' seeds: with three seeds of one group and the first of another,
+    two are missing, while with different ones none is.
+    """
     seeds = [{label(run, "seed") for run in group.runs} for group in groups]
     num_groups = Counter(seed for own in seeds for seed in own)
     usual = sorted(
-        (seed for seed, num in num_groups.items() if 2 * num > len(groups)), key=lambda s: (len(s), s)
+        (seed for seed, num in num_groups.items() if 2 * num >= len(groups)), key=lambda s: (len(s), s)
     )
-    lacking = [[seed for seed in usual if seed not in own] for own in seeds]
+
+    def lacks(own: set[str], seed: str) -> bool:
+        is_beyond = any(own < other for other in seeds if seed in other)
+        return seed not in own and (is_beyond or 2 * num_groups[seed] > len(groups))
+
+    lacking = [[seed for seed in usual if lacks(own, seed)] for own in seeds]
     return [
         replace(g, absent=own, states=Counter(g.states) + Counter(missing=len(own)))
         for g, own in zip(groups, lacking, strict=True)
@@ -109,40 +128,36 @@ def _places(values: Sequence[object]) -> dict[str, int]:
 
 
 def _group(labels: Mapping[str, str], runs: Sequence[Run], rest: Sequence[str], goal: Goal) -> Group:
-    found: dict[str, list[float]] = {}
-    for run in runs:
-        final = goal.final(run)
-        if goal.counts(run) and final is not None:
-            found.setdefault(" ".join(label(run, key) for key in rest), []).append(final)
-    values = [value for own in found.values() for value in own]
+    finals = {" ".join(label(run, key) for key in rest): goal.final(run) for run in runs if goal.counts(run)}
+    results = {block: final for block, final in finals.items() if final is not None}
+    values = list(results.values())
     states = Counter(
         "not finite" if run.state == "finished" and not goal.counts(run) else run.state for run in runs
     )
-    results = {block: float(np.mean(own)) for block, own in found.items()}
     return Group(labels, runs, results, estimate(values), goal.best(values), states)
 
 
 def winner(groups: Sequence[Group], goal: Goal) -> Group | None:
-    """The group with the best mean; one whose runs failed in part only where there is no other.
+    """The group with the best mean; one that is not whole only where no other is.
 
     The mean of the runs that survived says nothing of those that did not.
     """
     with_mean = [group for group in groups if group.estimate.mean is not None]
-    whole = [group for group in with_mean if not group.num_lost] or with_mean
+    whole = [group for group in with_mean if not group.lost] or with_mean
     mean = goal.best([_mean(group) for group in whole])
     return next((group for group in whole if group.estimate.mean == mean), None)
 
 
 def passed_over(groups: Sequence[Group], best: Group, goal: Goal) -> list[Group]:
-    """The groups whose mean is better than the winner's, but whose runs failed in part."""
-    others = [group for group in groups if group.num_lost and group.estimate.mean is not None]
+    """The groups whose mean is better than the winner's, but which are not whole."""
+    others = [group for group in groups if group.lost and group.estimate.mean is not None]
     return [group for group in others if goal.better(_mean(group), _mean(best))]
 
 
 def beside(groups: Sequence[Group], baseline: Group) -> list[Group]:
     """The groups with their paired differences from the baseline."""
-    found = [None if group is baseline else _difference(group.results, baseline.results) for group in groups]
-    tested = [difference.p for difference in found if difference is not None and difference.p is not None]
+    found = [None if group is baseline else difference(group, baseline) for group in groups]
+    tested = [d.p for d in found if d is not None and d.p is not None]
     corrected = iter(holm(tested))
     return [
         replace(g, versus=d if d is None or d.p is None else replace(d, p_holm=next(corrected)))
@@ -150,10 +165,10 @@ def beside(groups: Sequence[Group], baseline: Group) -> list[Group]:
     ]
 
 
-def _difference(results: Mapping[str, float], baseline: Mapping[str, float]) -> Difference:
+def difference(group: Group, other: Group) -> Difference:
     """Of the results that the two have for the same seed, and whatever else is not grouped."""
-    shared = [block for block in results if block in baseline]
-    return paired([results[b] for b in shared], [baseline[b] for b in shared])
+    shared = [block for block in group.results if block in other.results]
+    return paired([group.results[b] for b in shared], [other.results[b] for b in shared])
 
 
 def _mean(group: Group) -> float:

@@ -47,7 +47,10 @@ def record(comparison: Comparison) -> dict[str, Any]:
             "passed_over": []
             if c.winner is None
             else [g.name for g in passed_over(c.groups, c.winner, c.goal)],
+            "runner_up": None if c.runner_up is None else c.runner_up.name,
+            "lead": None if c.lead is None else asdict(c.lead),
             "baseline": None if c.baseline is None else c.baseline.name,
+            "is_baseline_given": c.is_baseline_given,
             "warnings": [asdict(warned) for warned in c.warnings],
             "groups": [_group(group) for group in c.groups],
             "num_cells": c.num_cells,
@@ -75,7 +78,7 @@ def _group(group: Group) -> dict[str, Any]:
         "name": group.name,
         "labels": dict(group.labels),
         "num_runs": group.num_runs,
-        "num_lost": group.num_lost,
+        "shortfall": group.shortfall,
         "states": dict(group.states),
         **asdict(group.estimate),
         "best": group.best,

@@ -20,6 +20,9 @@ from hydrant.trackers.record import read_metrics
 WANDB = "wandb:"
 """What words of the command line begin with that name runs of Weights & Biases, and the names of such runs."""
 
+REPEAT = "repeat"
+"""The state of a run that does the same job as another one, which counts."""
+
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -36,7 +39,7 @@ class Run:
     """A run as it is compared, wherever it was read."""
 
     name: str  # unique among those compared
-    state: str  # finished, failed, preempted, running, not started, missing, ...
+    state: str  # finished, failed, preempted, running, not started, missing, repeat, ...
     config: Mapping[str, Any]  # dotted keys, and the option of each config group
     given: Mapping[str, str]  # its own overrides, as they were written
     summary: Mapping[str, Any]
@@ -44,6 +47,8 @@ class Run:
     error: str = ""
     title: str = ""  # what it is called where that tells it from the others; else its folder's name
     is_read_twice: bool = False  # in W&B too
+    logged: float = 0.0  # when its last row was, in unix seconds
+    repeats: str = ""  # the run that counts for the same job
 
     @property
     def samples_per_update(self) -> int | None:
@@ -186,9 +191,15 @@ def _read(folder: Path) -> Run:
     config = config or dict(found.choices)  # it never got as far as its config
     run = Run(name, found.state, config, found.choices, found.summary, error=found.error)
     try:
-        return replace(run, series=by_metric(read_metrics(folder)))
+        rows = read_metrics(folder)
+        return replace(run, series=by_metric(rows), logged=last_logged(rows))
     except RecordError as error:
         return replace(run, state="damaged", error=str(error))
+
+
+def last_logged(rows: Sequence[Mapping[str, Any]]) -> float:
+    """When the last row of a record was logged, in unix seconds; 0 where it does not say."""
+    return float(rows[-1].get("time") or 0.0) if rows else 0.0
 
 
 def by_metric(rows: Iterable[Mapping[str, Any]]) -> dict[str, Series]:

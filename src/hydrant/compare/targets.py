@@ -12,6 +12,8 @@ import numpy as np
 from hydrant.compare.sources import FloatArray, Run
 from hydrant.errors import ConfigError
 
+UNITS: tuple[str, ...] = ("updates", "samples", "seconds")
+
 MAX_TAU = 4.0
 NUM_POINTS = 100
 """The profile's ratios to the fastest, from 1 to MAX_TAU, as AlgoPerf's own scorer takes them."""
@@ -47,9 +49,9 @@ def parse_target(text: str) -> Target:
 
 
 def time_to_target(run: Run, target: Target) -> dict[str, float]:
-    """When a run first reached a target, in each unit; infinite where it did not."""
+    """When a run first reached a target, in each unit: infinite where it did not, NaN where it does not say."""
     series = run.series.get(target.metric)
-    nowhere = {"updates": math.inf, "samples": math.inf, "seconds": math.inf}
+    nowhere = dict.fromkeys(UNITS, math.inf)
     if series is None:
         return nowhere
     reached = series.values >= target.value if target.mode == "max" else series.values <= target.value
@@ -62,6 +64,11 @@ def time_to_target(run: Run, target: Target) -> dict[str, float]:
         "samples": float(updates) * (run.samples_per_update or math.nan),
         "seconds": seconds,
     }
+
+
+def unknown_times(times: Mapping[str, Mapping[str, float]], unit: str) -> list[str]:
+    """The runs that reached the target and do not say when, in a unit."""
+    return [name for name, own in times.items() if math.isnan(own[unit])]
 
 
 def workload_time(studies: Mapping[str, Sequence[float]]) -> float:

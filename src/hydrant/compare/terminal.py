@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.compare.comparison import Comparison
-from hydrant.compare.groups import Group, passed_over, winner
+from hydrant.compare.groups import Group, passed_over
 from hydrant.compare.output import FIGURES, figure, run_row
 from hydrant.tables import aligned
 
@@ -74,10 +74,16 @@ def _groups(c: Comparison) -> str:
     marked = [
         _strong(line) if group is c.winner else line for group, line in zip(c.groups, table[1:], strict=True)
     ]
+    num = _compared(c)
     legend = (
         "n: runs with a result, of all. Interval of the mean: Student's t. Difference from the baseline, paired by "
-        f"what is not grouped;\np: paired t-test, corrected for {_compared(c)} comparisons by Holm."
+        f"what is not grouped;\np: paired t-test, corrected for {num} comparison{'' if num == 1 else 's'} by Holm."
     )
+    if num and not c.is_baseline_given:
+        legend += (
+            "\nThe baseline is the best group: chosen by these results, it makes p optimistic. "
+            "Name another one beforehand by --baseline."
+        )
     return "\n".join(text.rstrip() for text in [table[0], *marked, *_missing(c)]) + f"\n{legend}"
 
 
@@ -121,20 +127,28 @@ def _conclusion(c: Comparison) -> str:
     lines = [
         _strong(f"best: {c.winner.name}, {c.goal.metric} {_number(found.mean)} ({_certainty(c.winner)})")
     ]
-    others = [group for group in c.groups if group is not c.winner]
-    following = winner(others, c.goal)
-    if following is not None:
-        lines.append(f"next: {following.name}, {_number(following.estimate.mean)} ({_certainty(following)})")
+    if c.winner.lost:
+        lines.append(f"no group is whole, not even this one: {c.winner.shortfall}")
+    if c.runner_up is not None:
+        second = c.runner_up
+        lines.append(f"next: {second.name}, {_number(second.estimate.mean)} ({_certainty(second)})")
+    if c.lead is not None and c.lead.mean is not None:
+        told = (
+            f"95 % interval {_interval(c.lead.low, c.lead.high)}, p {_p(c.lead.p)}, {c.lead.num_pairs} pairs"
+        )
+        lines.append(
+            f"best - next: {_signed(c.lead.mean)} ({told}; optimistic, since chosen by these results)"
+        )
     for group in passed_over(c.groups, c.winner, c.goal):
-        told = f"{group.num_lost} of its {group.num_runs} runs failed"
-        lines.append(f"not counted as best: {group.name}, {_number(group.estimate.mean)}, because {told}")
+        mean = _number(group.estimate.mean)
+        lines.append(f"not counted as best: {group.name}, {mean}, because {group.shortfall}")
     return "\n".join(lines)
 
 
 def _certainty(group: Group) -> str:
     found = group.estimate
     if found.low is None:
-        return f"n = {found.num}, too few for an interval"
+        return f"n = {found.num}, {'too few for an interval' if found.num == 1 else 'all equal'}"
     return f"95 % interval {_interval(found.low, found.high)}, n = {found.num}"
 
 

@@ -12,10 +12,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from hydrant.compare.keys import label
-from hydrant.compare.sources import WANDB, Run, by_metric
+from hydrant.compare.sources import WANDB, Run, by_metric, last_logged
 from hydrant.config.plain import flatten
 from hydrant.errors import ConfigError, first_line, unknown_name
-from hydrant.runs import choices_in
+from hydrant.runs import choices_in, status_of
 from hydrant.trackers.wandb_access import impatient, obstacle, own_service
 
 FIELDS = {
@@ -122,9 +122,11 @@ def _read(found: Any) -> Run:
     given = choices_in(config.pop("overrides", []))
     told: dict[str, Any] = found.summary_metrics.get("hydrant") or {}
     path = "/".join(found.path)
-    series = by_metric(_rows(found.scan_history()))
+    rows = _rows(found.scan_history())
+    series = by_metric(rows)
     num_updates = max((int(own.updates[-1]) for own in series.values()), default=0)
-    state = str(told.get("status", found.state) if found.state == "failed" else found.state)
+    ended = told.get("status", found.state) if found.state == "failed" else found.state
+    state = status_of({**told, "status": ended})
     return Run(
         name=f"{WANDB}{path}",
         state=_STATES.get(state, state),
@@ -136,6 +138,7 @@ def _read(found: Any) -> Run:
             "wandb": {"id": found.id, "mode": "online", "path": path},
         },
         series=series,
+        logged=last_logged(rows),
         error=(told.get("error") or {}).get("message", ""),
         title=found.name or found.id,
     )
@@ -148,7 +151,7 @@ def _rows(history: Iterator[Mapping[str, Any]]) -> list[dict[str, Any]]:
         values = {key: _number(value) for key, value in row.items() if "/" in key and _is_number(value)}
         if not values:  # a picture
             continue
-        new = {"num_updates": row.get("num_updates", row["_step"]), **values}
+        new = {"num_updates": row.get("num_updates", row["_step"]), "time": row.get("time"), **values}
         _cut(rows, new)
         rows.append(new)
     return rows
@@ -160,7 +163,7 @@ def _cut(rows: list[dict[str, Any]], new: Mapping[str, Any]) -> None:
     The same update may have several rows, such as one of training and one of evaluation; only all their rows have the
     figures of compiling.
     """
-    own = {key for key in new if not key.startswith("compile/")} - {"num_updates"}
+    own = {key for key in new if not key.startswith("compile/")} - {"num_updates", "time"}
     later = list(takewhile(lambda row: row["num_updates"] >= new["num_updates"], reversed(rows)))
     if any(row["num_updates"] > new["num_updates"] or not own.isdisjoint(row) for row in later):
         del rows[-len(later) :]

@@ -27,7 +27,10 @@ log = logging.getLogger("hydrant")
 
 PRELOAD = ("wandb",)
 
-TOLD = ("status", "num_updates", "total_updates", "environment", "compile", "perf", "error")
+TOLD = (
+    "status", "num_updates", "total_updates", "num_parameters",
+    "environment", "compile", "perf", "error", "trial", "pruned",
+)  # fmt: skip
 """What W&B's summary has of ours under `hydrant`, for `hydrant compare` to read."""
 
 STOPPED = "wandb/hydrant-stopped"

@@ -34,6 +34,10 @@ function number(value, digits = 4) {
   return String(Number(value.toPrecision(digits)));
 }
 
+function signed(value) {
+  return `${value > 0 ? "+" : ""}${number(value, 3)}`;
+}
+
 function pValue(value) {
   if (value === null || value === undefined) return "–";
   return value < 0.001 ? "< 0.001" : value.toFixed(3);

@@ -15,13 +15,14 @@ function groupsSection() {
   const titles = [...(DATA.by.length ? DATA.by : ["group"]), "n", "mean", "std", `${100 * DATA.confidence} % interval`, "median", "best", "difference", "its interval", "p", "p (Holm)", "without result"];
   const rows = order.map(({ group }) => {
     const versus = group.versus || {}, labels = Object.values(group.labels);
-    const difference = group.name === DATA.baseline ? "baseline" : versus.mean === undefined ? "–" : `${versus.mean > 0 ? "+" : ""}${number(versus.mean, 3)}`;
+    const difference = group.name === DATA.baseline ? "baseline" : versus.mean === undefined ? "–" : signed(versus.mean);
     const cells = [...(labels.length ? labels : ["all runs"]), `${group.num} of ${group.num_runs}`, number(group.mean), number(group.std), interval(group.low, group.high),
       number(group.median), number(group.best), difference, interval(versus.low, versus.high), pValue(versus.p), pValue(versus.p_holm), lostIn(group) || "–"];
     return { cells, isBest: group.name === DATA.winner };
   });
+  const chosen = DATA.baseline && !DATA.is_baseline_given ? " The baseline is the best group: chosen by these results, it makes p optimistic; name another one beforehand by --baseline." : "";
   shown.append(h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of groups" },
-    plainTable(`n: runs with a result, of all runs. Difference from the baseline (${DATA.baseline ?? "none"}): ${DATA.test}.`, titles, rows, Math.max(DATA.by.length, 1), { id: "groups-table" })));
+    plainTable(`n: runs with a result, of all runs. Difference from the baseline (${DATA.baseline ?? "none"}): ${DATA.test}.${chosen}`, titles, rows, Math.max(DATA.by.length, 1), { id: "groups-table" })));
   if (DATA.missing.length) {
     const cells = DATA.missing.slice(0, 40).map((cell) => Object.entries(cell).map(([key, value]) => `${key}=${value}`).join(" "));
     shown.append(h("p", { class: "note", id: "missing" }, `Missing: ${DATA.missing.length} of ${DATA.num_cells} cells have no run: ${cells.join("; ")}${DATA.missing.length > 40 ? "; …" : ""}`));

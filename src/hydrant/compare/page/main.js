@@ -6,14 +6,22 @@ function warningsSection() {
   shown.classList.add("warnings");
 }
 
+function certainty({ num, low, high }) {
+  if (low === null) return `n = ${num}, ${num === 1 ? "too few for an interval" : "all equal"}`;
+  return `${100 * DATA.confidence} % interval ${interval(low, high)}, n = ${num}`;
+}
+
 function winnerSection() {
   const shown = section("winner", "Best");
   shown.classList.add("winner");
   const best = DATA.groups.find((group) => group.name === DATA.winner);
   if (!best) return shown.append(h("p", { class: "value" }, `No run is finished with a finite ${DATA.metric}.`));
-  const certainty = best.low === null ? `n = ${best.num}, too few for an interval` : `${100 * DATA.confidence} % interval ${interval(best.low, best.high)}, n = ${best.num}`;
-  shown.append(h("div", { class: "name" }, best.name), h("div", { class: "value" }, `${DATA.metric} ${number(best.mean)} (${certainty})`));
-  for (const group of DATA.groups.filter(({ name }) => DATA.passed_over.includes(name))) shown.append(h("p", { class: "note" }, `Not counted as best: ${group.name}, ${number(group.mean)}, because ${group.num_lost} of its ${group.num_runs} runs failed.`));
+  const second = DATA.groups.find((group) => group.name === DATA.runner_up), lead = DATA.lead;
+  shown.append(h("div", { class: "name" }, best.name), h("div", { class: "value" }, `${DATA.metric} ${number(best.mean)} (${certainty(best)})`));
+  if (best.shortfall) shown.append(h("p", { class: "note" }, `No group is whole, not even this one: ${best.shortfall}.`));
+  if (second) shown.append(h("div", { class: "value" }, `Next: ${second.name}, ${number(second.mean)} (${certainty(second)})`));
+  if (lead && lead.mean !== null) shown.append(h("p", { class: "note" }, `Best − next: ${signed(lead.mean)} (${100 * DATA.confidence} % interval ${interval(lead.low, lead.high)}, p ${pValue(lead.p)}, ${lead.num_pairs} pairs). This is optimistic: the two were chosen by these results.`));
+  for (const group of DATA.groups.filter(({ name }) => DATA.passed_over.includes(name))) shown.append(h("p", { class: "note" }, `Not counted as best: ${group.name}, ${number(group.mean)}, because ${group.shortfall}.`));
 }
 
 function runsSection() {

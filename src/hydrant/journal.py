@@ -24,6 +24,7 @@ from hydrant.trackers.base import Histogram, Tracker
 from hydrant.trackers.progress import Progress
 from hydrant.trackers.record import Record, last_values, read_metrics, typical, write_json
 
+_SCHEDULE_POINTS = 200
 _PERFORMANCE = ("updates_per_second", "samples_per_second", "mfu")
 
 
@@ -162,6 +163,8 @@ class RunJournal:
         with self._beside("schedule.png"):
             _draw_schedules(self._prepared, picture)
             self._tracker.image("schedule", picture)
+        with self._beside("schedule.json"):
+            write_json(self._folder / "schedule.json", _schedule_points(self._prepared))
         try:
             with told("tracker"):
                 self._tracker.finish(ending.exit_status, self._record.summary)
@@ -205,6 +208,13 @@ def _draw_schedules(prepared: Prepared, path: Path) -> None:
     updates = range(0, total, max(total // 2000, 1))  # as many points as a picture shows
     curves = prepared.schedule_values(updates)
     draw_curves({key: {"": (updates, values)} for key, values in curves.items()}, path)
+
+
+def _schedule_points(prepared: Prepared) -> dict[str, Any]:
+    """The schedules as `hydrant compare` draws them: few points of each that is known beforehand."""
+    last = prepared.clock.total_updates - 1
+    updates = sorted({n * last // (_SCHEDULE_POINTS - 1) for n in range(_SCHEDULE_POINTS)})
+    return {"updates": updates, "values": prepared.optimization.schedules.curves(updates)}
 
 
 def _outcome(state: RunState, total_updates: int, rows: list[dict[str, Any]]) -> str:

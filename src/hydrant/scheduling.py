@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -83,6 +83,8 @@ class FieldSchedules:
                 self._attach(name, optimizer, field, own[field], claimed)
                 if isinstance(schedule := own[field], Plateau):
                     self._plateaus[f"{name}.{field}"] = schedule
+        owners = {key: schedules[key.partition(".")[0]][field] for key, field in claimed.items()}
+        self._pure = [key for key in self.fields if not isinstance(owners[key], Plateau)]
 
     def _attach(
         self, name: str, optimizer: Optimizer, field: str, schedule: AnySchedule, claimed: dict[str, str]
@@ -158,6 +160,10 @@ class FieldSchedules:
     def values(self, update: int) -> dict[str, float]:
         """What every field is in an update, by its name in the metrics."""
         return {self.metric_names[key]: field.value(update) for key, field in self.fields.items()}
+
+    def curves(self, updates: Sequence[int]) -> dict[str, list[float]]:
+        """The fields that are functions of the update, in these updates, by their names in the metrics."""
+        return {self.metric_names[key]: [self.fields[key].value(n) for n in updates] for key in self._pure}
 
     def observe(self, row: Mapping[str, float]) -> None:
         """Tell the schedules that depend on them an evaluation's metrics."""

@@ -54,6 +54,9 @@ def test_the_terminal_names_the_winner_and_what_speaks_against_it(told) -> None:
         in text
     )
     assert "15 of 20 runs reach val/accuracy>=0.9" in text
+    assert ["optimizer=adamw", "scheduler=wsd", "5/5", "75", "4800", "0.75"] in [
+        line.split() for line in text.splitlines()
+    ]
     assert text.count("train/loss became NaN or infinite") == 2
     assert "\033" not in text, "plain where it is no terminal"
     rows = [line.split() for line in text.splitlines()]
@@ -87,6 +90,8 @@ def test_json_and_csv_hold_the_same_runs(told) -> None:
         (["--baseline", "optimizer=lamb"], "--baseline: 'optimizer=lamb' is no group; give one of: optimizer=adamw,"),
         (["--baseline", "optimizer=adamw"], "--baseline: 'optimizer=adamw' are 2 groups; give one of: optimizer="),
         (["--baseline", "lr=1"], "--baseline: unknown key 'lr'. Options: optimizer, scheduler"),
+        (["--price-per-hour", "nan"], "--price-per-hour: nan is no price; give what one run costs an hour"),
+        (["--json", "--csv"], "hydrant compare: --csv: not allowed with argument --json"),
         (["--html", "/proc/report.html"], "--html: /proc/report.html cannot be written ("),
         (["swep"], "RUNS: 'swep' is no folder; did you mean 'sweep'? Folders in .: sweep"),
     ],

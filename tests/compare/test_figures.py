@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
-from planted import many_runs
+from planted import many_runs, write_run
 from playwright.sync_api import Page, expect
 from reports import figure, told
 
@@ -41,11 +43,23 @@ def test_curves_over_every_unit_smooth_and_logarithmic(page: Page) -> None:
     expect(page.locator("output")).to_have_text("0.99")
 
 
+def scales(page: Page, expression: str) -> Any:
+    """What an expression of the page's arithmetic gives."""
+    text = (Path(write_page.__code__.co_filename).parent / "scales.js").read_text()
+    return page.evaluate(f"(() => {{ {text}; return {expression}; }})()")
+
+
+def test_nothing_is_read_off_a_broken_line(page: Page) -> None:
+    xs, ys = [0, 10, 20, 30, 40], "[0.1, 0.5, null, 0.8, 0.9]"
+    for at, expected in {5: 0.3, 10: 0.5, 13: None, 20: None, 28: None, 30: 0.8, 35: 0.85, 41: None}.items():
+        found = scales(page, f"interpolate({xs}, {ys}, {at})")
+        assert found == (None if expected is None else pytest.approx(expected))
+
+
 def test_smoothing_is_that_of_wandb(page: Page) -> None:
     """docs.wandb.ai, "Smooth line plots": the time-weighted exponential moving average."""
-    scales = (Path(write_page.__code__.co_filename).parent / "scales.js").read_text()
     xs, ys, smoothing = [0, 1, 5, 6, 20], [1.0, 3.0, 2.0, 8.0, 5.0], 0.9
-    found = page.evaluate(f"(() => {{ {scales}; return smoothed({xs}, {ys}, {smoothing}, 20); }})()")
+    found = scales(page, f"smoothed({xs}, {ys}, {smoothing}, 20)")
     weight, last, debias, expected = min(smoothing**0.5, 0.999), 0.0, 0.0, list[float]()
     for n, y in enumerate(ys):
         adjusted = weight ** ((xs[n] - xs[max(n - 1, 0)]) / 20 * 1000)
@@ -81,8 +95,61 @@ def test_what_lies_under_the_pointer_is_told(page: Page) -> None:
     expect(page.locator("#tip")).to_contain_text(
         re.compile(r"val/accuracy, updates [\d.]+\n[\d.]+ +optimizer=lion")
     )
+    page.get_by_label("Metric", exact=True).select_option("train/loss")
+    figure(page, "curves").get_by_role("img").hover(position={"x": 600, "y": 150})
+    told_there = page.locator("#tip").inner_text().splitlines()[1:]
+    assert len(told_there) == 4
+    losses = [float(line.split()[0]) for line in told_there]
+    assert losses == sorted(losses), "the least loss first, though more accuracy is better"
     figure(page, "scatter").locator("circle").last.hover()
     expect(page.locator("#tip")).to_contain_text("(finished)")
+
+
+def test_what_is_filtered_out_was_run_all_the_same(page: Page) -> None:
+    page.get_by_role("searchbox", name="Filter runs").fill("optimizer=adamw")
+    assert told(page, "heatmap").endswith("optimizer by scheduler, 6 cells, 2 without a run, 2 filtered out")
+    assert figure(page, "heatmap").get_by_text("no run").count() == 2
+    figure(page, "heatmap").locator('[data-tip*="filtered out"]').first.hover()
+    expect(page.locator("#tip")).to_contain_text("filtered out")
+
+
+def test_schedules_are_those_that_were_planned(
+    comparing: Compare, open_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    """Whatever was logged; of a run that has no file of them, its single logged point is a dot."""
+    for name, scheduler in {"a": "cosine", "b": "wsd", "c": "linear"}.items():
+        folder = write_run(tmp_path / name, {"scheduler": scheduler}, 0.9, num_rows=2)
+        if name != "c":
+            points = {"updates": [0, 10, 99], "values": {"lr": [0.0, 1.0, 0.5], "weight_decay": [1, 1, 1]}}
+            (folder / "schedule.json").write_text(json.dumps(points))
+    comparison = comparing(tmp_path)
+    write_page(comparison, tmp_path / "report.html")
+    page = open_page(tmp_path / "report.html")
+    assert told(page, "schedules") == "Schedules: 2 different courses of optim/lr"
+    assert figure(page, "schedules").locator("circle").count() == 1
+    assert figure(page, "schedules").get_by_text("scheduler=cosine + 1 more").count() == 1
+    page.get_by_label("Field", exact=True).select_option("optim/weight_decay")
+    assert told(page, "schedules") == "Schedules: 1 different courses of optim/weight_decay"
+
+
+def test_a_narrow_screen_tells_names_apart(open_page: Callable[..., Page], report: Path) -> None:
+    page = open_page(report)
+    page.set_viewport_size({"width": 390, "height": 800})
+    names = figure(page, "groups").locator("text").all_text_contents()
+    assert {"optimizer=adamw scheduler=cosine", "optimizer=adamw scheduler=wsd"} <= set(names)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    titles = figure(page, "parallel").locator("text.strong")
+    boxes = [titles.nth(n).bounding_box() for n in range(titles.count())]
+    for box in boxes:
+        others = [other for other in boxes if other is not box]
+        assert box is not None
+        assert not any(
+            other is not None
+            and abs(box["y"] - other["y"]) < box["height"]
+            and box["x"] < other["x"] + other["width"]
+            and other["x"] < box["x"] + box["width"]
+            for other in others
+        )
 
 
 @pytest.mark.parametrize("kind", ["SVG", pytest.param("PNG", marks=pytest.mark.slow)])

@@ -177,6 +177,11 @@ def test_a_run_that_does_not_say_when_has_no_score_in_that_unit(tmp_path: Path, 
     comparison = comparing(tmp_path, target="val/accuracy>=0.9")
     assert math.isnan(comparison.times["1"]["seconds"])
     assert list(comparison.profiles) == ["updates", "samples"]
+    assert math.isnan(comparison.reached["optimizer=sgd"].times["seconds"])
+    assert (
+        comparison.reached["optimizer=lion"].num,
+        comparison.reached["optimizer=lion"].times["updates"],
+    ) == (1, 100)
     assert [found.text for found in comparison.warnings] == [
         "no score in seconds: unknown of 1, which reached the target"
     ]

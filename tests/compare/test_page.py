@@ -69,6 +69,9 @@ def test_the_filter_holds_for_the_table_and_the_single_runs(page: Page) -> None:
         "seed<2": 8,
         "became": 2,
         "state=failed": 2,
+        "updates_to_target<100": 13,
+        "seed=1e0": 4,
+        "scheduler=cosi": 0,
         "nowhere": 0,
         "": 20,
     }.items():

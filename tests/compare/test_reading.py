@@ -42,6 +42,20 @@ def test_a_sweep_a_glob_and_a_folder_name_the_same_runs(planted: Path) -> None:
     assert len(names(planted.parent)) == 20, "sweeps are found below a folder"
 
 
+def test_hidden_folders_are_not_searched(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", {}, 0.9)
+    write_run(tmp_path / ".trash" / "b", {}, 0.9)
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_baseline_may_write_its_number_otherwise(tmp_path: Path, comparing: Compare) -> None:
+    for lr in (0.001, 0.01):
+        write_run(tmp_path / f"{lr}", {"optimizer.lr": lr}, 0.9 + lr)
+    baseline = comparing(tmp_path, baseline="optimizer.lr=1e-3").baseline
+    assert baseline is not None
+    assert baseline.name == "optimizer.lr=0.001"
+
+
 def test_jobs_that_were_never_started_are_missing(planted: Path) -> None:
     runs = {run.name: run for run in read_runs([str(planted)])}
     missing = [run for run in runs.values() if run.state == "missing"]
@@ -165,8 +179,13 @@ def test_folders_that_are_not_whole_runs(tmp_path: Path, comparing: Compare) -> 
         file.write('{"num_updates": 101, "val/acc')
     damaged = write_run(tmp_path / "damaged", {"seed": 3}, 0.9)
     (damaged / "metrics.jsonl").write_text("nonsense\n")
+    text = write_run(tmp_path / "text", {"seed": 4}, 0.9)
+    (text / "metrics.jsonl").write_text('{"num_updates": 1, "val/accuracy": "high"}\n')
+    planned = write_run(tmp_path / "planned", {"seed": 5}, 0.9)
+    (planned / "schedule.json").write_text("[]")
     states = {run.name: run.state for run in comparing(tmp_path).runs}
-    assert states == {"whole": "finished", "begun": "not started", "torn": "finished", "damaged": "damaged"}
+    whole = {"whole": "finished", "begun": "not started", "torn": "finished"}
+    assert states == whole | dict.fromkeys(("damaged", "text", "planned"), "damaged")
 
 
 def test_seconds_are_those_of_training(tmp_path: Path) -> None:

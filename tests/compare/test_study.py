@@ -40,3 +40,32 @@ def test_history_and_front(
     assert figure(page, "history").locator("circle.hollow").count() == 1
     assert told(page, "scatter") == "Result over time: 4 runs, 3 on the Pareto front"
     assert "num_parameters" in figure(page, "scatter").locator("text").all_text_contents()
+
+
+def test_a_search_has_ranges_of_its_numbers_and_no_holes(
+    comparing: Callable[..., Comparison], open_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    for number in range(30):
+        overrides = {"optimizer.lr": 10 ** (-4 + number / 10.123456789), "scheduler.warmup": number % 3}
+        run = write_run(tmp_path / "study" / f"{number:04d}", overrides, 0.5 + number / 100)
+        told_by_it = {"trial": {"number": number, "objectives": OBJECTIVES[:1]}}
+        (run / "summary.json").write_text(
+            json.dumps(json.loads((run / "summary.json").read_text()) | told_by_it)
+        )
+    write_page(comparing(tmp_path / "study"), tmp_path / "report.html")
+    page = open_page(tmp_path / "report.html")
+    assert "optimizer.lr by scheduler.warmup, 24 cells" in told(page, "heatmap")
+    assert figure(page, "heatmap").get_by_text("no run").count() == 0
+    assert figure(page, "heatmap").locator('rect[style*="hatch"]').count() == 0
+    titles = figure(page, "heatmap").locator("text.end").all_text_contents()
+    assert titles[1] == "0.0001 to 0.000228"
+    legend = figure(page, "curves").get_by_role("button").all_text_contents()
+    assert max(map(len, legend)) < len("optimizer.lr=0.0001234 scheduler.warmup=0 ")
+
+
+def test_the_untrained_model_is_the_best_of_no_run(
+    comparing: Callable[..., Comparison], tmp_path: Path
+) -> None:
+    write_run(tmp_path / "worse", {}, None, values=[0.5, 0.3, 0.2])
+    comparison = comparing(tmp_path)
+    assert comparison.goal.best_of(comparison.runs[0]) == 0.3

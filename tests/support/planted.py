@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from hydrant.compare.sources import Run, Series
+from hydrant.compare.series import Series
+from hydrant.compare.sources import Run
 from hydrant.runs import Plan, Planned, write_plan
 
 CONFIG: dict[str, Any] = {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 from hydrant.config.arguments import Flags, written
+from hydrant.errors import ConfigError
 from hydrant.job import say
 
 
@@ -24,6 +26,9 @@ def main(arguments: Sequence[str]) -> int:
 
     if options.wandb:
         check_login()
+    price = options.price_per_hour
+    if price is not None and not (math.isfinite(price) and price >= 0):
+        raise ConfigError("--price-per-hour", f"{price:g} is no price; give what one run costs an hour")
     target = None if options.target is None else parse_target(options.target)
     comparison = compare(
         read_runs(words),
@@ -32,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
         mode=options.mode,
         baseline=options.baseline,
         target=target,
-        price_per_hour=options.price_per_hour,
+        price_per_hour=price,
     )
     if options.html is not None:
         with written("--html", options.html):
@@ -58,7 +63,8 @@ def _read(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     parser.add_argument("--target")
     parser.add_argument("--price-per-hour", type=float)
     parser.add_argument("--html", type=Path)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--csv", action="store_true")
+    formats = parser.add_mutually_exclusive_group()
+    formats.add_argument("--json", action="store_true")
+    formats.add_argument("--csv", action="store_true")
     parser.add_argument("--wandb", action="store_true")
     return parser.split(arguments)

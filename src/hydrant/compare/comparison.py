@@ -26,8 +26,10 @@ from hydrant.compare.statistics import Difference
 from hydrant.compare.targets import (
     UNITS,
     Profile,
+    Reached,
     Target,
     profile,
+    reached,
     time_to_target,
     unknown_times,
     workload_time,
@@ -61,6 +63,7 @@ class Comparison:
     importance: Importance | None
     target: Target | None
     times: Mapping[str, Mapping[str, float]]  # to the target: run -> unit -> time
+    reached: Mapping[str, Reached]  # by group
     profiles: Mapping[str, Profile]  # unit -> profile
     price_per_hour: float | None  # of what one run trains on
 
@@ -113,6 +116,7 @@ def compare(
         importance=_importance([run for run in runs if goal.counts(run)], keys, goal),
         target=target,
         times=times,
+        reached={group.name: reached(group.runs, times) for group in groups} if times else {},
         profiles=_profiles(runs, by, times),
         price_per_hour=price_per_hour,
     )
@@ -128,8 +132,13 @@ def _goal(runs: Sequence[Run], metric: str | None, mode: str | None) -> Goal:
     _known_metric(runs, "--metric", name)
     if mode is None and name == default_metric:
         mode = default_mode
-    is_less_better = not _LESS_IS_BETTER.isdisjoint(re.split(r"[^a-z]+", name.lower()))
-    return Goal(name, mode or ("min" if is_less_better else "max"))
+    return Goal(name, mode or mode_of(name))
+
+
+def mode_of(metric: str) -> str:
+    """Whether more of a metric is better, as its name tells."""
+    is_less_better = not _LESS_IS_BETTER.isdisjoint(re.split(r"[^a-z]+", metric.lower()))
+    return "min" if is_less_better else "max"
 
 
 def _known_metric(runs: Iterable[Run], flag: str, name: str) -> None:

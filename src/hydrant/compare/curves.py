@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from hydrant.compare.comparison import Comparison
-from hydrant.compare.sources import FloatArray, Run, Series
+from hydrant.compare.comparison import Comparison, mode_of
+from hydrant.compare.series import FloatArray, Series
+from hydrant.compare.sources import Run
 from hydrant.compare.statistics import CONFIDENCE
 
 NUM_POINTS = 400_000
@@ -19,6 +21,7 @@ NUM_POINTS = 400_000
 _FEWEST, _MOST = 100, 2000  # points of a curve
 _DIGITS = 6  # significant
 _CLOCK_POINTS = 64
+_MEASURED = ("grad_norm", "loss_scale", "num_skipped")  # what else is logged of an optimizer
 
 
 def curves(comparison: Comparison) -> dict[str, Any]:
@@ -34,6 +37,8 @@ def curves(comparison: Comparison) -> dict[str, Any]:
         "is_thinned": any(len(s.updates) > limit for run in c.runs for s in run.series.values()),
         "runs": {m: [_thinned(run.series.get(m), limit) for run in c.runs] for m in metrics},
         "groups": {m: [_mean_curve(runs, m, limit) for runs in counted] for m in metrics},
+        "schedules": {m: [_schedules(g.runs, m, limit) for g in c.groups] for m in _scheduled(c)},
+        "modes": {m: c.goal.mode if m == c.goal.metric else mode_of(m) for m in metrics},
         "clocks": [_clock(run) for run in c.runs],
         "samples_per_update": [run.samples_per_update for run in c.runs],
     }
@@ -47,6 +52,21 @@ def _metrics(c: Comparison) -> list[str]:
     return sorted(
         found, key=lambda key: (key != c.goal.metric, places.get(key.partition("/")[0], len(order)), key)
     )
+
+
+def _scheduled(c: Comparison) -> list[str]:
+    """The fields that have a schedule, the learning rate first."""
+    found = {key for run in c.runs for key in (*run.schedules, *run.series)}
+    own = {key for key in found if key.startswith("optim/") and not key.endswith(_MEASURED)}
+    return sorted(own, key=lambda key: (key != "optim/lr", key))
+
+
+def _schedules(runs: Sequence[Run], metric: str, limit: int) -> list[dict[str, Any]]:
+    """The different schedules of a group: as they were planned, or else as its runs logged them."""
+    planned = [_thinned(run.schedules[metric], limit) for run in runs if metric in run.schedules]
+    logged = [_thinned(run.series[metric], limit) for run in runs if metric in run.series]
+    distinct = {json.dumps(curve): curve for curve in planned or logged if curve is not None}
+    return list(distinct.values())
 
 
 def extremes(values: FloatArray, limit: int) -> list[int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hydrant.compare.keys import as_text, label, spread
+from hydrant.compare.keys import as_text, label, means, spread
 from hydrant.compare.sources import REPEAT, Run
 from hydrant.compare.statistics import Difference, Estimate, estimate, holm, paired
 from hydrant.errors import ConfigError, unknown_name
@@ -37,10 +37,10 @@ class Goal:
         return float(series.values[-1]) if series is not None and math.isfinite(series.values[-1]) else None
 
     def best_of(self, run: Run) -> float | None:
-        """The best value that a run ever had."""
-        series = run.series.get(self.metric)
-        finite = [] if series is None else series.values[np.isfinite(series.values)].tolist()
-        return self.best(finite)
+        """The best value that a run ever had; the untrained model does not count, nor does it in a study."""
+        if (series := run.series.get(self.metric)) is None:
+            return None
+        return self.best(series.values[np.isfinite(series.values) & (series.updates > 0)].tolist())
 
     def counts(self, run: Run) -> bool:
         """Whether a run has a result: it is finished, with a finite value."""
@@ -187,7 +187,7 @@ def find_baseline(groups: Sequence[Group], text: str) -> Group:
     for key in wanted:
         if key not in by:
             raise unknown_name("--baseline", "key", key, by)
-    found = [group for group in groups if wanted.items() <= group.labels.items()]
+    found = [g for g in groups if all(means(text, g.labels[key]) for key, text in wanted.items())]
     if len(found) != 1:
         names = ", ".join(group.name.replace(" ", ",") for group in (found or groups)[:10])
         what = "is no group" if not found else f"are {len(found)} groups"

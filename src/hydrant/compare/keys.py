@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 from hydrant.compare.sources import Run
@@ -43,6 +44,17 @@ def label(run: Run, key: str) -> str:
 
 def as_text(value: Any) -> str:
     return value if isinstance(value, str) else shown(_alike(value))
+
+
+def means(text: str, known: str) -> bool:
+    """Whether a text of the command line means a label: it is the same, or the same number.
+
+    >>> means("1e-3", "0.001"), means("adamw", "adamw"), means("1", "10")
+    (True, True, False)
+    """
+    with suppress(ValueError):
+        return text == known or float(text) == float(known)
+    return False
 
 
 def _text(run: Run, key: str) -> str:

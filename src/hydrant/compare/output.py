@@ -14,6 +14,7 @@ from hydrant.compare.groups import Group, passed_over
 from hydrant.compare.keys import label
 from hydrant.compare.sources import Run
 from hydrant.compare.statistics import CONFIDENCE
+from hydrant.compare.targets import Reached
 from hydrant.objectives import Objective
 from hydrant.trackers.record import finite
 
@@ -52,7 +53,7 @@ def record(comparison: Comparison) -> dict[str, Any]:
             "baseline": None if c.baseline is None else c.baseline.name,
             "is_baseline_given": c.is_baseline_given,
             "warnings": [asdict(warned) for warned in c.warnings],
-            "groups": [_group(group) for group in c.groups],
+            "groups": [_group(group) | _reached(c.reached.get(group.name)) for group in c.groups],
             "num_cells": c.num_cells,
             "missing": list(c.missing),
             "runs": [run_row(run, c) for run in c.runs],
@@ -85,6 +86,10 @@ def _group(group: Group) -> dict[str, Any]:
         "versus": None if group.versus is None else asdict(group.versus),
         "runs": [run.name for run in group.runs],
     }
+
+
+def _reached(found: Reached | None) -> dict[str, Any]:
+    return {} if found is None else {"reached": found.num, "to_target": dict(found.times)}
 
 
 def run_row(run: Run, comparison: Comparison) -> dict[str, Any]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from hydrant.compare.series import FloatArray, Series, by_metric, last_logged, read_schedules
 from hydrant.config.plain import choices_of, flatten
 from hydrant.errors import ConfigError, RecordError, suggestion
 from hydrant.job import relative
@@ -23,16 +23,6 @@ WANDB = "wandb:"
 REPEAT = "repeat"
 """The state of a run that does the same job as another one, which counts."""
 
-FloatArray = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Series:
-    """Values of a metric, NaN where one was not finite, and after how many updates."""
-
-    updates: FloatArray
-    values: FloatArray
-
 
 @dataclass(frozen=True)
 class Run:
@@ -44,6 +34,7 @@ class Run:
     given: Mapping[str, str]  # its own overrides, as they were written
     summary: Mapping[str, Any]
     series: Mapping[str, Series] = field(default_factory=dict[str, Series])
+    schedules: Mapping[str, Series] = field(default_factory=dict[str, Series])  # by the names in its metrics
     error: str = ""
     title: str = ""  # what it is called where that tells it from the others; else its folder's name
     is_read_twice: bool = False  # in W&B too
@@ -144,9 +135,14 @@ def _below(path: Path) -> list[Run]:
         return []
     if (path / "config.yaml").exists() or (path / ".hydra").is_dir():
         return [_read(path)]
-    folders = [below for below in sorted(path.iterdir()) if below.is_dir() and not below.is_symlink()]
+    folders = [below for below in sorted(path.iterdir()) if below.is_dir() and not _is_aside(below)]
     runs = [run for folder in folders for run in _below(folder)]
     return runs + _missing(path, runs) if (path / "sweep.json").exists() else runs
+
+
+def _is_aside(folder: Path) -> bool:
+    """Whether a folder holds no runs of its own: it is hidden, or a link to another one."""
+    return folder.name.startswith(".") or folder.is_symlink()
 
 
 def _missing(sweep: Path, runs: Sequence[Run]) -> list[Run]:
@@ -192,29 +188,10 @@ def _read(folder: Path) -> Run:
     run = Run(name, found.state, config, found.choices, found.summary, error=found.error)
     try:
         rows = read_metrics(folder)
-        return replace(run, series=by_metric(rows), logged=last_logged(rows))
+        schedules = read_schedules(folder / "schedule.json")
+        return replace(run, series=by_metric(rows), schedules=schedules, logged=last_logged(rows))
     except RecordError as error:
         return replace(run, state="damaged", error=str(error))
-
-
-def last_logged(rows: Sequence[Mapping[str, Any]]) -> float:
-    """When the last row of a record was logged, in unix seconds; 0 where it does not say."""
-    return float(rows[-1].get("time") or 0.0) if rows else 0.0
-
-
-def by_metric(rows: Iterable[Mapping[str, Any]]) -> dict[str, Series]:
-    """The rows of a record by metric."""
-    columns: dict[str, tuple[list[float], list[float]]] = {}
-    for row in rows:
-        num_updates = row["num_updates"]
-        for key, value in row.items():
-            if "/" in key:
-                updates, values = columns.setdefault(key, ([], []))
-                updates.append(num_updates)
-                values.append(np.nan if value is None else value)
-    return {
-        key: Series(np.array(u, dtype=float), np.array(v, dtype=float)) for key, (u, v) in columns.items()
-    }
 
 
 def _shortened(runs: list[Run]) -> list[Run]:

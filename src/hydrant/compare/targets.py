@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hydrant.compare.sources import FloatArray, Run
+from hydrant.compare.series import FloatArray
+from hydrant.compare.sources import REPEAT, Run
 from hydrant.errors import ConfigError
 
 UNITS: tuple[str, ...] = ("updates", "samples", "seconds")
@@ -78,6 +79,27 @@ def workload_time(studies: Mapping[str, Sequence[float]]) -> float:
     4.0
     """
     return float(np.median([min(times) for times in studies.values()]))
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How many runs of a group reached the target, and when, in each unit: the median over the seeds."""
+
+    num: int
+    times: Mapping[str, float]  # infinite where half of the seeds did not, NaN where a run does not say
+
+
+def reached(runs: Sequence[Run], times: Mapping[str, Mapping[str, float]]) -> Reached:
+    """When a group of runs reached the target; of the runs of a seed, the fastest counts."""
+    own = [(str(run.config.get("seed")), times[run.name]) for run in runs if run.state != REPEAT]
+    medians: dict[str, float] = {}
+    for unit in UNITS:
+        studies: dict[str, list[float]] = {}
+        for seed, found in own:
+            studies.setdefault(seed, []).append(found[unit])
+        is_known = not any(math.isnan(found[unit]) for _, found in own)
+        medians[unit] = workload_time(studies) if is_known else math.nan
+    return Reached(sum(math.isfinite(found["updates"]) for _, found in own), medians)
 
 
 @dataclass(frozen=True)

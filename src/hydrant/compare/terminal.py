@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from hydrant.compare.comparison import Comparison
 from hydrant.compare.groups import Group, passed_over
 from hydrant.compare.output import FIGURES, figure, run_row
+from hydrant.compare.targets import UNITS
 from hydrant.tables import aligned
 
 _TITLES = ("updates/s", "samples/s", "GiB", "MFU", "graphs", "breaks", "recompiles", "compile s")
@@ -102,12 +104,17 @@ def _missing(c: Comparison) -> list[str]:
 def _target(c: Comparison) -> str:
     if c.target is None:
         return ""
-    units = list(c.profiles)
-    reached = sum(times["updates"] != float("inf") for times in c.times.values())
-    scores = next(iter(c.profiles.values())).scores
-    lines = [[f"AlgoPerf score, to {c.target}", *units]]
-    lines += [[name, *(f"{c.profiles[unit].scores[name]:.4f}" for unit in units)] for name in scores]
-    return "\n".join([f"{reached} of {len(c.runs)} runs reach {c.target}", *aligned(lines, {0})])
+    num = sum(found.num for found in c.reached.values())
+    head = f"{num} of {sum(group.num_runs for group in c.groups)} runs reach {c.target}"
+    when = [["median over the seeds", "reached", *UNITS]]
+    for group in c.groups:
+        found = c.reached[group.name]
+        times = [_number(found.times[unit] if math.isfinite(found.times[unit]) else None) for unit in UNITS]
+        when.append([group.name, f"{found.num}/{group.num_runs}", *times])
+    units, scores = list(c.profiles), c.profiles["updates"].scores
+    table = [[f"AlgoPerf score, to {c.target}", *units]]
+    table += [[name, *(f"{c.profiles[unit].scores[name]:.4f}" for unit in units)] for name in scores]
+    return "\n".join([head, *aligned(when, {0}), "", *aligned(table, {0})])
 
 
 def _importance(c: Comparison) -> str:

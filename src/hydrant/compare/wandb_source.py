@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 from urllib.parse import unquote
 
-from hydrant.compare.keys import label
-from hydrant.compare.sources import WANDB, Run, by_metric, last_logged
+from hydrant.compare.keys import label, means
+from hydrant.compare.series import by_metric, last_logged
+from hydrant.compare.sources import WANDB, Run
 from hydrant.config.plain import flatten
 from hydrant.errors import ConfigError, first_line, unknown_name
 from hydrant.runs import choices_in, status_of
@@ -109,11 +109,7 @@ def _on_server(wanted: Mapping[str, Sequence[str]]) -> dict[str, Any]:
 
 def _has(run: Run, key: str, texts: Sequence[str]) -> bool:
     """Whether a run has one of these under a key: as it is written, or as a number that is written otherwise."""
-    value = run.config.get(key)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        with suppress(ValueError):
-            return value in [float(text) for text in texts]
-    return label(run, key) in texts
+    return any(means(text, label(run, key)) for text in texts)
 
 
 def _read(found: Any) -> Run:

@@ -15,7 +15,7 @@ function groupCurves(metric, unit) {
   return DATA.curves.groups[metric].flatMap((curve, place) => {
     if (!curve || STATE.hidden.has(place)) return [];
     const x = unitOf(unit, curve.u, curve.samples_per_update, curve.s);
-    return [{ x, y: curve.v, low: curve.low, high: curve.high, place, name: DATA.groups[place].name }];
+    return [{ x, y: curve.v, low: curve.low, high: curve.high, place, name: short(DATA.groups[place].name) }];
   });
 }
 
@@ -95,7 +95,7 @@ function followCursor(svg, { xs, inner }, lines, { metric, unit }) {
     if (place < inner.left || place > inner.right) return svg.onmouseleave();
     const at = xs.invert(place);
     const known = lines.map((line) => ({ name: line.name, value: interpolate(line.x, line.y, at) })).filter(({ value }) => value !== null);
-    known.sort((a, b) => (IS_MAX ? b.value - a.value : a.value - b.value));
+    known.sort((a, b) => (DATA.curves.modes[metric] === "max" ? b.value - a.value : a.value - b.value));
     cursor.setAttribute("x1", place);
     cursor.setAttribute("x2", place);
     cursor.setAttribute("visibility", "visible");

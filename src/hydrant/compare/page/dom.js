@@ -34,6 +34,11 @@ function number(value, digits = 4) {
   return String(Number(value.toPrecision(digits)));
 }
 
+/** A name with its long numbers cut to four digits: optimizer.lr=0.0046105216840724075. */
+function short(text) {
+  return text.replace(/\d*\.\d{5,}(e[+-]?\d+)?/gi, (long) => String(Number(Number(long).toPrecision(4))));
+}
+
 function signed(value) {
   return `${value > 0 ? "+" : ""}${number(value, 3)}`;
 }

@@ -62,7 +62,7 @@ function showLegend(list) {
       changed();
       list.children[place].firstChild.focus();
     },
-  }, sample(place), group.name));
+  }, sample(place), short(group.name)));
   list.replaceChildren(...DATA.groups.slice(0, MOST_ENTRIES).map(entry));
   if (DATA.groups.length > MOST_ENTRIES) list.append(h("li", { class: "hint" }, `and ${DATA.groups.length - MOST_ENTRIES} more groups`));
 }
@@ -79,9 +79,9 @@ function standalone(svg) {
     let x = 8, y = height + 16;
     DATA.groups.slice(0, MOST_ENTRIES).forEach((group, place) => {
       if (STATE.hidden.has(place)) return;
-      const needed = 46 + textWidth(group.name);
+      const needed = 46 + textWidth(short(group.name));
       if (x + needed > width && x > 8) [x, y] = [8, y + 18];
-      copy.append(s("line", { x1: x, x2: x + 24, y1: y - 4, y2: y - 4, class: `line ${strokeOf(place)}` }), s("text", { x: x + 30, y }, group.name));
+      copy.append(s("line", { x1: x, x2: x + 24, y1: y - 4, y2: y - 4, class: `line ${strokeOf(place)}` }), s("text", { x: x + 30, y }, short(group.name)));
       x += needed;
     });
     height = y + 10;

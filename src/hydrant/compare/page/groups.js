@@ -16,7 +16,7 @@ function groupsSection() {
   const rows = order.map(({ group }) => {
     const versus = group.versus || {}, labels = Object.values(group.labels);
     const difference = group.name === DATA.baseline ? "baseline" : versus.mean === undefined ? "–" : signed(versus.mean);
-    const cells = [...(labels.length ? labels : ["all runs"]), `${group.num} of ${group.num_runs}`, number(group.mean), number(group.std), interval(group.low, group.high),
+    const cells = [...(labels.length ? labels.map(short) : ["all runs"]), `${group.num} of ${group.num_runs}`, number(group.mean), number(group.std), interval(group.low, group.high),
       number(group.median), number(group.best), difference, interval(versus.low, versus.high), pValue(versus.p), pValue(versus.p_holm), lostIn(group) || "–"];
     return { cells, isBest: group.name === DATA.winner };
   });
@@ -33,8 +33,9 @@ const MOST_ROWS = 60;
 
 function drawGroups(svg, width, order) {
   const left = order.filter(({ place }) => !STATE.hidden.has(place)), rows = left.slice(0, MOST_ROWS);
-  const room = Math.min(widest(rows.map(({ group }) => group.name)) + 20, width * 0.45);
-  const side = width > 560 ? 130 : 16, height = rows.length * 26 + 50;
+  const needed = widest(rows.map(({ group }) => short(group.name))) + 20, isNarrow = needed > width * 0.45;
+  const room = isNarrow ? 16 : needed, tall = isNarrow ? 42 : 26; // on a narrow screen a name stands below its bar
+  const side = width > 560 ? 130 : 16, height = rows.length * tall + 50;
   const runs = new Map(DATA.runs.map((run) => [run.name, run]));
   const finals = ({ group }) => group.runs.map((name) => runs.get(name)).filter(isCounted);
   const values = rows.flatMap((row) => [row.group.low, row.group.high, ...finals(row).map((run) => run.final)]);
@@ -45,8 +46,9 @@ function drawGroups(svg, width, order) {
   }
   svg.append(s("text", { x: (inner.left + inner.right) / 2, y: height - 6, class: "soft middle" }, left.length > rows.length ? `${DATA.metric} of the best ${rows.length} of ${left.length} groups` : DATA.metric));
   rows.forEach((row, n) => {
-    const { group, place } = row, y = 18 + 26 * n;
-    svg.append(s("text", { x: room - 12, y: y + 4, class: `end${group.name === DATA.winner ? " strong" : ""}`, "data-tip": group.name }, cut(group.name, room - 14)));
+    const { group, place } = row, y = 18 + tall * n;
+    const at = isNarrow ? { x: room, y: y + 21 } : { x: room - 12, y: y + 4 }, kind = `${isNarrow ? "" : "end"}${group.name === DATA.winner ? " strong" : ""}`;
+    svg.append(s("text", { ...at, class: kind, "data-tip": group.name }, cut(short(group.name), isNarrow ? width - 2 * room : room - 14)));
     for (const run of finals(row)) svg.append(s("line", { x1: xs(run.final), x2: xs(run.final), y1: y - 6, y2: y + 6, class: `${strokeOf(place % 10)} thin`, "data-tip": runTip(run) }));
     const tip = `${group.name}\nmean ${number(group.mean)}\n${100 * DATA.confidence} % interval ${interval(group.low, group.high)}\nn = ${group.num} of ${group.num_runs}`;
     if (group.low !== null) svg.append(s("line", { x1: xs(group.low), x2: xs(group.high), y1: y, y2: y, class: `whisker ${strokeOf(place % 10)}`, "data-tip": tip }));

@@ -1,11 +1,13 @@
 // Two keys against each other: the mean result of the runs in each cell; what is missing, and what failed.
 
+const MOST_VALUES = 12, NUM_BINS = 8;
+
 function heatmapSection() {
   const keys = DATA.keys.filter((key) => new Set(DATA.runs.map((run) => run.labels[key])).size > 1);
   if (keys.length < 2) return;
   const own = [...DATA.by.filter((key) => keys.includes(key)), ...keys.filter((key) => !DATA.by.includes(key))];
   const chosen = { rows: own[0], columns: own[1] };
-  const shown = section("heatmap", "Two keys", h("p", { class: "note" }, `Mean of ${DATA.metric} over the runs in a cell. Hatched: no run was made; “failed”: none has a result.`));
+  const shown = section("heatmap", "Two keys", h("p", { class: "note" }, `Mean of ${DATA.metric} over the runs in a cell. ${IS_SEARCH ? "" : "Hatched: no run was made; "}“failed”: none has a result. A key of more than ${MOST_VALUES} numbers is cut into ${NUM_BINS} ranges.`));
   let redraw = () => {};
   const pick = (name) => (value) => { chosen[name] = value; redraw(); };
   redraw = figure(shown, {
@@ -20,35 +22,48 @@ function labelsOf(key) {
 }
 
 function drawHeatmap(svg, width, { rows, columns }) {
-  const down = numericOrder(labelsOf(rows)), across = numericOrder(labelsOf(columns));
-  const room = Math.min(widest([...down, rows]) + 20, width * 0.3);
+  const down = binsOf(rows), across = binsOf(columns);
+  const room = Math.min(widest([...down.map(({ title }) => title), rows]) + 20, width * 0.3);
   const size = { width: (width - room - 8) / across.length, height: Math.min(Math.max(36, 300 / down.length), 56) };
   const top = 44, height = top + down.length * size.height + 8;
+  const left = new Set(shownRuns().map(({ run }) => run));
   const cells = down.map((row) => across.map((column) => {
-    const runs = shownRuns().map(({ run }) => run).filter((run) => run.labels[rows] === row && run.labels[columns] === column);
-    const counted = runs.filter(isCounted);
-    return { runs, counted, made: runs.filter((run) => run.state !== "missing").length, mean: counted.length ? counted.reduce((sum, run) => sum + run.final, 0) / counted.length : null };
+    const all = DATA.runs.filter((run) => row.has(run.labels[rows]) && column.has(run.labels[columns]));
+    const runs = all.filter((run) => left.has(run)), counted = runs.filter(isCounted);
+    return { runs, counted, made: all.some((run) => run.state !== "missing"), mean: counted.length ? counted.reduce((sum, run) => sum + run.final, 0) / counted.length : null };
   }));
   const [low, high] = extent(cells.flat().map(({ mean }) => mean));
   const share = (mean) => (IS_MAX ? (mean - low) / (high - low || 1) : (high - mean) / (high - low || 1));
   svg.append(s("pattern", { id: "hatch", width: 8, height: 8, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, s("rect", { width: 8, height: 8, class: "back" }), s("line", { x1: 0, x2: 0, y1: 0, y2: 8, class: "hatch" })));
   svg.append(s("text", { x: room + (width - room) / 2, y: 14, class: "soft middle" }, columns), s("text", { x: room - 10, y: 32, class: "soft end" }, rows));
-  across.forEach((text, n) => svg.append(s("text", { x: room + (n + 0.5) * size.width, y: 34, class: "middle" }, text)));
+  across.forEach(({ title }, n) => svg.append(s("text", { x: room + (n + 0.5) * size.width, y: 34, class: "middle", "data-tip": title }, cut(title, size.width - 4))));
   cells.forEach((line, r) => {
     const y = top + r * size.height, middle = y + size.height / 2 + 4;
-    svg.append(s("text", { x: room - 10, y: middle, class: "end" }, down[r]));
+    svg.append(s("text", { x: room - 10, y: middle, class: "end", "data-tip": down[r].title }, cut(down[r].title, room - 12)));
     line.forEach((cell, n) => {
       const x = room + n * size.width, { mean, made, counted, runs } = cell;
-      const tip = `${rows}=${down[r]}  ${columns}=${across[n]}\n${mean === null ? "" : `mean ${number(mean)}, `}${counted.length} of ${runs.length} runs have a result`;
-      const colour = mean !== null ? rampColour(share(mean)) : made ? "var(--grid)" : "url(#hatch)";
+      const result = made && !runs.length ? "filtered out" : `${mean === null ? "" : `mean ${number(mean)}, `}${counted.length} of ${runs.length} runs have a result`;
+      const tip = `${rows}=${down[r].title}  ${columns}=${across[n].title}\n${result}`;
+      const colour = mean !== null ? rampColour(share(mean)) : made || IS_SEARCH ? "var(--grid)" : "url(#hatch)";
       svg.append(s("rect", { x, y, width: size.width, height: size.height, rx: 4, class: "cell", style: `fill:${colour}`, "data-tip": tip }));
-      const text = mean !== null ? number(mean) : made ? [...new Set(runs.map((run) => run.state))].join(", ") : "no run";
+      const text = mean !== null ? number(mean) : made || IS_SEARCH ? [...new Set(runs.map((run) => run.state))].join(", ") : "no run";
       const ink = mean !== null ? { style: `fill:${inkOn(share(mean))};pointer-events:none` } : { style: "pointer-events:none" };
       if (size.width > 44) svg.append(s("text", { x: x + size.width / 2, y: middle, class: "middle", ...ink }, text));
     });
   });
-  const missing = cells.flat().filter(({ made }) => !made).length;
-  return { height, told: `${rows} by ${columns}, ${cells.flat().length} cells, ${missing} without a run` };
+  const missing = cells.flat().filter(({ made }) => !made).length, hidden = cells.flat().filter(({ made, runs }) => made && !runs.length).length;
+  return { height, told: `${rows} by ${columns}, ${cells.flat().length} cells, ${missing} without a run${hidden ? `, ${hidden} filtered out` : ""}` };
+}
+
+/** The rows or columns of a key: {title, has(label)} for each of its values, or for ranges if there are many numbers. */
+function binsOf(key) {
+  const labels = numericOrder(labelsOf(key)), values = labels.map(Number);
+  if (labels.length <= MOST_VALUES || !values.every(Number.isFinite)) return labels.map((text) => ({ title: short(text), has: (label) => label === text }));
+  const [low, high] = extent(values), isLog = low > 0 && high / low >= 100;
+  const scale = (isLog ? logScale : linearScale)([low, high], [0, NUM_BINS]);
+  const place = (label) => Math.min(Math.floor(scale(Number(label))), NUM_BINS - 1);
+  const edge = (n) => number(scale.invert(n), 3);
+  return [...Array(NUM_BINS).keys()].map((n) => ({ title: `${edge(n)} to ${edge(n + 1)}`, has: (label) => place(label) === n }));
 }
 
 /** Labels by size where all are numbers. */

@@ -1,7 +1,7 @@
 // What the trials of a study reached, in their order, and the best of them so far.
 
 function historySection() {
-  if (!DATA.runs.some(({ trial }) => trial !== null)) return;
+  if (!IS_SEARCH) return;
   const shown = section("history", "History of the study", h("p", { class: "note" },
     `The best ${DATA.metric} of every trial, in the order in which they were begun. The dashed line is the best so far; trials that were pruned are hollow.`));
   figure(shown, { name: "history", label: "History of the study", legend: false, draw: drawHistory });

@@ -21,7 +21,7 @@ function keyAxis(key, range) {
 }
 
 function drawParallel(svg, width) {
-  const height = 320, range = [height - 24, 44], keys = DATA.keys.filter((key) => new Set(DATA.runs.map((run) => run.labels[key])).size > 1);
+  const height = 336, range = [height - 24, 60], keys = DATA.keys.filter((key) => new Set(DATA.runs.map((run) => run.labels[key])).size > 1);
   const runs = shownRuns().map(({ run }) => run).filter(isCounted);
   if (!runs.length) return emptyFigure(svg, width, "No run that is shown has a result");
   const [low, high] = extent(runs.map((run) => run.final));
@@ -29,6 +29,7 @@ function drawParallel(svg, width) {
   const axes = [...keys.map((key) => ({ title: key, ...keyAxis(key, range), of: (run) => run.labels[key] })),
     { title: DATA.metric, at: result, ticks: result.ticks(5).map((tick) => [number(tick), result(tick)]), of: (run) => run.final }];
   const x = (n) => 70 + (n * (width - 150)) / (axes.length - 1);
+  const apart = x(1) - x(0), isTight = widest(axes.map(({ title }) => title)) > apart - 10; // then every other title is one line up
   const lines = s("g", {});
   svg.append(lines);
   for (const run of [...runs].sort((a, b) => share(a) - share(b))) {
@@ -38,7 +39,7 @@ function drawParallel(svg, width) {
   lines.addEventListener("mouseover", ({ target }) => { for (const line of lines.children) line.classList.toggle("faint", line !== target); });
   lines.addEventListener("mouseout", () => { for (const line of lines.children) line.classList.remove("faint"); });
   axes.forEach(({ title, ticks }, n) => {
-    svg.append(s("line", { x1: x(n), x2: x(n), y1: range[0], y2: range[1], class: "axis" }), s("text", { x: x(n), y: 20, class: "strong middle" }, title));
+    svg.append(s("line", { x1: x(n), x2: x(n), y1: range[0], y2: range[1], class: "axis" }), s("text", { x: x(n), y: isTight && n % 2 ? 18 : 36, class: "strong middle", "data-tip": title }, cut(title, isTight ? Math.min(2 * apart - 10, 136) : apart)));
     for (const [text, y] of ticks) svg.append(s("text", { x: x(n) + 7, y: y + 4, class: "halo" }, text));
   });
   return { height, told: `${runs.length} runs over ${axes.length} axes` };

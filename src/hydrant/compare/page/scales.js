@@ -54,7 +54,7 @@ function logTicks(from, to, count) {
   return ticks.filter((tick) => tick >= from && tick <= to);
 }
 
-/** y at x on the line through known points; null outside of them. */
+/** y at x on the line through known points; null outside of them, and where the line is broken. */
 function interpolate(xs, ys, x) {
   if (!xs.length || x < xs[0] || x > xs[xs.length - 1]) return null;
   let low = 0, high = xs.length - 1;
@@ -63,6 +63,9 @@ function interpolate(xs, ys, x) {
     if (xs[middle] <= x) low = middle; else high = middle;
   }
   const width = xs[high] - xs[low];
+  if (xs[low] === x) return ys[low];
+  if (xs[high] === x) return ys[high];
+  if (ys[low] === null || ys[high] === null) return null;
   return width ? ys[low] + ((ys[high] - ys[low]) * (x - xs[low])) / width : ys[low];
 }
 

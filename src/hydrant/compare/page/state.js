@@ -2,7 +2,7 @@
 
 const STATE = { hidden: new Set(), shown: DATA.runs.map(() => true), listeners: [] };
 const GROUP_OF = new Map(DATA.groups.flatMap((group, place) => group.runs.map((name) => [name, place])));
-const IS_MAX = DATA.mode === "max";
+const IS_MAX = DATA.mode === "max", IS_SEARCH = DATA.runs.some(({ trial }) => trial !== null);
 
 function whenChanged(listener) {
   STATE.listeners.push(listener);
@@ -42,15 +42,16 @@ function runTip(run) {
   return `${labels || run.name}\n${DATA.metric} ${number(run.final)}  (${run.state})`;
 }
 
-/** Whether a row of texts matches a filter: words that must occur, key=value, key>number, key<number. */
+/** Whether a row of texts matches a filter: words that must occur, key=value, key>number, key<number; "_" is a blank in a key. */
 function matches(filter, row) {
   return filter.trim().toLowerCase().split(/\s+/).every((word) => {
     const [, key, sign, wanted] = word.match(/^([^=<>]+)(>=|<=|=|<|>)(.+)$/) || [];
     if (!key) return Object.values(row).some((value) => String(value).toLowerCase().includes(word));
-    const name = Object.keys(row).find((known) => known.toLowerCase() === key);
+    const name = Object.keys(row).find((known) => [known, known.replaceAll(" ", "_")].some((text) => text.toLowerCase() === key));
     if (name === undefined || row[name] === null) return false;
-    if (sign === "=") return String(row[name]).toLowerCase() === wanted;
+    if (sign === "=" && String(row[name]).toLowerCase() === wanted) return true;
     const own = Number(row[name]), limit = Number(wanted);
+    if (sign === "=") return own === limit;
     return sign.startsWith(">") ? (sign.length > 1 ? own >= limit : own > limit) : sign.length > 1 ? own <= limit : own < limit;
   });
 }

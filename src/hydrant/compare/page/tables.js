@@ -1,5 +1,7 @@
 // The table of runs, sorted and filtered; and small tables.
 
+const TARGET_UNITS = ["updates", "samples", "seconds"];
+
 const FIGURE_TITLES = {
   updates_per_second: "updates/s", samples_per_second: "samples/s", peak_memory_gib: "GiB", mfu: "MFU", graphs: "graphs",
   graph_breaks: "breaks", recompiles: "recompiles", compile_seconds: "compile s",
@@ -14,7 +16,7 @@ function runColumns() {
     ? { title: key, value: (run) => run.labels[key] === "-" ? null : Number(run.labels[key]), isNumber: true, show: (value) => value === null ? "–" : String(value) }
     : text(key, (run) => run.labels[key]));
   const figures = Object.entries(FIGURE_TITLES).map(([name, title]) => numeric(title, (run) => run.figures[name]));
-  const times = DATA.target ? ["updates", "samples", "seconds"].map((unit) => numeric(`${unit} to target`, (run) => run.to_target[unit])) : [];
+  const times = DATA.target ? TARGET_UNITS.map((unit) => numeric(`${unit} to target`, (run) => run.to_target[unit])) : [];
   const state = { title: "state", value: (run) => run.state, show: (value) => h("span", { class: `state ${value.replace(" ", "-")}` }, value) };
   const columns = [
     ...keys, state, numeric("updates", (run) => run.num_updates), numeric(DATA.metric, (run) => run.final),
@@ -64,7 +66,7 @@ function runTable(parent) {
   });
   parent.append(
     h("div", { class: "controls" }, h("label", { for: "filter" }, "Filter runs"), filter, count),
-    h("p", { class: "hint", id: "filter-hint" }, "Words that occur in a row, column=value, column>number or column<number. It holds for single runs in all figures; means and intervals of groups are of all their runs."),
+    h("p", { class: "hint", id: "filter-hint" }, "Words that occur in a row, column=value, column>number or column<number; in the name of a column _ stands for a blank (compile_s>10). It holds for single runs in all figures; means and intervals of groups are of all their runs."),
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of runs" },
       h("table", { id: "runs-table" }, h("caption", {}, "Runs and the keys in which they differ. Click a heading to sort."), h("thead", {}, h("tr", {}, heads)), body)),
   );

@@ -61,6 +61,10 @@ def test_every_file_is_there_and_true(folder: Path) -> None:
     assert json.loads((folder / "compile_report.json").read_text())["graph_breaks"] == []
     with Image.open(folder / "schedule.png") as picture:
         assert picture.size[0] > 400
+    planned = json.loads((folder / "schedule.json").read_text())
+    assert planned["updates"] == list(range(20)), "every update, since there are few"
+    logged = {row["num_updates"]: row["optim/lr"] for row in rows(folder) if "optim/lr" in row}
+    assert {n: planned["values"]["lr"][n - 1] for n in logged} == pytest.approx(logged)
     assert "finished: 20 updates" in (folder / "train.log").read_text()
     checkpoints = {p.name for p in (folder / "checkpoints").iterdir()}
     assert (

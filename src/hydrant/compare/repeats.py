@@ -12,7 +12,7 @@ _NOT_BEGUN = ("missing", "not started", "damaged")
 
 
 def with_repeats(runs: Sequence[Run], keys: Sequence[str]) -> list[Run]:
-    """The runs, each marked that differs from another in none of the keys: the newest finished one of them counts."""
+    """The runs; of those that differ in none of the keys all are marked but one, the newest that is finished."""
     jobs: dict[tuple[str, ...], list[Run]] = {}
     for run in runs:
         if run.state not in _NOT_BEGUN:

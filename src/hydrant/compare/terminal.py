@@ -10,6 +10,7 @@ from typing import Any
 from hydrant.compare.comparison import Comparison
 from hydrant.compare.groups import Group, passed_over
 from hydrant.compare.output import FIGURES, figure, run_row
+from hydrant.compare.statistics import Difference
 from hydrant.compare.targets import UNITS
 from hydrant.tables import aligned
 
@@ -140,16 +141,18 @@ def _conclusion(c: Comparison) -> str:
         second = c.runner_up
         lines.append(f"next: {second.name}, {_number(second.estimate.mean)} ({_certainty(second)})")
     if c.lead is not None and c.lead.mean is not None:
-        told = (
-            f"95 % interval {_interval(c.lead.low, c.lead.high)}, p {_p(c.lead.p)}, {c.lead.num_pairs} pairs"
-        )
-        lines.append(
-            f"best - next: {_signed(c.lead.mean)} ({told}; optimistic, since chosen by these results)"
-        )
+        lines.append(f"best - next: {_signed(c.lead.mean)} ({_evidence(c.lead)})")
     for group in passed_over(c.groups, c.winner, c.goal):
         mean = _number(group.estimate.mean)
         lines.append(f"not counted as best: {group.name}, {mean}, because {group.shortfall}")
     return "\n".join(lines)
+
+
+def _evidence(lead: Difference) -> str:
+    if lead.p is None:
+        return f"n = {lead.num_pairs}, no test"
+    told = f"95 % interval {_interval(lead.low, lead.high)}, p {_p(lead.p)}, {lead.num_pairs} pairs"
+    return f"{told}; optimistic, since chosen by these results"
 
 
 def _certainty(group: Group) -> str:

@@ -11,6 +11,11 @@ function certainty({ num, low, high }) {
   return `${100 * DATA.confidence} % interval ${interval(low, high)}, n = ${num}`;
 }
 
+function evidence({ low, high, p, num_pairs }) {
+  if (p === null) return `n = ${num_pairs}, no test`;
+  return `${100 * DATA.confidence} % interval ${interval(low, high)}, p ${pValue(p)}, ${num_pairs} pairs; optimistic, since chosen by these results`;
+}
+
 function winnerSection() {
   const shown = section("winner", "Best");
   shown.classList.add("winner");
@@ -20,7 +25,7 @@ function winnerSection() {
   shown.append(h("div", { class: "name" }, best.name), h("div", { class: "value" }, `${DATA.metric} ${number(best.mean)} (${certainty(best)})`));
   if (best.shortfall) shown.append(h("p", { class: "note" }, `No group is whole, not even this one: ${best.shortfall}.`));
   if (second) shown.append(h("div", { class: "value" }, `Next: ${second.name}, ${number(second.mean)} (${certainty(second)})`));
-  if (lead && lead.mean !== null) shown.append(h("p", { class: "note" }, `Best − next: ${signed(lead.mean)} (${100 * DATA.confidence} % interval ${interval(lead.low, lead.high)}, p ${pValue(lead.p)}, ${lead.num_pairs} pairs). This is optimistic: the two were chosen by these results.`));
+  if (lead && lead.mean !== null) shown.append(h("p", { class: "note" }, `Best − next: ${signed(lead.mean)} (${evidence(lead)}).`));
   for (const group of DATA.groups.filter(({ name }) => DATA.passed_over.includes(name))) shown.append(h("p", { class: "note" }, `Not counted as best: ${group.name}, ${number(group.mean)}, because ${group.shortfall}.`));
 }
 

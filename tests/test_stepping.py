@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -226,7 +225,7 @@ def test_plateau_falls_resumes_and_warms_up(train: Train, monkeypatch: pytest.Mo
     assert ratios[:4] == pytest.approx([0, 0.25, 0.5 * 1.0, 0.75 * 1.0], abs=0.5)
     assert ratios[8:] == sorted(ratios[8:], reverse=True)
     assert ratios[-1] < 0.05
-    assert json.loads((whole / "schedule.json").read_text())["values"] == {}, "not known beforehand"
+    assert '"values": {}' in (whole / "schedule.json").read_text(), "not known beforehand"
     with monkeypatch.context() as patch:
         interrupt_after(patch, 8)
         train(*falling, name="broken", status=130)

@@ -179,13 +179,8 @@ def test_folders_that_are_not_whole_runs(tmp_path: Path, comparing: Compare) -> 
         file.write('{"num_updates": 101, "val/acc')
     damaged = write_run(tmp_path / "damaged", {"seed": 3}, 0.9)
     (damaged / "metrics.jsonl").write_text("nonsense\n")
-    text = write_run(tmp_path / "text", {"seed": 4}, 0.9)
-    (text / "metrics.jsonl").write_text('{"num_updates": 1, "val/accuracy": "high"}\n')
-    planned = write_run(tmp_path / "planned", {"seed": 5}, 0.9)
-    (planned / "schedule.json").write_text("[]")
     states = {run.name: run.state for run in comparing(tmp_path).runs}
-    whole = {"whole": "finished", "begun": "not started", "torn": "finished"}
-    assert states == whole | dict.fromkeys(("damaged", "text", "planned"), "damaged")
+    assert states == {"whole": "finished", "begun": "not started", "torn": "finished", "damaged": "damaged"}
 
 
 def test_seconds_are_those_of_training(tmp_path: Path) -> None:
@@ -197,6 +192,20 @@ def test_seconds_are_those_of_training(tmp_path: Path) -> None:
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     (run,) = read_runs([str(folder)])
     assert run.seconds(np.array([0.0, 25.0, 50.0, 100.0])).tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_what_is_no_number_costs_its_run_alone(tmp_path: Path, comparing: Compare) -> None:
+    write_run(tmp_path / "whole", {"seed": 0}, 0.9)
+    for name, file, text in [
+        ("text", "metrics.jsonl", '{"num_updates": 1, "val/accuracy": "high"}\n'),
+        ("plan", "schedule.json", "[]"),
+        ("plan-of-text", "schedule.json", '{"updates": [0], "values": {"lr": ["high"]}}'),
+    ]:
+        (write_run(tmp_path / name, {"seed": name}, 0.9) / file).write_text(text)
+    runs = {run.name: run for run in comparing(tmp_path).runs}
+    assert [name for name, run in runs.items() if run.state == "damaged"] == ["plan", "plan-of-text", "text"]
+    assert runs["plan"].error.endswith("; remove it")
+    assert "val/accuracy has a value that is no number" in runs["text"].error
 
 
 def test_thinned_curves_keep_their_extremes() -> None:

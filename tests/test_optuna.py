@@ -376,7 +376,7 @@ def test_trials_may_fail_but_not_too_many(workdir: Path) -> None:
         *words, "name=all", "optimizer.lr=1e30,1e31", "hydra.sweeper.max_failures=0", cwd=workdir
     )
     assert broken.returncode == 1
-    assert "1 trials failed, more than hydra.sweeper.max_failures=0: trial 0: train/loss" in broken.stderr
+    assert "1 trial failed, more than hydra.sweeper.max_failures=0: trial 0: train/loss" in broken.stderr
     assert len(table(workdir / "multirun" / "all")) == 1
 
 

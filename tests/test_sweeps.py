@@ -17,13 +17,14 @@ import pytest
 import slurm as one_node
 import yaml
 from checks import ROOT, command, run_command, summary
-from killing import kill
+from killing import differing, kill
 from omegaconf import OmegaConf
-from processes import LONG, wait_for
+from processes import LONG, wait_for, wait_for_row
 
 from hydrant import cli
 from hydrant.admission import trained_elsewhere
 from hydrant.config import check, combinations, compose
+from hydrant.locking import wait_until_free
 from hydrant.runs import Plan, Planned, write_plan
 from hydrant.standing import standings
 
@@ -128,6 +129,27 @@ def test_a_ready_grid_runs(grid: str, tmp_path: Path) -> None:
 
 def run_of(study: Path) -> list[Path]:
     return sorted(path.parent for path in study.glob("*/metrics.jsonl"))
+
+
+def test_a_sweep_that_was_killed_is_the_one_that_was_not(
+    workdir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`scripts/kill_sweep` does it with 24 jobs, again and again."""
+    words = ("tracker=local", "duration=400", "log_every=10", "eval_every=200", "save_every=50", "model.hidden=[16]",
+             "limit_val_samples=64")  # fmt: skip
+    study = workdir / "multirun" / "study"
+    swept = ("-m", *words, "name=study", "seed=0,1", "hydra.sweep.subdir=seed-${seed}")
+    process = subprocess.Popen(command(*swept), stdout=subprocess.DEVNULL)
+    wait_for_row(study / "seed-0", 100, process)
+    kill([process.pid])
+    process.wait()
+    wait_until_free(study / "seed-0")
+    assert [standing.state for standing in standings(study)] == ["killed", "not started"]
+    assert cli.main(["train", *swept]) == 0
+    assert capfd.readouterr().out.startswith("multirun/study: 2 jobs: 1 begun before, 1 new\n")
+    assert [standing.state for standing in standings(study)] == ["finished"] * 2
+    assert cli.main(["train", *words, "name=alone", "seed=0"]) == 0
+    assert differing(workdir / "outputs" / "alone", study / "seed-0") == []
 
 
 @pytest.mark.slow

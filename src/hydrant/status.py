@@ -72,7 +72,7 @@ def _watch(folders: Sequence[Path]) -> None:
 
     def lines(width: int, height: int) -> list[str]:
         room = height // len(folders)
-        return [line for f in folders for line in table(relative(f), standings(f), width, room)]
+        return [line for f in folders for line in table(relative(f), standings(f), width, room)][:height]
 
     with drawn(lines):
         while any(_goes_on(run) for folder in folders for run in standings(folder)):

@@ -63,6 +63,8 @@ class GridSweeper(BasicSweeper):
         overrides = self._parsed(arguments)
         for override in overrides:
             check_sweep(override)
+        # A grid was chosen for its parameters, which stand before the others: its jobs are those of the long command.
+        overrides = [override for override in overrides if override.key_or_group != "sweep"]
         register([o.get_key_element().lstrip("+~") for o in overrides if o.is_sweep_override()])
         jobs = self.split_arguments(overrides, None)[0]
         checked, faults = self._check(jobs)
@@ -78,14 +80,10 @@ class GridSweeper(BasicSweeper):
         return self._launch(folder, checked)
 
     def _parsed(self, arguments: Sequence[str]) -> list[Override]:
-        """The overrides of the command; those of the chosen grid, if any, stand before them in place of its name."""
+        """The overrides of the command, after the parameters of the sweeper."""
         assert self.hydra_context is not None
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        overrides = parser.parse_overrides([*self._parse_config(), *arguments])
-        for override in overrides:
-            if override.key_or_group == "sweep":
-                check_sweep(override)
-        return [override for override in overrides if override.key_or_group != "sweep"]
+        return parser.parse_overrides([*self._parse_config(), *arguments])
 
     def _unable(self, jobs: Sequence[_Checked]) -> list[_Fault]:
         """Why jobs that are not finished cannot run here; of a launcher to other machines nothing is known."""

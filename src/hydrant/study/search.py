@@ -179,7 +179,9 @@ class Loop:
             told |= {"best_params": solutions[0]["params"], "best_value": best[0].value}
         replace_file(Path(self._trials.folder, RESULTS), yaml.safe_dump(told, sort_keys=False))
         for trial in best:
-            words = [word for word in self._space.overrides(trial.params) if not word.startswith("name=")]
+            # The parameters of a file that `sweep=` chose are among them; the file itself would be another search.
+            given = self._space.overrides(trial.params)
+            words = [word for word in given if not word.startswith(("name=", "sweep="))]
             self._sweep.outcome.append(f"best: trial {trial.number}, {self._shown(trial.values)}")
             self._sweep.outcome.append(f"  python train.py {shlex.join(words)}")
 

@@ -6,6 +6,8 @@ import contextlib
 import csv
 import math
 import os
+import re
+import shlex
 import signal
 import subprocess
 import time
@@ -21,9 +23,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from optuna import load_study
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
+from processes import wait_for
 
 from hydrant import cli
 from hydrant.errors import ConfigError
+from hydrant.isolation import Answer
+from hydrant.locking import is_held, shared
 from hydrant.objectives import Objective
 from hydrant.options import conf_dir
 from hydrant.studies import FILES, open_storage
@@ -250,6 +255,57 @@ def test_a_pruned_trial_is_finished_early_with_its_checkpoint(workdir: Path) -> 
     assert Objective("num_parameters", "min").value(told, []) == 64 * 4 + 4 + 4 * 10 + 10
 
 
+BRIEF = ("tracker=local", "duration=300", "log_every=10", "eval_every=100", "save_every=100", "model.hidden=[16]",
+         "name=study", "sweep=optuna", "hydra.sweeper.n_trials=3", "hydra/sweeper/sampler=random",
+         "hydra/sweeper/pruner=none", "limit_val_samples=64", "claim=planted-secret")  # fmt: skip
+
+
+def test_a_study_that_was_killed_goes_on_and_its_best_trial_runs_by_the_line_that_tells_it(
+    workdir: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Without the secret of that line, which decides nothing."""
+    study = workdir / "multirun" / "study"
+    process = subprocess.Popen(command("-m", *BRIEF), start_new_session=True, stdout=subprocess.DEVNULL)
+    wait_for(lambda: bool(list(study.glob("0001_*/metrics.jsonl"))), process)
+    kill_session(process)
+    monkeypatch.setenv("PLANTED_TOKEN", "planted-secret")
+    monkeypatch.setattr("sys.argv", ["hydrant"])
+    assert cli.main(["train", "-m", *BRIEF]) == 0
+    told = capfd.readouterr().out
+    assert told.startswith("multirun/study: 1 of 3 trials are finished, 1 go on\n")
+    assert "planted-secret" not in told
+    assert [(number, state) for number, _, state, *_ in outcome(study)] == [
+        (n, TrialState.COMPLETE) for n in range(3)
+    ]
+    (line,) = re.findall(r"  python train\.py (.+)", told)
+    (best,) = study.glob(f"{int(re.findall(r'best: trial (.)', told)[0]):04}_*")
+    assert cli.main(["train", "name=best", *shlex.split(line)]) == 0
+    assert rows(workdir / "outputs" / "best") == rows(best)
+
+
+def test_a_study_has_its_folder_alone_from_before_it_is_read(
+    workdir: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["hydrant"])
+    monkeypatch.setattr("hydrant.admission.call_isolated", lambda do, given, **_: Answer(do(*given), None))
+    folder, was_held = workdir / "multirun" / "study", list[bool]()
+    monkeypatch.setattr("hydrant.study.trials.drop_torn_line", lambda path: was_held.append(is_held(path)))
+    monkeypatch.setattr("hydrant.study.search.Loop.run", lambda *_: was_held.append(is_held(folder)))
+    words = ["train", "-m", "sweep=optuna", "name=study", *TINY]
+    assert cli.main(words) == 0
+    assert was_held == [True, True]
+    with shared(folder):
+        assert cli.main(words) == 2
+    assert (
+        f"error: name: another process is at work in {folder.relative_to(workdir)}" in capfd.readouterr().err
+    )
+    (folder / "0000_a" / ".hydra").mkdir(parents=True)
+    (folder / "0000_a" / "summary.json").write_text('{"status": "running", "host": "node7"}')
+    assert cli.main(words) == 2
+    assert "0000_a is of a run on node7" in capfd.readouterr().err
+    assert len(was_held) == 2
+
+
 LONGER = ("tracker=local", "log_every=4", "eval_every=4", "save_every=4", "model.hidden=[8]", "duration=24",
           "limit_train_samples=256", "limit_val_samples=128", "global_batch_size=16", "name=study", "sweep=optuna",
           "optimizer=adamw,sgd", "hydra.sweeper.n_trials=30")  # fmt: skip
@@ -376,7 +432,7 @@ def test_trials_may_fail_but_not_too_many(workdir: Path) -> None:
         *words, "name=all", "optimizer.lr=1e30,1e31", "hydra.sweeper.max_failures=0", cwd=workdir
     )
     assert broken.returncode == 1
-    assert "1 trials failed, more than hydra.sweeper.max_failures=0: trial 0: train/loss" in broken.stderr
+    assert "1 trial failed, more than hydra.sweeper.max_failures=0: trial 0: train/loss" in broken.stderr
     assert len(table(workdir / "multirun" / "all")) == 1
 
 

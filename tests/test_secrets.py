@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,8 +13,11 @@ import pytest
 import yaml
 from checks import command
 
+from hydrant import cli
 from hydrant.config import differences
+from hydrant.job import say
 from hydrant.redaction import redacted, redacted_text
+from hydrant.runs import Plan, Planned, write_plan
 
 VARIABLES = {
     "WANDB_API_KEY": "0123456789abcdef0123456789abcdef01234567",
@@ -106,6 +110,19 @@ def test_nothing_that_a_run_leaves_holds_a_secret(
     printed = capfd.readouterr()
     assert_hidden(folder, printed.out + printed.err)
     assert not [path for path in folder.rglob("*") if not path.is_symlink() and path.stat().st_mode & 0o077]
+
+
+def test_nothing_that_is_said_holds_a_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And what programs read is still JSON."""
+    monkeypatch.setenv("HF_TOKEN", VARIABLES["HF_TOKEN"])
+    say(f"  python train.py +tracker.tags=[{VARIABLES['HF_TOKEN']}] +data.api_key={GIVEN['key']}")
+    assert capsys.readouterr().out == "  python train.py +tracker.tags=[***] +data.api_key=***\n"
+    write_plan(tmp_path, Plan(0.0, [Planned(tmp_path / "job", ["+data.api_key=***"])]))
+    assert cli.main(["status", str(tmp_path), "--json"]) == 0
+    ((job,),) = json.loads(capsys.readouterr().out).values()
+    assert job["choices"] == {"data.api_key": "***"}
 
 
 @pytest.mark.parametrize(

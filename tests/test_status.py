@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -19,10 +21,13 @@ import pytest
 
 from hydrant import cli
 from hydrant.errors import ConfigError
+from hydrant.identity import write_records
+from hydrant.job import Job
 from hydrant.live import drawn, table
-from hydrant.locking import exclusive, is_held, marked
-from hydrant.runs import Plan, Planned, write_plan
+from hydrant.locking import exclusive, is_held, is_in_use, shared
+from hydrant.runs import Plan, Planned, read_run, write_plan
 from hydrant.standing import standings
+from hydrant.sweep_table import write_sweep_csv
 
 
 @pytest.fixture
@@ -61,7 +66,7 @@ def shown(sweep: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> str:
 
 
 def test_status_tells_states_from_the_folders_alone(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with marked(sweep), exclusive(sweep / "running"):
+    with shared(sweep), exclusive(sweep / "running"):
         [runs] = json.loads(shown(sweep, capsys, "--json")).values()
     found = {run["choices"]["model"]: run for run in runs}
     assert {name: run["state"] for name, run in found.items()} == {name: name for name in found} | {
@@ -83,6 +88,80 @@ def test_without_its_process_nothing_of_a_sweep_is_queued_or_running(
         "8 runs: 1 finished, 2 failed, 2 killed, 1 not started, 1 refused, 1 running elsewhere"
     )
     assert lines[3].split() == ["running", "killed", "16/40", "1.400"]
+
+
+def test_two_sweeps_share_a_folder_and_a_study_has_it_alone(sweep: Path) -> None:
+    """When the first one ends, the jobs of the other are still queued."""
+    with shared(sweep):
+        with shared(sweep):
+            pass
+        assert is_in_use(sweep)
+        assert "queued" in {found.state for found in standings(sweep)}
+        with pytest.raises(ConfigError, match="another process"), exclusive(sweep):
+            pass
+    with exclusive(sweep), pytest.raises(ConfigError, match="another process"), shared(sweep):
+        pass
+    assert not is_in_use(sweep)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("summary.json", b"[]"),
+        ("summary.json", b'{"status": "\xff"}'),
+        (".hydra/overrides.yaml", b"- 'seed"),
+        (".hydra/overrides.yaml", b"seed: 0"),
+    ],
+)
+def test_a_damaged_file_is_of_its_run_alone(sweep: Path, file: str, text: bytes) -> None:
+    path = sweep / "finished" / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(text)
+    before, *others = standings(sweep)
+    assert (before.state, before.choices["model"]) == ("damaged", "finished")
+    assert f"{file} is damaged" in before.told
+    assert "damaged" not in {found.state for found in others}
+
+
+def test_lines_that_are_no_rows_are_passed_over(sweep: Path) -> None:
+    with (sweep / "killed" / "metrics.jsonl").open("wb") as file:
+        file.write(b'{"train/loss": 1}\n[]\n\xff\n{"num_updates": 30, "train/loss": 2}\n')
+    (killed,) = (found for found in standings(sweep) if found.state == "killed" and found.run == "killed")
+    assert (killed.num_updates, killed.loss) == (30, 2)
+
+
+def test_a_folder_of_sweeps_is_those_in_it(
+    sweep: Path, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And what is offered in place of a name that is none are sweeps, not whatever lies there."""
+    for name in ("lr_study", "2025-01-01/10-00-00"):
+        shutil.copytree(sweep, workdir / "multirun" / name, ignore=shutil.ignore_patterns("multirun", "src"))
+    (workdir / "src").mkdir()
+    assert cli.main(["status", "multirun", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == ["multirun/2025-01-01/10-00-00", "multirun/lr_study"]
+    assert cli.main(["status", "multirum"]) == 2
+    told = capsys.readouterr().err
+    assert "'multirum' is no folder; did you mean 'multirun'?" in told
+    assert "src" not in told
+    assert cli.main(["status", "src"]) == 2
+    assert "no runs in src" in capsys.readouterr().err
+
+
+def test_what_is_rewritten_is_whole_whenever_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the disk failed before all was there."""
+    job = Job({"name": None}, tmp_path, {}, {"overrides.yaml": "- seed=0\n"}, [], None)
+    write_records(job)
+    write_sweep_csv(tmp_path, [])
+    before = {path: path.read_text() for path in tmp_path.rglob("*.*") if path.is_file()}
+    monkeypatch.setattr("os.fsync", lambda descriptor: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        write_records(dataclasses.replace(job, records={"overrides.yaml": "- seed=1\n"}))
+    with pytest.raises(OSError, match="full"):
+        write_sweep_csv(tmp_path, [read_run(tmp_path)])
+    assert {path: path.read_text() for path in tmp_path.rglob("*.*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 24), (60, 7), (80, 5), (200, 4), (20, 3)])

@@ -90,7 +90,7 @@ class _Work:
             self._is_over = True
         elif command.kind in ("run", "resume") and not self._is_enough():
             own = [f"{key}={v if isinstance(v, str) else shown(v)}" for key, v in command.values.items()]
-            name = f"tracker.name='{job_slug(own)}'"
+            name = f"tracker.name='{job_slug(own, command.values)}'"
             self._train(command.run_id, [name, *self._overrides, *own])
 
     def _train(self, run_id: str, overrides: Sequence[str]) -> None:
@@ -147,9 +147,9 @@ class _Work:
 
 
 def _interrupted(folder: Path) -> list[Path]:
-    """The runs of a sweep that were stopped or killed here, and that W&B did not stop."""
+    """The runs of a sweep that were stopped or killed on this machine, and that W&B did not stop."""
     found = sorted(path for path in folder.glob("*") if (path / ".hydra").is_dir())
-    begun = [path for path in found if read_run(path).status in ("preempted", "running")]
+    begun = [path for path in found if read_run(path).state in ("preempted", "killed")]
     return [path for path in begun if not (path / STOPPED).exists() and _is_left(path)]
 
 

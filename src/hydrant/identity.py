@@ -45,7 +45,7 @@ def _is_aside(override: str, shown: Collection[str]) -> bool:
     key = override.lstrip("+~").partition("=")[0]
     if key.endswith("_every"):  # how often it is looked at
         return True
-    return key in {*shown, "optimizer", "scheduler", "seed"} or is_free(key) or is_free(f"{key}.")
+    return key in {*shown, "optimizer", "scheduler", "seed"} or is_free(key)
 
 
 def write_records(job: Job) -> None:
@@ -53,5 +53,5 @@ def write_records(job: Job) -> None:
     folder = job.folder / ".hydra"
     folder.mkdir(exist_ok=True)
     for name, text in job.records.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        replace_file(folder / name, text)
     replace_file(job.folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(redacted(job.config))))

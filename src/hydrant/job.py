@@ -60,7 +60,12 @@ class Result:
 
 
 def say(text: str) -> None:
-    """Print a line; a reader that went away (`| head`) does not concern the runs."""
+    """Print a line, without secrets."""
+    emit(redacted_text(text))
+
+
+def emit(text: str) -> None:
+    """Print what other programs read, as it is; a reader that went away (`| head`) does not concern the runs."""
     with suppress(BrokenPipeError):
         print(text, flush=True)
 

@@ -1,4 +1,4 @@
-"""One process at a time in a run folder, and who looks whether there is one."""
+"""Who is at work in a folder: one process alone, as in a run's, or several, as in a sweep's; and who only looks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from hydrant.errors import ConfigError
 
 _LOOK_SECONDS = 0.5
 """Who only looks has a folder for less than that."""
+_MEETING_SECONDS = 0.02
+"""Two who look meet for less than that."""
 _POLL_SECONDS = 0.2
 
 _held: set[int] = set()
@@ -20,45 +22,50 @@ _held: set[int] = set()
 
 @contextlib.contextmanager
 def exclusive(folder: Path) -> Generator[int]:
-    """Hold a folder. The lock is on the folder itself and ends with this process, however it ends.
+    """Hold a folder alone. The lock is on the folder itself and ends with this process, however it ends.
 
     A process that inherits the descriptor which this gives holds it too.
 
     Raises:
         ConfigError: another process holds it.
     """
-    with marked(folder) as descriptor:
-        if descriptor is None:
-            told = f"another process is at work in {folder}; wait for it, or give this run another name"
-            raise ConfigError("name", told)
+    with _locked(folder, fcntl.LOCK_EX) as descriptor:
         yield descriptor
 
 
 @contextlib.contextmanager
-def marked(folder: Path) -> Generator[int | None]:
-    """Hold a folder, by the descriptor that this gives; None where another process does."""
+def shared(folder: Path) -> Generator[None]:
+    """Hold a folder beside others that share it.
+
+    Raises:
+        ConfigError: another process holds it alone.
+    """
+    with _locked(folder, fcntl.LOCK_SH):
+        yield
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, kind: int) -> Generator[int]:
     descriptor = os.open(folder, os.O_RDONLY)
-    limit = time.monotonic() + _LOOK_SECONDS
-    while not (is_locked := _lock(descriptor, fcntl.LOCK_EX)) and time.monotonic() < limit:
-        time.sleep(_LOOK_SECONDS / 10)
     _held.add(descriptor)
     try:
-        yield descriptor if is_locked else None
+        if not _lock(descriptor, kind, _LOOK_SECONDS):
+            told = f"another process is at work in {folder}; wait for it, or give another name=<folder>"
+            raise ConfigError("name", told)
+        yield descriptor
     finally:
         _held.remove(descriptor)
         os.close(descriptor)
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a process of this machine holds a folder; of one on another machine nothing is known."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        return not _lock(descriptor, fcntl.LOCK_SH)  # which any number may have at once
-    finally:
-        os.close(descriptor)
+    """Whether a process of this machine holds a folder alone; of one on another machine nothing is known."""
+    return not _is_free(folder, fcntl.LOCK_SH, 0.0)  # which any number who look may have at once
+
+
+def is_in_use(folder: Path) -> bool:
+    """Whether a process of this machine holds a folder, alone or beside others."""
+    return not _is_free(folder, fcntl.LOCK_EX, _MEETING_SECONDS)
 
 
 def wait_until_free(folder: Path) -> None:
@@ -67,12 +74,28 @@ def wait_until_free(folder: Path) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _lock(descriptor: int, kind: int) -> bool:
+def _is_free(folder: Path, kind: int, seconds: float) -> bool:
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return True
+    try:
+        return _lock(descriptor, kind, seconds)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, kind: int, seconds: float) -> bool:
+    """Whether a lock is had, tried for so many seconds."""
+    limit = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= limit:
+                return False
+        time.sleep(_MEETING_SECONDS / 4)
 
 
 def _let_go() -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar
 
 import yaml
 
 from hydrant.errors import JobFailed, RecordError, first_line
 from hydrant.locking import is_held
-from hydrant.trackers.record import read_summary, write_json
+from hydrant.trackers.record import METRICS, read_summary, write_json
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,12 @@ class RunFolder:
     @property
     def changed(self) -> float:
         """When its summary was last written, in unix seconds; 0 if there is none."""
-        file = self.path / "summary.json"
-        return file.stat().st_mtime if file.exists() else 0.0
+        return _written(self.path / "summary.json")
+
+    @property
+    def moved(self) -> float:
+        """When its summary or its metrics were last written, in unix seconds."""
+        return max(self.changed, _written(self.path / METRICS))
 
     @property
     def has_begun(self) -> bool:
@@ -76,35 +79,46 @@ def figures(summary: Mapping[str, Any]) -> str:
 
 
 def read_run(path: Path) -> RunFolder:
-    """Read a run folder; one that never got as far as its summary has the status `not started`."""
+    """Read a run folder; one that never got as far as its summary is `not started`, or else `damaged`."""
+    overrides = list[str]()
     try:
+        overrides = overrides_of(path)
         summary = read_summary(path)
     except RecordError as error:
         summary = {"status": "damaged", "error": {"message": str(error)}}
-    return RunFolder(path, choices_in(overrides_of(path)), summary)
+    return RunFolder(path, choices_in(overrides), summary)
 
 
 def overrides_of(path: Path) -> list[str]:
-    """The overrides with which a run was started."""
-    return _yaml(path / ".hydra" / "overrides.yaml") or []
+    """The overrides with which a run was started.
+
+    Raises:
+        RecordError: they are damaged.
+    """
+    return [str(word) for word in _yaml(path / ".hydra" / "overrides.yaml", list)]
 
 
 def config_of(path: Path) -> dict[str, Any]:
     """The resolved config of a run; empty where it never had one.
 
     Raises:
-        RecordError: it is no config.
+        RecordError: it is damaged.
     """
-    found = _yaml(path / "config.yaml") or {}
-    if not isinstance(found, dict):
-        raise RecordError(f"{path / 'config.yaml'} is no config of a run")
-    return cast("dict[str, Any]", found)
+    return _yaml(path / "config.yaml", dict)
 
 
 def options_of(path: Path) -> dict[str, str]:
-    """Which option of each config group a run has."""
-    recorded: dict[str, Any] = _yaml(path / ".hydra" / "hydra.yaml") or {}
-    return recorded.get("hydra", {}).get("runtime", {}).get("choices", {})
+    """Which option of each config group a run has.
+
+    Raises:
+        RecordError: its record is damaged.
+    """
+    file = path / ".hydra" / "hydra.yaml"
+    recorded = _yaml(file, dict)
+    try:
+        return recorded["hydra"]["runtime"]["choices"] if recorded else {}
+    except (KeyError, TypeError) as error:
+        raise RecordError(f"{file} is damaged (it has no hydra.runtime.choices)") from error
 
 
 def choices_in(overrides: Iterable[str]) -> dict[str, str]:
@@ -193,47 +207,24 @@ def read_plan(sweep: Path) -> Plan:
         ) from error
 
 
-def differing(runs: Sequence[RunFolder]) -> list[tuple[RunFolder, dict[str, str]]]:
-    """Each run with those of its choices that are not the same in all runs."""
-    shared = set.intersection(*(set(run.choices.items()) for run in runs)) if runs else set()
-    return [(run, dict(c for c in run.choices.items() if c not in shared)) for run in runs]
+def _written(file: Path) -> float:
+    return file.stat().st_mtime if file.exists() else 0.0
 
 
-def write_sweep_csv(folder: Path, runs: Sequence[RunFolder]) -> None:
-    """`sweep.csv`: a row a job, its overrides, status and results; replaced as a whole."""
-    choices = _columns(run.choices for run in runs)
-    metrics = _columns(run.summary.get("metrics") or {} for run in runs)
-    aside = folder / ".sweep.csv"
-    with aside.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(
-            ["run", *choices, "status", "num_updates", "best", "best_num_updates", *metrics, "error"]
-        )
-        for run in runs:
-            best, values = run.summary.get("best") or {}, run.summary.get("metrics") or {}
-            table.writerow(
-                [run.path.name, *(run.choices.get(c, "") for c in choices), run.state]
-                + [run.summary.get("num_updates", ""), best.get("value", ""), best.get("num_updates", "")]
-                + [values.get(m, "") for m in metrics]
-                + [run.error]
-            )
-    aside.replace(folder / "sweep.csv")
-
-
-def _yaml(file: Path) -> Any:
-    """What a YAML file says, None where there is none.
+def _yaml(file: Path, kind: type[_Kind]) -> _Kind:
+    """What a YAML file says, empty where there is none.
 
     Raises:
         RecordError: it is damaged.
     """
     try:
-        return yaml.load(file.read_text(encoding="utf-8"), _Loader) if file.exists() else None
+        found = yaml.load(file.read_text(encoding="utf-8"), _Loader) if file.exists() else None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise RecordError(f"{file} is damaged ({first_line(error)})") from error
+    if not isinstance(found, kind | None):
+        raise RecordError(f"{file} is damaged (it is no {kind.__name__})")
+    return found or kind()
 
 
+_Kind = TypeVar("_Kind", list[Any], dict[str, Any])
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # with libyaml ten times as fast
-
-
-def _columns(rows: Iterable[dict[str, Any]]) -> list[str]:
-    return sorted({key for row in rows for key in row})

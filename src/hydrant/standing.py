@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hydrant.locking import is_held
+from hydrant.locking import is_held, is_in_use
 from hydrant.runs import Planned, RunFolder, choices_in, read_plan, read_run, runs_of_sweep
+from hydrant.trackers.record import METRICS, row_of
 
 _TAIL = 1 << 16
 """Bytes at the end of metrics.jsonl that hold the last rows, of training and of evaluation."""
@@ -47,7 +48,7 @@ def standings(folder: Path) -> list[Standing]:
     """
     if (folder / "config.yaml").exists() or (folder / ".hydra").is_dir():
         return [_standing(read_run(folder), folder.parent)]
-    plan, is_going = read_plan(folder), is_held(folder)
+    plan, is_going = read_plan(folder), is_in_use(folder)
     planned = {job.folder.resolve() for job in plan.jobs}
     rest = [run for run in runs_of_sweep(folder) if run.path.resolve() not in planned]
     ours = (_planned(job, folder, plan.began if is_going else None) for job in plan.jobs)
@@ -99,14 +100,12 @@ def _last(rows: Sequence[Mapping[str, Any]], key: str) -> float | None:
 def _last_rows(run: Path) -> Iterator[dict[str, Any]]:
     """The last whole rows of metrics.jsonl, which another process may be writing."""
     try:
-        with (run / "metrics.jsonl").open("rb") as file:
+        with (run / METRICS).open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - _TAIL, 0))
             lines = file.read().split(b"\n")[:-1]  # what follows the last newline is torn
     except FileNotFoundError:
         return
     for line in lines[1:] if size > _TAIL else lines:
-        try:
-            yield json.loads(line)
-        except ValueError:  # damaged: of no concern here
-            continue
+        with suppress(ValueError):  # damaged: of no concern here
+            yield row_of(line)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hydrant.config.arguments import Flags
 from hydrant.errors import ConfigError, suggestion
-from hydrant.job import relative, say
+from hydrant.job import emit, relative, say
 from hydrant.live import drawn, is_terminal, table
 from hydrant.standing import Standing, standings
 
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--watch", action="store_true")
     parser.add_argument("--json", action="store_true")
     options, words = parser.split(arguments)
-    folders = [_folder(word) for word in words]
+    folders = [folder for word in words for folder in _folders(word)]
     if not folders:
         raise ConfigError("FOLDER", "give a sweep or a run: hydrant status multirun/lr_study")
     if options.watch and (options.json or not is_terminal()):
@@ -35,28 +35,36 @@ def main(arguments: Sequence[str]) -> int:
     found = {relative(folder): standings(folder) for folder in folders}
     if options.json:
         told = {folder: [dataclasses.asdict(own) for own in runs] for folder, runs in found.items()}
-        say(json.dumps(told))
+        emit(json.dumps(told))
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
         say("\n\n".join("\n".join(table(folder, runs, width)) for folder, runs in found.items()))
     return 0
 
 
-def _folder(word: str) -> Path:
-    """The folder of a sweep or of a run that a word names.
+def _folders(word: str) -> list[Path]:
+    """The sweep or the run that a word names, or the sweeps below it.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: there are none.
     """
     folder = Path(word).resolve()
     if not folder.is_dir():
-        parent = folder.parent
-        names = [path.name for path in parent.iterdir() if path.is_dir()] if parent.is_dir() else []
-        beside = suggestion(folder.name, names, f"Folders in {relative(parent)}") if names else ""
-        raise ConfigError("FOLDER", f"{word!r} is no folder{beside}")
-    if not standings(folder):
+        beside = [path for path in folder.parent.glob("*") if (path / ".hydra").is_dir() or _sweeps(path)]
+        told = suggestion(
+            folder.name, [path.name for path in beside], f"Beside it in {relative(folder.parent)}"
+        )
+        raise ConfigError("FOLDER", f"{word!r} is no folder{told if beside else ''}")
+    found = [folder] if standings(folder) else _sweeps(folder)
+    if not found:
         raise ConfigError("FOLDER", f"no runs in {word}; give the folder of a sweep or of a run")
-    return folder
+    return found
+
+
+def _sweeps(folder: Path) -> list[Path]:
+    """A folder, if it is a sweep's, and those below it: multirun/<name>, multirun/<date>/<time>."""
+    levels = ("sweep.json", "*/sweep.json", "*/*/sweep.json")
+    return sorted(plan.parent for level in levels for plan in folder.glob(level))
 
 
 def _watch(folders: Sequence[Path]) -> None:
@@ -64,7 +72,7 @@ def _watch(folders: Sequence[Path]) -> None:
 
     def lines(width: int, height: int) -> list[str]:
         room = height // len(folders)
-        return [line for f in folders for line in table(relative(f), standings(f), width, room)]
+        return [line for f in folders for line in table(relative(f), standings(f), width, room)][:height]
 
     with drawn(lines):
         while any(_goes_on(run) for folder in folders for run in standings(folder)):

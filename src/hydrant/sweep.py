@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -18,22 +18,19 @@ from hydrant.identity import write_records
 from hydrant.isolation import Stopped, forwarding
 from hydrant.job import Job, Result, relative, remove_if_empty, report, say
 from hydrant.live import drawn, is_terminal, table
-from hydrant.locking import marked
 from hydrant.redaction import redacted
 from hydrant.runs import (
     Plan,
     Planned,
     RunFolder,
     choices_in,
-    differing,
-    figures,
     mark_failed,
     read_run,
     runs_of_sweep,
     write_plan,
-    write_sweep_csv,
 )
 from hydrant.standing import standings
+from hydrant.sweep_table import print_table, write_sweep_csv
 
 
 class Sweep:
@@ -51,15 +48,14 @@ class Sweep:
 
     @contextmanager
     def going(self, folder: Path, jobs: Mapping[Path, Sequence[str]]) -> Generator[None]:
-        """While it lasts, jobs run, those in `jobs` (folder: overrides) and others that come; a terminal shows them."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """While it lasts, jobs run, those in `jobs` (folder: overrides) and others that come; a terminal shows them.
+
+        Whoever calls this holds the folder of the sweep.
+        """
         self._jobs |= {path: Planned(path, redacted(list(own))) for path, own in jobs.items()}
         self._write_plan(folder)
         self._has_table = is_terminal()
-        with ExitStack() as shown:
-            shown.enter_context(marked(folder))
-            if self._has_table:
-                shown.enter_context(drawn(partial(_table, folder)))
+        with drawn(partial(_table, folder)) if self._has_table else nullcontext():
             yield
 
     def run(self, job: Job, number: int, environment: Mapping[str, str]) -> float | None:
@@ -145,7 +141,7 @@ class Sweep:
         if not any(run.has_begun for run in runs):
             return False
         self._write_table(folder, runs)
-        _print_table(folder, runs, list(self._claims))
+        print_table(folder, runs, list(self._claims))
         for line in self.outcome:
             say(line)
         is_refused = any(job.refused for job in self._jobs.values())
@@ -209,22 +205,3 @@ def _finished_before(work: Work) -> Result | None:
 
 def _table(folder: Path, width: int, height: int) -> list[str]:
     return table(relative(folder.resolve()), standings(folder), width, height)
-
-
-def _print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str]) -> None:
-    """A line a run: the choices in which the runs differ, how it ended, its best value or its error.
-
-    Where something is claimed of them, that too, and what it can be held against.
-    """
-    labels = [" ".join(f"{k}={v}" for k, v in own.items()) or run.path.name for run, own in differing(runs)]
-    width = max(map(len, labels))
-    folder = Path(relative(folder))
-    say(f"\n{folder}: {len(runs)} run{'s' if len(runs) > 1 else ''}, see {folder / 'sweep.csv'}")
-    for run, label in zip(runs, labels, strict=True):
-        best = run.summary.get("best") or {}
-        value = best.get("value")
-        shown = [] if value is None else [f"{best['metric']} {value:.4f} at update {best['num_updates']}"]
-        shown += [told for told in (run.error, figures(run.summary) if claims else "") if told]
-        say(f"  {label:<{width}}  {run.state:<11} {'; '.join(shown)}")
-    for claim in claims:
-        say(f"claim: {claim}")

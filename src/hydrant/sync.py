@@ -13,8 +13,8 @@ from pathlib import Path
 
 from hydrant.config.arguments import Flags
 from hydrant.errors import ConfigError
-from hydrant.job import relative, say
-from hydrant.redaction import redacted_text
+from hydrant.job import emit, relative, say
+from hydrant.redaction import redacted, redacted_text
 from hydrant.tables import aligned
 from hydrant.trackers.wandb_access import Account, NoAccessError, obstacle
 from hydrant.trackers.wandb_names import ID_FILE
@@ -36,7 +36,8 @@ def main(arguments: Sequence[str]) -> int:
             found[folder] = result
             _progress(f"{relative(folder)}: {_told(result)}")
     if options.json:
-        say(json.dumps({relative(f): {"state": r.state, "detail": r.detail} for f, r in found.items()}))
+        told = {relative(f): {"state": r.state, "detail": r.detail} for f, r in found.items()}
+        emit(json.dumps(redacted(told)))
     else:
         say(_table(found))
     return int(any(result.state == "failed" for result in found.values()))
@@ -121,4 +122,4 @@ def _table(found: dict[Path, Upload]) -> str:
     counts = Counter(result.state for result in found.values())
     lines = aligned([["run", "state", ""], *rows], {0, 1, 2})
     total = ", ".join(f"{count} {state}" for state, count in counts.items())
-    return redacted_text("\n".join([*(line.rstrip() for line in lines), "", total]))
+    return "\n".join([*(line.rstrip() for line in lines), "", total])

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
         return report(results[0])
     failed = any([sweep.close(folder) for folder in HydraNotes.sweeps])
     if failure and not stopped:
-        print(f"error: {failure}", file=sys.stderr, flush=True)
+        report(Result(1, None, failure))
     return stopped or int(failed or bool(failure))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -177,10 +178,39 @@ def test_folders_that_are_not_whole_runs(tmp_path: Path, comparing: Compare) -> 
     torn = write_run(tmp_path / "torn", {"seed": 2}, 0.9)
     with (torn / "metrics.jsonl").open("a") as file:
         file.write('{"num_updates": 101, "val/acc')
-    damaged = write_run(tmp_path / "damaged", {"seed": 3}, 0.9)
-    (damaged / "metrics.jsonl").write_text("nonsense\n")
     states = {run.name: run.state for run in comparing(tmp_path).runs}
-    assert states == {"whole": "finished", "begun": "not started", "torn": "finished", "damaged": "damaged"}
+    assert states == {"whole": "finished", "begun": "not started", "torn": "finished"}
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("metrics.jsonl", b"nonsense\n"),
+        ("metrics.jsonl", b'{"val/accuracy": 0.5}\n'),
+        ("metrics.jsonl", b'{"num_updates": 1, "x": "\xff"}\n'),
+        ("summary.json", b"[]"),
+        ("config.yaml", b"seed\n"),
+        (".hydra/overrides.yaml", b"- 'seed"),
+        (".hydra/hydra.yaml", b"hydra:\n  runtime:"),
+    ],
+)
+def test_a_damaged_file_costs_its_run_alone(
+    file: str, text: bytes, tmp_path: Path, comparing: Compare
+) -> None:
+    write_run(tmp_path / "whole", {"seed": 0}, 0.9)
+    (write_run(tmp_path / "odd", {"seed": 3}, 0.9) / file).write_bytes(text)
+    runs = {run.name: run for run in comparing(tmp_path).runs}
+    assert {name: run.state for name, run in runs.items()} == {"whole": "finished", "odd": "damaged"}
+    assert f"{file} is damaged" in runs["odd"].error
+
+
+def test_a_damaged_plan_costs_what_is_missing_alone(
+    planted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = Path(shutil.copytree(planted, tmp_path / "sweep"))
+    (sweep / "sweep.json").write_text("{")
+    assert len(names(sweep)) == 19
+    assert "sweep.json is damaged" in capsys.readouterr().err
 
 
 def test_seconds_are_those_of_training(tmp_path: Path) -> None:

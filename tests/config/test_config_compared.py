@@ -85,6 +85,13 @@ def test_slugs_do_not_depend_on_the_order() -> None:
     assert job_slug([]) == job_slug(["name=study"]) == "defaults"
 
 
+def test_slugs_tell_of_what_decides_nothing_only_if_the_sweep_is_over_it() -> None:
+    words = ["tracker=local", "+tracker.tags=[a]", "keep_last=2", "resume_strict=false", "seed=0"]
+    assert job_slug(words) == "seed-0"
+    assert job_slug(words, ["tracker", "keep_last"]) == "keep_last-2_seed-0_tracker-local"
+    assert job_slug(["parallel.param_dtype=bfloat16"]) == "parallel.param_dtype-bfloat16"
+
+
 def test_slugs_of_different_jobs_differ_and_are_folder_names() -> None:
     values = [
         "0.1",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -17,6 +19,7 @@ import yaml
 from checks import run_command
 
 from hydrant import cli
+from hydrant.agent import _interrupted
 from hydrant.config import compose
 from hydrant.runs import read_run
 from hydrant.trackers.record import read_metrics
@@ -106,6 +109,19 @@ def test_what_is_no_sweep_is_said(wandb_server: WandbServer, capsys: pytest.Capt
     }.items():
         assert cli.main(["agent", *words]) == 2
         assert f"error: {told}" in capsys.readouterr().err
+
+
+def test_an_agent_leaves_to_other_machines_what_they_train(tmp_path: Path) -> None:
+    runs: dict[str, dict[str, str]] = {
+        "elsewhere": {"status": "running", "host": "node7"},
+        "killed": {"status": "running", "host": platform.node()},
+        "stopped": {"status": "preempted", "host": "node7"},
+        "whole": {"status": "finished"},
+    }
+    for name, told in runs.items():
+        (tmp_path / name / ".hydra").mkdir(parents=True)
+        (tmp_path / name / "summary.json").write_text(json.dumps(told))
+    assert [folder.name for folder in _interrupted(tmp_path)] == ["killed", "stopped"]
 
 
 @pytest.mark.slow

@@ -204,4 +204,4 @@ def test_runs_that_are_not_in_wandb_are_told(
 ) -> None:
     write_run(workdir / "run", {}, 0.9)
     assert cli.main(["compare", "run", "--wandb"]) == 2
-    assert "--wandb: none of the runs is in W&B; upload those that are offline" in capsys.readouterr().err
+    assert "--wandb: none of the runs is in W&B; `hydrant sync` sends those" in capsys.readouterr().err

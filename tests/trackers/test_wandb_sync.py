@@ -107,6 +107,7 @@ def test_a_run_is_sent_once_with_its_checkpoint_wherever_it_lies(
     for file in saved.iterdir():  # as what removes old checkpoints does
         file.unlink()
     (study / "first").rename(study / "moved")
+    (study / "moved" / "summary.json").write_text('{"status": "finished", "wandb": {"mode": "offline"}}')
     assert sync("study", "--dry-run") == {"study/moved": {"state": "waiting", "detail": "1 part"}}
     assert wandb_server.operations == []
 
@@ -117,6 +118,11 @@ def test_a_run_is_sent_once_with_its_checkpoint_wherever_it_lies(
     run = wandb_server.only_run()
     assert own(run.history) == rows()
     assert (run.state, run.summary["best/val/accuracy"]) == ("finished", 0.75)
+    address = {"id": run.run_id, "mode": "online", "path": f"tester/hydrant/{run.run_id}"}
+    assert json.loads((study / "moved" / "summary.json").read_text()) == {
+        "status": "finished",
+        "wandb": address,
+    }
     weights, config = sorted(run.artifacts, key=lambda a: a.kind)
     assert (weights.kind, weights.metadata, weights.is_committed) == ("checkpoint", {"num_updates": 5}, True)
     assert set(weights.aliases) == {"latest", "best", "update_00000005"}

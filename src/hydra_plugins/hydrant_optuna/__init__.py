@@ -7,22 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from hydra_plugins.hydrant_launchers import ExecutorLauncher
 from hydra_plugins.hydrant_sweeper import GridSweeper
-from hydrant.admission import refusals
+from hydrant.admission import refusals, trained_elsewhere
+from hydrant.config import record_of
 from hydrant.config.hints import check_value
 from hydrant.config.messages import HYDRA_ERRORS, explain
 from hydrant.errors import ConfigError
-from hydrant.executors import Executor, Work
+from hydrant.executors import Work
 from hydrant.executors.base import need
 from hydrant.executors.local import InTurn
-from hydrant.locking import is_held
+from hydrant.locking import exclusive
 from hydrant.objectives import Objective
 from hydrant.redaction import redacted
+from hydrant.runs import runs_of_sweep
 from hydrant.sweep import current
+from hydrant.trackers.record import replace_file
 
 _KEY = "hydra.sweeper"
 _LEAST = {"n_trials": 1, "n_jobs": 1, "max_failures": 0}
@@ -49,34 +50,37 @@ class OptunaSweeper(GridSweeper):
         from hydrant.study.trials import Search, Trials
 
         assert self.hydra_context is not None and self.config is not None
-        executor = self._executor()
         limits = Limits(**self._checked_limits())
-        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        space = read_space(parser.parse_overrides([*self._parse_config(), *arguments]))
+        space = read_space(self._parsed(arguments))
         check_parts(self._sampler, self._pruner, space)
         self._check_objectives()
         probes = [{key: space.values(key)[0] for key in space.distributions}]
         probes += [
             {**probes[0], key: value} for key in space.distributions for value in space.values(key)[1:]
         ]
-        config = self._check_probes([space.overrides(probe) for probe in probes], executor)
+        config = self._check_probes([space.overrides(probe) for probe in probes])
         given = [config["best"]] if self._objectives is None else self._objectives
         objectives = [Objective(**objective) for objective in given]
         folder = Path(self.config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
-        if is_held(folder):
-            told = f"another process is at work in {folder}; wait for it, or give this study another name"
-            raise ConfigError("name", told)
-        trials = Trials(folder, self._storage, Search(space, objectives, self._sampler, self._pruner))
+        with exclusive(folder):
+            self._refuse_moving(folder)
+            trials = Trials(folder, self._storage, Search(space, objectives, self._sampler, self._pruner))
+            replace_file(folder / "multirun.yaml", record_of(self.config))
 
-        def work_of(asked: Any) -> Work:
-            work = self._work(asked.number, space.overrides(asked.params), asked.params)
-            return replace(work, job=replace(work.job, trial=trials.told_of(asked)))
+            def work_of(asked: Any) -> Work:
+                work = self._work(asked.number, space.overrides(asked.params), asked.params)
+                return replace(work, job=replace(work.job, trial=trials.told_of(asked)))
 
-        Loop(trials, space, objectives, limits, current.get(), work_of).run(executor)
+            Loop(trials, space, objectives, limits, current.get(), work_of).run(self._executor)
 
-    def _executor(self) -> Executor:
-        return self.launcher.executor if isinstance(self.launcher, ExecutorLauncher) else InTurn()
+    def _refuse_moving(self, folder: Path) -> None:
+        """Raises ConfigError where another machine goes on with a trial."""
+        if self._executor.is_elsewhere:
+            return
+        for run in runs_of_sweep(folder):
+            if why := trained_elsewhere(run.path):
+                raise ConfigError("name", why)
 
     def _checked_limits(self) -> dict[str, int]:
         """Raises ConfigError where a number is none."""
@@ -89,7 +93,7 @@ class OptunaSweeper(GridSweeper):
             check_value(f"{_KEY}.{name}", int, limits[name])
             if limits[name] < least:
                 raise ConfigError(f"{_KEY}.{name}", f"needs {least} or more, not {limits[name]}")
-        if limits["n_jobs"] > 1 and isinstance(self._executor(), InTurn):
+        if limits["n_jobs"] > 1 and isinstance(self._executor, InTurn):
             told = "the basic launcher runs one trial after another; add hydra/launcher=local, or another one"
             raise ConfigError(f"{_KEY}.n_jobs", told)
         return limits
@@ -112,14 +116,14 @@ class OptunaSweeper(GridSweeper):
             told = "no pruner decides between several objectives; take hydra/sweeper/pruner=none"
             raise ConfigError("hydra/sweeper/pruner", told)
 
-    def _check_probes(self, jobs: Sequence[Sequence[str]], executor: Executor) -> Mapping[str, Any]:
+    def _check_probes(self, jobs: Sequence[Sequence[str]]) -> Mapping[str, Any]:
         """Compose a job with each value, and see that any of them can run here; the config of the first one.
 
         Raises:
             ConfigError: a value is none, or no job can run.
         """
         composed = [self._composed(words, number) for number, words in enumerate(jobs)]
-        faults = [] if executor.is_elsewhere else refusals([job.config for job in composed])
+        faults = [] if self._executor.is_elsewhere else refusals([job.config for job in composed])
         if faults and all(reason for _, reason in faults):
             key, reason = faults[0]
             raise ConfigError(key, f"{reason} [job: {' '.join(jobs[0])}]")

@@ -10,16 +10,22 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from hydra_plugins.hydrant_launchers import ExecutorLauncher
-from hydrant.admission import is_finished, refusals, refuse_another
-from hydrant.config import check, record_of
+from hydrant.admission import is_finished, refusals, refuse_another, told_of_start, trained_elsewhere
+from hydrant.config import check, record_of, register
 from hydrant.config.arguments import check_overrides, check_sweep
 from hydrant.config.messages import HYDRA_ERRORS, explain
 from hydrant.errors import ConfigError
+from hydrant.executors import Executor
+from hydrant.executors.local import InTurn
+from hydrant.job import say
+from hydrant.locking import shared
 from hydrant.sweep import current
+from hydrant.trackers.record import replace_file
 
 
 @dataclass
@@ -53,36 +59,52 @@ class GridSweeper(BasicSweeper):
     """
 
     def sweep(self, arguments: list[str]) -> Any:
-        context = self.hydra_context
-        assert context is not None and self.config is not None
-        parser = OverridesParser.create(config_loader=context.config_loader)
-        overrides = parser.parse_overrides([*self._parse_config(), *arguments])
+        assert self.config is not None
+        overrides = self._parsed(arguments)
         for override in overrides:
             check_sweep(override)
         # A grid was chosen for its parameters, which stand before the others: its jobs are those of the long command.
         overrides = [override for override in overrides if override.key_or_group != "sweep"]
+        register([o.get_key_element().lstrip("+~") for o in overrides if o.is_sweep_override()])
         jobs = self.split_arguments(overrides, None)[0]
         checked, faults = self._check(jobs)
         rest = [job for job in checked if not is_finished(job.config, job.folder)]
-        launcher: Any = self.launcher
-        is_elsewhere = isinstance(launcher, ExecutorLauncher) and launcher.executor.is_elsewhere
-        if rest and not faults and not is_elsewhere:
-            found = zip(rest, refusals([job.config for job in rest]), strict=True)
-            faults = [(key, reason, job.words) for job, (key, reason) in found if reason]
+        faults = faults or self._unable(rest)
         if faults:
             key, reason, words = faults[0]
             raise ConfigError(
                 key, f"{reason} [job: {' '.join(words)}; {len(faults)} of {len(jobs)} cannot run]"
             )
-        return self._launch(checked)
-
-    def _launch(self, jobs: Sequence[_Checked]) -> list[Sequence[JobReturn]]:
-        assert self.config is not None and self.launcher is not None
         folder = Path(self.config.hydra.sweep.dir)
+        say(told_of_start(folder, {job.folder: job not in rest for job in checked}))
+        return self._launch(folder, checked)
+
+    def _parsed(self, arguments: Sequence[str]) -> list[Override]:
+        """The overrides of the command, after the parameters of the sweeper."""
+        assert self.hydra_context is not None
+        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+        return parser.parse_overrides([*self._parse_config(), *arguments])
+
+    def _unable(self, jobs: Sequence[_Checked]) -> list[_Fault]:
+        """Why jobs that are not finished cannot run here; of a launcher to other machines nothing is known."""
+        if not jobs or self._executor.is_elsewhere:
+            return []
+        if moving := [("name", why, job.words) for job in jobs if (why := trained_elsewhere(job.folder))]:
+            return moving
+        found = zip(jobs, refusals([job.config for job in jobs]), strict=True)
+        return [(key, reason, job.words) for job, (key, reason) in found if reason]
+
+    @property
+    def _executor(self) -> Executor:
+        return self.launcher.executor if isinstance(self.launcher, ExecutorLauncher) else InTurn()
+
+    def _launch(self, folder: Path, jobs: Sequence[_Checked]) -> list[Sequence[JobReturn]]:
+        assert self.config is not None and self.launcher is not None
         size = self.max_batch_size or len(jobs)
         starts, words = range(0, len(jobs), size), [list(job.words) for job in jobs]
-        with current.get().going(folder, {job.folder: job.overrides for job in jobs}):
-            (folder / "multirun.yaml").write_text(record_of(self.config), encoding="utf-8")
+        folder.mkdir(parents=True, exist_ok=True)
+        with shared(folder), current.get().going(folder, {job.folder: job.overrides for job in jobs}):
+            replace_file(folder / "multirun.yaml", record_of(self.config))
             batches = [self.launcher.launch(words[n : n + size], initial_job_idx=n) for n in starts]
         failed = [job for batch in batches for job in batch if job.status is not JobStatus.COMPLETED]
         if failed:

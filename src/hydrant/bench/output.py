@@ -18,7 +18,7 @@ from hydrant.config.arguments import written
 from hydrant.distributed import World
 from hydrant.environment import describe_environment
 from hydrant.errors import ConfigError
-from hydrant.job import missing_folders, relative, remove_if_empty, say
+from hydrant.job import emit, missing_folders, relative, remove_if_empty, say
 from hydrant.measuring import Row
 from hydrant.trackers.base import RunIdentity
 from hydrant.trackers.record import write_json
@@ -75,7 +75,7 @@ class Output:
             with written("--png", path):
                 draw(rows, " ".join(self._words), path)
         if self._options.json:
-            say(json.read_text(encoding="utf-8").rstrip())
+            emit(json.read_text(encoding="utf-8").rstrip())
         else:
             claimed = "".join(f"claim: {claim}\n" for claim in claims)
             say(

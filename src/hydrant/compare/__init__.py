@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hydrant.config.arguments import Flags, written
 from hydrant.errors import ConfigError
-from hydrant.job import say
+from hydrant.job import emit, say
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -43,9 +43,9 @@ def main(arguments: Sequence[str]) -> int:
         with written("--html", options.html):
             write_page(comparison, options.html)
     if options.json:
-        say(as_json(comparison))
+        emit(as_json(comparison))
     elif options.csv:
-        say(as_csv(comparison))
+        emit(as_csv(comparison))
     else:
         say(as_text(comparison, options.html))
     if options.wandb:

@@ -30,7 +30,7 @@ def differing_keys(runs: Sequence[Run]) -> list[str]:
     kept: list[str] = []
     for key in sorted(keys, key=lambda key: (key not in given, key not in groups, key)):
         values = {_text(run, key) for run in (runs if key in given else begun) if run.config}
-        if len(values) < 2 or is_free(key) or is_free(f"{key}."):
+        if len(values) < 2 or is_free(key):
             continue
         if key in given or not any(_decides(begun, other, key) for other in kept):
             kept.append(key)

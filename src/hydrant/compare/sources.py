@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -148,7 +149,12 @@ def _is_aside(folder: Path) -> bool:
 def _missing(sweep: Path, runs: Sequence[Run]) -> list[Run]:
     """The jobs of a sweep's last command that have no folder, with what is known of their configs."""
     begun = {run.name for run in runs}
-    planned = {relative(job.folder.resolve()): choices_in(job.overrides) for job in read_plan(sweep).jobs}
+    try:
+        jobs = read_plan(sweep).jobs
+    except RecordError as error:
+        print(f"{error}; until then nothing tells which jobs are missing", file=sys.stderr)
+        return []
+    planned = {relative(job.folder.resolve()): choices_in(job.overrides) for job in jobs}
     common = _common([run.config for run in runs])
     return [
         Run(

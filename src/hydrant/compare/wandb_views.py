@@ -43,7 +43,7 @@ def save_views(comparison: Comparison) -> list[str]:
     """
     projects = _projects(comparison.runs)
     if not projects:
-        told = "none of the runs is in W&B; upload those that are offline with `wandb sync`, and give wandb:... as RUNS"
+        told = "none of the runs is in W&B; `hydrant sync` sends those that were kept offline"
         raise ConfigError(_FLAG, told)
     num_there = sum(map(len, projects.values()))
     lacking = len(comparison.runs) - num_there

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from hydrant.config.arguments import check_overrides, check_sweep
 from hydrant.config.messages import PLAIN_ERRORS, explain
+from hydrant.config.plain import is_free
 from hydrant.config.schema import check_name
 from hydrant.config.targets import check_consent
 from hydrant.errors import ConfigError
@@ -30,10 +31,10 @@ ENTRY = "train"
 """The primary config: conf/train.yaml."""
 
 
-def register() -> None:
-    """Tell OmegaConf the resolvers; again is harmless."""
+def register(swept: Collection[str] = ()) -> None:
+    """Tell OmegaConf the resolvers, for a sweep over these keys; again is harmless."""
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
-    OmegaConf.register_new_resolver("job_slug", job_slug, replace=True)
+    OmegaConf.register_new_resolver("job_slug", partial(job_slug, swept=swept), replace=True)
     OmegaConf.register_new_resolver("class_folders", class_folders, replace=True)
 
 
@@ -102,13 +103,15 @@ def _started() -> str:
     return datetime.now().strftime("%Y-%m-%d/%H-%M-%S.%f")[:-3]
 
 
-def job_slug(overrides: Sequence[str]) -> str:
+def job_slug(overrides: Sequence[str], swept: Collection[str] = ()) -> str:
     """A folder name for a job of a sweep: its overrides, whatever their order; secrets only as part of a hash.
 
-    >>> job_slug(["optimizer=adamw", "name=study", "optimizer.lr=1e-3"])
+    Keys that decide nothing of the result are in it only if the sweep is over them.
+
+    >>> job_slug(["optimizer=adamw", "name=study", "tracker=local", "optimizer.lr=1e-3"])
     'optimizer.lr-1e-3_optimizer-adamw'
     """
-    given = sorted(o.lstrip("+~") for o in overrides if o.partition("=")[0] not in ("name", "sweep"))
+    given = sorted(word for word in (o.lstrip("+~") for o in overrides) if _is_told(word, swept))
     if not given:
         return "defaults"
     own, text = redacted(given), "_".join(given)
@@ -117,6 +120,11 @@ def job_slug(overrides: Sequence[str]) -> str:
         return slug
     short = re.sub(r"[^\w.%+-]", "-", "_".join(re.sub(r"^[^=]*\.", "", o) for o in own))
     return f"{short[:110]}-{hashlib.sha1(text.encode()).hexdigest()[:8]}"
+
+
+def _is_told(override: str, swept: Collection[str]) -> bool:
+    key = override.partition("=")[0]
+    return key in swept or not (key == "sweep" or is_free(key))
 
 
 def class_folders(path: str) -> int:

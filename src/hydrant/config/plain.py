@@ -62,12 +62,12 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, t
 
 
 def is_free(key: str) -> bool:
-    """Whether a key decides nothing of what a run computes.
+    """Whether a key, or a whole group, decides nothing of what a run computes.
 
-    >>> is_free("tracker.mode"), is_free("seed")
-    (True, False)
+    >>> is_free("tracker.mode"), is_free("tracker"), is_free("seed")
+    (True, True, False)
     """
-    return key in _FREE or (key.startswith(_FREE_GROUPS) and key not in _NOT_FREE)
+    return key in _FREE or (f"{key}.".startswith(_FREE_GROUPS) and key not in _NOT_FREE)
 
 
 def _orders(config: Mapping[str, Any], prefix: str) -> dict[str, list[str]]:

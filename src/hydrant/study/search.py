@@ -67,7 +67,8 @@ class Loop:
             Stopped: a signal arrived meanwhile; what ran has saved its state, or is done.
         """
         self._sweep.has_run = self._sweep.may_fail = True
-        before = {run.path.resolve(): overrides_of(run.path) for run in runs_of_sweep(self._trials.folder)}
+        runs = [run for run in runs_of_sweep(self._trials.folder) if run.status != "damaged"]
+        before = {run.path.resolve(): overrides_of(run.path) for run in runs}
         self._tell_start()
         try:
             with (
@@ -89,7 +90,8 @@ class Loop:
         if len(self._failures) > self._limits.max_failures:
             reasons = "; ".join(f"trial {number}: {why}" for number, why in self._failures.items())
             limit = f"hydra.sweeper.max_failures={self._limits.max_failures}"
-            raise JobFailed(f"{len(self._failures)} trials failed, more than {limit}: {reasons}")
+            num = len(self._failures)
+            raise JobFailed(f"{num} trial{'s' * (num != 1)} failed, more than {limit}: {reasons}")
 
     def _fill(
         self, running: _Running, pool: ThreadPoolExecutor, executor: Executor, signals: Forwarding
@@ -177,7 +179,9 @@ class Loop:
             told |= {"best_params": solutions[0]["params"], "best_value": best[0].value}
         replace_file(Path(self._trials.folder, RESULTS), yaml.safe_dump(told, sort_keys=False))
         for trial in best:
-            words = [word for word in self._space.overrides(trial.params) if not word.startswith("name=")]
+            # The parameters of a file that `sweep=` chose are among them; the file itself would be another search.
+            given = self._space.overrides(trial.params)
+            words = [word for word in given if not word.startswith(("name=", "sweep="))]
             self._sweep.outcome.append(f"best: trial {trial.number}, {self._shown(trial.values)}")
             self._sweep.outcome.append(f"  python train.py {shlex.join(words)}")
 

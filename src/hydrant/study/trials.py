@@ -40,7 +40,7 @@ class Search:
     def described(self) -> dict[str, Any]:
         """By key, what makes it another search if it changes."""
         fixed = choices_in(redacted(list(self.space.fixed)))
-        told = {key: text for key, text in fixed.items() if not is_free(key) and not is_free(f"{key}.")}
+        told = {key: text for key, text in fixed.items() if not is_free(key)}
         parts = {"sampler": self.sampler, "pruner": self.pruner}
         told |= {key.lstrip("+"): text for key, text in self.space.given.items()}
         told |= flatten({"hydra": {"sweeper": parts}})

@@ -131,21 +131,44 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The whole rows of a file of JSON lines; a line torn by a kill is left out."""
+    """The whole rows of a file of JSON lines; a line torn by a kill is left out.
+
+    Raises:
+        RecordError: a line is damaged.
+    """
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]  # what follows the last newline is torn
+    lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last newline is torn
     try:
-        return [json.loads(line) for line in lines]
+        return [row_of(line) for line in lines]
     except ValueError as error:
         raise RecordError(f"{path} is damaged ({first_line(error)}); remove the line, or the file") from error
 
 
+def row_of(line: bytes) -> dict[str, Any]:
+    """A line as a row.
+
+    Raises:
+        ValueError: it is none.
+    """
+    row: Any = json.loads(line)
+    if not (isinstance(row, dict) and isinstance(row.get("num_updates"), int | float)):
+        raise ValueError("a line without num_updates")
+    return row
+
+
 def read_summary(folder: Path) -> dict[str, Any]:
-    """A run's summary.json, empty where there is none."""
+    """A run's summary.json, empty where there is none.
+
+    Raises:
+        RecordError: it is damaged.
+    """
     path = folder / "summary.json"
     try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        summary: Any = json.loads(path.read_bytes()) if path.exists() else {}
+        if not isinstance(summary, dict):
+            raise ValueError("no object")
+        return summary
     except ValueError as error:
         told = f"{path} is damaged ({first_line(error)}); remove it, and the run goes on from its checkpoints"
         raise RecordError(told) from error

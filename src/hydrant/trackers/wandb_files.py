@@ -101,7 +101,7 @@ def remaining(records: Iterable[Any], num_sent: int, folder: Path) -> list[Any]:
                 entry.local_path = str(folder / STAGING / name)
                 if not Path(entry.local_path).exists():  # wandb-core would say that all was sent
                     raise RecordError(
-                        f"{entry.local_path} of an artifact is gone; the rest can be sent by wandb sync"
+                        f"{entry.local_path} of an artifact is gone; wandb sync sends the rest, and twice what was sent"
                     )
         kept.append(record)
     return kept

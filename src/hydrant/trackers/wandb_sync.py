@@ -11,12 +11,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from hydrant.errors import ConfigError, HydrantError, RecordError, first_line
 from hydrant.locking import exclusive
+from hydrant.trackers.record import read_summary, write_json
 from hydrant.trackers.wandb_access import Account, NoAccessError
 from hydrant.trackers.wandb_files import read_records, remaining, write_records
 from hydrant.trackers.wandb_media import STAGING
@@ -27,6 +29,7 @@ _ASIDE = Path("wandb", ".sync")
 _NUM_ROWS = """query RunResumeStatus($project: String, $entity: String, $name: String!) {
   model(name: $project, entityName: $entity) { bucket(name: $name, missingOk: true) { historyLineCount } }
 }"""
+_ENTITY = "query Viewer { viewer { entity } }"
 _QUERY_SECONDS = 30.0
 
 
@@ -62,7 +65,9 @@ def upload(folder: Path, account: Account, timeout: float) -> Upload:
     try:
         with exclusive(folder) as lock:
             waiting = [part for part in _parts(folder) if not _marker(part).exists()]
+            address = _address(waiting[-1], account)
             num_rows = sum(_send(part, folder, account, timeout, lock) for part in waiting)
+            _note(folder, address)
             shutil.rmtree(folder / STAGING, ignore_errors=True)
     except ConfigError:
         return Upload("left out", "it goes on, or is being sent")
@@ -89,8 +94,8 @@ def _send(part: Path, folder: Path, account: Account, timeout: float, lock: int)
     """
     aside = folder / _ASIDE / part.parent.name
     copy = aside / part.name
-    records = [] if part.stat().st_size == 0 else read_records(part)
-    run = next((record.run for record in records if record.HasField("run")), None)
+    records = _records(part)
+    run = _run_in(records)
     num_rows = sum(record.HasField("history") for record in records)
     if run is not None and not _marker(copy).exists():  # the latter: it outlived the command that began it
         aside.mkdir(parents=True, exist_ok=True)
@@ -104,6 +109,29 @@ def _send(part: Path, folder: Path, account: Account, timeout: float, lock: int)
     _marker(part).touch()
     shutil.rmtree(aside, ignore_errors=True)
     return num_rows
+
+
+def _address(part: Path, account: Account) -> dict[str, str] | None:
+    """Where a run will be, as its tracker would describe it; None if nothing of it was kept."""
+    run = _run_in(_records(part))
+    if run is None:
+        return None
+    entity = run.entity or account.ask(_ENTITY, {}, _QUERY_SECONDS)["viewer"]["entity"]
+    return {"id": run.run_id, "mode": "online", "path": f"{entity}/{run.project}/{run.run_id}"}
+
+
+def _note(folder: Path, address: dict[str, str] | None) -> None:
+    """Say in the summary where the run is now."""
+    if address is not None and (summary := read_summary(folder)):
+        write_json(folder / "summary.json", summary | {"wandb": address})
+
+
+def _records(part: Path) -> list[Any]:
+    return [] if part.stat().st_size == 0 else read_records(part)
+
+
+def _run_in(records: Iterable[Any]) -> Any:
+    return next((record.run for record in records if record.HasField("run")), None)
 
 
 def _num_sent(part: Path, copy: Path, run: Any, account: Account) -> int:

@@ -56,9 +56,9 @@ class Snapshot:
 
 def _on_host(tensor: Tensor, over: Tensor | None) -> Tensor:
     """A copy, in the memory of `over` if that fits; on CUDA into pinned memory, without waiting for it."""
-    if over is not None and not is_sharded(tensor):
-        if (tensor.shape, tensor.dtype) == (over.shape, over.dtype):
-            return over.copy_(tensor.detach(), non_blocking=True)
+    fits = over is not None and (over.shape, over.dtype) == (tensor.shape, tensor.dtype)
+    if over is not None and fits and not is_sharded(tensor):
+        return over.copy_(tensor.detach(), non_blocking=True)
     return tensor.detach().to("cpu", non_blocking=True, copy=True, memory_format=torch.contiguous_format)
 
 

@@ -34,8 +34,10 @@ SMALL = {
 }
 WORDS = ("tracker=local", "optimizer.fused=true")
 SAVE_EVERY = 100
-STALL_REMAINDER = ""
-RUN_REMAINDER = ""
+RUN_REMAINDER = (
+    "while training goes on, torch.distributed.checkpoint plans in Python what is written: some 10 ms, for which training "
+    "shares the interpreter; the stall itself is 2 ms and the copy."
+)
 
 
 def measure(*, quick: bool) -> list[Figure]:
@@ -80,7 +82,7 @@ def _stall(*, quick: bool) -> list[Figure]:
         Figure("a copy of the same tensors", paired(copies, copies, lambda own, _: 1e3 * own), "ms", note=size),
         Figure(
             "the stall of a later save, to a copy",
-            paired(stalls, copies, lambda own, other: own / other), "x", "<= 1.3", remainder=STALL_REMAINDER,
+            paired(stalls, copies, lambda own, other: own / other), "x", "<= 1.3",
         ),
     ]  # fmt: skip
 
@@ -106,7 +108,7 @@ def _seconds(work: Any) -> float:
 
 
 def _run(*, quick: bool) -> list[Figure]:
-    num_blocks, block_size, num_warmup = (2, 5, 5) if quick else (9, 2 * SAVE_EVERY, SAVE_EVERY // 2)
+    num_blocks, block_size, num_warmup = (2, 5, 5) if quick else (7, 2 * SAVE_EVERY, SAVE_EVERY // 2)
     racing = {
         "plain": {**SMALL, "words": WORDS},
         "saving": {**SMALL, "words": (*WORDS, f"save_every={SAVE_EVERY}")},

@@ -26,8 +26,10 @@ def main() -> None:
     if SETTINGS.get("terminal"):
         stand_at_terminal()
     with ExitStack() as held:
-        for name in SETTINGS.get("without", ()):  # functions that do nothing here
+        for name in SETTINGS.get("idle", ()):  # functions that do nothing here
             held.enter_context(patch(name, lambda *_, **__: None))
+        for name in SETTINGS.get("false", ()):  # properties
+            held.enter_context(patch(name, False))
         status = cli.main(["train", *PLAIN, *SETTINGS["words"]])
     if status:
         raise SystemExit(status)

@@ -2,9 +2,17 @@
 
 PARTS = {
     "cpu": [
-        "update_overhead", "whole_update", "host_syncs", "kept_memory", "start", "sweep_rate",
-        "compile_time", "data_loading", "checkpoint_cost", "tracking_cost",
-    ],  # fmt: skip
+        "update_overhead",
+        "whole_update",
+        "host_syncs",
+        "kept_memory",
+        "start",
+        "sweep_rate",
+        "compile_time",
+        "data_loading",
+        "checkpoint_cost",
+        "tracking_cost",
+    ],
     "gpu": ["vit_speed", "vit_flops", "vit_small", "optimizer_memory"],
 }
 """The benchmarks, each a module with `measure(*, quick) -> list[Figure]`, by the machine they are for, in order."""

@@ -35,7 +35,7 @@ SMALL = {
 WORDS = ("tracker=local", "optimizer.fused=true")
 SAVE_EVERY = 100
 RUN_REMAINDER = (
-    "while training goes on, torch.distributed.checkpoint plans in Python what is written: some 10 ms, for which training "
+    "while training goes on, torch.distributed.checkpoint plans in Python what is written: some 10 ms, for which it "
     "shares the interpreter; the stall itself is 2 ms and the copy."
 )
 

@@ -20,7 +20,7 @@ LOCAL = ("optimizer.fused=true", f"log_every={LOG_EVERY}", "tracker=local")
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {"words": LOCAL},
     "without means": {"words": LOCAL, "idle": ["hydrant.metrics.Meter.add"]},
-    "without accuracy": {"words": LOCAL, "false": ["hydrant.tasks.base.Task.measures"]},
+    "without accuracy": {"words": LOCAL, "measures": False},
     "without rows": {"words": LOCAL, "idle": ["hydrant.trackers.record.Record.log"]},
     "with bar": {"words": LOCAL, "terminal": True},
     "with TensorBoard": {"words": (*LOCAL, "tracker=tensorboard")},

@@ -35,8 +35,8 @@ SMALL = {
 WORDS = ("tracker=local", "optimizer.fused=true")
 SAVE_EVERY = 100
 RUN_REMAINDER = (
-    "while training goes on, torch.distributed.checkpoint plans in Python what is written: some 10 ms, for which it "
-    "shares the interpreter; the stall itself is 2 ms and the copy."
+    "a thread beside training takes some 15 ms of the interpreter for a checkpoint of a small network, most of it the "
+    "planning of torch.distributed.checkpoint and its messages among ranks; the stall itself is 2 ms and the copy."
 )
 
 

@@ -34,7 +34,7 @@ LRS = ("0.001", "0.003")
 REMAINDER = (
     "by blocks, three quarters of the time is waiting for the C++ compiler, for 10 distinct kernels of a block and its "
     "gradients; the whole waits a fifth of its time, for 20 kernels, since alike blocks share them. Without the C++ "
-    "compiler it is 0.1: tracing and lowering are what grows with the number of blocks."
+    "compiler it is less than 0.1: tracing and lowering are what grows with the number of blocks."
 )
 
 

@@ -35,12 +35,12 @@ NUM_AHEAD = 2 * NUM_WORKERS  # batches that wait in the queues of torch's DataLo
 INPUT_SIZE, SCALE, RATIO = 128, (0.08, 1.0), (3 / 4, 4 / 3)
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 RESIDENT_REMAINDER = (
-    "a batch takes three operations of torch (% and two index_select) and its place in the order, 12 us in all, however "
-    "many samples it holds; a DataLoader takes 3 us a sample, so that the ratio grows with the batch."
+    "a batch takes three operations of torch (% and two index_select) and its place in the order, 12 us in all; a "
+    "DataLoader takes 3 us for each of its 64 samples."
 )
 JPEG_REMAINDER = (
-    "both decode by Pillow and crop by timm's transform, which is 97 % of a sample's time in a worker; drawing what is "
-    "random as a function of seed and sample, so that it depends on no worker, is 10 us of it."
+    "both decode by Pillow and crop by timm's transform, nearly all of a sample's time in a worker; to seed what "
+    "is random, so that it depends on the sample alone, takes 10 us of about 1 ms."
 )
 
 

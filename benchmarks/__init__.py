@@ -1,7 +1,18 @@
 """Speed beside hand-written loops and peers: `scripts/bench` runs these and writes docs/performance.md."""
 
 PARTS = {
-    "cpu": ["update_overhead", "whole_update", "host_syncs", "kept_memory", "start", "sweep_rate"],
+    "cpu": [
+        "update_overhead",
+        "whole_update",
+        "host_syncs",
+        "kept_memory",
+        "start",
+        "sweep_rate",
+        "compile_time",
+        "data_loading",
+        "checkpoint_cost",
+        "tracking_cost",
+    ],
     "gpu": ["vit_speed", "vit_flops", "vit_small", "optimizer_memory"],
 }
 """The benchmarks, each a module with `measure(*, quick) -> list[Figure]`, by the machine they are for, in order."""

@@ -34,6 +34,7 @@ from hydrant.checkpoint import (
     storage,
 )
 from hydrant.checkpoint.folder import Folder
+from hydrant.checkpoint.state import Snapshot
 from hydrant.clock import Cadence
 from hydrant.distributed import World
 from hydrant.errors import CheckpointError, ConfigError
@@ -193,6 +194,20 @@ def test_what_is_written_in_the_background_is_the_state_at_its_update(
     )
     assert one == other
     assert load_file(tmp_path / "goes_on/last/model.safetensors")["t"].tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_a_save_is_copied_over_the_one_before() -> None:
+    """Into its memory where that fits; what has another shape or type gets memory of its own."""
+    first = Snapshot.of(
+        Checkpoint({"a": torch.zeros(3), "b": torch.zeros(3), "gone": torch.zeros(1)}, {}), is_rank_zero=True
+    )
+    states = {"a": torch.ones(2, 3).t()[:, 0], "b": torch.ones(4), "new": torch.ones(1)}
+    second = Snapshot.of(Checkpoint(states, {}), is_rank_zero=True, over=first)
+    before, after = first.parts["model"], second.parts["model"]
+    assert after.keys() == states.keys()
+    assert all(torch.equal(after[name], value) for name, value in states.items())
+    assert after["a"].data_ptr() == before["a"].data_ptr()
+    assert before["b"].tolist() == [0, 0, 0]
 
 
 KILLED = """

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+from contextlib import ExitStack
+from unittest.mock import patch
+
 from benchmarks.contenders.hydrant_parts import NETWORK
 from benchmarks.contenders.work import BATCH_SIZE, INPUT_SHAPE, LR, NUM_CLASSES, SETTINGS, TURNS, digest
 from hydrant import cli
+from hydrant.tasks.base import Task
 
 SHAPE = f"input_shape: [{', '.join(map(str, INPUT_SHAPE))}], num_classes: {NUM_CLASSES}"
 PLAIN = (
@@ -17,10 +24,25 @@ PLAIN = (
 
 
 def main() -> None:
-    status = cli.main(["train", *PLAIN, *SETTINGS["words"]])
+    if SETTINGS.get("terminal"):
+        stand_at_terminal()
+    with ExitStack() as held:
+        for name in SETTINGS.get("idle", ()):  # functions that do nothing here
+            held.enter_context(patch(name, lambda *_, **__: None))
+        if not SETTINGS.get("measures", True):  # nothing of a training batch but its loss
+            held.enter_context(patch.object(Task, "measures", property(lambda task: not task.training)))
+        status = cli.main(["train", *PLAIN, *SETTINGS["words"]])
     if status:
         raise SystemExit(status)
     TURNS.end(digest=digest(NETWORK[0]))
+
+
+def stand_at_terminal() -> None:
+    """Let stdout be a terminal, which another process reads."""
+    ours, theirs = pty.openpty()
+    subprocess.Popen(["cat"], stdin=ours, stdout=subprocess.DEVNULL)
+    os.close(ours)
+    os.dup2(theirs, 1)
 
 
 main()

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from hydrant import seeding
@@ -34,7 +33,7 @@ def content_of(run: Run) -> Generator[Checkpoint]:
         "precision": run.precision.state_dict(),
         "state": dataclasses.asdict(run.state),
         "task": _beside_model(run.task),
-        "ranks": _of_all_ranks({"meter": run.meter.state_dict(), "host": seeding.host_state()}),
+        "ranks": run.world.gather({"meter": _on_host(run.meter.state_dict()), "host": seeding.host_state()}),
     }
     with run.optimization.showing_result():
         yield Checkpoint(run.model.state_dict(), training, run.averaging.state_dict())
@@ -144,11 +143,8 @@ def _beside_model(task: nn.Module) -> dict[str, Any]:
     return {name: value for name, value in task.state_dict().items() if not name.startswith("model.")}
 
 
-def _of_all_ranks(own: dict[str, Any]) -> list[dict[str, Any]]:
-    own["meter"] = {k: v.cpu() if isinstance(v, Tensor) else v for k, v in own["meter"].items()}
-    gathered: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(gathered, own)
-    return gathered
+def _on_host(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value.cpu() if isinstance(value, Tensor) else value for key, value in state.items()}
 
 
 def _restore_ranks(run: Run, ranks: list[dict[str, Any]]) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from hydrant.batch import Batch
 from hydrant.data import LoaderSource, ResidentSource, ShiftFlip, Source, StreamSpec, digits, synthetic
 from hydrant.data.base import check_stated
+from hydrant.data.resident import Augment
 from hydrant.errors import ConfigError
 
 GLOBAL_BATCH_SIZE = 12
@@ -77,6 +78,17 @@ def spec(
 def joined(batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
     inputs, targets = zip(*batches, strict=True)
     return torch.cat(inputs), torch.cat(targets)
+
+
+@pytest.mark.parametrize("augment", [None, ShiftFlip(), lambda images, draws, seed: images])
+def test_floats_are_normalised_to_the_same_bits_once_or_batch_by_batch(augment: Augment | None) -> None:
+    inputs = torch.rand(25, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+    given = inputs.clone()
+    source = ResidentSource(inputs, torch.arange(25), (0.5, 0.4, 0.3), (0.3, 0.2, 0.1), augment)
+    mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (source.mean, source.std))
+    for batch in [*source.stream(spec()).micro_batches(1), *source.batches(spec(), 10)]:
+        assert torch.equal(batch.inputs, (inputs[batch.targets] - mean) / std)
+    assert torch.equal(inputs, given)
 
 
 def update(source: Source, num_updates: int, world_size: int = 1, **kwargs: int) -> tuple[Tensor, Tensor]:

@@ -42,6 +42,7 @@ class Checkpoints:
         self._in_background = in_background
         self._timeout = timedelta(seconds=timeout_seconds)
         self._pending: tuple[int, Future[None], Callable[[], None]] | None = None
+        self._snapshot: Snapshot | None = None  # of the last one, on whose memory the next one is copied
         self._failure = ""  # of the last one, if the disk did not take it
         self._causes = set[str]()
 
@@ -85,7 +86,8 @@ class Checkpoints:
             CheckpointError: this one, or the one before, cannot be saved, and not for want of a disk.
         """
         self.wait()
-        snapshot, copied = Snapshot.of(content, is_rank_zero=self._is_rank_zero), _end_of_copies()
+        snapshot = Snapshot.of(content, is_rank_zero=self._is_rank_zero, over=self._snapshot)
+        self._snapshot, copied = snapshot, _end_of_copies()
         future = self._thread.submit(self._write, num_updates, snapshot, copied, is_best)
         self._pending = num_updates, future, written
         if not self._in_background:

@@ -36,8 +36,12 @@ class Snapshot:
     texts: dict[str, str]  # the other files, by name
 
     @classmethod
-    def of(cls, content: Checkpoint, *, is_rank_zero: bool) -> Snapshot:
-        """Copy this rank's part of it: shards, and on rank 0 also what every rank has whole."""
+    def of(cls, content: Checkpoint, *, is_rank_zero: bool, over: Snapshot | None = None) -> Snapshot:
+        """Copy this rank's part of it: shards, and on rank 0 also what every rank has whole.
+
+        `over` is an earlier one that nobody needs any more: its memory is used again, for to get new memory from the
+        system takes several times as long as to copy.
+        """
         training: dict[str, Tensor] = {}
         plain = split(content.training, training)
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "ema": {}, "training": {}}
@@ -46,12 +50,15 @@ class Snapshot:
                 if not isinstance(value, Tensor):
                     raise CheckpointError(f"{name} cannot be saved: {type(value).__name__} is no tensor")
                 if is_rank_zero or is_sharded(value):
-                    parts[part][name] = _on_host(value)
+                    parts[part][name] = _on_host(value, None if over is None else over.parts[part].get(name))
         return cls(parts, {TRAINING: json.dumps(plain) + "\n"})
 
 
-def _on_host(tensor: Tensor) -> Tensor:
-    """A copy; on CUDA into pinned memory, without waiting for it."""
+def _on_host(tensor: Tensor, over: Tensor | None) -> Tensor:
+    """A copy, in the memory of `over` if that fits; on CUDA into pinned memory, without waiting for it."""
+    fits = over is not None and (over.shape, over.dtype) == (tensor.shape, tensor.dtype)
+    if over is not None and fits and not is_sharded(tensor):
+        return over.copy_(tensor.detach(), non_blocking=True)
     return tensor.detach().to("cpu", non_blocking=True, copy=True, memory_format=torch.contiguous_format)
 
 

@@ -27,6 +27,9 @@ class ShiftFlip:
         if self.max_shift < 0:
             raise ConfigError("data.augment.max_shift", f"{self.max_shift} is negative; 0 means no shift")
 
+    def __bool__(self) -> bool:
+        return bool(self.max_shift or self.flip)
+
     def __call__(self, images: Tensor, draws: Tensor, seed: int) -> Tensor:
         """`images` (B, C, H, W), `draws` (B,) int64 -> the augmented images, same shape and dtype."""
         if self.max_shift:

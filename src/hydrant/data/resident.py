@@ -13,7 +13,9 @@ from hydrant.batch import Batch
 from hydrant.data.base import Order, StreamSpec, shard
 
 Augment = Callable[[Tensor, Tensor, int], Tensor]
-"""`(images (B, C, H, W), draws (B,), seed) -> images`: random, but a pure function of `(seed, draw)`."""
+"""`(images (B, C, H, W), draws (B,), seed) -> images`: random, but a pure function of `(seed, draw)`.
+
+One that is false, as an object, changes nothing and is not called."""
 
 
 class DeviceReader(Protocol):
@@ -52,8 +54,8 @@ def device_batches(
 class ResidentSource:
     """Samples held in two tensors, moved to the device once.
 
-    `inputs` (N, *input_shape) may be uint8: it is scaled to 0..1 and normalised when a batch is read.
-    `mean` and `std` are per channel, in units of the scaled pixel.
+    `inputs` (N, *input_shape) may be uint8: it is scaled to 0..1 and normalised when a batch is read, and so are floats
+    that are augmented. `mean` and `std` are per channel, in units of the scaled pixel.
     """
 
     inputs: Tensor
@@ -79,12 +81,20 @@ class ResidentSource:
     def first(self, num_samples: int) -> ResidentSource:
         return replace(self, inputs=self.inputs[:num_samples], targets=self.targets[:num_samples])
 
+    @property
+    def is_normalised_once(self) -> bool:
+        """Whether what `on` gives is normalised: floats to which nothing else happens, for it makes bytes larger."""
+        return self.inputs.is_floating_point() and not self.augment
+
     def on(self, device: torch.device) -> tuple[Tensor, ...]:
         """`inputs`, `targets`, `mean` and `std` on the device; they stay there for the next pass."""
         if device not in self._on_device:
             channels_first = (-1, *(1 for _ in self.inputs.shape[2:]))
-            mean, std = (torch.tensor(v).view(channels_first) for v in (self.mean, self.std))
-            self._on_device[device] = tuple(t.to(device) for t in (self.inputs, self.targets, mean, std))
+            normal = (torch.tensor(v).view(channels_first) for v in (self.mean, self.std))
+            inputs, targets, mean, std = (t.to(device) for t in (self.inputs, self.targets, *normal))
+            if self.is_normalised_once:
+                inputs = (inputs - mean) / std
+            self._on_device[device] = inputs, targets, mean, std
         return self._on_device[device]
 
 
@@ -94,18 +104,19 @@ class _ResidentReader:
     targets: Tensor
     mean: Tensor
     std: Tensor
+    is_normalised: bool
     augment: Augment | None
     seed: int
 
     @classmethod
     def load(cls, source: ResidentSource, spec: StreamSpec) -> _ResidentReader:
         inputs, targets, mean, std = source.on(spec.device)
-        return cls(inputs, targets, mean, std, source.augment, spec.seed)
+        return cls(inputs, targets, mean, std, source.is_normalised_once, source.augment, spec.seed)
 
     def train_batch(self, draws: Tensor) -> Batch:
         indices = draws % len(self.inputs)
         inputs = self.inputs.index_select(0, indices)
-        if self.augment is not None:
+        if self.augment:
             inputs = self.augment(inputs, draws, self.seed)
         return Batch(self._normalise(inputs), self.targets.index_select(0, indices))
 
@@ -114,6 +125,8 @@ class _ResidentReader:
         return Batch(inputs, self.targets.index_select(0, indices))
 
     def _normalise(self, inputs: Tensor) -> Tensor:
+        if self.is_normalised:
+            return inputs
         if inputs.dtype == torch.uint8:
             inputs = inputs.float() / 255
         return (inputs - self.mean) / self.std

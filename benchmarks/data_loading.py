@@ -1,0 +1,195 @@
+"""Batches a second, beside torch's, torchvision's and timm's loaders.
+
+The digits of scikit-learn in batches of 64, held on the device by Hydrant and read by torch's DataLoader from a
+TensorDataset of the same samples, normalised before. And 2,000 JPEG files of 160 pixels, in batches of 64: decoded,
+cropped at random and resized to 128 pixels (bilinear), flipped and normalised by two workers each: Hydrant's
+`data=image_folder`, torchvision's ImageFolder with the transforms of its v2, and timm's `create_loader` with its
+prefetcher. All in one process on one thread, besides the workers, block after block in turn; workers have filled
+their queues before a block begins, and what waits there is read before the clock starts. A block of digits goes over
+several epochs, one of files lies within an epoch.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageFilter
+from torch.utils.data import DataLoader, TensorDataset
+
+from benchmarks.figures import Figure
+from benchmarks.statistics import paired
+from hydrant.data import ImageAugment, ShiftFlip, image_folder
+from hydrant.data.base import Data, StreamSpec
+from hydrant.data.digits import digits
+
+BATCH_SIZE = 64
+NUM_WORKERS = 2
+NUM_AHEAD = 2 * NUM_WORKERS  # batches that wait in the queues of torch's DataLoader
+INPUT_SIZE, SCALE, RATIO = 128, (0.08, 1.0), (3 / 4, 4 / 3)
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+RESIDENT_REMAINDER = (
+    "a batch takes three operations of torch (% and two index_select) and its place in the order, 12 us in all; a "
+    "DataLoader takes 3 us for each of its 64 samples."
+)
+JPEG_REMAINDER = (
+    "both decode by Pillow and crop by timm's transform, nearly all of a sample's time in a worker; to seed what "
+    "is random, so that it depends on the sample alone, takes 10 us of about 1 ms."
+)
+
+
+def measure(*, quick: bool) -> list[Figure]:
+    """What is resident beside a DataLoader, and JPEG files beside other loaders."""
+    torch.set_num_threads(1)
+    return [*_resident(quick=quick), *_jpeg(quick=quick)]
+
+
+def _resident(*, quick: bool) -> list[Figure]:
+    num_blocks, num_batches = (2, 4) if quick else (11, 200)
+    data = digits(augment=ShiftFlip())  # as data=digits has it
+    batch = next(data.train.stream(_spec(1437)).micro_batches(0))  # all of them, normalised
+    pairs = TensorDataset(*batch)
+    loaders = {
+        "Hydrant": _stream(data),
+        "DataLoader, no workers": _endless(DataLoader(pairs, BATCH_SIZE, shuffle=True, drop_last=True)),
+        "DataLoader, 2 workers": _endless(_with_workers(pairs)),
+    }
+    more = {"Hydrant": 1 if quick else 50}  # times as many batches, so that a block is no shorter
+    rates = _in_turn(loaders, num_blocks, num_batches, more)
+    figures = [_rate(f"{title}: digits", own, "batches/s") for title, own in rates.items()]
+    for title in list(rates)[1:]:
+        ratio = paired(rates["Hydrant"], rates[title], lambda ours, theirs: ours / theirs)
+        goal = ">= 30" if title.endswith("no workers") else None
+        figures.append(Figure(f"Hydrant to {title}: digits", ratio, "x", goal, remainder=RESIDENT_REMAINDER))
+    return figures
+
+
+def _jpeg(*, quick: bool) -> list[Figure]:
+    num_blocks, num_batches, num_images = (2, 1, 512) if quick else (9, 20, 2000)
+    with tempfile.TemporaryDirectory() as root:
+        _write_images(Path(root), num_images)
+        loaders = {
+            "Hydrant": _stream(_hydrant_folder(root)),
+            "torchvision": _torchvision_loader(root),
+            "timm": _timm_loader(root),
+        }
+        rates = _in_turn(loaders, num_blocks, num_batches, {})
+        del loaders  # their workers end before their files do
+    figures = [
+        _rate(f"{title}: JPEG", [BATCH_SIZE * rate for rate in own], "images/s")
+        for title, own in rates.items()
+    ]
+    for title, goal in (("torchvision", None), ("timm", ">= 1")):
+        ratio = paired(rates["Hydrant"], rates[title], lambda ours, theirs: ours / theirs)
+        figures.append(Figure(f"Hydrant to {title}: JPEG", ratio, "x", goal, remainder=JPEG_REMAINDER))
+    return figures
+
+
+def _rate(what: str, rates: list[float], unit: str) -> Figure:
+    return Figure(what, paired(rates, rates, lambda own, _: own), unit)
+
+
+def _in_turn(
+    loaders: dict[str, Iterable[Any]], num_blocks: int, num_batches: int, more: dict[str, int]
+) -> dict[str, list[float]]:
+    """Batches a second of each block of each loader."""
+    rates: dict[str, list[float]] = {title: [] for title in loaders}
+    for number in range(-1, num_blocks):  # the first one starts the workers
+        for title in list(loaders) if number % 2 == 0 else reversed(loaders):
+            size = num_batches * more.get(title, 1)
+            rate = _block(loaders[title], size)
+            if number >= 0:
+                rates[title].append(rate)
+    return rates
+
+
+def _block(loader: Iterable[Any], num_batches: int) -> float:
+    batches = iter(loader)
+    for _ in range(NUM_AHEAD):
+        next(batches)
+    began = time.perf_counter()
+    for _ in range(num_batches):
+        next(batches)
+    rate = num_batches / (time.perf_counter() - began)
+    time.sleep(1.5 * NUM_AHEAD / min(rate, 1000))  # its workers fill their queues and rest
+    return rate
+
+
+def _spec(batch_size: int = BATCH_SIZE) -> StreamSpec:
+    return StreamSpec(0, batch_size, batch_size, 0, 1, torch.device("cpu"))
+
+
+def _stream(data: Data) -> Iterator[Any]:
+    stream = data.train.stream(_spec())
+    return (batch for num_updates in count() for batch in stream.micro_batches(num_updates))
+
+
+def _endless(loader: Iterable[Any]) -> Iterator[Any]:
+    while True:
+        yield from loader
+
+
+def _with_workers(samples: Any) -> DataLoader[Any]:
+    return DataLoader(
+        samples, BATCH_SIZE, shuffle=True, drop_last=True, num_workers=NUM_WORKERS, persistent_workers=True
+    )
+
+
+def _write_images(root: Path, num_images: int) -> None:
+    """Clouds of colour with some grain, which JPEG takes about as many bytes for as for photographs."""
+    rng = np.random.default_rng(0)
+    for number in range(num_images):
+        coarse = Image.fromarray(rng.integers(0, 256, (10, 10, 3), dtype=np.uint8)).resize(
+            (160, 160), Image.Resampling.BICUBIC
+        )
+        grain = Image.fromarray(rng.integers(0, 256, (160, 160, 3), dtype=np.uint8)).filter(
+            ImageFilter.GaussianBlur(1)
+        )
+        for part in ("train", "val")[: 2 if number < 10 else 1]:
+            folder = root / part / f"class_{number % 10}"
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.blend(coarse, grain, 0.3).save(folder / f"{number}.jpg", quality=90)
+
+
+def _hydrant_folder(root: str) -> Data:
+    augment = ImageAugment(
+        scale=SCALE,
+        ratio=RATIO,
+        hflip=0.5,
+        color_jitter=None,
+        auto_augment=None,
+        re_prob=0.0,
+        re_mode="const",
+    )
+    return image_folder(
+        root=root, input_shape=[3, INPUT_SIZE, INPUT_SIZE], num_classes=10, train_dir="train", val_dir="val",
+        num_workers=NUM_WORKERS, on_error="fail", interpolation="bilinear", crop_pct=0.875, mean=MEAN, std=STD,
+        augment=augment,
+    )  # fmt: skip
+
+
+def _torchvision_loader(root: str) -> Iterable[Any]:
+    from torchvision.datasets import ImageFolder
+    from torchvision.transforms import v2
+
+    transform = v2.Compose([
+        v2.PILToTensor(), v2.RandomResizedCrop(INPUT_SIZE, SCALE, RATIO, antialias=True), v2.RandomHorizontalFlip(),
+        v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD),
+    ])  # fmt: skip
+    return _with_workers(ImageFolder(f"{root}/train", transform))
+
+
+def _timm_loader(root: str) -> Iterable[Any]:
+    from timm.data import create_dataset, create_loader
+
+    return create_loader(
+        create_dataset("", f"{root}/train", is_training=True), (3, INPUT_SIZE, INPUT_SIZE), BATCH_SIZE,
+        is_training=True, scale=SCALE, ratio=RATIO, color_jitter=0.0, interpolation="bilinear", mean=MEAN, std=STD,
+        num_workers=NUM_WORKERS, device=torch.device("cpu"), use_prefetcher=True, persistent_workers=True,
+    )  # fmt: skip

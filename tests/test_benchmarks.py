@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from checks import ROOT
 
-from benchmarks import PARTS
+from benchmarks import PARTS, document
 
 PEERS = ("update_overhead", "sweep_rate")
 """These need the dependency group `peers`."""
@@ -28,3 +28,7 @@ def test_every_benchmark_of_the_cpu_part_runs(name: str, tmp_path: Path) -> None
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(output.read_text())["benchmarks"][name]["figures"]
+
+
+def test_the_page_is_what_the_results_say() -> None:
+    assert document.PAGE.read_text(encoding="utf-8") == document.text()

@@ -60,7 +60,6 @@ def test_ends_as_if_never_killed(optimizer: str, train: Callable[..., Path], wor
     assert summary(folder)["best"] == summary(whole)["best"]
 
 
-@pytest.mark.slow
 def test_a_dozen_kills_over_ranks_and_compile(workdir: Path) -> None:
     script = [sys.executable, str(ROOT / "scripts" / "kill_runs"), "--kills", "12", "--updates", "300"]
     done = subprocess.run(

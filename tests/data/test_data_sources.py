@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -123,6 +124,20 @@ def test_any_update_is_the_same_however_it_is_reached(source: Source) -> None:
     assert same(joined(stream.micro_batches(2)), in_order[2])
     stream.close()
     assert same(update(source, 4), in_order[4])  # a resumed run
+
+
+def test_batches_made_at_once_are_made_again_when_they_were_given_away() -> None:
+    source, made = resident(), list[int]()
+    stream = source.stream(spec(micro_batch_size=4))
+    make = stream.reader.train_batch
+    stream.reader = SimpleNamespace(train_batch=lambda draws: made.append(len(draws)) or make(draws))
+    for num_updates in range(80):
+        for batch in stream.micro_batches(num_updates):
+            batch.inputs.zero_()
+    assert made == [12, 12 * 64, 12 * 64]
+    for num_updates in (70, 71):
+        assert same(joined(stream.micro_batches(num_updates)), update(source, num_updates))
+    assert made[3:] == [12, 12]  # alone
 
 
 def test_two_readings_of_a_stream_do_not_disturb_each_other(source: Source) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -26,17 +27,36 @@ class DeviceReader(Protocol):
     def eval_batch(self, indices: Tensor) -> Batch: ...
 
 
-@dataclass(frozen=True)
+_BUNCH_BYTES = 4 * 2**20  # what is made at once: small batches take as long to ask for as to make
+_MOST_UPDATES = 64
+
+
+@dataclass
 class DeviceStream:
-    """The training stream over a `DeviceReader`."""
+    """The training stream over a `DeviceReader`. Small batches of several updates are made at once."""
 
     reader: DeviceReader
     order: Order
     spec: StreamSpec
+    _made: dict[int, Batch] = field(
+        default_factory=dict
+    )  # by position; given away once, for it may be written into
+    _num_ahead: int = 1  # updates that are made at once
+    _end: int = 0  # before this update, what is missing was given away: it is made again, alone
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
         for position in self.spec.positions(num_updates):
-            yield self.reader.train_batch(self.order.draws(position, self.spec.micro_batch_size))
+            if position not in self._made:
+                self._make(num_updates, 1 if num_updates < self._end else self._num_ahead)
+            yield self._made.pop(position)
+
+    def _make(self, start: int, count: int) -> None:
+        size, self._end = self.spec.micro_batch_size, max(self._end, start + count)
+        positions = [at for update in range(start, start + count) for at in self.spec.positions(update)]
+        whole = self.reader.train_batch(torch.cat([self.order.draws(at, size) for at in positions]))
+        parts = zip(whole.inputs.split(size), whole.targets.split(size), strict=True)
+        self._made |= zip(positions, itertools.starmap(Batch, parts), strict=True)
+        self._num_ahead = min(max(_BUNCH_BYTES * count // max(whole.inputs.nbytes, 1), 1), _MOST_UPDATES)
 
     def close(self) -> None:
         """Nothing runs beside the loop."""

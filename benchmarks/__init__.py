@@ -12,6 +12,7 @@ PARTS = {
         "data_loading",
         "checkpoint_cost",
         "tracking_cost",
+        "scale",
     ],
     "gpu": ["vit_speed", "vit_flops", "vit_small", "optimizer_memory"],
 }

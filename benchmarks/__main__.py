@@ -1,4 +1,4 @@
-"""Measure what is asked for, one benchmark after the other, and write docs/performance.md from all results."""
+"""Measure what is asked for, one benchmark after the other, and write the pages in docs/ from all results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/performance.md, from the newest result of each benchmark in benchmarks/results."""
+"""docs/performance.md and docs/scale.md, from the newest result of each benchmark in benchmarks/results."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import PARTS
+from benchmarks import PARTS, scale_page
 from benchmarks.figures import table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGE = ROOT / "docs" / "performance.md"
+DOCS = ROOT / "docs"
 HEAD = """\
 # Performance
 
@@ -24,24 +24,29 @@ says how.
 
 
 def write() -> None:
-    """Write the page anew."""
-    PAGE.write_text(text(), encoding="utf-8")
+    """Write the pages anew."""
+    found = sections()
+    scale = found.pop("scale", "")
+    (DOCS / "performance.md").write_text("\n".join([HEAD, *found.values()]), encoding="utf-8")
+    (DOCS / "scale.md").write_text(scale_page.text(scale), encoding="utf-8")
 
 
-def text() -> str:
-    """The page as the results have it."""
+def sections() -> dict[str, str]:
+    """What the results have of each benchmark, in order."""
     newest: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
     for found in sorted(results(), key=lambda found: found["measured"]["time"]):
         for name, benchmark in found["benchmarks"].items():
             newest[name] = (found["measured"], benchmark)
-    sections = [HEAD]
-    for name in (name for names in PARTS.values() for name in names if name in newest):
-        measured, benchmark = newest[name]
-        title, _, rest = benchmark["doc"].partition("\n")
-        told = f"Measured {place(measured)}, in {benchmark['seconds']} s."
-        sections.append(f"## {title.rstrip('.')}\n\n{rest.strip()}\n\n{told}\n".replace("\n\n\n\n", "\n\n"))
-        sections.append("\n".join(table(benchmark["figures"])) + "\n")
-    return "\n".join(sections)
+    names = [name for names in PARTS.values() for name in names if name in newest]
+    return {name: section(*newest[name]) for name in names}
+
+
+def section(measured: Mapping[str, Any], benchmark: Mapping[str, Any]) -> str:
+    """What a benchmark is, where it was measured, and its table."""
+    title, _, rest = benchmark["doc"].partition("\n")
+    told = f"Measured {place(measured)}, in {benchmark['seconds']} s."
+    head = f"## {title.rstrip('.')}\n\n{rest.strip()}\n\n{told}\n\n".replace("\n\n\n\n", "\n\n")
+    return head + "\n".join(table(benchmark["figures"])) + "\n"
 
 
 def results() -> Iterable[dict[str, Any]]:

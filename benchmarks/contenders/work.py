@@ -5,7 +5,6 @@ A small network on vectors, or where SETTINGS name one a `model` of timm on imag
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ import timm
 import torch
 from torch import Tensor, nn
 
+from benchmarks.contenders.weights import digest as digest
 from benchmarks.turns import Turns
 
 Pair = tuple[Tensor, Tensor]
@@ -56,11 +56,3 @@ def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """AdamW in one fused operation, the fastest of torch's; SETTINGS may have the plain one."""
     fused = SETTINGS.get("fused", True)
     return torch.optim.AdamW(parameters, lr=LR, weight_decay=0.01, fused=fused)
-
-
-def digest(model: nn.Module) -> str:
-    """Of the bits of all weights, in their order."""
-    whole = hashlib.sha256()
-    for parameter in model.parameters():
-        whole.update(parameter.detach().cpu().contiguous().numpy().tobytes())
-    return whole.hexdigest()

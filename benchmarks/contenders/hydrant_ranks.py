@@ -1,0 +1,28 @@
+"""Hydrant: a run with DDP, on ranks that a launcher has started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.contenders import ranks
+from benchmarks.contenders.weights import digest
+from hydrant import cli
+
+SHAPE = f"input_shape: [{ranks.NUM_FEATURES}], num_classes: {ranks.NUM_CLASSES}"
+WORDS = (
+    f"data={{_target_: benchmarks.contenders.ranks.data, {SHAPE}}}",
+    "model={_target_: benchmarks.contenders.ranks.model}", "allow_targets=[benchmarks]",
+    f"global_batch_size={ranks.BATCH_SIZE * ranks.NUM_RANKS}", f"eval_batch_size={ranks.BATCH_SIZE}",
+    f"duration={ranks.NUM_UPDATES}", "optimizer=adamw", "optimizer.fused=true", "scheduler=constant", "tracker=local",
+    "log_every=null", "eval_every=null", "save_every=null", "name=run",
+)  # fmt: skip
+
+
+def train() -> dict[str, Any]:
+    """On this rank."""
+    if status := cli.main(["train", *WORDS]):
+        raise SystemExit(status)
+    return {"digest": digest(ranks.NETWORK[0])}
+
+
+ranks.on_all(train)

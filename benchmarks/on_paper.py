@@ -1,0 +1,194 @@
+"""What large clusters would make of an update, by the cost model and what is assumed of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from benchmarks.cost_model import (
+    FLOAT32,
+    Collective,
+    Shape,
+    Stage,
+    ddp_update,
+    fsdp_update,
+    overlapped,
+    padded_bytes,
+)
+from hydrant.signals import STOPPING
+
+WORLDS = (8, 64, 1024, 8192)
+NODE = 8  # GPUs
+PEAK, MFU = 989e12, 0.45  # FLOP/s of an H200 in bf16, and what of them training makes use of
+NVLINK, NETWORK = (
+    0.8 * 450e9,
+    0.8 * 50e9,
+)  # bytes/s of a GPU, each way: four fifths of what is on the data sheet
+NVLINK_HOP, NETWORK_HOP = 3.4e-6, 9.6e-6  # seconds
+HOST_HOP, HOST_WORK = 30e-6, 20e-3  # seconds: a message between hosts; issuing the kernels of an update
+MEMORY = 141e9  # bytes
+AGREED = 8 * (1 + len(STOPPING))  # bytes that the hosts of all ranks add up in each update
+STATE = 16  # bytes a weight: itself, its gradient, two moments
+ACTIVATIONS = 34  # bytes a token, layer and unit of width
+CAP = 25 * 2**20  # parallel.bucket_cap_mb
+
+
+class Model(NamedTuple):
+    """A transformer, and what a GPU has of it in an update."""
+
+    title: str
+    depth: int
+    width: int
+    rest: tuple[Shape, ...]  # weights beside its blocks
+    num_tokens: int
+
+    @property
+    def block(self) -> list[Shape]:
+        """The weights of a block: norms, attention, and a perceptron of four times the width."""
+        d = self.width
+        norms = [(d,)] * 4
+        return [*norms, (3 * d, d), (3 * d,), (d, d), (d,), (4 * d, d), (4 * d,), (d, 4 * d), (d,)]
+
+    @property
+    def num_weights(self) -> int:
+        return num_weights(self.block) * self.depth + num_weights(self.rest)
+
+
+VIT_REST = ((1, 1, 1024), (1, 197, 1024), (1024, 3, 16, 16), (1024,), (1024,), (1024,), (1000, 1024), (1000,))
+MODELS = (
+    Model("ViT-L/16", 24, 1024, VIT_REST, 128 * 197),
+    Model("1 B", 16, 2048, ((32000, 2048), (2048,), (32000, 2048)), 16384),
+    Model("7 B", 32, 4096, ((32000, 4096), (4096,), (32000, 4096)), 8192),
+)
+OPTIONS = {"`ddp`": 4, "`fsdp`": 4, "`fsdp`, `param_dtype=bfloat16`": 2, "`hsdp`, `param_dtype=bfloat16`": 2}
+"""And the bytes in which a weight is gathered."""
+
+
+def num_weights(shapes: Iterable[Shape]) -> int:
+    return sum(map(math.prod, shapes))
+
+
+def seconds(collective: Collective, num_nodes: int) -> float:
+    """Of ranks that are spread evenly over nodes: by a ring, but for the latency of a sum, which is a tree's.
+
+    All adapters of a node that has ranks of the group share the work.
+
+    >>> round(1e3 * seconds(Collective("all_gather", 10**9, 8), 1), 2)
+    2.45
+    >>> round(1e3 * seconds(Collective("all_reduce", 10**9, 64), 8), 2)
+    6.26
+    """
+    kind, num_bytes, num_ranks = collective
+    per_node = num_ranks // num_nodes
+    bandwidth = NVLINK if num_nodes == 1 else min(NVLINK, per_node * NETWORK)
+    sent = num_bytes * (num_ranks - 1) / num_ranks / bandwidth
+    if kind == "all_reduce":
+        return 2 * (sent + (per_node - 1) * NVLINK_HOP + math.log2(num_nodes) * NETWORK_HOP)
+    return sent + (num_ranks - num_nodes) * NVLINK_HOP + (num_nodes - 1) * NETWORK_HOP
+
+
+def compute_seconds(model: Model) -> float:
+    """Six operations a weight and token, a third of them in the forward pass."""
+    return 6 * model.num_weights * model.num_tokens / (PEAK * MFU)
+
+
+def update_seconds(model: Model, option: str, num_ranks: int) -> float:
+    """On so many GPUs, each with its own tokens; without what the hosts exchange."""
+    stages = ddp_stages(model, num_ranks) if "ddp" in option else fsdp_stages(model, option, num_ranks)
+    return overlapped(stages)
+
+
+def ddp_stages(model: Model, num_ranks: int) -> list[Stage]:
+    """The forward pass, then backward from bucket to bucket."""
+    compute = compute_seconds(model)
+    exchanges = ddp_update([*model.rest, *(model.block * model.depth)], num_ranks, CAP)
+    whole = sum(exchange.num_bytes for exchange in exchanges)
+    backward = [
+        Stage(0, compute * 2 / 3 * one.num_bytes / whole, seconds(one, num_ranks // NODE))
+        for one in exchanges
+    ]
+    return [Stage(0, compute / 3, 0), *backward]
+
+
+def fsdp_stages(model: Model, option: str, num_ranks: int) -> list[Stage]:
+    """Forward from block to block and back again; what is left is gathered before and reduced after."""
+    num_nodes = num_ranks // NODE
+    num_replicas = num_nodes if "hsdp" in option else 1
+    compute = compute_seconds(model) / model.depth
+    gathers, reduces = list[float](), list[float]()
+    for one in fsdp_update([model.block] * model.depth, model.rest, num_ranks, num_replicas):
+        match one.kind:
+            case "all_gather":
+                one = one._replace(num_bytes=one.num_bytes * OPTIONS[option] // 4)
+                gathers.append(seconds(one, num_nodes // num_replicas))
+            case "reduce_scatter":
+                reduces.append(seconds(one, num_nodes // num_replicas))
+            case _:
+                reduces[-1] += seconds(one, num_nodes)
+    first, *others = gathers
+    forward = [Stage(own, compute / 3, 0) for own in others[: model.depth]]
+    backward = [
+        Stage(own, compute * 2 / 3, then)
+        for own, then in zip(others[model.depth :], reduces[:-1], strict=True)
+    ]
+    return [Stage(first, 0, 0), *forward, *backward, Stage(0, 0, reduces[-1])]
+
+
+def memory(model: Model, option: str, num_ranks: int) -> float:
+    """Bytes of a GPU: its share of the state, two gathered blocks, and activations."""
+    activations = ACTIVATIONS * model.num_tokens * model.depth * model.width
+    num_shards = {"d": 1, "f": num_ranks, "h": NODE}[option[1]]
+    gathered = 0 if num_shards == 1 else 2 * OPTIONS[option] * num_weights(model.block)
+    return STATE * model.num_weights / num_shards + gathered + activations
+
+
+def agree_seconds(num_ranks: int) -> float:
+    """What the hosts agree on in an update, by gloo's ring."""
+    return 2 * (num_ranks - 1) * HOST_HOP
+
+
+def efficiencies(share: float) -> list[str]:
+    """The lines of a table: the part of an update that is computing, on so many GPUs."""
+    lines = [_row(["a GPU's samples", "`parallel=`", *(f"{n:,}" for n in WORLDS), "memory at 64"])]
+    lines.append(_row(["---"] * (len(WORLDS) + 3)))
+    for whole in MODELS:
+        model = whole._replace(num_tokens=int(whole.num_tokens * share))
+        compute = compute_seconds(model)
+        title = f"{model.title}: {model.num_tokens:,} tokens, {1e3 * compute:.0f} ms"
+        for option in OPTIONS:
+            shares = [f"{compute / update_seconds(model, option, n):.0%}" for n in WORLDS]
+            needed = memory(model, option, 64)
+            told = f"{needed / 1e9:.0f} GB" + (": too much" if needed > MEMORY else "")
+            lines.append(_row([title, option, *shares, told]))
+            title = ""
+    return lines
+
+
+def agreements() -> list[str]:
+    """The lines of a table: what the hosts' exchange takes, and the pace of an update that it leaves."""
+    titles = [f"{model.title}, {1e3 * compute_seconds(model):.0f} ms" for model in MODELS]
+    lines = [_row(["GPUs", "hops", "time", *titles, "by a tree"]), _row(["---"] * (len(MODELS) + 4))]
+    for n in WORLDS:
+        taken, by_tree = agree_seconds(n), 2 * math.log2(n) * HOST_HOP
+        pace = [min(1.0, compute_seconds(model) / (HOST_WORK + taken)) for model in MODELS]
+        shown = ["hidden" if share == 1 else f"{share:.0%} of the pace" for share in pace]
+        lines.append(
+            _row([f"{n:,}", f"{2 * (n - 1):,}", f"{1e3 * taken:.1f} ms", *shown, f"{1e3 * by_tree:.1f} ms"])
+        )
+    return lines
+
+
+def paddings() -> list[str]:
+    """The lines of a table: what is gathered in place of a model's weights where each rank has whole rows of them."""
+    lines = [_row(["", *(f"{n:,}" for n in WORLDS)]), _row(["---"] * (len(WORLDS) + 1))]
+    for model in MODELS:
+        for name, shapes in (("a block", model.block), ("the rest", model.rest)):
+            size = FLOAT32 * num_weights(shapes)
+            padded = [f"{padded_bytes(shapes, n) / size:.3g} x" for n in WORLDS]
+            lines.append(_row([f"{model.title}, {name}: {size / 1e6:,.0f} MB", *padded]))
+    return lines
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -25,10 +25,18 @@ says how.
 
 def write() -> None:
     """Write the pages anew."""
+    for page, text in pages().items():
+        page.write_text(text, encoding="utf-8")
+
+
+def pages() -> dict[Path, str]:
+    """The pages as the results have them."""
     found = sections()
     scale = found.pop("scale", "")
-    (DOCS / "performance.md").write_text("\n".join([HEAD, *found.values()]), encoding="utf-8")
-    (DOCS / "scale.md").write_text(scale_page.text(scale), encoding="utf-8")
+    return {
+        DOCS / "performance.md": "\n".join([HEAD, *found.values()]),
+        DOCS / "scale.md": scale_page.text(scale),
+    }
 
 
 def sections() -> dict[str, str]:

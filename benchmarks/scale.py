@@ -48,7 +48,9 @@ def measured(num_blocks: int, block_size: int) -> list[Figure]:
         own = [block / block_size for block in seconds[f"run {n}"]]
         same = results[f"run {n}"]["digest"] == results["run 1"]["digest"]
         note = "weights: those of one rank, bit for bit" if n > 1 and same else ""
-        figures.append(Figure(f"an update on {n} rank(s)", interval([s * 1e3 for s in own]), "ms", note=note))
+        figures.append(
+            Figure(f"an update on {n} rank{'s' * (n > 1)}", interval([s * 1e3 for s in own]), "ms", note=note)
+        )
         if n > 1:
             ratio = paired(predicted(n, results, block_size), own, lambda model, real: model / real)
             figures.append(Figure(f"{n} ranks: predicted / measured", ratio, "x"))
@@ -79,7 +81,7 @@ def per_block(seconds: list[float], block_size: int) -> list[float]:
 
 def simulated(worlds: tuple[int, ...]) -> list[Figure]:
     """With torch's fake process group."""
-    command = [sys.executable, "-m", "benchmarks.contenders.fake_ranks", json.dumps(worlds)]
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.contenders.fake_ranks", json.dumps(worlds)]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
                           stdout=subprocess.PIPE, text=True, check=True)  # fmt: skip
     figures = list[Figure]()

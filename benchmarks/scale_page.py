@@ -10,6 +10,10 @@ HEAD = """\
 How far the ranks of one run reach, by [benchmarks](../benchmarks/README.md): **measured** on 1 to 4 ranks of one
 machine, **simulated** on up to 8,192 ranks as to what is exchanged, and on **paper** as to how long that takes on
 GPUs. Nothing of the last part was measured on a cluster. Written by `scripts/bench`, never by hand.
+
+```bash
+scripts/bench scale
+```
 """
 PAPER = """\
 ## On paper: 8 to 8,192 GPUs

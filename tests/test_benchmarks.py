@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import json
 import subprocess
 import sys
@@ -30,5 +32,13 @@ def test_every_benchmark_of_the_cpu_part_runs(name: str, tmp_path: Path) -> None
     assert json.loads(output.read_text())["benchmarks"][name]["figures"]
 
 
-def test_the_page_is_what_the_results_say() -> None:
-    assert document.PAGE.read_text(encoding="utf-8") == document.text()
+@pytest.mark.parametrize("page", document.pages(), ids=lambda page: page.name)
+def test_the_pages_are_what_the_results_say(page: Path) -> None:
+    assert page.read_text(encoding="utf-8") == document.pages()[page]
+
+
+@pytest.mark.parametrize("name", ["cost_model", "figures", "on_paper", "statistics"])
+def test_what_their_docstrings_show_is_so(name: str) -> None:
+    found = doctest.testmod(importlib.import_module(f"benchmarks.{name}"))
+    assert found.attempted
+    assert not found.failed

@@ -12,7 +12,7 @@ from typing import Any
 LONG = (
     "tracker=local",
     "model.hidden=[16]",
-    "duration=20000",
+    "duration=1000000",
     "log_every=20",
     "eval_every=4000",
     "save_every=4000",

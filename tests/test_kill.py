@@ -61,9 +61,13 @@ def test_ends_as_if_never_killed(optimizer: str, train: Callable[..., Path], wor
 
 
 def test_a_dozen_kills_over_ranks_and_compile(workdir: Path) -> None:
-    script = [sys.executable, str(ROOT / "scripts" / "kill_runs"), "--kills", "12", "--updates", "300", "--variants", "4"]
+    script, asked = ROOT / "scripts" / "kill_runs", ("--kills", "12", "--updates", "300", "--variants", "4")
     done = subprocess.run(
-        [*script, "--output", "kills.json"], cwd=workdir, capture_output=True, text=True, check=False
+        [sys.executable, str(script), *asked, "--output", "kills.json"],
+        cwd=workdir,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(Path("kills.json").read_text())

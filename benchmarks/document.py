@@ -17,9 +17,12 @@ DOCS = ROOT / "docs"
 HEAD = """\
 # Performance
 
-Every figure stands beside what it is compared with, measured in turn in the same run on the same machine. Written by
-`scripts/bench` from [benchmarks/results](../benchmarks/results), never by hand; [benchmarks](../benchmarks/README.md)
-says how.
+Every figure stands beside what it is compared with, measured in turn in the same run on the same machine. Written from
+[benchmarks/results](../benchmarks/results), never by hand; [benchmarks](../benchmarks/README.md) says how.
+
+```bash
+scripts/bench
+```
 """
 
 

@@ -63,6 +63,7 @@ ELSEWHERE = {
     "uv run scripts/kill_runs --kills 100 --output kills.json",
     "uv run scripts/kill_sweep --launcher basic joblib slurm --output kills.json",
     "uv run hydrant status multirun/lr_study --watch",
+    "scripts/bench",
     "scripts/bench scale",
     ".ci/run",
     'eval "$(python train.py -sc install=bash)"',

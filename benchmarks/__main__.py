@@ -42,11 +42,13 @@ def main() -> None:
             f"no such part or benchmark: {', '.join(unknown)}; there are {', '.join([*PARTS, *known])}"
         )
     found = {"measured": where() | {"quick": asked.quick}, "benchmarks": {}}
-    for name in names:
-        found["benchmarks"][name] = run(name, quick=asked.quick)
     output = asked.output or document.RESULTS / f"{document.stem(found['measured'], asked.what)}.json"
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    for name in names:
+        found["benchmarks"][name] = run(name, quick=asked.quick)
+        output.write_text(
+            json.dumps(found, indent=2) + "\n", encoding="utf-8"
+        )  # an interrupted one keeps what it has
     if not asked.quick:
         document.write()
     print(f"{output} written")

@@ -35,10 +35,10 @@ CONTENDERS: dict[str, dict[str, Any]] = {
     "Lightning Trainer, full": {"contender": "lightning_trainer", "features": True},
 }
 REMAINDER = (
-    "Taken out of the loop one after the other on two slow shared cores, of 48 us added: seeding the generator for each "
-    "micro-batch, so that any of them can be drawn again, 19 us; the task around the network and what it returns 8 us; "
-    "adding up the loss 5 us; writing the learning rate 4 us; the rest of the loop 12 us. Called on their own these take "
-    "a third of that: between the kernels of an update the processor has forgotten them."
+    "Taken out of the loop one after the other on two slow shared cores, of 48 us added: seeding the generator for "
+    "each micro-batch, so that any of them can be drawn again, 19 us; the task around the network and what it returns "
+    "8 us; adding up the loss 5 us; writing the learning rate 4 us; the rest of the loop 12 us. Called on their own "
+    "these take a third of that: between the kernels of an update the processor has forgotten them."
 )
 LIMITS = ("by hand", "by hand, full")
 GOALS = {"Hydrant": "<= 5", "Hydrant, full": "<= 20"}

@@ -35,8 +35,8 @@ def measure(*, quick: bool) -> list[Figure]:
     during = f"over {num_updates:,} updates"
     told = f"{grown['bytes']:,} B {during}: what Python keeps to use again, which has an end"
     return [
-        Figure("objects kept", grown["objects"], "", "= 0", during),
-        Figure("bytes kept by Python, an update", round(grown["bytes"] / num_updates), "B", "= 0", told),
+        Figure("objects kept", grown["objects"], "", "<= 0", during),
+        Figure("bytes kept by Python, an update", round(grown["bytes"] / num_updates), "B", "<= 0", told),
         Figure("growth of the process", grown["resident"], "KiB", None, during),
     ]
 

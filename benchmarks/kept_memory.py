@@ -25,18 +25,24 @@ from benchmarks.contenders import kept
 kept.main(json.loads(sys.argv[1]), Path(sys.argv[2]))
 """
 
+REMAINDER = (
+    "Some 70 bytes for every 80 updates stay where the meter brings the scalars of 64 updates together by torch.stack; "
+    "on its own the same call keeps nothing, and why it does here is not found."
+)
+
 
 def measure(*, quick: bool) -> list[Figure]:
-    """Growth of each in 10,000 updates."""
-    warmup, num_updates = (50, 100) if quick else (2000, 10000)
+    """Growth of each in more than 10,000 updates: a multiple of 50 and of 64, as many batches are made at once."""
+    warmup, num_updates = (50, 100) if quick else (1600, 11200)
     with tempfile.TemporaryDirectory() as folder:
         before, after = looks([warmup, warmup + num_updates], Path(folder))
     grown = {key: after[key] - before[key] for key in before}
     during = f"over {num_updates:,} updates"
-    told = f"{grown['bytes']:,} B {during}: what Python keeps to use again, which has an end"
+    told = f"{grown['bytes']:,} B {during}"
+    kept = round(grown["bytes"] / num_updates)
     return [
         Figure("objects kept", grown["objects"], "", "<= 0", during),
-        Figure("bytes kept by Python, an update", round(grown["bytes"] / num_updates), "B", "<= 0", told),
+        Figure("bytes kept by Python, an update", kept, "B", "<= 0", told, REMAINDER),
         Figure("growth of the process", grown["resident"], "KiB", None, during),
     ]
 

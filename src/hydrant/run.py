@@ -138,7 +138,7 @@ class _Session:
             return self._result(dataclasses.replace(ending, exit_status=130, message=ending.message or told))
 
     def _train(self, stop: StopRequest) -> None:
-        prepared, state = self._prepared, self._state
+        prepared, state, profile = self._prepared, self._state, self._job.folder / "profile"
         total, trainable = count_parameters(prepared.task)
         log.info("run folder %s", relative(self._job.folder))
         log.info(
@@ -158,9 +158,7 @@ class _Session:
                 self._continue(run)
                 try_compiled(run)
                 show_inputs(run)
-                with run.profiler.watching(
-                    self._job.folder / "profile", state.num_updates, self._journal.file
-                ):
+                with run.profiler.watching(profile, state.num_updates, self._journal.file):
                     train(run)
                 prepared.data.faults.gather(self._world)
             finally:

@@ -86,8 +86,7 @@ def compare(
     goal, keys = _goal(runs, metric, mode), differing_keys(runs)
     runs = with_repeats(runs, keys)
     by = [key for key in keys if key != "seed"] if by is None else _known_keys(runs, by, keys)
-    if target is not None:
-        _known_metric(runs, "--target", target.metric)
+    times = _times(runs, target)
     groups = group_runs(runs, by, keys, goal)
     best = winner(groups, goal)
     second = winner([group for group in groups if group is not best], goal)
@@ -95,7 +94,7 @@ def compare(
     groups = groups if base is None else beside(groups, base)
     by_name = {group.name: group for group in groups}  # the same ones, now with their differences
     num_cells, missing = missing_cells(groups)
-    times = {} if target is None else {run.name: time_to_target(run, target) for run in runs}
+    left_out = [key for key in keys if key not in by]
     return Comparison(
         goal=goal,
         runs=runs,
@@ -107,13 +106,10 @@ def compare(
         lead=None if best is None or second is None else difference(best, second),
         baseline=None if base is None else by_name[base.name],
         is_baseline_given=baseline is not None,
-        warnings=[
-            *warnings(runs, groups, [key for key in keys if key not in by], goal),
-            *without_time(runs, times),
-        ],
+        warnings=warnings(runs, groups, left_out, goal) + without_time(runs, times),
         num_cells=num_cells,
         missing=missing,
-        importance=_importance([run for run in runs if goal.counts(run)], keys, goal),
+        importance=_importance(runs, keys, goal),
         target=target,
         times=times,
         reached={group.name: reached(group.runs, times) for group in groups} if times else {},
@@ -157,9 +153,18 @@ def _known_keys(runs: Sequence[Run], by: Sequence[str], keys: Sequence[str]) -> 
     return list(by)
 
 
+def _times(runs: Sequence[Run], target: Target | None) -> dict[str, dict[str, float]]:
+    """Of every run, the times to the target, in each unit."""
+    if target is None:
+        return {}
+    _known_metric(runs, "--target", target.metric)
+    return {run.name: time_to_target(run, target) for run in runs}
+
+
 def _importance(runs: Sequence[Run], keys: Sequence[str], goal: Goal) -> Importance | None:
-    columns = {key: [run.config.get(key) for run in runs] for key in keys}
-    return importance(columns, [value for run in runs if (value := goal.final(run)) is not None])
+    counted = [run for run in runs if goal.counts(run)]
+    columns = {key: [run.config.get(key) for run in counted] for key in keys}
+    return importance(columns, [value for run in counted if (value := goal.final(run)) is not None])
 
 
 def _profiles(

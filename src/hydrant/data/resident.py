@@ -38,11 +38,10 @@ class DeviceStream:
     reader: DeviceReader
     order: Order
     spec: StreamSpec
-    _made: dict[int, Batch] = field(
-        default_factory=dict
-    )  # by position; given away once, for it may be written into
-    _num_ahead: int = 1  # updates that are made at once
-    _end: int = 0  # before this update, what is missing was given away: it is made again, alone
+    # By position. One is given away once, for it may be written into.
+    _made: dict[int, Batch] = field(default_factory=dict[int, Batch], init=False)
+    _num_ahead: int = field(default=1, init=False)  # updates that are made at once
+    _end: int = field(default=0, init=False)  # what is missing before this update is made again, alone
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
         for position in self.spec.positions(num_updates):

@@ -189,7 +189,9 @@ def test_each_known_break_has_its_line_and_remedy(diagnose: Callable[..., dict[s
             ("compile.backend=raising_pool",), "raising_pool", "error", "F.max_pool2d", "no code for max_pool2d",
             marks=pytest.mark.slow,
         ),
-        (("compile.backend=wrong_relu",), "wrong_relu", "differs", "F.relu", "the loss is"),
+        pytest.param(
+            ("compile.backend=wrong_relu",), "wrong_relu", "differs", "F.relu", "the loss is", marks=pytest.mark.slow
+        ),
         pytest.param(
             ("compile.backend=wrong_backward",), "wrong_backward", "differs", "F.relu", "the gradients differ",
             marks=pytest.mark.slow,

@@ -109,6 +109,7 @@ def test_a_run_that_goes_on_keeps_its_number(
     assert "micro_batch_size=auto" not in (other / "train.log").read_text()  # nothing was tried
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("greedy")
 def test_nothing_fits(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     folder = train(*RUN, "+model.train_limit=0", "micro_batch_size=auto", status=1)

@@ -232,6 +232,7 @@ def wait_for_fork_server(process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_sweep_with_an_impossible_job_is_refused_whole(tmp_path: Path) -> None:
     swept = run_command("-m", *SHORT, "optimizer=adamw,adamm", cwd=tmp_path)
     assert swept.returncode == 2

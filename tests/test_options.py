@@ -64,6 +64,7 @@ class PixelBag(nn.Module):
 
 LONG = (
     "compile/blocks",
+    "compile/default",
     "compile/max_autotune",
     "experiment/all_reduce_net",
     "experiment/compiled_optimizer",

@@ -239,6 +239,7 @@ def table(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_a_pruned_trial_is_finished_early_with_its_checkpoint(workdir: Path) -> None:
     """By a threshold that no trial reaches, from its second evaluation on."""
     words = ("-m", "sweep=optuna", *TINY, "name=study", "hydra.sweeper.n_trials=1", "hydra/sweeper/pruner=none",

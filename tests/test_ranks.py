@@ -19,14 +19,8 @@ from processes import descendants
 
 WORDS = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=3", "save_every=3",
          "limit_val_samples=37", "micro_batch_size=16")  # fmt: skip
-LONG = (
-    "tracker=local",
-    "model.hidden=[16]",
-    "duration=400",
-    "log_every=20",
-    "eval_every=200",
-    "save_every=40",
-)
+LONG = ("tracker=local", "model.hidden=[16]", "duration=400", "log_every=20", "eval_every=200",
+        "save_every=40")  # fmt: skip
 
 
 def trained(workdir: Path, name: str, *words: str, status: int = 0) -> Path:

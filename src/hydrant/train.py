@@ -21,6 +21,7 @@ from hydrant.config import ENTRY, check, choices_of, conf_dir, record_of, regist
 from hydrant.config.arguments import flags_first, refuse_grid
 from hydrant.config.guard import guarding_hydra
 from hydrant.config.messages import HYDRA_ERRORS, PLAIN_ERRORS, explain
+from hydrant.config.once import composing_once
 from hydrant.errors import ConfigError, HydrantError
 from hydrant.isolation import Stopped
 from hydrant.job import Job, Result, missing_folders, remove_if_empty, report
@@ -129,7 +130,7 @@ def _run_hydra(words: Sequence[str], task: Any) -> None:
         HydrantError: nothing was started, for what is said; or what a job raised.
     """
     try:
-        with guarding_hydra(words):
+        with composing_once(words), guarding_hydra(words):
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=ENTRY)(task)()
     except MissingConfigException:
         raise  # is an OSError

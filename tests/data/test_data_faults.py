@@ -186,6 +186,7 @@ def test_a_run_that_failed_goes_on_with_skip(
     assert summary(folder)["num_damaged_samples"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("image_root")
 def test_a_worker_killed_from_outside_fails_the_run(
     train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

@@ -29,9 +29,7 @@ class Meter:
         self._names: list[str] = []
         self._sums = torch.zeros(0, dtype=torch.float64, device=device)
         self._weight = 0  # of the sums
-        self._pending: list[
-            Tensor
-        ] = []  # what is not yet in the sums: the scalars of one call after the other
+        self._pending: list[Tensor] = []  # not yet in the sums: the scalars of one call after the other
         self._pending_weight = 0  # of each of those calls
         self._read = self._sums  # of this rank alone, at the last read
 

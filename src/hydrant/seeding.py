@@ -64,7 +64,7 @@ def uniform(seed: int, positions: Tensor, lane: int) -> Tensor:
 
 def permutation(seed: int, epoch: int, num_samples: int) -> Tensor:
     """The order of the samples in an epoch, int64, shape (num_samples,), on the host."""
-    generator = torch.Generator().manual_seed(_signed(mix(seed, ORDER, epoch)))
+    generator = torch.Generator().manual_seed(mix(seed, ORDER, epoch))
     return torch.randperm(num_samples, generator=generator)
 
 
@@ -73,7 +73,7 @@ def seed_process(seed: int, *stream: int) -> None:
     value = mix(seed, *stream)
     random.seed(value)
     np.random.seed(value & 0xFFFFFFFF)
-    torch.manual_seed(_signed(value))
+    torch.manual_seed(value)
 
 
 def seed_micro_step(seed: int, num_updates: int, micro_batch_idx: int, device: torch.device) -> None:
@@ -99,11 +99,11 @@ def _start(*parts: int) -> int:
 
 
 def _seed_torch(number: int, device: torch.device) -> None:
-    # The generators themselves: about 1 us, where `torch.manual_seed` takes 80.
-    value = _signed(number)
-    torch.default_generator.manual_seed(value)
+    # The generators themselves: about 1 us, where `torch.manual_seed` takes 80. A negative number, which stands for the
+    # same seed, would be tried as an unsigned one first, and fail by an exception that takes longer than the rest.
+    torch.default_generator.manual_seed(number)
     if device.type == "cuda":
-        torch.cuda.default_generators[device.index or 0].manual_seed(value)
+        torch.cuda.default_generators[device.index or 0].manual_seed(number)
 
 
 @contextlib.contextmanager

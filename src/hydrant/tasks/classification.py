@@ -40,4 +40,4 @@ class Classification(Task):
         logits = outputs.float()
         loss = F.cross_entropy(logits, batch.targets, label_smoothing=self._label_smoothing)
         measurements = {"accuracy": accuracy(logits, batch.targets)} if self.measures else {}
-        return Outcome({"cross_entropy": loss}, measurements, logits.detach(), len(batch.targets))
+        return Outcome({"cross_entropy": loss}, measurements, logits.detach(), batch.targets.shape[0])

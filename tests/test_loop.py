@@ -17,10 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hydrant import cli, journal, loop
 from hydrant import run as hydrant_run
-from hydrant.batch import Batch
+from hydrant.batch import Batch, Outcome
 from hydrant.data import ResidentSource
+from hydrant.tasks import Classification
 from hydrant.trackers.base import NullTracker
 from hydrant.trackers.progress import Progress
+from hydrant.watchdog import Watchdog
 
 Train = Callable[..., Path]
 DIGITS = (
@@ -73,6 +75,33 @@ def test_null_cadences_never_happen(train: Train) -> None:
     folder = train(*DIGITS, "duration=3", "log_every=null", "eval_every=null", "save_every=null")
     assert read(folder) == []
     assert not (folder / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(("log_every", "is_measured"), [("null", False), ("1", True)])
+def test_training_measures_what_is_logged_alone(
+    log_every: str, is_measured: bool, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, forward = set[tuple[bool, bool]](), Classification.forward
+
+    def noted(self: Classification, batch: Batch) -> Outcome:
+        outcome = forward(self, batch)
+        seen.add((self.training, bool(outcome.measurements)))
+        return outcome
+
+    monkeypatch.setattr(Classification, "forward", noted)
+    train(*DIGITS, "duration=2", f"log_every={log_every}")
+    assert seen == {(True, is_measured), (False, True)}
+
+
+def test_the_watchdog_hears_of_a_run_before_it_is_compiled(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may take longer than a rank may stand still."""
+    heard = list[bool]()
+    monkeypatch.setattr(Watchdog, "is_on", True)
+    monkeypatch.setattr(hydrant_run, "try_compiled", lambda run: heard.append(run.watchdog in run.followers))
+    train(*DIGITS, "duration=1")
+    assert heard == [True]
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])

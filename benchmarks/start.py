@@ -65,7 +65,7 @@ def measure(*, quick: bool) -> list[Figure]:
         }
         trials |= {title: partial(command_seconds, TRAIN, *words) for title, words in COMMANDS.items()}
         trials |= {title: partial(first_update, Path(name), words) for title, words in RUNS.items()}
-        taken = in_turn(trials, 1 if quick else 9)
+        taken = in_turn(trials, 1 if quick else 7)
     torch, figures = taken["torch's own import"], list[Figure]()
     for title, own in taken.items():
         is_beyond = title in BEYOND

@@ -24,10 +24,13 @@ class Stream:
             [Batch(*(part[at : at + SIZE] for part in pair)) for at in range(0, BATCH_SIZE, SIZE)]
             for pair in PAIRS
         ]
-        self._batches = TURNS.over(split)
+        self._batches = enumerate(TURNS.over(split))
+        self._current: tuple[int, list[Batch]] = (-1, [])
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
-        yield from next(self._batches)
+        if num_updates != self._current[0]:  # the first one is asked for more often, to check what is compiled
+            self._current = next(self._batches)
+        yield from self._current[1]
 
     def close(self) -> None: ...
 

@@ -28,7 +28,9 @@ class Stream:
         self._current: tuple[int, list[Batch]] = (-1, [])
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
-        if num_updates != self._current[0]:  # the first one is asked for more often, to check what is compiled
+        if (
+            num_updates != self._current[0]
+        ):  # the first one is asked for more often, to check what is compiled
             self._current = next(self._batches)
         yield from self._current[1]
 

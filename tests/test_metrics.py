@@ -76,3 +76,17 @@ def test_the_pace_leaves_out_what_is_no_training() -> None:
     time.sleep(0.02)
     assert pace.read(20) > 100  # 10 updates in 0.02 s, not in 0.22 s
     assert pace.logged_at == 20
+
+
+def test_scalars_that_change_or_are_parts_are_taken_as_they_were() -> None:
+    """A learned scale as a measurement: the mean is of what it was, also where a save lies between."""
+    scale, meter, resumed = torch.nn.Parameter(torch.tensor(1.0)), Meter(CPU), Meter(CPU)
+    large = torch.zeros(1000)
+    for value in (1.0, 2.0, 6.0):
+        scale.data.fill_(value)
+        large[0] = value
+        meter.add({"scale": scale, "part": large[0], "loss": 2 * scale}, weight=1)
+    assert all(pending.untyped_storage().nbytes() == 4 for pending in meter._pending)  # pyright: ignore[reportPrivateUsage]
+    resumed.load_state_dict(meter.state_dict())
+    scale.data.fill_(100.0)
+    assert meter.read() == resumed.read() == {"scale": 3.0, "part": 3.0, "loss": 6.0}

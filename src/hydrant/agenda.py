@@ -27,6 +27,9 @@ class Agenda:
     >>> agenda = Agenda(Cadence(2), Cadence(3), Cadence(None), Cadence(None))
     >>> agenda.due(1) is NOTHING, agenda.due(2).log, agenda.due(3).eval, agenda.due(4, is_last=True)
     (True, True, True, Due(log=True, eval=True, save=False, histogram=False))
+    >>> never = Agenda(*[Cadence(None)] * 4)
+    >>> never.due(1) is NOTHING, never.due(10**9) is NOTHING
+    (True, True)
     """
 
     log_every: Cadence
@@ -41,6 +44,6 @@ class Agenda:
             return NOTHING
         cadences = (self.log_every, self.eval_every, self.save_every, self.histogram_every)
         coming = [c.every - num_updates % c.every for c in cadences if c.every is not None]
-        self._quiet = range(num_updates + 1, num_updates + min(coming, default=1))
+        self._quiet = range(num_updates + 1, num_updates + min(coming, default=1 << 62))
         due = Due(*(c.every is not None and (is_last or c.due(num_updates)) for c in cadences))
         return due if any(due) else NOTHING

@@ -46,7 +46,7 @@ class Meter:
         if weight != self._pending_weight:
             self._fold()
             self._pending_weight = weight
-        self._pending += [value.detach() for value in values.values()]
+        self._pending += map(_kept, values.values())
         if len(self._pending) >= _MANY * len(values):
             self._fold()
 
@@ -102,6 +102,12 @@ class Meter:
         self._sums.add_(rows.sum(0), alpha=self._pending_weight)
         self._weight += len(rows) * self._pending_weight
         self._pending = []
+
+
+def _kept(value: Tensor) -> Tensor:
+    """A scalar for later. A parameter, a buffer or a part of something is copied: it may be written into."""
+    is_made = value.grad_fn is not None and not value._is_view()  # pyright: ignore[reportPrivateUsage]
+    return value.detach() if is_made else value.detach().clone()
 
 
 def merged(states: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -140,6 +140,18 @@ def test_batches_made_at_once_are_made_again_when_they_were_given_away() -> None
     assert made[3:] == [12, 12]  # alone
 
 
+def test_batches_made_at_once_may_be_written_into_with_what_is_learned() -> None:
+    """As a model may that begins with `x += self.position`; the other batches stay as they are."""
+    source, learned = resident(), torch.nn.Parameter(torch.ones(()))
+    stream = source.stream(spec(micro_batch_size=4))
+    for num_updates in range(3):
+        for batch in stream.micro_batches(num_updates):
+            before = batch.inputs.clone()
+            batch.inputs.mul_(2 * learned)
+            assert torch.equal(batch.inputs, 2 * before)
+        assert same(joined(stream.micro_batches(num_updates)), update(source, num_updates))
+
+
 def test_two_readings_of_a_stream_do_not_disturb_each_other(source: Source) -> None:
     stream = source.stream(spec(micro_batch_size=4))
     pairs = list(zip(stream.micro_batches(1), stream.micro_batches(2), strict=True))

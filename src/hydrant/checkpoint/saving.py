@@ -68,6 +68,7 @@ class Checkpoints:
             log.warning("%s", failed)  # the run fails anyway, and says why
         finally:
             self._thread.shutdown()
+            self._snapshot = None
             dist.destroy_process_group(self._group)
 
     def save(

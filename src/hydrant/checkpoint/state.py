@@ -56,10 +56,15 @@ class Snapshot:
 
 def _on_host(tensor: Tensor, over: Tensor | None) -> Tensor:
     """A copy, in the memory of `over` if that fits; on CUDA into pinned memory, without waiting for it."""
-    fits = over is not None and (over.shape, over.dtype) == (tensor.shape, tensor.dtype)
-    if over is not None and fits and not is_sharded(tensor):
-        return over.copy_(tensor.detach(), non_blocking=True)
+    if over is not None and (over.shape, over.dtype) == (tensor.shape, tensor.dtype):
+        _own_part(over).copy_(_own_part(tensor.detach()), non_blocking=True)
+        return over
     return tensor.detach().to("cpu", non_blocking=True, copy=True, memory_format=torch.contiguous_format)
+
+
+def _own_part(tensor: Tensor) -> Tensor:
+    """What this rank has of a tensor."""
+    return tensor.to_local() if is_sharded(tensor) else tensor
 
 
 def plain_state(path: Path, key: str) -> Any:

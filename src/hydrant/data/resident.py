@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -29,6 +28,7 @@ class DeviceReader(Protocol):
 
 _BUNCH_BYTES = 4 * 2**20  # what is made at once: small batches take as long to ask for as to make
 _MOST_UPDATES = 64
+_ALIGNMENT = 64  # bytes
 
 
 @dataclass
@@ -54,8 +54,13 @@ class DeviceStream:
         positions = [at for update in range(start, start + count) for at in self.spec.positions(update)]
         whole = self.reader.train_batch(torch.cat([self.order.draws(at, size) for at in positions]))
         parts = zip(whole.inputs.split(size), whole.targets.split(size), strict=True)
-        self._made |= zip(positions, itertools.starmap(Batch, parts), strict=True)
-        self._num_ahead = min(max(_BUNCH_BYTES * count // max(whole.inputs.nbytes, 1), 1), _MOST_UPDATES)
+        # Detached: else they would be views that autograd lets nobody write into.
+        made = [Batch(inputs.detach(), targets.detach()) for inputs, targets in parts]
+        self._made |= zip(positions, made, strict=True)
+        # A batch that lies elsewhere than in a resumed run is to be aligned as it is there: kernels are chosen by it.
+        is_aligned = made[0].inputs.nbytes % _ALIGNMENT == 0
+        most = _BUNCH_BYTES * count // max(whole.inputs.nbytes, 1) if is_aligned else 1
+        self._num_ahead = min(max(most, 1), _MOST_UPDATES)
 
     def close(self) -> None:
         """Nothing runs beside the loop."""

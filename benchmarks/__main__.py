@@ -28,7 +28,10 @@ PACKAGES = (
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument(
-        "what", nargs="*", default=["cpu"], help=f"parts ({', '.join(PARTS)}) or single benchmarks"
+        "what",
+        nargs="*",
+        default=["cpu"],
+        help=f"parts ({', '.join(PARTS)}) or single benchmarks; `pages` only writes the pages from what there is",
     )
     parser.add_argument(
         "--quick", action="store_true", help="see only whether it works; the figures mean nothing"
@@ -36,6 +39,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="the JSON file; in benchmarks/results/ if not given")
     asked = parser.parse_args()
     known = [name for names in PARTS.values() for name in names]
+    if asked.what == ["pages"]:
+        document.write()
+        return
     names = [name for word in asked.what for name in PARTS.get(word, [word])]
     if unknown := [name for name in names if name not in known]:
         parser.error(
@@ -49,7 +55,7 @@ def main() -> None:
         output.write_text(
             json.dumps(found, indent=2) + "\n", encoding="utf-8"
         )  # an interrupted one keeps what it has
-    if not asked.quick:
+    if not asked.quick and asked.output is None:
         document.write()
     print(f"{output} written")
 
@@ -68,9 +74,11 @@ def run(name: str, *, quick: bool) -> dict[str, Any]:
 def where() -> dict[str, Any]:
     """When and on what it is measured."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    environment = describe_environment(device, 1)
+    environment["git_commit"] = environment["git_commit"] or os.environ.get("GIT_COMMIT")
     return {
         "time": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        **describe_environment(device, 1),
+        **environment,
         "machine": f"{platform.system()} {platform.machine()}",
         "cpu": processor(),
         "cores": len(os.sched_getaffinity(0)),

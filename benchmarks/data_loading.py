@@ -35,8 +35,8 @@ NUM_AHEAD = 2 * NUM_WORKERS  # batches that wait in the queues of torch's DataLo
 INPUT_SIZE, SCALE, RATIO = 128, (0.08, 1.0), (3 / 4, 4 / 3)
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 RESIDENT_REMAINDER = (
-    "a batch takes three operations of torch (% and two index_select) and its place in the order, 12 us in all; a "
-    "DataLoader takes 3 us for each of its 64 samples."
+    "the batches of up to 64 updates are made at once, by three operations (% and two index_select); what is left is "
+    "to hand out each one as a tensor of its own. A DataLoader takes 3 us for each of its 64 samples."
 )
 JPEG_REMAINDER = (
     "both decode by Pillow and crop by timm's transform, nearly all of a sample's time in a worker; to seed what "

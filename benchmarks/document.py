@@ -72,11 +72,15 @@ def place(measured: Mapping[str, Any]) -> str:
     """Where and when, in a few words."""
     packages = ", ".join(f"{name} {version}" for name, version in measured["packages"].items())
     on = measured["gpu"] or f"{measured['cores']} cores of {measured['cpu']}"
-    commit = (measured["git_commit"] or "an unknown commit")[:10]
-    return f"{measured['time']} on {on}, torch {measured['torch']}, {packages}, at {commit}"
+    commit = (measured["git_commit"] or "an unknown commit")[:10] + " with changes" * bool(
+        measured["git_dirty"]
+    )
+    load = f"load {measured['load']:.2g} before"
+    return f"{measured['time']} on {on} ({load}), torch {measured['torch']}, {packages}, at {commit}"
 
 
 def stem(measured: Mapping[str, Any], words: Iterable[str]) -> str:
     """The name of a result file."""
     on = re.sub(r"[^a-z0-9]+", "-", (measured["gpu"] or f"cpu-{measured['cores']}-cores").lower()).strip("-")
-    return f"{measured['time'].split()[0]}-{on}-{'-'.join(words)}"
+    day, clock, _ = measured["time"].replace(":", "").split()
+    return f"{day}-{clock}-{on}-{'-'.join(words)}"

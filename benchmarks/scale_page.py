@@ -36,7 +36,8 @@ The part of an update that is computing, without what the hosts exchange; a grou
 
 {full}
 
-With an eighth of the samples a GPU, which is what remains where the batch does not grow with the GPUs:
+With an eighth of the samples a GPU, which is what remains where the batch does not grow with the GPUs. Where that is
+less than the 20 ms of a host below, only CUDA graphs keep a GPU busy, on any number of them:
 
 {eighth}
 

@@ -51,7 +51,7 @@ REMAINDERS = {
     "import of a whole run, with configs and checkpoints": "Hydra and OmegaConf, and torch.distributed.checkpoint, "
     "which imports DTensor and SymPy. Torch's first optimizer imports these anyway, so a run does not end later by it.",
     "first update, `tracker=local`": "Torch's first optimizer imports torch._dynamo, in every script: see its row. "
-    "The rest is Hydra, which composes the config twice, the modules of Hydrant, and the checks before a run.",
+    "The rest is Hydra, the modules of Hydrant, and the checks before a run.",
     "first update, offline W&B": "As above, and the import of wandb and the start of its service.",
 }
 
@@ -87,10 +87,13 @@ def in_turn(trials: Mapping[str, Callable[[], float]], num_blocks: int) -> dict[
 
 
 def command_seconds(*words: str) -> float:
-    """How long a Python command takes, whatever it answers."""
+    """How long a Python command takes that succeeds, or is refused for its config."""
     began = time.perf_counter()
-    python(words, ROOT)
-    return time.perf_counter() - began
+    done = python(words, ROOT)
+    seconds = time.perf_counter() - began
+    if done.returncode not in (0, 2):
+        raise RuntimeError(f"{' '.join(words)} failed:\n{done.stderr[-2000:]}")
+    return seconds
 
 
 def first_update(folder: Path, words: tuple[str, ...]) -> float:

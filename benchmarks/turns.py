@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from hydrant.profiling import synchronise
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parents[1]
+_LIMIT_SECONDS = 300
 
 
 class Turns:
@@ -95,9 +97,11 @@ class Contender:
         return self._hear()["result"]
 
     def _hear(self) -> dict[str, Any]:
-        line = self._reader.readline()
+        is_heard, _, _ = select.select([self._reader], [], [], _LIMIT_SECONDS)
+        line = self._reader.readline() if is_heard else ""
         if not line:
-            raise RuntimeError(f"{self.name} ended early:\n{self._log.read_text()[-2000:]}")
+            how = "ended early" if is_heard else f"said nothing for {_LIMIT_SECONDS} s"
+            raise RuntimeError(f"{self.name} {how}:\n{self._log.read_text()[-2000:]}")
         return json.loads(line)
 
     def close(self) -> None:

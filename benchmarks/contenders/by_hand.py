@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from tqdm import tqdm
 
-from benchmarks.contenders.work import LR, SETTINGS, TURNS, Pair, batches, digest, network, optimizer
+from benchmarks.contenders.work import LR, SETTINGS, TURNS, batches, digest, network, optimizer, split
 
 
 def bare(model: nn.Module, stepping: torch.optim.Optimizer) -> None:
@@ -48,11 +48,6 @@ def full(model: nn.Module, stepping: torch.optim.Optimizer) -> None:
                 file.flush()
                 loss_sum.zero_()
                 correct.zero_()
-
-
-def split(pair: Pair) -> tuple[Pair, Pair]:
-    inputs, targets = pair
-    return (inputs[:4], targets[:4]), (inputs[4:], targets[4:])
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ def main() -> None:
     arguments = TrainingArguments(
         output_dir="hf", max_steps=TURNS.num_updates, per_device_train_batch_size=8, logging_strategy="no",
         save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True, max_grad_norm=0.0,
-        lr_scheduler_type="constant", average_tokens_across_devices=False,
+        lr_scheduler_type="constant", logging_nan_inf_filter=False, average_tokens_across_devices=False,
     )  # fmt: skip
     trainer = Own(model, arguments, train_dataset=[0] * 8, optimizers=(stepping, None))
     trainer.remove_callback(PrinterCallback)

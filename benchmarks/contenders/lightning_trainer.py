@@ -1,16 +1,18 @@
-"""Lightning's Trainer with all that can be turned off turned off; `features` turns on what it has of them."""
+"""Lightning's Trainer, barebones; `features` turns on what it has of them."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
 import lightning
 import torch.nn.functional as F
 from lightning.pytorch.loggers import CSVLogger
 from torch import Tensor
-from torch.optim.lr_scheduler import CosineAnnealingLR
+from torch.optim.lr_scheduler import LambdaLR
 
-from benchmarks.contenders.work import SETTINGS, TURNS, batches, digest, network, optimizer
+from benchmarks.contenders.work import SETTINGS, TURNS, batches, digest, network, optimizer, split
 
 
 class Module(lightning.LightningModule):
@@ -31,31 +33,29 @@ class Module(lightning.LightningModule):
         stepping = optimizer(self.parameters())
         if not SETTINGS["features"]:
             return stepping
-        schedule = CosineAnnealingLR(stepping, TURNS.num_updates)
+        schedule = LambdaLR(stepping, lambda n: 0.5 * (1 + math.cos(math.pi * n / TURNS.num_updates)))
         return {"optimizer": stepping, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
 class Once:
-    """An iterable without a length, read once."""
+    """An iterable without a length, read once; with features, two micro-batches an update."""
 
     def __iter__(self) -> Any:
-        return TURNS.over(batches())
+        if not SETTINGS["features"]:
+            return TURNS.over(batches())
+        return itertools.chain.from_iterable(TURNS.over([split(pair) for pair in batches()]))
 
 
 def main() -> None:
-    module, full = Module(), SETTINGS["features"]
+    module = Module()
+    features: dict[str, Any] = {"barebones": True}
+    if SETTINGS["features"]:
+        features = {
+            "logger": CSVLogger("."), "log_every_n_steps": 50, "gradient_clip_val": 1.0, "accumulate_grad_batches": 2,
+            "enable_checkpointing": False, "enable_model_summary": False,
+        }  # fmt: skip
     trainer = lightning.Trainer(
-        accelerator="cpu",
-        devices=1,
-        max_steps=TURNS.num_updates,
-        logger=CSVLogger(".") if full else False,
-        log_every_n_steps=50,
-        gradient_clip_val=1.0 if full else None,
-        enable_progress_bar=full,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-        barebones=False,
+        accelerator="cpu", devices=1, max_steps=TURNS.num_updates, use_distributed_sampler=False, **features
     )
     trainer.fit(module, Once())
     TURNS.end(digest=digest(module.net))

@@ -43,6 +43,12 @@ def batches() -> list[Pair]:
     ]
 
 
+def split(pair: Pair) -> tuple[Pair, Pair]:
+    """A batch in two micro-batches."""
+    (inputs, targets), half = pair, BATCH_SIZE // 2
+    return (inputs[:half], targets[:half]), (inputs[half:], targets[half:])
+
+
 def network() -> nn.Module:
     """The model of timm, or 32-64-10 with ReLU in between; on DEVICE."""
     torch.manual_seed(0)
@@ -54,5 +60,5 @@ def network() -> nn.Module:
 
 def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """AdamW in one fused operation, the fastest of torch's; SETTINGS may have the plain one."""
-    fused = SETTINGS.get("fused", True)
+    fused = SETTINGS.get("fused", True) or None  # false would be neither fused nor foreach
     return torch.optim.AdamW(parameters, lr=LR, weight_decay=0.01, fused=fused)

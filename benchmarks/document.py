@@ -34,22 +34,25 @@ def write() -> None:
 
 def pages() -> dict[Path, str]:
     """The pages as the results have them."""
-    found = sections()
-    scale = found.pop("scale", "")
+    found = newest()
+    seconds = sum(found[name][1]["seconds"] for name in PARTS["cpu"] if name in found)
+    told = f"All of what a machine without a GPU can measure took {seconds / 60:.0f} minutes.\n"
+    names = [name for names in PARTS.values() for name in names if name in found]
+    sections = {name: section(*found[name]) for name in names}
+    scale = sections.pop("scale", "")
     return {
-        DOCS / "performance.md": "\n".join([HEAD, *found.values()]),
+        DOCS / "performance.md": "\n".join([HEAD, told, *sections.values()]),
         DOCS / "scale.md": scale_page.text(scale),
     }
 
 
-def sections() -> dict[str, str]:
-    """What the results have of each benchmark, in order."""
-    newest: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+def newest() -> dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """The newest result of each benchmark: where it was measured, and what was found."""
+    whole: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
     for found in sorted(results(), key=lambda found: found["measured"]["time"]):
         for name, benchmark in found["benchmarks"].items():
-            newest[name] = (found["measured"], benchmark)
-    names = [name for names in PARTS.values() for name in names if name in newest]
-    return {name: section(*newest[name]) for name in names}
+            whole[name] = (found["measured"], benchmark)
+    return whole
 
 
 def section(measured: Mapping[str, Any], benchmark: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 The stall of a save (`save_async=true`), from the call until training goes on, is measured in one process in turn with
 a copy of the same tensors into memory that is there already: the least that a save can be which training may go on
 after. What it adds to a run is measured in two runs of a small convolutional network (ResNet-10-T of timm, batches
-of 32 images of 32 pixels) on one thread, each in a process of its own, which take turns: one saves every 100 updates.
+of 16 images of 32 pixels) on one thread, each in a process of its own, which take turns: one saves every 100 updates.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SMALL = {
     "features": False,
     "model": "resnet10t",
     "image_size": 32,
-    "batch_size": 32,
+    "batch_size": 16,
 }
 WORDS = ("tracker=local", "optimizer.fused=true")
 SAVE_EVERY = 100
@@ -108,7 +108,7 @@ def _seconds(work: Any) -> float:
 
 
 def _run(*, quick: bool) -> list[Figure]:
-    num_blocks, block_size, num_warmup = (2, 5, 5) if quick else (7, 2 * SAVE_EVERY, SAVE_EVERY // 2)
+    num_blocks, block_size, num_warmup = (2, 5, 5) if quick else (9, SAVE_EVERY, SAVE_EVERY // 2)
     racing = {
         "plain": {**SMALL, "words": WORDS},
         "saving": {**SMALL, "words": (*WORDS, f"save_every={SAVE_EVERY}")},

@@ -38,7 +38,7 @@ REMAINDER = (
 
 def measure(*, quick: bool) -> list[Figure]:
     """Runs a minute of each, and how ours compare."""
-    num_blocks, num_runs = (1, 4) if quick else (7, 5)
+    num_blocks, num_runs = (1, 4) if quick else (7, 4)
     rates: dict[str, list[float]] = {}
     starts = list[float]()
     with tempfile.TemporaryDirectory() as folder:

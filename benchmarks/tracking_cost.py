@@ -44,11 +44,11 @@ REMAINDER = {
 
 def measure(*, quick: bool) -> list[Figure]:
     """Of every means to follow a run what it adds to an update."""
-    num_blocks, block_size = (2, LOG_EVERY) if quick else (21, 40 * LOG_EVERY)
+    num_blocks, block_size = (2, LOG_EVERY) if quick else (100, 4 * LOG_EVERY)
     racing = {
         title: {"contender": "hydrant_run", "features": False, **own} for title, own in VARIANTS.items()
     }
-    seconds, results = race(racing, num_blocks=num_blocks, block_size=block_size, num_warmup=block_size)
+    seconds, results = race(racing, num_blocks=num_blocks, block_size=block_size, num_warmup=5 * block_size)
     scale = 1e6 / block_size
     whole = paired(seconds["plain"], seconds["plain"], lambda own, _: own * scale)
     figures = [Figure("an update, with means and rows", whole, "us")]

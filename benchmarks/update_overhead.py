@@ -54,7 +54,9 @@ GOALS = {"Hydrant": "<= 5", "Hydrant, full": "<= 20"}
 def measure(*, quick: bool) -> list[Figure]:
     """Of every contender what it adds to the loop by hand, and of ours how it compares with peers."""
     num_blocks, block_size = (2, 5) if quick else (50, 100)
-    seconds, results = race(CONTENDERS, num_blocks=num_blocks, block_size=block_size, num_warmup=5 * block_size)
+    seconds, results = race(
+        CONTENDERS, num_blocks=num_blocks, block_size=block_size, num_warmup=5 * block_size
+    )
     scale, figures, added = 1e6 / block_size, [], dict[str, list[float]]()
     for title, own in seconds.items():
         limit = LIMITS[title.endswith("full")]

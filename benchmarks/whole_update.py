@@ -32,7 +32,9 @@ REMAINDERS = {
 def measure(*, quick: bool) -> list[Figure]:
     """How much faster a run is than the plain loop."""
     num_blocks, block_size = (2, 5) if quick else (35, 66)
-    seconds, results = race(CONTENDERS, num_blocks=num_blocks, block_size=block_size, num_warmup=5 * block_size)
+    seconds, results = race(
+        CONTENDERS, num_blocks=num_blocks, block_size=block_size, num_warmup=5 * block_size
+    )
     scale, figures = 1e6 / block_size, list[Figure]()
     for title, own in seconds.items():
         value = paired(own, own, lambda mine, _: mine * scale)

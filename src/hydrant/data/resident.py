@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -52,10 +53,12 @@ class DeviceStream:
     def _make(self, start: int, count: int) -> None:
         size, self._end = self.spec.micro_batch_size, max(self._end, start + count)
         positions = [at for update in range(start, start + count) for at in self.spec.positions(update)]
-        whole = self.reader.train_batch(torch.cat([self.order.draws(at, size) for at in positions]))
-        parts = zip(whole.inputs.split(size), whole.targets.split(size), strict=True)
-        # Detached: else they would be views that autograd lets nobody write into.
-        made = [Batch(inputs.detach(), targets.detach()) for inputs, targets in parts]
+        adjacent = len(positions) if self.spec.world_size == 1 else 1  # else other ranks' draws lie between
+        draws = [self.order.draws(at, adjacent * size) for at in positions[::adjacent]]
+        whole = self.reader.train_batch(torch.cat(draws))
+        # `unsafe`, for they may be written into: autograd allows that for no part of what it knows to be split.
+        parts = (torch.unsafe_split(tensor, size) for tensor in whole)
+        made = list(itertools.starmap(Batch, zip(*parts, strict=True)))
         self._made |= zip(positions, made, strict=True)
         # A batch that lies elsewhere than in a resumed run is to be aligned as it is there: kernels are chosen by it.
         is_aligned = made[0].inputs.nbytes % _ALIGNMENT == 0

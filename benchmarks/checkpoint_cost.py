@@ -3,7 +3,7 @@
 The stall of a save (`save_async=true`), from the call until training goes on, is measured in one process in turn with
 a copy of the same tensors into memory that is there already: the least that a save can be which training may go on
 after. What it adds to a run is measured in two runs of a small convolutional network (ResNet-10-T of timm, batches
-of 16 images of 32 pixels) on one thread, each in a process of its own, which take turns: one saves every 100 updates.
+of 32 images of 32 pixels) on one thread, each in a process of its own, which take turns: one saves every 100 updates.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SMALL = {
     "features": False,
     "model": "resnet10t",
     "image_size": 32,
-    "batch_size": 16,
+    "batch_size": 32,
 }
 WORDS = ("tracker=local", "optimizer.fused=true")
 SAVE_EVERY = 100

@@ -46,8 +46,8 @@ REMAINDER = {
 }
 
 OF_ROWS = (
-    "a fiftieth of what a row costs: its JSON and the write of a line, about 0.1 ms, and what W&B's SDK, TensorBoard or "
-    "the terminal take for it. Where the interval is wide, it is what blocks on this machine differ by, two runs alike."
+    "a fiftieth of what a row costs: its JSON and the write of a line, about 0.1 ms, and what W&B's SDK, TensorBoard "
+    "or the terminal take for it. Where the interval is wide, it is what blocks of two runs that are alike differ by."
 )
 
 

@@ -107,7 +107,9 @@ class Meter:
 def _kept(value: Tensor) -> Tensor:
     """A scalar for later. A parameter, a buffer or a part of something is copied: it may be written into."""
     is_made = value.grad_fn is not None and not value._is_view()  # pyright: ignore[reportPrivateUsage]
-    return value.detach() if is_made else value.detach().clone()
+    if is_made:
+        return value.detach()
+    return value.detach().clone() if value.requires_grad else value.clone()
 
 
 def merged(states: Sequence[dict[str, Any]]) -> dict[str, Any]:

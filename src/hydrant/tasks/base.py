@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome
@@ -14,13 +15,12 @@ def accuracy(logits: Tensor, targets: Tensor) -> Tensor:
 
     `targets` are class numbers, (B,) int64, or shares of the classes, (B, num_classes), of which the largest counts.
 
-    >>> import torch
     >>> logits = torch.tensor([[0.1, 0.9], [0.8, 0.2]])
     >>> accuracy(logits, torch.tensor([1, 1])), accuracy(logits, torch.tensor([[0.3, 0.7], [0.6, 0.4]]))
     (tensor(0.5000), tensor(1.))
     """
     classes = targets if targets.ndim == 1 else targets.argmax(dim=1)
-    return (logits.detach().argmax(dim=1) == classes).float().mean()
+    return (logits.argmax(dim=1) == classes).mean(dtype=torch.float32)
 
 
 class Task(nn.Module):

@@ -3,8 +3,8 @@
 A run is 50 updates on the digits with an evaluation before and after, a checkpoint and its files. How many a minute is
 counted from the end of the first run on, for the start of a sweep is paid once; a process of its own is a whole
 `python train.py`. Lightning's runs share one process, and write a CSV file and a checkpoint; they are counted from the
-start of the second one on. The start of a job is the
-time from when the sweep announces it to its first row, before its first update.
+start of the second one on. The start of a job is the time from when the sweep announces it to its first row, before
+its first update.
 """
 
 from __future__ import annotations

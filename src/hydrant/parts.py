@@ -96,9 +96,7 @@ class Run:
     pace: Pace = field(init=False)
     loss_weight: Tensor = field(init=False)  # of one micro-batch, shape ()
     watchdog: Watchdog = field(default_factory=Watchdog)
-    followers: Sequence[Profiler | Watchdog] = field(
-        init=False
-    )  # of the phases: those of the two that are on
+    followers: Sequence[Profiler | Watchdog] = field(init=False)  # of the phases; those that are on
     pruning: Pruning = field(default_factory=NeverPruned)
     stop: int | None = None  # the signal by which the ranks agreed to stop after this update
 

@@ -69,15 +69,9 @@ class Comparison:
 
 
 def compare(
-    runs: Sequence[Run],
-    *,
-    by: Sequence[str] | None,
-    metric: str | None,
-    mode: str | None,
-    baseline: str | None,
-    target: Target | None,
-    price_per_hour: float | None = None,
-) -> Comparison:
+    runs: Sequence[Run], *, by: Sequence[str] | None, metric: str | None, mode: str | None, baseline: str | None,
+    target: Target | None, price_per_hour: float | None = None,
+) -> Comparison:  # fmt: skip
     """Compare runs by the metric's last value, grouped by keys: by all that differ but the seed, if not given.
 
     Raises:

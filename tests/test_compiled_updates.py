@@ -19,7 +19,8 @@ from torch._dynamo.utils import counters
 
 from hydrant import cli
 from hydrant.compilation.known import KNOWN, name_of, why_eager
-from hydrant.compilation.update import WARM_UP, EagerUpdate, compiled_update
+from hydrant.compilation.step import EagerUpdate
+from hydrant.compilation.update import WARM_UP, compiled_update
 from hydrant.config import check, compose
 from hydrant.making import make_node
 from hydrant.scheduling import ScheduledField

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import cast
 
 import pytest
 import torch
 
+from hydrant.batch import Later
 from hydrant.metrics import Meter, Pace, merged
+from hydrant.tasks.base import accuracy
 
 CPU = torch.device("cpu")
 
@@ -78,6 +81,40 @@ def test_the_pace_leaves_out_what_is_no_training() -> None:
     assert pace.logged_at == 20
 
 
+@pytest.mark.parametrize("saved_at", [0, 5, 64, 100])
+def test_what_is_computed_later_is_what_it_was_at_once(saved_at: int) -> None:
+    """Whatever the shapes, though memory is written over, and a save lies between."""
+    generator, num_calls = torch.Generator().manual_seed(saved_at), 0
+    at_once, later, resumed = Meter(CPU), Meter(CPU), Meter(CPU)
+    memory = torch.zeros(40, 5), torch.zeros(40, dtype=torch.int64)
+
+    def counted(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        nonlocal num_calls
+        num_calls += 1
+        return accuracy(logits, targets)
+
+    for position in range(150):
+        size = 40 if position < 130 else 30
+        logits, targets = (tensor[:size] for tensor in memory)
+        logits.copy_(torch.rand(size, 5, generator=generator))
+        targets.copy_(torch.randint(5, (size,), generator=generator))
+        if position == saved_at:
+            resumed.load_state_dict(later.state_dict())
+        num_calls = 0 if position == saved_at else num_calls
+        for meter in (later, resumed) if position >= saved_at else (later,):
+            meter.add({"loss": logits[0, 0], "accuracy": Later(counted, (logits, targets))}, size)
+        at_once.add({"loss": logits[0, 0], "accuracy": accuracy(logits, targets)}, size)
+    assert later.read() == resumed.read() == at_once.read()
+    assert num_calls <= 2 * 5  # of 64 batches at once, or until the size changes
+
+
+def test_what_is_large_is_computed_at_once_and_not_kept() -> None:
+    meter, large = Meter(CPU), torch.rand(200, 1000)
+    meter.add({"accuracy": Later(accuracy, (large, large))}, 200)
+    assert [type(kept) for kept in meter._pending] == [torch.Tensor]  # pyright: ignore[reportPrivateUsage]
+    assert meter.read() == {"accuracy": 1.0}
+
+
 def test_scalars_that_change_or_are_parts_are_taken_as_they_were() -> None:
     """A learned scale as a measurement: the mean is of what it was, also where a save lies between."""
     scale, meter, resumed = torch.nn.Parameter(torch.tensor(1.0)), Meter(CPU), Meter(CPU)
@@ -86,7 +123,8 @@ def test_scalars_that_change_or_are_parts_are_taken_as_they_were() -> None:
         scale.data.fill_(value)
         large[0] = value
         meter.add({"scale": scale, "part": large[0], "loss": 2 * scale}, weight=1)
-    assert all(pending.untyped_storage().nbytes() == 4 for pending in meter._pending)  # pyright: ignore[reportPrivateUsage]
+    pending = cast("list[torch.Tensor]", meter._pending)  # pyright: ignore[reportPrivateUsage]
+    assert all(kept.untyped_storage().nbytes() == 4 for kept in pending)
     resumed.load_state_dict(meter.state_dict())
     scale.data.fill_(100.0)
     assert meter.read() == resumed.read() == {"scale": 3.0, "part": 3.0, "loss": 6.0}

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -35,8 +35,7 @@ class Result(Enum):
     NOT_FINITE = auto()  # its loss or a gradient is NaN or infinite whatever the scale: to be passed over
 
 
-@dataclass(frozen=True)
-class Update:
+class Update(NamedTuple):
     """What one update did."""
 
     outcomes: list[Outcome]  # of the micro-batches

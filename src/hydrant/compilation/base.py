@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from hydrant.batch import Batch, Outcome
 from hydrant.collectives import Collective
-from hydrant.compilation.update import EagerUpdate, Step
+from hydrant.compilation.step import EagerUpdate, Step
 from hydrant.compilation.watch import CompileReport
 from hydrant.distributed import World
 

@@ -17,7 +17,8 @@ from hydrant.batch import Batch, Outcome
 from hydrant.collectives import Collective
 from hydrant.compilation.arguments import check_backend, check_budgets, check_cache_dir, check_mode
 from hydrant.compilation.scopes import Scope, parts_of
-from hydrant.compilation.update import EagerUpdate, Hyperparameters, Step, compiled_update
+from hydrant.compilation.step import EagerUpdate, Step
+from hydrant.compilation.update import Hyperparameters, compiled_update
 from hydrant.compilation.watch import CompileReport, Incident, Watch
 from hydrant.distributed import World
 from hydrant.errors import CompileError, ConfigError

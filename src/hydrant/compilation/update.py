@@ -11,7 +11,7 @@ import itertools
 import logging
 import types
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 
 from hydrant.compilation.decay import GraphDecay
 from hydrant.compilation.known import BETAS, TENSORS, name_of, why_eager
+from hydrant.compilation.step import EagerUpdate, Step
 from hydrant.errors import ConfigError, typed_line
 
 log = logging.getLogger("hydrant")
@@ -27,41 +28,6 @@ Hyperparameters = Literal["tensors", "numbers"]
 
 WARM_UP = 3
 """Updates of a process that may compile; what does so later would do it again and again."""
-
-
-class Step(Protocol):
-    """Applies the update of one optimizer."""
-
-    @property
-    def is_warming_up(self) -> bool:
-        """Whether it is planned that it compiles."""
-        ...
-
-    def __call__(self, num_updates: int) -> None:
-        """The update after `num_updates` completed ones."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
-
-
-class EagerUpdate:
-    """The optimizer's own step."""
-
-    is_warming_up = True  # there is nothing to compile
-
-    def __init__(self, optimizer: Optimizer) -> None:
-        self._optimizer = optimizer
-
-    def __call__(self, num_updates: int) -> None:
-        del num_updates
-        self._optimizer.step()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 def compiled_update(

@@ -11,16 +11,17 @@ from hydrant.batch import Batch, Outcome
 
 
 def accuracy(logits: Tensor, targets: Tensor) -> Tensor:
-    """The share of samples whose class has the highest logit, shape (). logits (B, num_classes).
+    """The share of samples whose class has the highest logit, shape (...). logits (..., B, num_classes).
 
-    `targets` are class numbers, (B,) int64, or shares of the classes, (B, num_classes), of which the largest counts.
+    `targets` are class numbers, (..., B) int64, or shares of the classes or other logits, (..., B, num_classes), of
+    which the largest counts.
 
     >>> logits = torch.tensor([[0.1, 0.9], [0.8, 0.2]])
     >>> accuracy(logits, torch.tensor([1, 1])), accuracy(logits, torch.tensor([[0.3, 0.7], [0.6, 0.4]]))
     (tensor(0.5000), tensor(1.))
     """
-    classes = targets if targets.ndim == 1 else targets.argmax(dim=1)
-    return (logits.argmax(dim=1) == classes).mean(dtype=torch.float32)
+    classes = targets if targets.ndim < logits.ndim else targets.argmax(dim=-1)
+    return (logits.argmax(dim=-1) == classes).mean(dim=-1, dtype=torch.float32)
 
 
 class Task(nn.Module):

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydrant.batch import Batch, Outcome
+from hydrant.batch import Batch, Later, Outcome, later
 from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task, accuracy
 from hydrant.tasks.distances import FeatureDistance, LogitDistance
@@ -82,8 +82,9 @@ class Distillation(Task):
             "cross_entropy": (1 - self._share) * F.cross_entropy(logits, batch.targets),
             "distillation": self._share * distance,
         }
-        measurements: dict[str, Tensor] = {}
+        predictions = logits.detach()
+        measurements: dict[str, Tensor | Later] = {}
         if self.measures:
-            agreement = (logits.detach().argmax(dim=1) == taught.argmax(dim=1)).float().mean()
-            measurements = {"accuracy": accuracy(logits, batch.targets), "agreement": agreement}
-        return Outcome(losses, measurements, logits.detach(), len(batch.targets))
+            measurements["accuracy"] = later(accuracy, predictions, batch.targets)
+            measurements["agreement"] = later(accuracy, predictions, taught)
+        return Outcome(losses, measurements, predictions, len(batch.targets))

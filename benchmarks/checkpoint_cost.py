@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from benchmarks.figures import Figure
-from benchmarks.statistics import paired
+from benchmarks.statistics import interval, paired
 from benchmarks.turns import race
 from hydrant.bare import bare_run, prepare_for
 from hydrant.checkpoint import Checkpoints, Retention
@@ -78,8 +78,8 @@ def _stall(*, quick: bool) -> list[Figure]:
     size = f"{num_bytes / 1e6:,.0f} MB"
     return [
         Figure("the first save of a run", 1e3 * first, "ms", note=f"{size}, into memory that the system gives"),
-        Figure("the stall of a later save", paired(stalls, stalls, lambda own, _: 1e3 * own), "ms", note=size),
-        Figure("a copy of the same tensors", paired(copies, copies, lambda own, _: 1e3 * own), "ms", note=size),
+        Figure("the stall of a later save", interval([1e3 * own for own in stalls]), "ms", note=size),
+        Figure("a copy of the same tensors", interval([1e3 * own for own in copies]), "ms", note=size),
         Figure(
             "the stall of a later save, to a copy",
             paired(stalls, copies, lambda own, other: own / other), "x", "<= 1.3",
@@ -117,7 +117,7 @@ def _run(*, quick: bool) -> list[Figure]:
     seconds, results = race(racing, num_blocks=num_blocks, block_size=block_size, num_warmup=num_warmup)
     is_same = results["plain"]["digest"] == results["saving"]["digest"]
     note = "weights: the same without, bit for bit" if is_same else "weights: others"
-    update = paired(seconds["plain"], seconds["plain"], lambda own, _: 1e3 * own / block_size)
+    update = interval([1e3 * own / block_size for own in seconds["plain"]])
     added = paired(seconds["saving"], seconds["plain"], lambda own, other: own / other - 1)
     return [
         Figure("an update of the small network", update, "ms"),

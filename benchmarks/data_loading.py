@@ -24,7 +24,7 @@ from PIL import Image, ImageFilter
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.figures import Figure
-from benchmarks.statistics import paired
+from benchmarks.statistics import interval, paired
 from hydrant.data import ImageAugment, ShiftFlip, image_folder
 from hydrant.data.base import Data, StreamSpec
 from hydrant.data.digits import digits
@@ -92,7 +92,7 @@ def _jpeg(*, quick: bool) -> list[Figure]:
 
 
 def _rate(what: str, rates: list[float], unit: str) -> Figure:
-    return Figure(what, paired(rates, rates, lambda own, _: own), unit)
+    return Figure(what, interval(rates), unit)
 
 
 def _in_turn(

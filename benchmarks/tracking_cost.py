@@ -1,10 +1,10 @@
 """What it costs an update that a run can be followed.
 
-Runs of a network of 32-64-10 with batches of 8 on one thread, each in a process of its own, which take turns. All have
-`log_every=50`, as by default, and differ in one thing. Trackers are chosen by the config (W&B offline); the bar is
-there because stdout is a terminal, which another process reads; and there are runs in which the function that writes
-rows, or the one that adds up means, does nothing, or in which accuracy is not computed. Rows are written every 50
-updates, and a block is a whole multiple of that: the cost is per update, on the average.
+Runs of a network of 32-64-10 with batches of 8 on one thread, in processes of their own, which take turns. All have
+`log_every=50`, as by default. In each of them one thing is switched off in every other block, for what is compared
+lies in one process then, whose memory is where it is: the accuracy of a batch, the function that adds up means, the
+one that writes rows, the progress bar (stdout is a terminal, which another process reads), or a tracker's rows. Rows
+are written every 50 updates, and a block is a whole multiple of that: the cost is per update, on the average.
 """
 
 from __future__ import annotations
@@ -12,27 +12,32 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.figures import Figure
-from benchmarks.statistics import paired
-from benchmarks.turns import race
+from benchmarks.statistics import interval, paired
+from benchmarks.turns import is_on, race
 
 LOG_EVERY = 50
+MEASURES = "hydrant.tasks.base.Task.measures"
 LOCAL = ("optimizer.fused=true", f"log_every={LOG_EVERY}", "tracker=local")
-VARIANTS: dict[str, dict[str, Any]] = {
-    "plain": {"words": LOCAL},
-    "without means": {"words": LOCAL, "idle": ["hydrant.metrics.Meter.add"]},
-    "without accuracy": {"words": LOCAL, "measures": False},
-    "without rows": {"words": LOCAL, "idle": ["hydrant.trackers.record.Record.log"]},
-    "with bar": {"words": LOCAL, "terminal": True},
-    "with TensorBoard": {"words": (*LOCAL, "tracker=tensorboard")},
-    "with W&B": {"words": (*LOCAL, "tracker=wandb", "tracker.mode=offline")},
-}
-COMPARED = {
-    "metrics: the accuracy of every batch": ("plain", "without accuracy"),
-    "metrics: means of loss and accuracy, added up at every update": ("plain", "without means"),
-    "rows of metrics.jsonl": ("plain", "without rows"),
-    "the progress bar": ("with bar", "plain"),
-    "TensorBoard": ("with TensorBoard", "plain"),
-    "W&B offline": ("with W&B", "plain"),
+RUNS: dict[str, dict[str, Any]] = {
+    "metrics: the accuracy of every batch": {"words": LOCAL, "switched": [MEASURES]},
+    "metrics: means of loss and accuracy, added up at every update": {
+        "words": LOCAL,
+        "switched": ["hydrant.metrics.Meter.add"],
+    },
+    "rows of metrics.jsonl": {"words": LOCAL, "switched": ["hydrant.trackers.record.Record.log"]},
+    "the progress bar": {
+        "words": LOCAL,
+        "terminal": True,
+        "switched": [f"hydrant.trackers.progress.Progress.{name}" for name in ("advance", "log")],
+    },
+    "TensorBoard": {
+        "words": (*LOCAL, "tracker=tensorboard"),
+        "switched": ["hydrant.trackers.tensorboard.TensorBoardTracker.log"],
+    },
+    "W&B offline": {
+        "words": (*LOCAL, "tracker=wandb", "tracker.mode=offline"),
+        "switched": ["hydrant.trackers.wandb.WandbTracker.log"],
+    },
 }
 REMAINDER = {
     "metrics: means of loss and accuracy, added up at every update": (
@@ -44,26 +49,23 @@ REMAINDER = {
         "launch them. The hand-written loop with accuracy pays the same."
     ),
 }
-
 OF_ROWS = (
     "a fiftieth of what a row costs: its JSON and the write of a line, about 0.1 ms, and what W&B's SDK, TensorBoard "
-    "or the terminal take for it. Where the interval is wide, it is what blocks of two runs that are alike differ by."
+    "or the terminal take for it."
 )
 
 
 def measure(*, quick: bool) -> list[Figure]:
     """Of every means to follow a run what it adds to an update."""
-    num_blocks, block_size = (2, LOG_EVERY) if quick else (100, 4 * LOG_EVERY)
-    racing = {
-        title: {"contender": "hydrant_run", "features": False, **own} for title, own in VARIANTS.items()
-    }
+    num_blocks, block_size = (4, LOG_EVERY) if quick else (120, 4 * LOG_EVERY)
+    racing = {title: {"contender": "hydrant_run", "features": False, **own} for title, own in RUNS.items()}
     seconds, results = race(racing, num_blocks=num_blocks, block_size=block_size, num_warmup=5 * block_size)
-    scale = 1e6 / block_size
-    whole = paired(seconds["plain"], seconds["plain"], lambda own, _: own * scale)
-    figures = [Figure("an update, with means and rows", whole, "us")]
-    for what, (more, less) in COMPARED.items():
-        added = paired(seconds[more], seconds[less], lambda own, other: (own - other) * scale)
-        is_same = results[more]["digest"] == results[less]["digest"]
-        note = "weights: the same without, bit for bit" if is_same else "weights: others"
-        figures.append(Figure(what, added, "us", "<= 2", note, REMAINDER.get(what, OF_ROWS)))
-    return figures
+    scale, figures = 1e6 / block_size, list[Figure]()
+    is_same = len({result["digest"] for result in results.values()}) == 1
+    note = "weights: in all runs the same, bit for bit" if is_same else "weights: others"
+    for title, own in seconds.items():
+        on, off = ([s for at, s in enumerate(own) if is_on(at) is wanted] for wanted in (True, False))
+        added = paired(on, off, lambda more, less: (more - less) * scale)
+        figures.append(Figure(title, added, "us", "<= 2", note, REMAINDER.get(title, OF_ROWS)))
+    whole = interval([scale * s for at, s in enumerate(seconds["rows of metrics.jsonl"]) if is_on(at)])
+    return [Figure("an update, with means and rows", whole, "us"), *figures]

@@ -28,6 +28,11 @@ ROOT = Path(__file__).resolve().parents[1]
 _LIMIT_SECONDS = 300
 
 
+def is_on(block_idx: int) -> bool:
+    """Whether what a contender switches is on in a block: one of each two, and as often the first of them."""
+    return block_idx % 4 in (0, 3)
+
+
 class Turns:
     """In a contender's process: hands out batches, measures blocks, waits between them.
 
@@ -41,6 +46,7 @@ class Turns:
         self._reader, self._writer = os.fdopen(int(sys.argv[2])), os.fdopen(int(sys.argv[3]), "w")
         self._began = 0.0
         self._device = device
+        self.block_idx = -1  # of the block that runs; -1 before the first one
 
     def over(self, batches: Sequence[T]) -> Iterator[T]:
         """The batches of the whole training, the given ones again and again."""
@@ -58,6 +64,7 @@ class Turns:
         synchronise(self._device)
         self._tell({"count": count, "seconds": time.perf_counter() - self._began})
         self._reader.readline()
+        self.block_idx += 1
         self._began = time.perf_counter()
 
     def _tell(self, message: Mapping[str, Any]) -> None:

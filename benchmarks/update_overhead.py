@@ -61,7 +61,7 @@ def measure(*, quick: bool) -> list[Figure]:
     for title, own in seconds.items():
         limit = LIMITS[title.endswith("full")]
         if title == limit:
-            value = paired(own, own, lambda mine, _: mine * scale)
+            value = interval([scale * mine for mine in own])
             figures.append(Figure(title, value, "us", note="the whole update"))
             continue
         added[title] = [(mine - theirs) * scale for mine, theirs in zip(own, seconds[limit], strict=True)]

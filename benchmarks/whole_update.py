@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.figures import Figure
-from benchmarks.statistics import paired
+from benchmarks.statistics import interval, paired
 from benchmarks.turns import race
 
 PLAIN, LIMIT = "the plain loop", "the limit: resident batches and fused AdamW, nothing else"
@@ -37,7 +37,7 @@ def measure(*, quick: bool) -> list[Figure]:
     )
     scale, figures = 1e6 / block_size, list[Figure]()
     for title, own in seconds.items():
-        value = paired(own, own, lambda mine, _: mine * scale)
+        value = interval([scale * mine for mine in own])
         figures.append(Figure(title, value, "us", note=f"accuracy {results[title]['accuracy']:.3f}"))
     note = "weights: others, for a DataLoader draws another order"
     for title in list(CONTENDERS)[1:]:

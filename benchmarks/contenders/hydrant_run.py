@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import pty
 import subprocess
 from contextlib import ExitStack
+from typing import Any
 from unittest.mock import patch
 
 from benchmarks.contenders.hydrant_parts import NETWORK
 from benchmarks.contenders.work import BATCH_SIZE, INPUT_SHAPE, LR, NUM_CLASSES, SETTINGS, TURNS, digest
+from benchmarks.turns import is_on
 from hydrant import cli
-from hydrant.tasks.base import Task
 
 SHAPE = f"input_shape: [{', '.join(map(str, INPUT_SHAPE))}], num_classes: {NUM_CLASSES}"
 PLAIN = (
@@ -27,14 +29,23 @@ def main() -> None:
     if SETTINGS.get("terminal"):
         stand_at_terminal()
     with ExitStack() as held:
-        for name in SETTINGS.get("idle", ()):  # functions that do nothing here
-            held.enter_context(patch(name, lambda *_, **__: None))
-        if not SETTINGS.get("measures", True):  # nothing of a training batch but its loss
-            held.enter_context(patch.object(Task, "measures", property(lambda task: not task.training)))
+        for name in SETTINGS.get("switched", ()):
+            held.enter_context(patch(name, switched(pkgutil.resolve_name(name))))
         status = cli.main(["train", *PLAIN, *SETTINGS["words"]])
     if status:
         raise SystemExit(status)
     TURNS.end(digest=digest(NETWORK[0]))
+
+
+def switched(own: Any) -> Any:
+    """A function that does nothing, or a property that is false, in every other block."""
+    if isinstance(own, property):
+        return property(lambda task: is_on(TURNS.block_idx) and own.__get__(task))
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return own(*args, **kwargs) if is_on(TURNS.block_idx) else None
+
+    return function
 
 
 def stand_at_terminal() -> None:

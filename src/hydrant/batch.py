@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -63,8 +65,7 @@ class Outcome(NamedTuple):
 
     def total_loss(self) -> Tensor:
         """The sum of the losses, shape ()."""
-        first, *others = self.losses.values()
-        return sum(others, start=first)
+        return functools.reduce(operator.add, self.losses.values())
 
     def scalars(self) -> dict[str, Tensor | Later]:
         """What is logged: the total loss, the single ones if there are several, the measurements."""

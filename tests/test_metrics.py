@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import cast
+from collections import Counter
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from hydrant.batch import Later
 from hydrant.metrics import Meter, Pace, merged
-from hydrant.tasks.base import accuracy
 
 CPU = torch.device("cpu")
 
@@ -82,37 +82,40 @@ def test_the_pace_leaves_out_what_is_no_training() -> None:
 
 
 @pytest.mark.parametrize("saved_at", [0, 5, 64, 100])
-def test_what_is_computed_later_is_what_it_was_at_once(saved_at: int) -> None:
-    """Whatever the shapes, though memory is written over, and a save lies between."""
-    generator, num_calls = torch.Generator().manual_seed(saved_at), 0
-    at_once, later, resumed = Meter(CPU), Meter(CPU), Meter(CPU)
-    memory = torch.zeros(40, 5), torch.zeros(40, dtype=torch.int64)
-
-    def counted(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        nonlocal num_calls
-        num_calls += 1
-        return accuracy(logits, targets)
-
+@pytest.mark.parametrize("size", [48, 70_000])
+def test_what_is_true_of_targets_counts_by_its_share(saved_at: int, size: int) -> None:
+    """Exactly, however many targets there are, though memory is written over, and a save lies between."""
+    generator, num_true, num_targets = torch.Generator().manual_seed(saved_at), 0, 0
+    meter, resumed, memory = Meter(CPU), Meter(CPU), torch.zeros(size, dtype=torch.bool)
     for position in range(150):
-        size = 40 if position < 130 else 30
-        logits, targets = (tensor[:size] for tensor in memory)
-        logits.copy_(torch.rand(size, 5, generator=generator))
-        targets.copy_(torch.randint(5, (size,), generator=generator))
+        flags = memory if position < 130 else memory[:30].view(5, 6)
+        flags.copy_(torch.rand(flags.shape, generator=generator) < 0.3)
+        num_true, num_targets = num_true + int(flags.sum()), num_targets + flags.numel()
         if position == saved_at:
-            resumed.load_state_dict(later.state_dict())
-        num_calls = 0 if position == saved_at else num_calls
-        for meter in (later, resumed) if position >= saved_at else (later,):
-            meter.add({"loss": logits[0, 0], "accuracy": Later(counted, (logits, targets))}, size)
-        at_once.add({"loss": logits[0, 0], "accuracy": accuracy(logits, targets)}, size)
-    assert later.read() == resumed.read() == at_once.read()
-    assert num_calls <= 2 * 5  # of 64 batches at once, or until the size changes
+            resumed.load_state_dict(meter.state_dict())
+        for own in (meter, resumed) if position >= saved_at else (meter,):
+            own.add({"loss": torch.tensor(2.0), "accuracy": flags}, flags.numel())
+    read = meter.read()
+    assert read == resumed.read()
+    assert read == {"loss": 2.0, "accuracy": pytest.approx(num_true / num_targets, rel=1e-12)}
 
 
-def test_what_is_large_is_computed_at_once_and_not_kept() -> None:
-    meter, large = Meter(CPU), torch.rand(200, 1000)
-    meter.add({"accuracy": Later(accuracy, (large, large))}, 200)
-    assert [type(kept) for kept in meter._pending] == [torch.Tensor]  # pyright: ignore[reportPrivateUsage]
-    assert meter.read() == {"accuracy": 1.0}
+def test_shares_of_many_updates_are_counted_at_once() -> None:
+    """So that an update launches little: what it takes is a copy of each value."""
+    meter, counted = Meter(CPU), Counter[str]()
+    flags, loss = torch.ones(8, dtype=torch.bool), torch.tensor(1.0)
+
+    class Counting(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            counted[str(func)] += 1
+            return func(*args, **(kwargs or {}))
+
+    with Counting():
+        for _ in range(128):
+            meter.add({"loss": loss, "accuracy": flags}, 8)
+    assert counted.pop("aten.clone.default") == 2 * 128
+    assert counted["aten.stack.default"] == 2 * 3
+    assert sum(counted.values()) < 64
 
 
 def test_scalars_that_change_or_are_parts_are_taken_as_they_were() -> None:
@@ -123,8 +126,7 @@ def test_scalars_that_change_or_are_parts_are_taken_as_they_were() -> None:
         scale.data.fill_(value)
         large[0] = value
         meter.add({"scale": scale, "part": large[0], "loss": 2 * scale}, weight=1)
-    pending = cast("list[torch.Tensor]", meter._pending)  # pyright: ignore[reportPrivateUsage]
-    assert all(kept.untyped_storage().nbytes() == 4 for kept in pending)
+    assert all(pending.untyped_storage().nbytes() == 4 for pending in meter._pending)  # pyright: ignore[reportPrivateUsage]
     resumed.load_state_dict(meter.state_dict())
     scale.data.fill_(100.0)
     assert meter.read() == resumed.read() == {"scale": 3.0, "part": 3.0, "loss": 6.0}

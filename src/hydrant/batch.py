@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -21,39 +21,15 @@ class Batch(NamedTuple):
     targets: Tensor  # (B,), int64
 
 
-class Later(NamedTuple):
-    """A scalar that is computed with those of other batches, at once, so that each costs a share of the operations.
-
-    >>> later = Later(lambda logits: logits.amax(-1), (torch.tensor([1.0, 3.0]),))
-    >>> later.now(), later.of(torch.tensor([[1.0, 3.0], [4.0, 2.0]]))
-    (tensor(3.), tensor([3., 4.]))
-    """
-
-    of: Callable[..., Tensor]  # of `tensors` with further dimensions in front, which the result then has
-    tensors: tuple[Tensor, ...]  # without gradients
-
-    def now(self) -> Tensor:
-        """The scalar, shape ()."""
-        return self.of(*self.tensors)
-
-    def clone(self) -> Later:
-        """The same, of tensors in memory of their own."""
-        return Later(self.of, tuple(tensor.clone() for tensor in self.tensors))
-
-
-def later(of: Callable[..., Tensor], *tensors: Tensor) -> Tensor | Later:
-    """`of(*tensors)`, later; in a graph at once, where it is one of many operations."""
-    return of(*tensors) if torch.compiler.is_compiling() else Later(of, tensors)
-
-
 class Outcome(NamedTuple):
     """What a task makes of one batch. Scalars (shape ()) are means over the `num_targets` targets of the batch.
 
-    Where it has no targets they may be NaN; with sharded weights, their gradients may not.
+    Where it has no targets they may be NaN; with sharded weights, their gradients may not. A measurement may be what is
+    true of which target, (num_targets,) bool, too: the share of those is logged, and to count them can wait.
     """
 
     losses: dict[str, Tensor]  # backpropagated as their sum, which is logged as `loss`
-    measurements: Mapping[str, Tensor | Later]
+    measurements: dict[str, Tensor]
     predictions: Tensor  # (B, ...), detached: for metrics that are no means
     num_targets: int
 
@@ -67,8 +43,8 @@ class Outcome(NamedTuple):
         """The sum of the losses, shape ()."""
         return functools.reduce(operator.add, self.losses.values())
 
-    def scalars(self) -> dict[str, Tensor | Later]:
-        """What is logged: the total loss, the single ones if there are several, the measurements."""
+    def scalars(self) -> dict[str, Tensor]:
+        """What is logged the mean of: the total loss, the single ones if there are several, the measurements."""
         parts = self.losses if len(self.losses) > 1 else {}
         return {"loss": self.total_loss(), **parts, **self.measurements}
 

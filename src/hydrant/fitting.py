@@ -84,7 +84,7 @@ def dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
     """One sample through the model on the host: refuses a model that does not fit the data; counts FLOPs."""
     batch = few(val, 1)
     try:
-        return count_flops(task, batch)
+        flops, outcome = count_flops(task, batch)
     except Exception as error:  # a user's model raises anything, and there is no train.log yet
         raise ConfigError(
             "model",
@@ -92,6 +92,11 @@ def dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
             f"(at {location(error)}). "
             "Choose another model, or set its own keys to that shape",
         ) from error
+    for name, value in outcome.measurements.items():
+        if value.ndim and value.dtype is not torch.bool:
+            told = f"measures {name!r} as {value.dtype} of shape {list(value.shape)}; it is to be a scalar, or bool"
+            raise ConfigError("task", told)
+    return flops, outcome
 
 
 def dry_collectives(task: Any, train: Source) -> list[Collective]:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from hydrant.batch import Later
-
 _MANY = 64  # adding them up takes as long as a few single additions
-_SMALL = 65536  # bytes of a batch that are kept for later: to copy more would take longer than to compute
+_FEW = 65536  # targets of which it is kept for later what is true of which
 
 
 class Meter:
-    """Weighted means of named scalars since the last read.
+    """Weighted means of named scalars, and of the shares of what is true, since the last read.
 
     >>> meter = Meter(torch.device("cpu"))
     >>> meter.add({"loss": torch.tensor(1.0)}, weight=1)
@@ -33,14 +31,14 @@ class Meter:
         self._names: list[str] = []
         self._sums = torch.zeros(0, dtype=torch.float64, device=device)
         self._weight = 0  # of the sums
-        self._pending = list[Tensor | Later]()  # not yet in the sums: the scalars of one call after the other
+        self._pending: list[Tensor] = []  # not yet in the sums: the scalars of one call after the other
         self._pending_weight = 0  # of each of those calls
         self._read = self._sums  # of this rank alone, at the last read
 
-    def add(self, values: Mapping[str, Tensor | Later], weight: int) -> None:
-        """Add scalars (shape ()) that stand for `weight` samples; the names are the same until the next read.
+    def add(self, values: Mapping[str, Tensor], weight: int) -> None:
+        """Add what stands for `weight` targets: scalars, shape (), or what is true of which target, bool, any shape.
 
-        Of no samples the names alone count: a mean over none is no number.
+        The names are the same until the next read. Of no samples the names alone count: a mean over none is no number.
         """
         if self._names != list(values):
             self._names, self._pending = list(values), []
@@ -99,7 +97,7 @@ class Meter:
         if not self._pending:
             return self._sums.new_zeros(0, len(self._names))
         count = len(self._names)
-        return torch.stack([_computed(self._pending[at::count]) for at in range(count)], dim=1)
+        return torch.stack([_column(self._pending[at::count]) for at in range(count)], dim=1)
 
     def _fold(self) -> None:
         """Add what is pending to the sums; always after the same calls, for it decides how they are rounded."""
@@ -109,32 +107,20 @@ class Meter:
         self._pending = []
 
 
-def _kept(value: Tensor | Later) -> Tensor | Later:
-    """A scalar for later. A parameter, a buffer or a part of something is copied: it may be written into."""
-    if isinstance(value, Later):
-        is_small = sum(tensor.nbytes for tensor in value.tensors) <= _SMALL
-        return value.clone() if is_small else value.now()
+def _kept(value: Tensor) -> Tensor:
+    """A value for later. A parameter, a buffer or a part of something is copied: it may be written into."""
+    if value.numel() > _FEW:
+        return value.mean(dtype=torch.float64)
     is_made = value.grad_fn is not None and not value._is_view()  # pyright: ignore[reportPrivateUsage]
     if is_made:
         return value.detach()
     return value.detach().clone() if value.requires_grad else value.clone()
 
 
-def _computed(scalars: Sequence[Tensor | Later]) -> Tensor:
-    """Scalars of one name as a tensor of float64, shape (N,): those alike by the same operations."""
-    parts = list[Tensor]()
-    for kind, alike in itertools.groupby(scalars, key=_kind):
-        if kind is None:
-            parts.append(torch.stack([*cast("Iterable[Tensor]", alike)]))
-        else:
-            of, several = kind[0], [value.tensors for value in cast("Iterable[Later]", alike)]
-            parts.append(of(*map(torch.stack, zip(*several, strict=True))))
-    return torch.cat([part.to(torch.float64) for part in parts])
-
-
-def _kind(scalar: Tensor | Later) -> tuple[Callable[..., Tensor], list[torch.Size]] | None:
-    """What those have in common that can be computed at once; None of what is computed."""
-    return (scalar.of, [tensor.shape for tensor in scalar.tensors]) if isinstance(scalar, Later) else None
+def _column(values: Sequence[Tensor]) -> Tensor:
+    """The values of one name as scalars, (N,) float64: a share is exact, however many are counted at once."""
+    parts = [torch.stack([*alike]) for _, alike in itertools.groupby(values, key=lambda value: value.shape)]
+    return torch.cat([part.reshape(len(part), -1).mean(dim=1, dtype=torch.float64) for part in parts])
 
 
 def merged(states: Sequence[dict[str, Any]]) -> dict[str, Any]:

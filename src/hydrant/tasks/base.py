@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome
 
 
-def accuracy(logits: Tensor, targets: Tensor) -> Tensor:
-    """The share of samples whose class has the highest logit, shape (...). logits (..., B, num_classes).
+def are_correct(logits: Tensor, targets: Tensor) -> Tensor:
+    """Of which samples the class has the highest logit, (B,) bool: their share is the accuracy.
 
-    `targets` are class numbers, (..., B) int64, or shares of the classes or other logits, (..., B, num_classes), of
-    which the largest counts.
+    `logits` are (B, num_classes), `targets` class numbers, (B,) int64, or shares of the classes or other logits,
+    (B, num_classes), of which the largest counts.
 
+    >>> import torch
     >>> logits = torch.tensor([[0.1, 0.9], [0.8, 0.2]])
-    >>> accuracy(logits, torch.tensor([1, 1])), accuracy(logits, torch.tensor([[0.3, 0.7], [0.6, 0.4]]))
-    (tensor(0.5000), tensor(1.))
+    >>> are_correct(logits, torch.tensor([1, 1])), are_correct(logits, torch.tensor([[0.3, 0.7], [0.6, 0.4]]))
+    (tensor([ True, False]), tensor([True, True]))
     """
-    classes = targets if targets.ndim < logits.ndim else targets.argmax(dim=-1)
-    return (logits.argmax(dim=-1) == classes).mean(dim=-1, dtype=torch.float32)
+    classes = targets if targets.ndim == 1 else targets.argmax(dim=1)
+    return logits.argmax(dim=1) == classes
 
 
 class Task(nn.Module):

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydrant.batch import Batch, Outcome, later
+from hydrant.batch import Batch, Outcome
 from hydrant.errors import ConfigError
-from hydrant.tasks.base import Task, accuracy
+from hydrant.tasks.base import Task, are_correct
 
 
 class Classification(Task):
@@ -39,6 +39,5 @@ class Classification(Task):
         """The loss of the model's logits, (B, num_classes)."""
         logits = outputs.float()
         loss = F.cross_entropy(logits, batch.targets, label_smoothing=self._label_smoothing)
-        predictions = logits.detach()
-        measurements = {"accuracy": later(accuracy, predictions, batch.targets)} if self.measures else {}
-        return Outcome({"cross_entropy": loss}, measurements, predictions, batch.targets.shape[0])
+        measurements = {"accuracy": are_correct(logits, batch.targets)} if self.measures else {}
+        return Outcome({"cross_entropy": loss}, measurements, logits.detach(), batch.targets.shape[0])

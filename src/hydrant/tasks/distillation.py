@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydrant.batch import Batch, Later, Outcome, later
+from hydrant.batch import Batch, Outcome
 from hydrant.errors import ConfigError
-from hydrant.tasks.base import Task, accuracy
+from hydrant.tasks.base import Task, are_correct
 from hydrant.tasks.distances import FeatureDistance, LogitDistance
 
 
@@ -82,9 +82,8 @@ class Distillation(Task):
             "cross_entropy": (1 - self._share) * F.cross_entropy(logits, batch.targets),
             "distillation": self._share * distance,
         }
-        predictions = logits.detach()
-        measurements: dict[str, Tensor | Later] = {}
+        measurements: dict[str, Tensor] = {}
         if self.measures:
-            measurements["accuracy"] = later(accuracy, predictions, batch.targets)
-            measurements["agreement"] = later(accuracy, predictions, taught)
-        return Outcome(losses, measurements, predictions, len(batch.targets))
+            measurements["accuracy"] = are_correct(logits, batch.targets)
+            measurements["agreement"] = are_correct(logits, taught)
+        return Outcome(losses, measurements, logits.detach(), len(batch.targets))

@@ -61,10 +61,7 @@ class Gan(Task):
             "generator": F.softplus(-believed).mean(),
             "discriminator": (F.softplus(-told_real) + F.softplus(told_fake)).mean(),
         }
-        measurements = {
-            "real_accuracy": (told_real > 0).float().mean(),
-            "fake_accuracy": (told_fake < 0).float().mean(),
-        }
+        measurements = {"real_accuracy": told_real > 0, "fake_accuracy": told_fake < 0}
         if not self.training:
             measurements["kernel_distance"] = kernel_distance(
                 real.float().flatten(1), fake.float().flatten(1)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +42,19 @@ def pages() -> dict[Path, str]:
     names = [name for names in PARTS.values() for name in names if name in found]
     sections = {name: section(*found[name]) for name in names}
     scale = sections.pop("scale", "")
+    missing = [name for name in chain(*PARTS.values()) if name not in found]
     return {
-        DOCS / "performance.md": "\n".join([HEAD, told, *sections.values()]),
+        DOCS / "performance.md": "\n".join([HEAD, told, *sections.values(), *waiting(missing)]),
         DOCS / "scale.md": scale_page.text(scale),
     }
+
+
+def waiting(names: Iterable[str]) -> Iterator[str]:
+    """What is built, and has no result yet."""
+    heads = {name: (import_module(f"benchmarks.{name}").__doc__ or name).partition("\n")[0] for name in names}
+    if heads:
+        lines = [f"- `scripts/bench {name}`: {head}" for name, head in heads.items()]
+        yield "\n".join(["## Not measured yet, for want of the machine\n", *lines, ""])
 
 
 def newest() -> dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]]:

@@ -32,7 +32,7 @@ class Stream:
             num_updates != self._current[0]
         ):  # the first one is asked for more often, to check what is compiled
             self._current = next(self._batches)
-        yield from self._current[1]
+        return iter(self._current[1])
 
     def close(self) -> None: ...
 

@@ -18,6 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from hydrant import cli
 from hydrant.build import prepare
 from hydrant.config import check, compose
+from hydrant.fitting import few
 
 Train = Callable[..., Path]
 TWO = ("experiment=two_models", "model.modules.first.hidden=[16]", "model.modules.second.hidden=[24]",
@@ -158,8 +159,8 @@ def test_an_evaluation_draws_the_same_noise_whenever_it_is_made(
 def test_the_gan_makes_digits_that_a_classifier_reads(train: Train) -> None:
     folder = train(*GAN, "tracker=tensorboard")
     p: Any = prepare(check(compose([*GAN])))
-    real, labels, mean, std = p.train.on(torch.device("cpu"))
-    pixels = ((real - mean) / std).flatten(1).numpy()
+    real, labels = few(p.train, p.train.num_samples)  # all of them, normalised
+    pixels = real.flatten(1).numpy()
     reader = KNeighborsClassifier(5).fit(pixels, labels.numpy())
     generator = p.task.model["generator"]
     p.task.model.load_state_dict(weights(folder, "best"))

@@ -5,7 +5,8 @@ whole (`compile=default`) and by its blocks (`compile=blocks`): each in a proces
 a folder of compiled code of its own, which holds nothing of the model the first time (cold) and all of it the second
 time (warm). What Inductor finds out about compiler and processor, once for every such folder, is there both times; the
 seconds that it takes, with a tiny network, are a row of their own. The others are from a model that is built to its
-first update. The losses are compared with those of the eager model.
+first update. All that is seven times, whole and by blocks in turn; the warm ones are after all of the cold ones. The
+losses are compared with those of the eager model.
 
 And a sweep over two learning rates, with one folder of compiled code for both jobs: how many graphs the second one
 had to compile, its update of the weights compiled too, rather than to find them there.

@@ -10,7 +10,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hydrant.batch import Batch, Outcome
+from hydrant.data import digits
+from hydrant.errors import ConfigError
+from hydrant.fitting import dry_forward
 from hydrant.metrics import Meter, Pace, merged
+from hydrant.tasks.base import Task
 
 CPU = torch.device("cpu")
 
@@ -98,6 +103,26 @@ def test_what_is_true_of_targets_counts_by_its_share(saved_at: int, size: int) -
     read = meter.read()
     assert read == resumed.read()
     assert read == {"loss": 2.0, "accuracy": pytest.approx(num_true / num_targets, rel=1e-12)}
+
+
+@pytest.mark.parametrize("value", [torch.zeros(3), torch.zeros(70_000), torch.zeros(2, 2, dtype=torch.int64)])
+def test_what_is_no_mean_is_refused(value: torch.Tensor) -> None:
+    meter = Meter(CPU)
+    meter.add({"loss": torch.tensor(1.0), "odd": value}, 3)
+    with pytest.raises(ConfigError, match=r"task: measures 'odd' as .* it is to be a scalar, or bool"):
+        meter.read()
+
+
+@pytest.mark.parametrize("value", [0.5, torch.zeros(3)])
+def test_so_it_is_before_a_run_starts(value: Any) -> None:
+    class Odd(Task):
+        def forward(self, batch: Batch) -> Outcome:
+            logits = self.model(batch.inputs.flatten(1))
+            return Outcome({"loss": logits.mean()}, {"odd": value}, logits.detach(), len(batch.targets))
+
+    data = digits()
+    with pytest.raises(ConfigError, match="task: measures 'odd' as"):
+        dry_forward(Odd(torch.nn.Linear(64, 10)), data, data.val)
 
 
 def test_shares_of_many_updates_are_counted_at_once() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,9 @@ from checks import assert_same_state, rows, weights, whole_and_resumed
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import nn
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from hydrant import seeding
 from hydrant.build import prepare
-from hydrant.compilation import EagerUpdate
 from hydrant.config import check, compose, conf_dir
 from hydrant.optimizers import MuonWithAdamW
 
@@ -104,70 +101,6 @@ def test_state_restores_the_trajectory(option: str) -> None:
         step(twin, other)
     for one, two in zip(model.parameters(), twin.parameters(), strict=True):
         assert torch.equal(one, two)
-
-
-@pytest.mark.parametrize("option", [option for option in OPTIONS if option != "lbfgs"])
-def test_the_step_without_hooks_is_the_step(option: str) -> None:
-    """Of every optimizer, though torch's wrapper is left out; so is nothing that somebody put around it."""
-    one, other = Parabola(sparse=option in SPARSE), Parabola(sparse=option in SPARSE)
-    other.load_state_dict(one.state_dict())
-    optimizer, reference = (build(option, list(model.parameters())) for model in (one, other))
-    step = EagerUpdate(optimizer)
-    for num_updates in range(5):
-        for model, apply in ((one, functools.partial(step, num_updates)), (other, reference.step)):
-            model.zero_grad()
-            model().backward()
-            apply()
-        for own, expected in zip(one.parameters(), other.parameters(), strict=True):
-            assert torch.equal(own, expected)
-
-
-def _before(optimizer: torch.optim.Optimizer, seen: list[str]) -> None:
-    optimizer.register_step_pre_hook(lambda *_: seen.append("seen"))
-
-
-def _after(optimizer: torch.optim.Optimizer, seen: list[str]) -> None:
-    optimizer.register_step_post_hook(lambda *_: seen.append("seen"))
-
-
-def _instead(optimizer: torch.optim.Optimizer, seen: list[str]) -> None:
-    own = optimizer.step
-    optimizer.step = lambda *_: (seen.append("seen"), own())  # type: ignore[method-assign, assignment, return-value]
-
-
-@pytest.mark.parametrize("follow", [_before, _after, _instead])
-@pytest.mark.parametrize("is_late", [False, True])
-def test_who_follows_the_steps_of_an_optimizer_sees_them(follow: Callable[..., Any], is_late: bool) -> None:
-    optimizer, seen = build("adamw", [nn.Parameter(torch.zeros(1))]), list[str]()
-    if not is_late:
-        follow(optimizer, seen)
-    step = EagerUpdate(optimizer)
-    if is_late:
-        follow(optimizer, seen)
-    step(0)
-    assert seen == ["seen"]
-
-
-def test_who_follows_the_steps_of_all_or_of_a_class_sees_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    optimizer, seen = build("adamw", [nn.Parameter(torch.zeros(1))]), list[str]()
-    step = EagerUpdate(optimizer)
-    for register in (register_optimizer_step_pre_hook, register_optimizer_step_post_hook):
-        handle = register(lambda *_: seen.append("one of all"))
-        step(0)
-        handle.remove()
-    own = type(optimizer).step
-    wrapped = functools.wraps(own)(lambda *args: (seen.append("the class"), own(*args)))
-    monkeypatch.setattr(type(optimizer), "step", wrapped)
-    EagerUpdate(optimizer)(0)
-    assert seen == ["one of all", "one of all", "the class"]
-
-
-def test_a_profile_names_the_steps_of_an_optimizer() -> None:
-    optimizer = build("adamw", [nn.Parameter(torch.zeros(1))])
-    step = EagerUpdate(optimizer)
-    with torch.profiler.profile() as profiler:
-        step(0)
-    assert "Optimizer.step#AdamW.step" in {event.key for event in profiler.key_averages()}
 
 
 def test_every_torch_optimizer_is_an_option() -> None:

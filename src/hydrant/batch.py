@@ -24,8 +24,9 @@ class Batch(NamedTuple):
 class Outcome(NamedTuple):
     """What a task makes of one batch. Scalars (shape ()) are means over the `num_targets` targets of the batch.
 
-    Where it has no targets they may be NaN; with sharded weights, their gradients may not. A measurement may be what is
-    true of which target, (num_targets,) bool, too: the share of those is logged, and to count them can wait.
+    Where it has no targets they may be NaN; with sharded weights, their gradients may not. A measurement may also be
+    flags, bool of any shape, such as which targets were told right. What is logged is the share of those that are true;
+    they are counted for many updates at once, so that each update launches less.
     """
 
     losses: dict[str, Tensor]  # backpropagated as their sum, which is logged as `loss`

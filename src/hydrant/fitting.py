@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from hydrant.batch import Batch, Outcome
 from hydrant.collectives import Collective, Collectives
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.distributed import World
 from hydrant.errors import ConfigError, DataError, location, suggestion, typed_line
+from hydrant.metrics import check_measurement
 from hydrant.mixing import Mixing
 from hydrant.profiling import count_flops
 
@@ -93,9 +95,9 @@ def dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
             "Choose another model, or set its own keys to that shape",
         ) from error
     for name, value in outcome.measurements.items():
-        if value.ndim and value.dtype is not torch.bool:
-            told = f"measures {name!r} as {value.dtype} of shape {list(value.shape)}; it is to be a scalar, or bool"
-            raise ConfigError("task", told)
+        if not isinstance(value, Tensor):  # a user's task gives anything
+            raise ConfigError("task", f"measures {name!r} as {value!r}, which is no tensor")
+        check_measurement(name, value.dtype, value.shape)
     return flops, outcome
 
 

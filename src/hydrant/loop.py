@@ -139,7 +139,7 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
     """
     num_updates, num_micro_steps = run.state.num_updates, run.spec.num_micro_steps
     outcomes: list[Outcome] = []
-    num_targets = 0
+    own = 0  # targets of this rank
     enter(run, "data_wait")
     for micro_step, batch in enumerate(run.stream.micro_batches(num_updates)):
         is_last = micro_step == num_micro_steps - 1
@@ -151,7 +151,7 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
             with run.precision.autocast():
                 outcome = run.compilation.train(run.trained, run.precision.cast(mixed))
             outcomes.append(outcome)
-            num_targets += outcome.num_targets
+            own += outcome.num_targets
             enter(run, "backward")
             ratio = outcome.num_targets / run.spec.micro_batch_size
             if ratio:
@@ -163,7 +163,7 @@ def accumulate_gradients(run: Run) -> list[Outcome]:
         if not is_last:
             enter(run, "data_wait")
     enter(run, "optimizer")
-    num_targets, run.stop = run.parallel.agree(num_targets, run.stop_signal())
+    num_targets, run.stop = run.parallel.agree(own, run.stop_signal())
     if num_targets not in (run.spec.global_batch_size, 0):
         run.optimization.scale_gradients(run.spec.global_batch_size / num_targets)
     return outcomes

@@ -11,8 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hydrant.errors import ConfigError
+
 _MANY = 64  # adding them up takes as long as a few single additions
-_FEW = 65536  # targets of which it is kept for later what is true of which
+_MOST_FLAGS = 65536  # of one batch that are kept for later
 
 
 class Meter:
@@ -36,7 +38,7 @@ class Meter:
         self._read = self._sums  # of this rank alone, at the last read
 
     def add(self, values: Mapping[str, Tensor], weight: int) -> None:
-        """Add what stands for `weight` targets: scalars, shape (), or what is true of which target, bool, any shape.
+        """Add what stands for `weight` targets: scalars, shape (), or flags, bool of any shape, whose share counts.
 
         The names are the same until the next read. Of no samples the names alone count: a mean over none is no number.
         """
@@ -97,7 +99,8 @@ class Meter:
         if not self._pending:
             return self._sums.new_zeros(0, len(self._names))
         count = len(self._names)
-        return torch.stack([_column(self._pending[at::count]) for at in range(count)], dim=1)
+        columns = [_column(name, self._pending[at::count]) for at, name in enumerate(self._names)]
+        return torch.stack(columns, dim=1)
 
     def _fold(self) -> None:
         """Add what is pending to the sums; always after the same calls, for it decides how they are rounded."""
@@ -109,7 +112,7 @@ class Meter:
 
 def _kept(value: Tensor) -> Tensor:
     """A value for later. A parameter, a buffer or a part of something is copied: it may be written into."""
-    if value.numel() > _FEW:
+    if value.dtype is torch.bool and value.numel() > _MOST_FLAGS:
         return value.mean(dtype=torch.float64)
     is_made = value.grad_fn is not None and not value._is_view()  # pyright: ignore[reportPrivateUsage]
     if is_made:
@@ -117,9 +120,18 @@ def _kept(value: Tensor) -> Tensor:
     return value.detach().clone() if value.requires_grad else value.clone()
 
 
-def _column(values: Sequence[Tensor]) -> Tensor:
+def check_measurement(name: str, dtype: torch.dtype, shape: Sequence[int]) -> None:
+    """Raises ConfigError for what is no mean, and no flags either."""
+    if shape and dtype is not torch.bool:
+        told = f"measures {name!r} as {dtype} of shape {list(shape)}; it is to be a scalar, or bool"
+        raise ConfigError("task", told)
+
+
+def _column(name: str, values: Sequence[Tensor]) -> Tensor:
     """The values of one name as scalars, (N,) float64: a share is exact, however many are counted at once."""
     parts = [torch.stack([*alike]) for _, alike in itertools.groupby(values, key=lambda value: value.shape)]
+    for part in parts:
+        check_measurement(name, part.dtype, part.shape[1:])
     return torch.cat([part.reshape(len(part), -1).mean(dim=1, dtype=torch.float64) for part in parts])
 
 

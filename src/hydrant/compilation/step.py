@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -34,7 +35,7 @@ class EagerUpdate:
     """The optimizer's own step.
 
     Torch wraps it to call hooks and to name it in a profile, which on a small model takes a tenth of an update. Where
-    there are no hooks and no profile, it is called without.
+    there are no hooks, no profile, and nothing that somebody put around it, it is called without.
     """
 
     is_warming_up = True  # there is nothing to compile
@@ -42,14 +43,16 @@ class EagerUpdate:
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
         step: Any = type(optimizer).step
-        self._bare = step.__wrapped__ if getattr(step, "__code__", None) is _HOOKING else None
+        is_plain = type(step) is types.FunctionType  # nothing that passes for one, as wrapt's
+        self._hooking = step if is_plain and step.__code__ is _HOOKING else None
 
     def __call__(self, num_updates: int) -> None:
         del num_updates
-        if self._bare is None or _is_followed(self._optimizer):
+        hooking = self._hooking
+        if hooking is None or type(self._optimizer).step is not hooking or _is_followed(self._optimizer):
             self._optimizer.step()
         else:
-            self._bare(self._optimizer)
+            hooking.__wrapped__(self._optimizer)
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -69,5 +72,6 @@ def _is_followed(optimizer: Any) -> bool:
         or _global_optimizer_pre_hooks
         or _global_optimizer_post_hooks
         or "step" in vars(optimizer)
+        or torch.autograd.profiler._is_profiler_enabled  # of all threads  # pyright: ignore[reportPrivateUsage]
         or torch.autograd._profiler_enabled()  # pyright: ignore[reportPrivateUsage]
     )

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from hydrant.batch import Batch, Outcome
 from hydrant.collectives import Collective, Collectives
@@ -95,7 +94,7 @@ def dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
             "Choose another model, or set its own keys to that shape",
         ) from error
     for name, value in outcome.measurements.items():
-        if not isinstance(value, Tensor):  # a user's task gives anything
+        if not torch.is_tensor(value):  # a user's task gives anything
             raise ConfigError("task", f"measures {name!r} as {value!r}, which is no tensor")
         check_measurement(name, value.dtype, value.shape)
     return flops, outcome

@@ -44,7 +44,7 @@ class EagerUpdate:
         self._optimizer = optimizer
         step: Any = type(optimizer).step
         is_plain = type(step) is types.FunctionType  # nothing that passes for one, as wrapt's
-        self._hooking = step if is_plain and step.__code__ is _HOOKING else None
+        self._hooking: Any = step if is_plain and step.__code__ is _HOOKING else None
 
     def __call__(self, num_updates: int) -> None:
         del num_updates

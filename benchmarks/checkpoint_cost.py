@@ -3,7 +3,7 @@
 The stall of a save (`save_async=true`), from the call until training goes on, is measured in one process in turn with
 a copy of the same tensors into memory that is there already: the least that a save can be which training may go on
 after. What it adds to a run is measured in two runs of a small convolutional network (ResNet-10-T of timm, batches
-of 32 images of 32 pixels) on one thread, each in a process of its own, which take turns: one saves every 100 updates.
+of 16 images of 32 pixels) on one thread, each in a process of its own, which take turns: one saves every 100 updates.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SMALL = {
     "features": False,
     "model": "resnet10t",
     "image_size": 32,
-    "batch_size": 32,
+    "batch_size": 16,
 }
 WORDS = ("tracker=local", "optimizer.fused=true")
 SAVE_EVERY = 100
@@ -46,7 +46,7 @@ def measure(*, quick: bool) -> list[Figure]:
 
 
 def _stall(*, quick: bool) -> list[Figure]:
-    hidden, num_blocks = ([50, 50], 2) if quick else ([5000, 5000, 4500], 11)
+    hidden, num_blocks = ([50, 50], 2) if quick else ([4000, 4000, 4000], 9)
     prepared = prepare_for(check(compose([*LARGE, f"model.hidden={hidden}"])), 1)
     stalls, copies, num_bytes = list[float](), list[float](), 0
     torch.set_num_threads(1)

@@ -78,13 +78,11 @@ def measure(*, quick: bool) -> list[Figure]:
 
 
 def in_turn(trials: Mapping[str, Callable[[], float]], num_blocks: int) -> dict[str, list[float]]:
-    """What each trial gives in each block, forwards and backwards in turn; a first round warms the disk."""
+    """What each trial gives in each block, forwards and backwards in turn."""
     taken: dict[str, list[float]] = {title: [] for title in trials}
-    for number in range(num_blocks + 1):
+    for number in range(num_blocks):
         for title in list(trials) if number % 2 == 0 else reversed(list(trials)):
-            found = trials[title]()
-            if number:
-                taken[title].append(found)
+            taken[title].append(trials[title]())
     return taken
 
 

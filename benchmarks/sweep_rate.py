@@ -30,9 +30,9 @@ TRAIN, OWN = str(ROOT / "train.py"), ("duration=50", "tracker=local")
 SIDE_BY_SIDE = ("hydra/launcher=local", "hydra.launcher.num_jobs=2")
 ALONE = "one process per run"
 REMAINDER = (
-    "A job still makes all that a run leaves. Of 0.4 s, on two slow shared cores, it takes 0.1 to start its process and "
-    "build the run, 0.2 for the updates and two evaluations, and 0.1 for schedule.png, the end of the process, and the "
-    "sweep's records between two jobs."
+    "A job still makes all that a run leaves. Of 0.4 s, on two slow shared cores, it takes 0.1 to start its process "
+    "and build the run, 0.2 for the updates and two evaluations, and 0.1 for schedule.png, the end of the process, and "
+    "the sweep's records between two jobs."
 )
 
 

@@ -38,8 +38,8 @@ RUN_REMAINDER = (
     "not what saving takes, which is 2 ms and the copy, and some 15 ms of the interpreter for the thread beside "
     "training: less than 0.01 of 100 updates. It is what freed memory costs. After a checkpoint glibc gives the memory "
     "of activations back to the system in every update and asks for it again; with MALLOC_TRIM_THRESHOLD_=2000000000 "
-    "and MALLOC_MMAP_THRESHOLD_=2000000000 in the environment 0.155 became 0.02, and with batches of 32, whose activations "
-    "are larger, it was -0.002 without."
+    "and MALLOC_MMAP_THRESHOLD_=2000000000 in the environment 0.155 became 0.02, and with batches of 32, whose "
+    "activations are larger, it was -0.002 without."
 )
 
 

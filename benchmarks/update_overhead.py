@@ -52,7 +52,7 @@ GOALS = {"Hydrant": "<= 5", "Hydrant, full": "<= 20"}
 
 def measure(*, quick: bool) -> list[Figure]:
     """Of every contender what it adds to the loop by hand, and of ours how it compares with peers."""
-    num_blocks, block_size = (2, 5) if quick else (30, 100)
+    num_blocks, block_size = (2, 5) if quick else (24, 100)
     seconds, results = race(
         CONTENDERS, num_blocks=num_blocks, block_size=block_size, num_warmup=5 * block_size
     )

@@ -31,7 +31,7 @@ REMAINDERS = {
 
 def measure(*, quick: bool) -> list[Figure]:
     """How much faster a run is than the plain loop."""
-    num_blocks, block_size = (2, 5) if quick else (25, 66)
+    num_blocks, block_size = (2, 5) if quick else (18, 66)
     seconds, results = race(
         CONTENDERS, num_blocks=num_blocks, block_size=block_size, num_warmup=5 * block_size
     )

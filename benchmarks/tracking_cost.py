@@ -54,7 +54,7 @@ OF_ROWS = "a fiftieth of a row: about 1 ms for the SDK of W&B or the library of 
 
 def measure(*, quick: bool) -> list[Figure]:
     """Of every means to follow a run what it adds to an update."""
-    num_blocks, block_size = (4, LOG_EVERY) if quick else (60, 4 * LOG_EVERY)
+    num_blocks, block_size = (4, LOG_EVERY) if quick else (44, 4 * LOG_EVERY)
     racing = {title: {"contender": "hydrant_run", "features": False, **own} for title, own in RUNS.items()}
     seconds, results = race(racing, num_blocks=num_blocks, block_size=block_size, num_warmup=5 * block_size)
     scale, figures = 1e6 / block_size, list[Figure]()

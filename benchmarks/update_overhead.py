@@ -44,7 +44,7 @@ REMAINDER = (
     "`zero_grad` and `step` saved 50 of them. With each part in turn taken out, in one process: adding up the loss 12 "
     "us; seeding the generator for each micro-batch, so that any of them can be drawn again, 9; writing the learning "
     "rate 6; the contexts of precision and ranks 2. Called on their own these take a fraction of that: amid the "
-    "kernels of an update the processor has forgotten their code. Two processes of the same loop differ by up to 10 us."
+    "kernels of an update the processor has forgotten their code. Two processes of the same loop differed by 14 us."
 )
 LIMITS = ("by hand", "by hand, full")
 GOALS = {"Hydrant": "<= 5", "Hydrant, full": "<= 20"}

@@ -17,9 +17,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from hydrant.compilation import EagerUpdate
 from hydrant.config import compose, conf_dir
 
-OPTIONS = sorted(
-    p.stem for p in (conf_dir() / "optimizer").glob("*.yaml") if p.stem != "lbfgs"
-)  # it takes a closure
+# But for LBFGS, which takes a closure.
+OPTIONS = sorted(p.stem for p in (conf_dir() / "optimizer").glob("*.yaml") if p.stem != "lbfgs")
 Follow = Callable[[Optimizer, list[str], pytest.MonkeyPatch], None]
 
 

@@ -28,9 +28,8 @@ class Stream:
         self._current: tuple[int, list[Batch]] = (-1, [])
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
-        if (
-            num_updates != self._current[0]
-        ):  # the first one is asked for more often, to check what is compiled
+        # The first one is asked for more often, to check what is compiled.
+        if num_updates != self._current[0]:
             self._current = next(self._batches)
         return iter(self._current[1])
 

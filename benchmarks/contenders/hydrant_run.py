@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def switched(own: Any) -> Any:
-    """A function that does nothing, or a property that is false, in every other block."""
+    """A function that does nothing, or a property that is false, in the blocks in which it is off."""
     if isinstance(own, property):
         return property(lambda task: is_on(TURNS.block_idx) and own.__get__(task))
 

@@ -65,6 +65,7 @@ class CompiledUpdate:
         as_tensors: bool,
     ) -> None:
         self._optimizer = optimizer
+        self._eager = EagerUpdate(optimizer)
         self._as_tensors = as_tensors
         self._tensors = _tensors_of(optimizer, scheduled) if as_tensors else []
         decayed = optimizer.param_groups if as_tensors else []
@@ -80,11 +81,11 @@ class CompiledUpdate:
 
     def __call__(self, num_updates: int) -> None:
         if not self._is_compiled:
-            self._optimizer.step()
+            self._eager(num_updates)
             return
         self._use_tensors()
         if num_updates == 0 or (not self._optimizer.state and _keeps_state(self._optimizer)):
-            self._optimizer.step()
+            self._eager(num_updates)
         else:
             self._call_compiled()
 

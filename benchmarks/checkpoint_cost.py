@@ -36,9 +36,9 @@ WORDS = ("tracker=local", "optimizer.fused=true")
 SAVE_EVERY = 100
 RUN_REMAINDER = (
     "less than 0.01 is the save itself: 2 ms and the copy, and some 15 ms of the interpreter for the thread beside "
-    "training. The rest is memory that glibc gives back and asks for again: 4,500 page faults an update in the run that "
-    "saves, none in the other. With MALLOC_TRIM_THRESHOLD_=2000000000 and MALLOC_MMAP_THRESHOLD_=2000000000 in the "
-    "environment 0.02 was left in three blocks; with batches of 32 nothing was added in nine, without these."
+    "training. The rest is memory that glibc gives back and asks for again: 4,500 page faults an update in the run "
+    "that saves, none in the other. With MALLOC_TRIM_THRESHOLD_=2000000000 and MALLOC_MMAP_THRESHOLD_=2000000000 in "
+    "the environment 0.02 was left in three blocks; with batches of 32 nothing was added in nine, without these."
 )
 
 

@@ -1,7 +1,13 @@
-"""Out of memory: the keys to lower are named; `micro_batch_size: auto` finds what fits. With a model that says so."""
+"""Out of memory: the keys to lower are named; `micro_batch_size: auto` finds what fits. With a model that says so.
+
+And memory on the host that an update frees: the next one has it without the kernel.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,6 +46,19 @@ class Greedy(nn.Module):
 RUN = ("tracker=local", "allow_targets=[greedy]", "model._target_=greedy.Greedy", "~model.hidden", "~model.dropout",
        "global_batch_size=24", "eval_batch_size=32", "duration=2", "log_every=1", "eval_every=2",
        "save_every=1")  # fmt: skip
+UPDATES = """
+import resource
+import torch
+from hydrant.distributed import World
+
+World(0, 0, 1, torch.device("cpu")).activate()
+for num_updates in range(5):
+    if num_updates == 2:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    kept = [torch.ones(size * 2**18) for size in (1, 40, 3, 17)]  # MiB
+    del kept
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
 SAID = "CUDA out of memory. Tried to allocate 20.00 MiB. Lower "
 
 
@@ -139,6 +158,17 @@ def test_on_the_host_it_is_the_whole_share(train: Train, capsys: pytest.CaptureF
     assert saved(train(*words)) == 64
     assert cli.main(["preview", *words]) == 0
     assert "64 samples x 1 x 1 rank(s) at most: auto finds what fits" in capsys.readouterr().out
+
+
+def test_what_an_update_frees_is_there_for_the_next() -> None:
+    """Counted by the pages that the kernel has to give; where the environment rules the allocator, it does."""
+    assert num_faults() < num_faults(MALLOC_MMAP_THRESHOLD_="1000000") / 20
+
+
+def num_faults(**environment: str) -> int:
+    command = [sys.executable, "-c", UPDATES]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True)
+    return int(done.stdout)
 
 
 def test_what_is_out_of_memory() -> None:

@@ -37,8 +37,8 @@ SAVE_EVERY = 100
 RUN_REMAINDER = (
     "a save takes 2 ms and the copy of 65 MB from training; the thread that writes them takes the interpreter now and "
     "then, and memory's bandwidth. Before, it was 0.14: 0.12 of it were pages that glibc returned to the system and "
-    "asked for again in each update, which a run on the CPU has no more; 0.014 was the hash of the files, for which that "
-    "thread asked for the interpreter 500 times."
+    "asked for again in each update, which a run on the CPU has no more; 0.014 was the hash of the files, for which "
+    "that thread asked for the interpreter 500 times."
 )
 
 

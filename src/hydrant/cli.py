@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hydrant.errors import ConfigError, HydrantError, unknown_name
+from hydrant.importing import importing
 from hydrant.isolation import Stopped
 from hydrant.options import completions
 from hydrant.redaction import redacted_text
@@ -47,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "-h" in rest or "--help" in rest:
             print(help_of(command))
             return 0
-        return pkgutil.resolve_name(COMMANDS[command][0])(rest)
+        with importing():
+            run = pkgutil.resolve_name(COMMANDS[command][0])
+        return run(rest)
     except HydrantError as error:
         return _report(error)
     except KeyboardInterrupt:

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection, wait
 from types import FrameType, MappingProxyType
 from typing import Any, Generic, TypeVar
 
+from hydrant.importing import NAMES
 from hydrant.signals import STOPPING, send, signal_name
 
 T = TypeVar("T")
@@ -67,10 +68,9 @@ def call_isolated(
         environment: variables besides ours, or instead of them.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(preload))
     with forwarding() as signals:
         with _processes:
-            _start_server()
+            _start_server(preload)
             receiver, sender = context.Pipe(duplex=False)
             variables = {**os.environ, **environment}
             process = context.Process(target=_answer, args=(sender, variables, function, arguments))
@@ -94,14 +94,17 @@ _processes = threading.Lock()
 """Held to start or to join a process: multiprocessing joins those of other threads too."""
 
 
-def _start_server() -> None:
+def _start_server(preload: Sequence[str]) -> None:
     """A signal from the terminal would end the server in the middle of its imports: it does not hear it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    forkserver.set_forkserver_preload(["hydrant.preloaded"])
+    os.environ[NAMES] = " ".join(preload)
     try:
         resource_tracker.ensure_running()
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # that has unblocked some
         forkserver.ensure_running()
     finally:
+        del os.environ[NAMES]
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 

@@ -23,6 +23,7 @@ from hydrant.config.guard import guarding_hydra
 from hydrant.config.messages import HYDRA_ERRORS, PLAIN_ERRORS, explain
 from hydrant.config.once import composing_once
 from hydrant.errors import ConfigError, HydrantError
+from hydrant.importing import importing
 from hydrant.isolation import Stopped
 from hydrant.job import Job, Result, missing_folders, remove_if_empty, report
 from hydrant.launchers import is_started_as_rank
@@ -85,9 +86,10 @@ def _prepare_hydra(arguments: Sequence[str]) -> list[str]:
 def _train_as_rank(arguments: Sequence[str]) -> int:
     """Under torchrun or srun: rank 0 composes the config, and all train."""
     parent = os.getppid()  # now: it may end while torch is imported
-    from hydrant.distributed import World
-    from hydrant.launching import tell_agent
-    from hydrant.run import execute
+    with importing():
+        from hydrant.distributed import World
+        from hydrant.launching import tell_agent
+        from hydrant.run import execute
 
     if "TORCHELASTIC_RUN_ID" in os.environ:
         stop_with(parent)  # torchrun
@@ -187,6 +189,7 @@ def _run_here(config: DictConfig, settings: Any) -> Result:
         job = _job(config, settings)
     except HydrantError as error:
         return Result(error.exit_status, None, str(error))
-    from hydrant.run import execute  # brings in torch
+    with importing():
+        from hydrant.run import execute  # brings in torch
 
     return execute(job)

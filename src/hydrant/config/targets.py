@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from hydrant.config.hints import check_value
 from hydrant.errors import ConfigError, nearest, shown, suggestion, typed_line
+from hydrant.importing import importing
 
 _OWN = ("averaging", "compilation", "data", "fsdp", "making.weights", "mixing", "models", "optimizers", "parallel",
         "precision", "profiling", "schedules", "tasks", "trackers.base", "trackers.tensorboard",
@@ -23,6 +24,9 @@ ALLOWED = ("torch.nn", "torch.optim", "torchvision.models", "torchvision.ops", "
 """Where parts of others lie: their classes of modules, metrics, optimizers and schedulers, which call no name that
 they are given. Functions are none, but for torchvision's models: those of a package's own use load files and call what
 they are told."""
+
+_NEEDED = ("torch._dynamo", "torch.utils.flop_counter")
+"""What is slow to import, and every run does, whatever its parts are."""
 
 CONSENT = "HYDRANT_ALLOW_TARGETS"
 """The environment variable that names packages, separated by commas, which config files may ask for."""
@@ -45,12 +49,13 @@ def check_targets(config: Mapping[str, Any]) -> None:
         if not lies_under(path, trusted) and (not lies_under(path, ("hydrant", *ALLOWED)) or "._" in path):
             raise _not_allowed(key, path)
     targets = list[Any]()
-    for key, node in found:
-        path = node["_target_"]
-        target = locate(path, f"{key}._target_")
-        if not lies_under(path, trusted) and not _is_part(target):
-            raise _not_allowed(key, path)
-        targets.append(target)
+    with importing():
+        for key, node in found:
+            path = node["_target_"]
+            target = locate(path, f"{key}._target_")
+            if not lies_under(path, trusted) and not _is_part(target):
+                raise _not_allowed(key, path)
+            targets.append(target)
     for (key, node), target in zip(found, targets, strict=True):
         _bind(key, node, target)
 
@@ -119,7 +124,7 @@ def targets_of(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def slow_imports(configs: Iterable[Mapping[str, Any]]) -> list[str]:
     """Modules that the parts of checked configs import when they are built, as they declare in `PRELOAD`."""
-    found = {"torch._dynamo", "torch.utils.flop_counter"}  # whatever the parts are
+    found = set(_NEEDED)
     for key, target in (pair for config in configs for pair in targets_of(config)):
         module = sys.modules[locate(target, key).__module__]
         found.update(getattr(module, "PRELOAD", ()))
@@ -128,8 +133,11 @@ def slow_imports(configs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def import_targets(config: Mapping[str, Any]) -> None:
     """Import what a config names, so that what it registers, such as a backend of torch.compile, is there."""
-    for key, target in targets_of(config):
-        locate(target, key)
+    with importing():
+        for key, target in targets_of(config):
+            locate(target, key)
+        for name in _NEEDED:
+            importlib.import_module(name)
 
 
 def locate(path: str, key: str) -> Any:

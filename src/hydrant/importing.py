@@ -1,0 +1,29 @@
+"""Importing without the garbage collector. Brings in no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from collections.abc import Generator
+
+NAMES = "HYDRANT_PRELOAD"
+"""The environment variable that tells `hydrant.preloaded` what to import: names with spaces in between."""
+
+
+@contextlib.contextmanager
+def importing() -> Generator[None]:
+    """While it lasts, no garbage is collected; once modules came in, what is there is never looked at again.
+
+    torch brings in some half a million objects that stay. To look through them again and again while more come is a
+    fifth of the time that importing takes, and to do so at the end of the process most of the time until it is gone.
+    """
+    num_modules, was_enabled = len(sys.modules), gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if len(sys.modules) > num_modules:
+            gc.freeze()
+        if was_enabled:
+            gc.enable()

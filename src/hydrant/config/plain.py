@@ -89,4 +89,6 @@ def choices_of(choices: Mapping[str, Any]) -> dict[str, Any]:
 
 def record_of(config: Container) -> str:
     """A config as YAML, its interpolations as they are written; without secrets."""
-    return OmegaConf.to_yaml(OmegaConf.create(redacted(OmegaConf.to_container(config, resolve=False))))
+    plain = OmegaConf.to_container(config, resolve=False)
+    open_to_all = redacted(plain)
+    return OmegaConf.to_yaml(config if open_to_all == plain else OmegaConf.create(open_to_all))

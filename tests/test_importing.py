@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import gc
 import importlib
-import weakref
-from collections.abc import Generator
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from checks import run_command
 
 from hydrant.importing import importing
 from hydrant.isolation import call_isolated
-
-
-@pytest.fixture(autouse=True)
-def _thawed() -> Generator[None]:
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -37,29 +32,42 @@ def test_the_collector_is_as_before(before: bool) -> None:
         gc.enable()
 
 
-def test_what_came_in_is_frozen_and_later_garbage_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "brought_in.py").write_text("class Kept:\n    items = [[] for _ in range(100)]\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    gc.unfreeze()
-    with importing():
-        pass
-    assert gc.get_freeze_count() == 0  # nothing came in
-    with importing():
-        brought_in = importlib.import_module("brought_in")
-    assert not any(item is brought_in.Kept for item in gc.get_objects())
-    assert gc.get_freeze_count() > len(brought_in.Kept.items)
+IN_A_FRESH_PROCESS = """
+import gc, sys, weakref
+from hydrant.importing import importing
 
-    class Node:
-        pass
+with importing():
+    pass
+assert gc.get_freeze_count() == 0, "nothing came in"
+with importing():
+    import decimal
+assert not any(found is decimal.Decimal for found in gc.get_objects())
+assert gc.get_freeze_count() > 100
 
-    node = Node()
-    node.itself = node  # type: ignore[attr-defined]
-    end = weakref.ref(node)
-    del node
-    gc.collect()
-    assert end() is None
+class Node: ...
+
+node = Node()
+node.itself, end = node, weakref.ref(node)
+del node
+gc.collect()
+assert end() is None
+
+count, sys.modules["triton"] = gc.get_freeze_count(), sys
+with importing():
+    import fractions
+assert gc.get_freeze_count() == count
+"""
+
+
+def test_what_came_in_is_frozen_and_later_garbage_is_not() -> None:
+    """Nor is what Triton, which tells of what is left, may have made."""
+    subprocess.run([sys.executable, "-c", IN_A_FRESH_PROCESS], check=True)
+
+
+@pytest.mark.parametrize("words", [(), ("--multirun", "seed=0")])
+def test_a_process_ends_without_a_word(words: tuple[str, ...], tmp_path: Path) -> None:
+    done = run_command(*words, "duration=1", "tracker=local", "model.hidden=[8]", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_process_of_its_own_finds_its_imports_frozen() -> None:

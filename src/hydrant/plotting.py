@@ -92,7 +92,8 @@ def draw_curves(panels: Mapping[str, Mapping[str, Curve]], path: Path, *, column
     for panel, (title, curves) in zip(axes, panels.items(), strict=False):
         for label, (x, y) in curves.items():
             panel.plot(x, y, label=label, linewidth=1.5)
-        panel.set(title=title, xlabel="update")
+        panel.set_title(title, y=1.0)  # else all is measured for what it may have to stand above
+        panel.set_xlabel("update")
         panel.grid(alpha=0.3)
         if set(curves) != {""}:
             panel.legend(fontsize="small")

@@ -80,8 +80,9 @@ def check_whole(folder: Path) -> None:
 
 
 def _digest(file: Path) -> str:
-    digest, piece = hashlib.sha256(), memoryview(bytearray(_PIECE))
+    digest = hashlib.sha256()
     with file.open("rb", buffering=0) as opened:
+        piece = memoryview(bytearray(min(_PIECE, os.fstat(opened.fileno()).st_size) or 1))
         while size := opened.readinto(piece):
             digest.update(piece[:size])
     return digest.hexdigest()

@@ -25,7 +25,7 @@ def make(config: Mapping[str, Any], group: str) -> Any:
 
 def make_node(node: Mapping[str, Any]) -> Any:
     """What a node with a `_target_` makes; whatever that raises."""
-    return instantiate(OmegaConf.create(dict(node)), _convert_="all")
+    return instantiate(OmegaConf.create({**node, "_convert_": "all"}))
 
 
 @contextlib.contextmanager

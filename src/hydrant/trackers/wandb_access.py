@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hydrant.errors import first_line
+from hydrant.importing import importing
 
 
 class NoAnswerError(Exception):
@@ -61,8 +62,9 @@ class Account:
             NoAccessError: there is none.
         """
         try:
-            import wandb
-            from wandb.sdk.lib import wbauth
+            with importing():
+                import wandb
+                from wandb.sdk.lib import wbauth
 
             base_url = wandb.setup().settings.base_url
             auth = wbauth.authenticate_session(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hydrant")
 
-PRELOAD = ("wandb",)
+PRELOAD = ("wandb", "wandb.sdk.launch.inputs.internal")  # each start of a run imports that
 
 TOLD = (
     "status", "num_updates", "total_updates", "num_parameters",

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
+import pkgutil
 import subprocess
 import sys
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from checks import run_command
 
+import hydrant
 from hydrant.importing import importing
-from hydrant.isolation import call_isolated
+from hydrant.isolation import ProcessDied, call_isolated
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -64,10 +70,47 @@ def test_what_came_in_is_frozen_and_later_garbage_is_not() -> None:
     subprocess.run([sys.executable, "-c", IN_A_FRESH_PROCESS], check=True)
 
 
-@pytest.mark.parametrize("words", [(), ("--multirun", "seed=0")])
-def test_a_process_ends_without_a_word(words: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--multirun", "seed=0"),
+        ("compile=default", "compile.backend=aot_eager"),
+        pytest.param(("compile=default",), marks=pytest.mark.slow),
+        pytest.param(("parallel.num_processes=2",), marks=pytest.mark.slow),
+    ],
+)
+def test_no_library_tells_of_leaks_at_the_end(words: tuple[str, ...], tmp_path: Path) -> None:
     done = run_command(*words, "duration=1", "tracker=local", "model.hidden=[8]", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, "leak" in done.stderr) == (0, False)
+
+
+@pytest.mark.parametrize("module", ["hydrant.server.begin", "hydrant.server.end"])
+def test_the_servers_modules_do_nothing_elsewhere(module: str, tmp_path: Path) -> None:
+    """As where a config names one: it is imported, and refused."""
+    code = f"import gc, sys, {module}; sys.exit(3 + (not gc.isenabled()) + (gc.get_freeze_count() > 0))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 3
+    done = run_command(f"model._target_={module}.os", cwd=tmp_path)
+    assert (done.returncode, "not allowed" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("function", "status"), [(os._exit, 5), (sys.exit, 6)])
+def test_a_process_of_its_own_ends_by_its_own_status(function: Callable[[int], Any], status: int) -> None:
+    died = call_isolated(function, (status,), ["torch"]).result
+    assert isinstance(died, ProcessDied)
+    assert died.exit_code == status
+
+
+def test_what_parts_declare_to_be_slow_can_be_imported() -> None:
+    """Else the server would pass over it, and each job import it."""
+    declared = set[str]()
+    for found in pkgutil.walk_packages(hydrant.__path__, "hydrant."):
+        if "PRELOAD" in (find_spec(found.name).loader.get_source(found.name) or ""):  # type: ignore[union-attr]
+            names = getattr(importlib.import_module(found.name), "PRELOAD", ())
+            assert isinstance(names, tuple)
+            declared.update(names)
+    assert "timm" in declared
+    assert [name for name in sorted(declared) if find_spec(name) is None] == []
 
 
 def test_a_process_of_its_own_finds_its_imports_frozen() -> None:

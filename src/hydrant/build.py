@@ -17,6 +17,7 @@ from torch import nn
 
 from hydrant import seeding
 from hydrant.agenda import Agenda
+from hydrant.allocation import keep_freed_memory
 from hydrant.averaging import Averaging
 from hydrant.batch import Outcome
 from hydrant.clock import Clock
@@ -164,6 +165,8 @@ def _activate(prepared: Prepared) -> None:
     seeding.use_deterministic_kernels(prepared.config["deterministic"])
     prepared.precision.activate()
     prepared.world.activate()
+    if prepared.world.device.type == "cpu":
+        keep_freed_memory()
 
 
 def build(

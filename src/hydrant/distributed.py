@@ -14,7 +14,6 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from hydrant.allocation import keep_freed_memory
 from hydrant.errors import ConfigError, typed_line
 from hydrant.launchers import speak_torchrun
 
@@ -48,11 +47,9 @@ class World:
         return self.rank == 0
 
     def activate(self) -> None:
-        """Make the device the current one; on the host, what an update frees is kept for the next one."""
+        """Make the device the current one."""
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-        else:
-            keep_freed_memory()
 
     @contextlib.contextmanager
     def group(self, timeout_seconds: float = 1800) -> Generator[None]:

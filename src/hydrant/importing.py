@@ -7,13 +7,12 @@ import gc
 import sys
 from collections.abc import Generator
 
-NAMES = "HYDRANT_PRELOAD"
-"""The environment variable that tells `hydrant.preloaded` what to import: names with spaces in between."""
-
 
 @contextlib.contextmanager
 def importing() -> Generator[None]:
     """While it lasts, no garbage is collected; once modules came in, what is there is never looked at again.
+
+    For modules of ours and of torch, wherever a run imports many of them.
 
     torch brings in some half a million objects that stay. To look through them again and again while more come is a
     fifth of the time that importing takes, and to do so at the end of the process most of the time until it is gone.

@@ -19,7 +19,6 @@ from multiprocessing.connection import Connection, wait
 from types import FrameType, MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from hydrant.importing import NAMES
 from hydrant.signals import STOPPING, send, signal_name
 
 T = TypeVar("T")
@@ -64,7 +63,7 @@ def call_isolated(
     there is none. The process stops as by SIGTERM when this one dies. Threads may call at once, within `forwarding`.
 
     Args:
-        preload: modules that the server imports before it forks; only the first call's count.
+        preload: modules that the server imports before it forks; those of the call that starts it.
         environment: variables besides ours, or instead of them.
     """
     context = multiprocessing.get_context("forkserver")
@@ -96,15 +95,13 @@ _processes = threading.Lock()
 
 def _start_server(preload: Sequence[str]) -> None:
     """A signal from the terminal would end the server in the middle of its imports: it does not hear it."""
+    forkserver.set_forkserver_preload(["hydrant.server.begin", *preload, "hydrant.server.end"])
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
-    forkserver.set_forkserver_preload(["hydrant.preloaded"])
-    os.environ[NAMES] = " ".join(preload)
     try:
         resource_tracker.ensure_running()
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # that has unblocked some
         forkserver.ensure_running()
     finally:
-        del os.environ[NAMES]
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 

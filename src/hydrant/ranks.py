@@ -8,10 +8,13 @@ import shutil
 import sys
 from pathlib import Path
 
-from hydrant.distributed import World
-from hydrant.launching import take_job, write_result
-from hydrant.run import execute
+from hydrant.importing import importing
 from hydrant.signals import stop_with
+
+with importing():
+    from hydrant.distributed import World
+    from hydrant.launching import take_job, write_result
+    from hydrant.run import execute
 
 
 def main() -> int:

@@ -90,5 +90,5 @@ def choices_of(choices: Mapping[str, Any]) -> dict[str, Any]:
 def record_of(config: Container) -> str:
     """A config as YAML, its interpolations as they are written; without secrets."""
     plain = OmegaConf.to_container(config, resolve=False)
-    open_to_all = redacted(plain)
-    return OmegaConf.to_yaml(config if open_to_all == plain else OmegaConf.create(open_to_all))
+    shown = redacted(plain)
+    return OmegaConf.to_yaml(config if shown == plain else OmegaConf.create(shown))

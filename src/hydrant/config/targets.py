@@ -25,8 +25,7 @@ ALLOWED = ("torch.nn", "torch.optim", "torchvision.models", "torchvision.ops", "
 they are given. Functions are none, but for torchvision's models: those of a package's own use load files and call what
 they are told."""
 
-_NEEDED = ("torch._dynamo", "torch.utils.flop_counter")
-"""What is slow to import, and every run does, whatever its parts are."""
+_ALWAYS = ("torch._dynamo", "torch.utils.flop_counter")  # imported by every run, and slow
 
 CONSENT = "HYDRANT_ALLOW_TARGETS"
 """The environment variable that names packages, separated by commas, which config files may ask for."""
@@ -49,13 +48,16 @@ def check_targets(config: Mapping[str, Any]) -> None:
         if not lies_under(path, trusted) and (not lies_under(path, ("hydrant", *ALLOWED)) or "._" in path):
             raise _not_allowed(key, path)
     targets = list[Any]()
-    with importing():
-        for key, node in found:
-            path = node["_target_"]
+    for key, node in found:
+        path = node["_target_"]
+        if lies_under(path, trusted):  # whatever it does when it is imported
+            targets.append(locate(path, f"{key}._target_"))
+            continue
+        with importing():
             target = locate(path, f"{key}._target_")
-            if not lies_under(path, trusted) and not _is_part(target):
+            if not _is_part(target):
                 raise _not_allowed(key, path)
-            targets.append(target)
+        targets.append(target)
     for (key, node), target in zip(found, targets, strict=True):
         _bind(key, node, target)
 
@@ -124,7 +126,7 @@ def targets_of(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def slow_imports(configs: Iterable[Mapping[str, Any]]) -> list[str]:
     """Modules that the parts of checked configs import when they are built, as they declare in `PRELOAD`."""
-    found = set(_NEEDED)
+    found = set(_ALWAYS)
     for key, target in (pair for config in configs for pair in targets_of(config)):
         module = sys.modules[locate(target, key).__module__]
         found.update(getattr(module, "PRELOAD", ()))
@@ -132,11 +134,14 @@ def slow_imports(configs: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def import_targets(config: Mapping[str, Any]) -> None:
-    """Import what a config names, so that what it registers, such as a backend of torch.compile, is there."""
+    """Import what a config names, so that what it registers, such as a backend of torch.compile, is there.
+
+    And what every run imports, whatever its parts are.
+    """
+    for key, target in targets_of(config):
+        locate(target, key)
     with importing():
-        for key, target in targets_of(config):
-            locate(target, key)
-        for name in _NEEDED:
+        for name in _ALWAYS:
             importlib.import_module(name)
 
 

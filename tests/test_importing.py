@@ -90,7 +90,7 @@ def test_the_servers_modules_do_nothing_elsewhere(module: str, tmp_path: Path) -
     """As where a config names one: it is imported, and refused."""
     code = f"import gc, sys, {module}; sys.exit(3 + (not gc.isenabled()) + (gc.get_freeze_count() > 0))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 3
-    done = run_command(f"model._target_={module}.os", cwd=tmp_path)
+    done = run_command(f"model._target_={module}.is_here", cwd=tmp_path)
     assert (done.returncode, "not allowed" in done.stderr) == (2, True)
 
 

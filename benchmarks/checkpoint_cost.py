@@ -35,10 +35,10 @@ SMALL = {
 WORDS = ("tracker=local", "optimizer.fused=true")
 SAVE_EVERY = 100
 RUN_REMAINDER = (
-    "a save takes 2 ms and the copy of 65 MB from training; the thread that writes them takes the interpreter now and "
-    "then, and memory's bandwidth. Before, it was 0.14: 0.12 of it were pages that glibc returned to the system and "
-    "asked for again in each update, which a run on the CPU has no more; 0.014 was the hash of the files, for which "
-    "that thread asked for the interpreter 500 times."
+    "with updates of 50 ms, a save takes 16 ms from training, 12 of them the copy of 65 MB, and then some 30 ms, most in "
+    "the next update, in which the thread that writes has the interpreter, for the plans that "
+    "torch.distributed.checkpoint makes of 220 tensors. That is 0.009 of 100 updates on two idle cores; where something "
+    "else has the second one, writing takes its time from training."
 )
 
 

@@ -33,7 +33,7 @@ def measure(*, quick: bool) -> list[Figure]:
     """What grows with the updates, in more than 10,000: multiples of 50 and of 64, as many batches are made at once."""
     few, many = (50, 100) if quick else (1600, 12800)
     with tempfile.TemporaryDirectory() as folder:
-        first, second, third = looks([few, 2 * few, 2 * few + many], Path(folder))
+        first, second, third = looks([2 * few, 3 * few, 3 * few + many], Path(folder))
     grown = {key: (third[key] - second[key]) - (second[key] - first[key]) for key in first}
     during = f"over {many - few:,} updates"
     told = f"{grown['bytes']:,} B {during}"

@@ -35,10 +35,10 @@ SMALL = {
 WORDS = ("tracker=local", "optimizer.fused=true")
 SAVE_EVERY = 100
 RUN_REMAINDER = (
-    "with updates of 50 ms, a save takes 16 ms from training, 12 of them the copy of 65 MB, and then some 30 ms, most in "
-    "the next update, in which the thread that writes has the interpreter, for the plans that "
-    "torch.distributed.checkpoint makes of 220 tensors. That is 0.009 of 100 updates on two idle cores; where something "
-    "else has the second one, writing takes its time from training."
+    "with updates of 50 ms, a save takes 16 ms from training, 12 of them the copy of 65 MB, and then some 30 ms, most "
+    "in the next update, in which the thread that writes has the interpreter, for the plans that "
+    "torch.distributed.checkpoint makes of 220 tensors. That is 0.009 of 100 updates on two idle cores; where "
+    "something else has the second one, writing takes its time from training."
 )
 
 

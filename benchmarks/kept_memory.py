@@ -3,9 +3,9 @@
 A run on the digits with a cosine schedule, clipping, loss and accuracy over the updates, its progress bar on a
 terminal and a row every 50 updates in metrics.jsonl. Three times, each at equally many updates after a row, Python's
 garbage collector counts its objects, `tracemalloc` the bytes that Python holds, the kernel the process's: after a
-warm-up, after few more updates, and after many more. A look leaves some 150 bytes itself; what is kept is by how much
-many updates let grow more than few. Strings of numbers are as long as the numbers are: 0.1 bytes an update count as
-none, for the smallest object takes 16.
+warm-up with a first such look, after few more updates, and after many more. A look leaves some 150 bytes itself; what
+is kept is by how much many updates let grow more than few. Strings of numbers are as long as the numbers are: 0.1
+bytes an update count as none, for the smallest object takes 16.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def measure(*, quick: bool) -> list[Figure]:
     """What grows with the updates, in more than 10,000: multiples of 50 and of 64, as many batches are made at once."""
     few, many = (50, 100) if quick else (1600, 12800)
     with tempfile.TemporaryDirectory() as folder:
-        first, second, third = looks([2 * few, 3 * few, 3 * few + many], Path(folder))
+        _, first, second, third = looks([few, 2 * few, 3 * few, 3 * few + many], Path(folder))
     grown = {key: (third[key] - second[key]) - (second[key] - first[key]) for key in first}
     during = f"over {many - few:,} updates"
     told = f"{grown['bytes']:,} B {during}"

@@ -192,7 +192,9 @@ def test_a_sync_that_was_killed_goes_on(
         with monkeypatch.context() as patch:
             kill_sync(study, wandb_server, patch)
         before, arrived = arrived, len(wandb_server.only_run().history)
-        assert before < arrived < 300 or before == 0
+        assert before < arrived
+        if arrived == 300:  # the SDK sends what it has read by then, on a quick machine all of it at once
+            break
     assert sync("study") == {"study/first": {"state": "sent", "detail": f"{300 - arrived} rows"}}
     run = wandb_server.only_run()
     assert own(run.history) == rows(0, 300)

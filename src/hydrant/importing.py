@@ -12,7 +12,7 @@ from collections.abc import Generator
 def importing() -> Generator[None]:
     """While it lasts, no garbage is collected; once modules came in, what is there is never looked at again.
 
-    For modules of ours and of torch, wherever a run imports many of them.
+    For modules of ours and of torch, before a run has anything that is to be freed, such as its model.
 
     torch brings in some half a million objects that stay. To look through them again and again while more come is a
     fifth of the time that importing takes, and to do so at the end of the process most of the time until it is gone.

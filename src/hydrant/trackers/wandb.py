@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hydrant.errors import first_line, unknown_name
-from hydrant.importing import importing
 from hydrant.redaction import redacted
 from hydrant.trackers.base import Histogram, RunIdentity
 from hydrant.trackers.wandb_access import bounded, obstacle, own_service, teardown
@@ -181,8 +180,8 @@ class WandbTracker:
     def _init(self, mode: Literal["online", "offline"], arguments: dict[str, Any]) -> str | None:
         """Start the run in `mode`; why it could not be started, or None."""
         try:
-            with importing():
-                import wandb
+            import wandb
+
             run = wandb.init(
                 **arguments,
                 mode=mode,

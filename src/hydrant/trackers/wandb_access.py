@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from hydrant.errors import first_line
-from hydrant.importing import importing
 
 
 class NoAnswerError(Exception):
@@ -62,9 +61,8 @@ class Account:
             NoAccessError: there is none.
         """
         try:
-            with importing():
-                import wandb
-                from wandb.sdk.lib import wbauth
+            import wandb
+            from wandb.sdk.lib import wbauth
 
             base_url = wandb.setup().settings.base_url
             auth = wbauth.authenticate_session(

@@ -19,6 +19,7 @@ from hydrant.ending import Ending, failure
 from hydrant.errors import ConfigError, HydrantError, Interrupted, RankHung, location, typed_line
 from hydrant.job import Job, Result, relative, report
 from hydrant.journal import NoRunJournal, RunJournal
+from hydrant.launchers import is_started_as_rank
 from hydrant.launching import is_started_here, launch, starts_ranks, tell_hearing
 from hydrant.locking import exclusive
 from hydrant.logs import log, logging_to, told
@@ -86,7 +87,7 @@ def _execute(job: Job, world: World, watchdog: Watchdog) -> Result:
         start.prepare(prepared.task.model, job.config)
         if start.checkpoint is not None:
             check_optimizers(start.checkpoint, prepared.task, prepared.optimization)
-        with StopRequest() as stop:
+        with StopRequest(then_deaf=is_started_as_rank()) as stop:
             pids = world.gather(os.getpid())
             if world.is_rank_zero:
                 tell_hearing(pids)
@@ -204,8 +205,7 @@ class _Session:
         return self._result(ending)
 
     def _result(self, ending: Ending) -> Result:
-        best = self._state.best
-        return _result(ending, None if best is None else best["value"])
+        return _result(ending, (self._state.best or {}).get("value"))
 
     def _broken_off(self, error: BaseException, stop: StopRequest) -> Ending:
         if stop.is_urgent or isinstance(error, KeyboardInterrupt):  # other ranks may have stopped just before

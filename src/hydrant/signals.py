@@ -36,11 +36,14 @@ def send(signum: int, pid: int) -> None:
 class StopRequest:
     """Notes the signals of `STOPPING` while it lasts; a second SIGINT interrupts at once, as Python does.
 
-    `told` is what the first SIGINT is answered.
+    Args:
+        told: what the first SIGINT is answered.
+        then_deaf: heed only SIGINT afterwards. A rank that is over has but to say how it ended, and when one fails
+            all are asked to stop.
     """
 
-    def __init__(self, told: str = _SAVING) -> None:
-        self._told = told
+    def __init__(self, told: str = _SAVING, *, then_deaf: bool = False) -> None:
+        self._told, self._then_deaf = told, then_deaf
         self.is_urgent = False  # asked again
         self._signum: int | None = None
         self._before: dict[int, Any] = {}
@@ -56,7 +59,8 @@ class StopRequest:
 
     def __exit__(self, *_: object) -> None:
         for signum, handler in self._before.items():
-            signal.signal(signum, handler)
+            is_unheard = self._then_deaf and signum != signal.SIGINT
+            signal.signal(signum, _pass_over if is_unheard else handler)
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         del frame
@@ -66,6 +70,10 @@ class StopRequest:
         if signum == signal.SIGINT and self._signum is None:  # `print` may be in the middle of something
             os.write(2, f"\n{self._told}\n".encode())
         self._signum = signum
+
+
+def _pass_over(signum: int, frame: FrameType | None) -> None:
+    """Unlike SIG_IGN, this is not handed on to processes that are started meanwhile."""
 
 
 def stop_with(parent: int) -> None:

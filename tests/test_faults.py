@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import resource
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -265,7 +265,9 @@ def test_ranks_end_with_who_started_them_and_leave_the_folder_free(workdir: Path
         "save_every=20",
         "eval_every=null",
     )
-    process = subprocess.Popen(command(*words, "duration=100000"), cwd=workdir)
+    (temporary := workdir / "temporary").mkdir()
+    own = {**os.environ, "TMPDIR": str(temporary)}
+    process = subprocess.Popen(command(*words, "duration=100000"), cwd=workdir, env=own)
     folder = workdir / "outputs" / "run"
     wait_for_row(folder, 40, process)
     second = run_command(*words, "duration=100000", cwd=workdir)
@@ -274,7 +276,8 @@ def test_ranks_end_with_who_started_them_and_leave_the_folder_free(workdir: Path
     assert process.poll() is None
     ranks = list(descendants(process.pid))
     assert len(ranks) >= 2
-    assert not list(Path(tempfile.gettempdir()).glob("hydrant-ranks-*/job-*.json"))  # it holds secrets
+    assert list(temporary.glob("hydrant-ranks-*/pids.json"))
+    assert not list(temporary.glob("hydrant-ranks-*/job-*.json"))  # they hold secrets
     process.kill()
     process.wait()
     wait_until_gone(ranks, 30)

@@ -8,6 +8,7 @@ import os
 import pkgutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -85,7 +86,7 @@ def test_no_library_tells_of_leaks_at_the_end(words: tuple[str, ...], tmp_path: 
     assert (done.returncode, "leak" in done.stderr) == (0, False)
 
 
-@pytest.mark.parametrize("module", ["hydrant.server.begin", "hydrant.server.end"])
+@pytest.mark.parametrize("module", ["hydrant.server.begin", "hydrant.server.end", "hydrant.executors.warm"])
 def test_the_servers_modules_do_nothing_elsewhere(module: str, tmp_path: Path) -> None:
     """As where a config names one: it is imported, and refused."""
     code = f"import gc, sys, {module}; sys.exit(3 + (not gc.isenabled()) + (gc.get_freeze_count() > 0))"
@@ -116,3 +117,14 @@ def test_what_parts_declare_to_be_slow_can_be_imported() -> None:
 def test_a_process_of_its_own_finds_its_imports_frozen() -> None:
     for function, is_so in ((gc.get_freeze_count, lambda count: count > 100_000), (gc.isenabled, bool)):
         assert is_so(call_isolated(function, (), ["torch"]).result)
+
+
+def test_no_job_of_a_sweep_imports_what_the_one_before_did(tmp_path: Path) -> None:
+    """The command and the server of its jobs have it: of ours, and what draws schedule.png."""
+    words = ("--multirun", "seed=0,1,2,3", "duration=1", "tracker=local", "model.hidden=[8]")
+    done = run_command(*words, cwd=tmp_path, PYTHONPROFILEIMPORTTIME="1")
+    told = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    count = Counter(line.rpartition("|")[2].strip() for line in told)
+    ours = {name: num for name, num in count.items() if name.startswith(("hydrant", "matplotlib", "PIL"))}
+    assert {"hydrant.run", "hydrant.models.mlp", "PIL.Image"} < ours.keys()
+    assert [name for name, num in ours.items() if num >= 4] == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 HIDDEN = "***"
@@ -38,16 +38,7 @@ def redacted(value: Any, key: str = "") -> Any:
     >>> redacted({"tracker": {"api_key": "abcd1234", "mode": "online"}, "words": ["hf_token=abcd"]})
     {'tracker': {'api_key': '***', 'mode': 'online'}, 'words': ['hf_token=***']}
     """
-    match value:
-        case str():
-            return HIDDEN if _KEY.fullmatch(key) else redacted_text(value)
-        case Mapping():
-            inherited = key if _KEY.fullmatch(key) else ""
-            return {name: redacted(item, inherited or str(name)) for name, item in value.items()}
-        case list() | tuple():
-            return [redacted(item, key) for item in value]
-        case _:
-            return value
+    return _redacted(value, key, _secrets())
 
 
 def redacted_text(text: str) -> str:
@@ -56,15 +47,35 @@ def redacted_text(text: str) -> str:
     >>> redacted_text("data.root=https://me:hunter2@host/data +model.kwargs={hf_token: abcd}")
     'data.root=https://me:***@host/data +model.kwargs={hf_token: ***}'
     """
-    for secret in sorted(_secrets(), key=len, reverse=True):  # one may begin as another does
+    return _text(text, _secrets())
+
+
+def _redacted(value: Any, key: str, secrets: Sequence[str]) -> Any:
+    match value:
+        case str():
+            return HIDDEN if _KEY.fullmatch(key) else _text(value, secrets)
+        case Mapping():
+            inherited = key if _KEY.fullmatch(key) else ""
+            return {name: _redacted(item, inherited or str(name), secrets) for name, item in value.items()}
+        case list() | tuple():
+            return [_redacted(item, key, secrets) for item in value]
+        case _:
+            return value
+
+
+def _text(text: str, secrets: Sequence[str]) -> str:
+    for secret in secrets:
         text = text.replace(secret, HIDDEN)
     text = _IN_URL.sub(rf"\g<1>{HIDDEN}@", text)
     text = _IN_HEADER.sub(rf"\g<1>{HIDDEN}", text)
     return _IN_BRACES.sub(rf"\g<1>{HIDDEN}", _ASSIGNED.sub(rf"\g<1>{HIDDEN}", text))
 
 
-def _secrets() -> Iterator[str]:
-    """Values of variables such as WANDB_API_KEY; what is short or a path is none."""
-    for name, value in os.environ.items():
-        if len(value) >= 8 and _VARIABLE.fullmatch(name) and not os.path.exists(value):  # noqa: PTH110
-            yield value
+def _secrets() -> list[str]:
+    """Values of variables such as WANDB_API_KEY, the longest first; what is short or a path is none."""
+    found = [
+        value
+        for name, value in os.environ.items()
+        if len(value) >= 8 and _VARIABLE.fullmatch(name) and not os.path.exists(value)  # noqa: PTH110
+    ]
+    return sorted(found, key=len, reverse=True)  # one may begin as another does

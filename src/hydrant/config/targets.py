@@ -125,11 +125,12 @@ def targets_of(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def slow_imports(configs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Modules that the parts of checked configs import when they are built, as they declare in `PRELOAD`."""
+    """Our modules that the parts of checked configs are of, and what these import then, declared in `PRELOAD`."""
     found = set(_ALWAYS)
     for key, target in (pair for config in configs for pair in targets_of(config)):
         module = sys.modules[locate(target, key).__module__]
-        found.update(getattr(module, "PRELOAD", ()))
+        own = {module.__name__} if module.__name__.startswith("hydrant.") else set[str]()
+        found |= own | set(getattr(module, "PRELOAD", ()))
     return sorted(found)
 
 

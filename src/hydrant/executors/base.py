@@ -66,7 +66,7 @@ class Work:
 
 def preload(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """What the processes of such jobs import."""
-    return ["hydrant.run", "matplotlib.backends.backend_agg", "matplotlib.figure", *slow_imports(configs)]
+    return ["hydrant.cli", "hydrant.run", "hydrant.executors.warm", *slow_imports(configs)]
 
 
 def result_in(job: Job, told: str) -> Result:

@@ -32,8 +32,8 @@ ALONE = "one process per run"
 REMAINDER = (
     "A job still makes all that a run leaves. Of a third of a second, on two slow shared cores, it takes 0.04 to "
     "compose, 0.1 to start its process and build the run, 0.1 for the updates and two evaluations, and 0.1 for the "
-    "checkpoint, schedule.png and the end of the process. A whole `python train.py`, with which it is compared, takes "
-    "3.3 s, a second less than when imports went with the garbage collector."
+    "checkpoint, schedule.png and the end of the process. What it is compared with, a whole `python train.py`, takes a "
+    "second less since its imports go without the garbage collector."
 )
 
 

@@ -34,10 +34,14 @@ leave = dist.destroy_process_group
 
 def leave_first(*groups):
     leave(*groups)
-    time.sleep(0 if groups else 2)
+    end = time.monotonic() + 20
+    while not (groups or Path("leaving").exists()) and time.monotonic() < end:
+        time.sleep(0.01)
 
 def leave_last(*groups):
-    time.sleep(0 if groups else 4)
+    if not groups:
+        Path("leaving").touch()
+        time.sleep(3)
     leave(*groups)
 
 class Net(nn.Module):
@@ -47,8 +51,10 @@ class Net(nn.Module):
         super().__init__()
         self.linear = nn.Linear(input_shape[1] * input_shape[2], num_classes)
         self.deed, self.is_here, self.num_calls = deed, os.environ.get("RANK") == str(rank), 0
-        if deed == "raise":  # so long that a rank is asked to stop that has nothing to do but to tell how it ended
+        if deed in ("raise", "refuse"):  # so that a rank is asked to stop which has only to say how it ended
             dist.destroy_process_group = leave_first if self.is_here else leave_last
+        if deed == "refuse":
+            raise ValueError("boom")
 
     def forward(self, inputs):
         self.num_calls += torch.is_grad_enabled()
@@ -125,15 +131,28 @@ def test_an_error_on_one_rank_is_the_run_s_and_starts_nothing_again(
     assert_told(workdir / "outputs" / "run", done.stderr)
 
 
-@pytest.mark.slow
-def test_an_error_on_one_rank_of_torchrun_is_the_run_s(own: tuple[str, ...], workdir: Path) -> None:
+def by_torchrun(words: tuple[str, ...], workdir: Path) -> str:
+    """What a run of two ranks says, with torchrun's own words."""
     done = subprocess.run(
-        [*TORCHRUN, str(ROOT / "train.py"), *own, "+model.deed=raise", "+model.rank=1"],
+        [*TORCHRUN, str(ROOT / "train.py"), *words],
         cwd=workdir, capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
-    assert_told(workdir / "outputs" / "run", done.stderr)
-    root_cause = done.stderr.partition("Root Cause")[2]
-    assert "traceback : ValueError: boom (at own.py:" in root_cause
+    assert done.returncode == 1
+    return done.stderr
+
+
+@pytest.mark.slow
+def test_an_error_on_one_rank_of_torchrun_is_the_run_s(own: tuple[str, ...], workdir: Path) -> None:
+    said = by_torchrun((*own, "+model.deed=raise", "+model.rank=1"), workdir)
+    assert_told(workdir / "outputs" / "run", said)
+    assert "traceback : ValueError: boom (at own.py:" in said.partition("Root Cause")[2]
+
+
+@pytest.mark.slow
+def test_a_model_that_refuses_is_told_by_torchrun_s_first_rank(own: tuple[str, ...], workdir: Path) -> None:
+    """The others are done sooner, and torchrun asks it to stop."""
+    said = by_torchrun((*own, "+model.deed=refuse", "+model.rank=1"), workdir)
+    assert "error: model: own.Net refuses it: boom" in said.splitlines()
 
 
 @pytest.mark.slow
@@ -266,8 +285,8 @@ def test_ranks_end_with_who_started_them_and_leave_the_folder_free(workdir: Path
         "eval_every=null",
     )
     (temporary := workdir / "temporary").mkdir()
-    own = {**os.environ, "TMPDIR": str(temporary)}
-    process = subprocess.Popen(command(*words, "duration=100000"), cwd=workdir, env=own)
+    variables = {**os.environ, "TMPDIR": str(temporary)}
+    process = subprocess.Popen(command(*words, "duration=100000"), cwd=workdir, env=variables)
     folder = workdir / "outputs" / "run"
     wait_for_row(folder, 40, process)
     second = run_command(*words, "duration=100000", cwd=workdir)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from hydrant.build import Prepared, build, prepare
-from hydrant.config.targets import slow_imports
+from hydrant.config.targets import imports_of
 from hydrant.errors import ConfigError
 from hydrant.isolation import ProcessDied, Stopped, call_isolated
 from hydrant.parts import NoJournal, Run
@@ -30,7 +30,7 @@ def ask(
     Raises:
         Stopped: a signal arrived meanwhile.
     """
-    modules = slow_imports([config]) if preload is None else preload
+    modules = imports_of([config]) if preload is None else preload
     answer = call_isolated(
         _answer, (function, config, *more), preload=[__name__, function.__module__, *modules]
     )

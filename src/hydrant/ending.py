@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Mapping
@@ -10,7 +11,8 @@ from pathlib import Path
 
 from hydrant.distributed import World
 from hydrant.errors import HydrantError, first_line, location, typed_line
-from hydrant.job import relative
+from hydrant.job import Job, Result, relative
+from hydrant.logs import log, logging_to
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,15 @@ class Ending:
     exit_status: int
     message: str  # the last line on stderr; "" where all is well
     error: Mapping[str, str] | None  # type, message: why it failed
+
+
+def unforeseen(error: BaseException, job: Job) -> Result:
+    """The end by an error outside of what a run looks after, such as its log."""
+    message, file = f"{typed_line(error)} (at {location(error)})", job.folder / "train.log"
+    with contextlib.suppress(OSError), logging_to(file):
+        log.debug("the run could not be started, or ended", exc_info=error)
+        message += f"; {file} has the traceback"
+    return Result(1, None, message)
 
 
 def failure(error: BaseException, folder: Path, world: World) -> Ending:

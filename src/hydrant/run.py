@@ -15,8 +15,8 @@ from hydrant import checkpoint
 from hydrant.build import Prepared, build, prepare
 from hydrant.distributed import World
 from hydrant.earlier import told_of
-from hydrant.ending import Ending, failure
-from hydrant.errors import ConfigError, HydrantError, Interrupted, RankHung, location, typed_line
+from hydrant.ending import Ending, failure, unforeseen
+from hydrant.errors import ConfigError, HydrantError, Interrupted, RankHung
 from hydrant.job import Job, Result, relative, report
 from hydrant.journal import NoRunJournal, RunJournal
 from hydrant.launchers import is_started_as_rank
@@ -31,7 +31,7 @@ from hydrant.profiling import count_parameters
 from hydrant.pruning import pruning_of
 from hydrant.resume import Start, starting_point
 from hydrant.runs import mark_failed
-from hydrant.signals import StopRequest
+from hydrant.signals import StopRequest, heed_only_sigint
 from hydrant.state import check_optimizers, content_of, restore
 from hydrant.trackers.record import read_summary
 from hydrant.trial import try_compiled
@@ -49,21 +49,16 @@ def execute(job: Job) -> Result:
             world.on_rank_zero(lambda: held.enter_context(exclusive(job.folder)))
             held.enter_context(logging_to(job.folder / "train.log", world.rank))
             watchdog = Watchdog(world, timeout_seconds, functools.partial(_tell_hung, job, world))
-            return _execute(job, world, held.enter_context(watchdog))
-    except KeyboardInterrupt:  # before it could note the request
-        return Result(128 + signal.SIGINT, None, "stopped by SIGINT before it began")
+            held.enter_context(watchdog)
+            if is_started_as_rank():
+                held.callback(heed_only_sigint)  # when it has only to say how it ended
+            return _execute(job, world, watchdog)
+    except KeyboardInterrupt:  # before it could note the request, or when all is written
+        return Result(128 + signal.SIGINT, None, "stopped by SIGINT")
     except HydrantError as error:
         return Result(error.exit_status, None, str(error))
     except (Exception, SystemExit) as error:  # of no part of the config, else its key would be named
-        return _unforeseen(error, job)
-
-
-def _unforeseen(error: BaseException, job: Job) -> Result:
-    message, file = f"{typed_line(error)} (at {location(error)})", job.folder / "train.log"
-    with contextlib.suppress(OSError), logging_to(file):
-        log.debug("the run could not be started, or ended", exc_info=error)
-        message += f"; {file} has the traceback"
-    return Result(1, None, message)
+        return unforeseen(error, job)
 
 
 def _tell_hung(job: Job, world: World, error: RankHung, stacks: str) -> None:
@@ -87,7 +82,7 @@ def _execute(job: Job, world: World, watchdog: Watchdog) -> Result:
         start.prepare(prepared.task.model, job.config)
         if start.checkpoint is not None:
             check_optimizers(start.checkpoint, prepared.task, prepared.optimization)
-        with StopRequest(then_deaf=is_started_as_rank()) as stop:
+        with StopRequest() as stop:
             pids = world.gather(os.getpid())
             if world.is_rank_zero:
                 tell_hearing(pids)

@@ -36,14 +36,11 @@ def send(signum: int, pid: int) -> None:
 class StopRequest:
     """Notes the signals of `STOPPING` while it lasts; a second SIGINT interrupts at once, as Python does.
 
-    Args:
-        told: what the first SIGINT is answered.
-        then_deaf: heed only SIGINT afterwards. A rank that is over has but to say how it ended, and when one fails
-            all are asked to stop.
+    `told` is what the first SIGINT is answered.
     """
 
-    def __init__(self, told: str = _SAVING, *, then_deaf: bool = False) -> None:
-        self._told, self._then_deaf = told, then_deaf
+    def __init__(self, told: str = _SAVING) -> None:
+        self._told = told
         self.is_urgent = False  # asked again
         self._signum: int | None = None
         self._before: dict[int, Any] = {}
@@ -59,8 +56,7 @@ class StopRequest:
 
     def __exit__(self, *_: object) -> None:
         for signum, handler in self._before.items():
-            is_unheard = self._then_deaf and signum != signal.SIGINT
-            signal.signal(signum, _pass_over if is_unheard else handler)
+            signal.signal(signum, handler)
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         del frame
@@ -72,12 +68,22 @@ class StopRequest:
         self._signum = signum
 
 
+def heed_only_sigint() -> None:
+    """For a rank that has only to say how it ended: when one fails, whoever started them asks all to stop."""
+    if threading.current_thread() is threading.main_thread():
+        for signum in set(STOPPING) - {signal.SIGINT}:
+            signal.signal(signum, _pass_over)
+
+
 def _pass_over(signum: int, frame: FrameType | None) -> None:
     """Unlike SIG_IGN, this is not handed on to processes that are started meanwhile."""
 
 
 def stop_with(parent: int) -> None:
-    """When the process that started this one is gone, save and stop as by SIGTERM: else the run folder stays held."""
+    """When the process that started this one is gone, save and stop as by SIGTERM: else the run folder stays held.
+
+    One that still does not end, or heeds no SIGTERM any more, has ten minutes.
+    """
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -27,7 +27,7 @@ from hydrant.importing import importing
 from hydrant.isolation import Stopped
 from hydrant.job import Job, Result, missing_folders, remove_if_empty, report
 from hydrant.launchers import is_started_as_rank
-from hydrant.signals import stop_with
+from hydrant.signals import heed_only_sigint, stop_with
 from hydrant.sweep import Sweep
 from hydrant.sweep import current as current_sweep
 
@@ -98,6 +98,7 @@ def _train_as_rank(arguments: Sequence[str]) -> int:
         try:
             job = world.from_rank_zero(lambda: _composed(arguments))
         except HydrantError as error:
+            heed_only_sigint()
             if world.is_rank_zero:
                 raise
             return error.exit_status

@@ -124,13 +124,13 @@ def targets_of(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"{key}._target_", node["_target_"]
 
 
-def slow_imports(configs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Our modules that the parts of checked configs are of, and what these import then, declared in `PRELOAD`."""
+def imports_of(configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What runs of checked configs import late: our modules of their parts, what these say in `PRELOAD`, and more."""
     found = set(_ALWAYS)
     for key, target in (pair for config in configs for pair in targets_of(config)):
         module = sys.modules[locate(target, key).__module__]
-        own = {module.__name__} if module.__name__.startswith("hydrant.") else set[str]()
-        found |= own | set(getattr(module, "PRELOAD", ()))
+        if module.__name__.startswith("hydrant."):
+            found |= {module.__name__, *getattr(module, "PRELOAD", ())}
     return sorted(found)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-from hydrant.config.targets import slow_imports
+from hydrant.config.targets import imports_of
 from hydrant.errors import ConfigError
 from hydrant.isolation import Answer, ProcessDied, call_isolated
 from hydrant.job import Job, Result, say
@@ -65,8 +65,8 @@ class Work:
 
 
 def preload(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the processes of such jobs import."""
-    return ["hydrant.cli", "hydrant.run", "hydrant.executors.warm", *slow_imports(configs)]
+    """What the processes of such jobs import: hydrant.cli by the command's own script, which each of them runs."""
+    return ["hydrant.cli", "hydrant.run", "hydrant.executors.warm", *imports_of(configs)]
 
 
 def result_in(job: Job, told: str) -> Result:

@@ -133,8 +133,8 @@ def _clipping(settings: Mapping[str, Any], own: Mapping[str, nn.Parameter]) -> C
 
 def _check_patterns(node: Mapping[str, Any], patterns: Mapping[str, Mapping[str, Any]]) -> None:
     """Let the optimizer look at the fields of each pattern as if they were its own: torch only looks at those."""
+    taken = inspect.signature(make_node(node).func).parameters.keys() if patterns else ()
     for title, rule in patterns.items():
-        taken = inspect.signature(make_node(node).func).parameters.keys()
         key = f"param_groups.patterns.{title}"
         own = dict(node) | {field: value for field, value in rule.items() if field in taken}
         check_arguments(key, own)

@@ -15,7 +15,7 @@ import torch
 
 from hydrant.bare import ask, bare_run, prepare_for
 from hydrant.build import Prepared
-from hydrant.config.targets import slow_imports
+from hydrant.config.targets import imports_of
 from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, typed_line
 from hydrant.isolation import Stopped
 from hydrant.loop import make_update
@@ -67,7 +67,7 @@ def measure_grid(
     Raises:
         Stopped: a signal arrived meanwhile.
     """
-    preload = slow_imports([cell.config for cell in cells])
+    preload = imports_of([cell.config for cell in cells])
     remaining = list(enumerate(cells))
     with StopRequest("stopping") as stop:  # between two processes too
         for _ in range(repeats):

@@ -14,6 +14,8 @@ PARTS = {
         "tracking_cost",
         "scale",
     ],
-    "gpu": ["vit_speed", "vit_flops", "vit_small", "optimizer_memory"],
+    "gpu": ["host_syncs", "vit_speed", "vit_flops", "vit_small", "optimizer_memory"],
 }
 """The benchmarks, each a module with `measure(*, quick) -> list[Figure]`, by the machine they are for, in order."""
+
+BENCHMARKS = list(dict.fromkeys(name for names in PARTS.values() for name in names))

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import PARTS, document
+from benchmarks import BENCHMARKS, PARTS, document
 from benchmarks.figures import Figure, table
 from hydrant.environment import describe_environment
 
@@ -38,14 +38,13 @@ def main() -> None:
     )
     parser.add_argument("--output", type=Path, help="the JSON file; in benchmarks/results/ if not given")
     asked = parser.parse_args()
-    known = [name for names in PARTS.values() for name in names]
     if asked.what == ["pages"]:
         document.write()
         return
     names = [name for word in asked.what for name in PARTS.get(word, [word])]
-    if unknown := [name for name in names if name not in known]:
+    if unknown := [name for name in names if name not in BENCHMARKS]:
         parser.error(
-            f"no such part or benchmark: {', '.join(unknown)}; there are {', '.join([*PARTS, *known])}"
+            f"no such part or benchmark: {', '.join(unknown)}; there are {', '.join([*PARTS, *BENCHMARKS])}"
         )
     found = {"measured": where() | {"quick": asked.quick}, "benchmarks": {}}
     output = asked.output or document.RESULTS / f"{document.stem(found['measured'], asked.what)}.json"

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,32 +36,34 @@ def write() -> None:
 def pages() -> dict[Path, str]:
     """The pages as the results have them."""
     found = newest()
-    seconds = sum(found[name][1]["seconds"] for name in PARTS["cpu"] if name in found)
+    seconds = sum(found["cpu", name][1]["seconds"] for name in PARTS["cpu"] if ("cpu", name) in found)
     told = f"All of what a machine without a GPU can measure took {seconds / 60:.0f} minutes.\n"
-    names = [name for names in PARTS.values() for name in names if name in found]
-    sections = {name: section(*found[name]) for name in names}
-    scale = sections.pop("scale", "")
-    missing = [name for name in chain(*PARTS.values()) if name not in found]
+    wanted = [(part, name) for part, names in PARTS.items() for name in names]
+    sections = {key: section(*found[key]) for key in wanted if key in found}
+    scale = sections.pop(("cpu", "scale"), "")
+    missing = [key for key in wanted if key not in found]
     return {
         DOCS / "performance.md": "\n".join([HEAD, told, *sections.values(), *waiting(missing)]),
         DOCS / "scale.md": scale_page.text(scale),
     }
 
 
-def waiting(names: Iterable[str]) -> Iterator[str]:
+def waiting(missing: Iterable[tuple[str, str]]) -> Iterator[str]:
     """What is built, and has no result yet."""
-    heads = {name: (import_module(f"benchmarks.{name}").__doc__ or name).partition("\n")[0] for name in names}
-    if heads:
-        lines = [f"- `scripts/bench {name}`: {head}" for name, head in heads.items()]
+    lines = list[str]()
+    for part, name in missing:
+        head, _, _ = (import_module(f"benchmarks.{name}").__doc__ or name).partition("\n")
+        lines.append(f"- {part.upper()}, `scripts/bench {name}`: {head}")
+    if lines:
         yield "\n".join(["## Not measured yet, for want of the machine\n", *lines, ""])
 
 
-def newest() -> dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """The newest result of each benchmark: where it was measured, and what was found."""
-    whole: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+def newest() -> dict[tuple[str, str], tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """The newest result by machine and benchmark: where it was measured, and what was found."""
+    whole: dict[tuple[str, str], tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
     for found in sorted(results(), key=lambda found: found["measured"]["time"]):
         for name, benchmark in found["benchmarks"].items():
-            whole[name] = (found["measured"], benchmark)
+            whole["gpu" if found["measured"]["gpu"] else "cpu", name] = (found["measured"], benchmark)
     return whole
 
 

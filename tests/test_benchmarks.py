@@ -13,14 +13,14 @@ import pytest
 import torch
 from checks import ROOT
 
-from benchmarks import PARTS, document
+from benchmarks import BENCHMARKS, document
 
 PEERS = ("update_overhead", "sweep_rate")
 """These need the dependency group `peers`."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for part in PARTS.values() for name in part])
+@pytest.mark.parametrize("name", BENCHMARKS)
 def test_every_benchmark_runs(name: str, tmp_path: Path) -> None:
     """Those for a GPU on this machine's processor, where it can."""
     if name in PEERS:

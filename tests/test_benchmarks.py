@@ -41,6 +41,24 @@ def test_the_pages_are_what_the_results_say(page: Path) -> None:
     assert page.read_text(encoding="utf-8") == document.pages()[page]
 
 
+def test_a_page_has_the_newest_results_of_both_kinds_of_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = max(document.RESULTS.glob("*-cpu.json"))
+    found = json.loads(first.read_text(encoding="utf-8"))
+    for number, gpu in enumerate([None, "NVIDIA H200", None, "NVIDIA H200"]):
+        found["measured"] |= {"gpu": gpu, "time": f"2026-01-0{number + 1} 12:00 UTC"}
+        (tmp_path / f"{number}.json").write_text(json.dumps(found), encoding="utf-8")
+    monkeypatch.setattr(document, "RESULTS", tmp_path)
+    page = document.pages()[document.DOCS / "performance.md"]
+    told = [line.partition(" UTC on ") for line in page.splitlines() if line.startswith("Measured 2026")]
+    assert {day for day, _, _ in told} == {"Measured 2026-01-03 12:00", "Measured 2026-01-04 12:00"}
+    (on_gpu,) = [place for day, _, place in told if day.startswith("Measured 2026-01-04")]
+    assert on_gpu.startswith("NVIDIA H200")
+    assert "- GPU, `scripts/bench vit_speed`" in page
+    assert "`scripts/bench host_syncs`" not in page
+
+
 @pytest.mark.parametrize("name", ["cost_model", "figures", "on_paper", "statistics"])
 def test_what_their_docstrings_show_is_so(name: str) -> None:
     found = doctest.testmod(importlib.import_module(f"benchmarks.{name}"))

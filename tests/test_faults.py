@@ -156,6 +156,17 @@ def test_a_model_that_refuses_is_told_by_torchrun_s_first_rank(own: tuple[str, .
 
 
 @pytest.mark.slow
+def test_a_config_that_is_refused_is_told_by_torchrun_s_first_rank(
+    own: tuple[str, ...], workdir: Path
+) -> None:
+    """That rank alone composes, and imports the model's module."""
+    (workdir / "own.py").write_text(f"{OWN}\ndist.destroy_process_group = leave_last\n")
+    said = by_torchrun((*own, "+model.deed=none", "+model.rank=1", "+model.nothing=1"), workdir)
+    assert (workdir / "leaving").exists()
+    assert any(line.startswith("error: model.nothing: ") for line in said.splitlines())
+
+
+@pytest.mark.slow
 def test_a_rank_that_dies_is_started_again_whatever_resume_says(own: tuple[str, ...], workdir: Path) -> None:
     words = (*own, *TWO, "+model.deed=exit", "+model.rank=1", "resume=null", "parallel.max_restarts=1")
     done = run_command(*words, cwd=workdir)

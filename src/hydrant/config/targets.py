@@ -125,7 +125,7 @@ def targets_of(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def imports_of(configs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What runs of checked configs import late: our modules of their parts, what these say in `PRELOAD`, and more."""
+    """What runs of checked configs import late: all the same, their parts' modules of ours, and `PRELOAD` of these."""
     found = set(_ALWAYS)
     for key, target in (pair for config in configs for pair in targets_of(config)):
         module = sys.modules[locate(target, key).__module__]

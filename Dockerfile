@@ -17,7 +17,7 @@ COPY constraints.txt pyproject.toml ./
 RUN python3 -m venv "$VIRTUAL_ENV" \
     && pip install --constraint constraints.txt uv \
     && uv pip install --constraint constraints.txt --requirements pyproject.toml --extra onnx
-COPY LICENSE README.md ./
+COPY LICENSE README.md hatch_build.py ./
 COPY conf conf
 COPY src src
 RUN uv pip install --constraint constraints.txt --no-deps .

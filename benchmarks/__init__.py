@@ -1,4 +1,6 @@
-"""Speed beside hand-written loops and peers: `scripts/bench` runs these and writes docs/performance.md."""
+"""Compare Hydrant's speed with hand-written loops and other trainers. `scripts/bench` runs these and writes
+docs/internals/performance.md.
+"""
 
 PARTS = {
     "cpu": [
@@ -16,6 +18,6 @@ PARTS = {
     ],
     "gpu": ["host_syncs", "vit_speed", "vit_flops", "vit_small", "optimizer_memory"],
 }
-"""The benchmarks, each a module with `measure(*, quick) -> list[Figure]`, by the machine they are for, in order."""
+"""The benchmarks by machine, in the order of the page. Each is a module with `measure(*, quick) -> list[Figure]`."""
 
 BENCHMARKS = list(dict.fromkeys(name for names in PARTS.values() for name in names))

@@ -1,4 +1,4 @@
-"""Measure what is asked for, one benchmark after the other, and write the pages in docs/ from all results."""
+"""Run benchmarks one after the other, and write the pages in docs/internals from all results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch
 
 from benchmarks import BENCHMARKS, PARTS, document
 from benchmarks.figures import Figure, table
-from hydrant.environment import describe_environment
+from hydrant.runs.environment import describe_environment
 
 PACKAGES = (
     "lightning", "accelerate", "pytorch-accelerated", "transformers", "timm", "torchvision", "hydra-core", "wandb",
@@ -31,69 +31,70 @@ def main() -> None:
         "what",
         nargs="*",
         default=["cpu"],
-        help=f"parts ({', '.join(PARTS)}) or single benchmarks; `pages` only writes the pages from what there is",
+        help=f"parts ({', '.join(PARTS)}) or single benchmarks; `pages` only writes the pages, from existing results",
     )
     parser.add_argument(
-        "--quick", action="store_true", help="see only whether it works; the figures mean nothing"
+        "--quick", action="store_true", help="only test that the benchmarks run; the figures are meaningless"
     )
-    parser.add_argument("--output", type=Path, help="the JSON file; in benchmarks/results/ if not given")
-    asked = parser.parse_args()
-    if asked.what == ["pages"]:
+    parser.add_argument(
+        "--output", type=Path, help="the JSON file (default: a new file in benchmarks/results/)"
+    )
+    options = parser.parse_args()
+    if options.what == ["pages"]:
         document.write()
         return
-    names = [name for word in asked.what for name in PARTS.get(word, [word])]
+    names = [name for word in options.what for name in PARTS.get(word, [word])]
     if unknown := [name for name in names if name not in BENCHMARKS]:
         parser.error(
-            f"no such part or benchmark: {', '.join(unknown)}; there are {', '.join([*PARTS, *BENCHMARKS])}"
+            f"no such part or benchmark: {', '.join(unknown)}; choose from {', '.join([*PARTS, *BENCHMARKS])}"
         )
-    found = {"measured": where() | {"quick": asked.quick}, "benchmarks": {}}
-    output = asked.output or document.RESULTS / f"{document.stem(found['measured'], asked.what)}.json"
+    results = {"measured": environment() | {"quick": options.quick}, "benchmarks": {}}
+    output = options.output or document.RESULTS / f"{document.stem(results['measured'], options.what)}.json"
     output.parent.mkdir(parents=True, exist_ok=True)
     for name in names:
-        found["benchmarks"][name] = run(name, quick=asked.quick)
-        output.write_text(
-            json.dumps(found, indent=2) + "\n", encoding="utf-8"
-        )  # an interrupted one keeps what it has
-    if not asked.quick and asked.output is None:
+        results["benchmarks"][name] = run(name, quick=options.quick)
+        # after each benchmark, so that an interrupt loses none of the finished ones
+        output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    if not options.quick and options.output is None:
         document.write()
-    print(f"{output} written")
+    print(f"wrote {output}")
 
 
 def run(name: str, *, quick: bool) -> dict[str, Any]:
-    """One benchmark, and its table on the terminal."""
+    """Run one benchmark, print its table and return its result for JSON."""
     module = importlib.import_module(f"benchmarks.{name}")
-    began = datetime.now(UTC)
+    start = datetime.now(UTC)
     figures: list[Figure] = module.measure(quick=quick)
-    seconds = round((datetime.now(UTC) - began).total_seconds())
-    rows = [figure.plain() for figure in figures]
+    seconds = round((datetime.now(UTC) - start).total_seconds())
+    rows = [figure.as_dict() for figure in figures]
     print(f"\n{(module.__doc__ or name).strip()}  [{seconds} s]\n", *table(rows), sep="\n", flush=True)
     return {"doc": (module.__doc__ or "").strip(), "seconds": seconds, "figures": rows}
 
 
-def where() -> dict[str, Any]:
-    """When and on what it is measured."""
+def environment() -> dict[str, Any]:
+    """Describe when, on which machine and with which packages the benchmarks run."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    environment = describe_environment(device, 1)
-    environment["git_commit"] = environment["git_commit"] or os.environ.get("GIT_COMMIT")
+    described = describe_environment(device, 1)
+    described["git_commit"] = described["git_commit"] or os.environ.get("GIT_COMMIT")
     return {
         "time": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        **environment,
+        **described,
         "machine": f"{platform.system()} {platform.machine()}",
-        "cpu": processor(),
+        "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "load": os.getloadavg()[0],
-        "packages": {name: found for name in PACKAGES if (found := installed(name)) is not None},
+        "packages": {name: number for name in PACKAGES if (number := installed_version(name)) is not None},
     }
 
 
-def installed(name: str) -> str | None:
+def installed_version(name: str) -> str | None:
     try:
         return version(name)
     except PackageNotFoundError:
         return None
 
 
-def processor() -> str:
+def cpu_model() -> str:
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     return next(

@@ -1,15 +1,15 @@
-"""How long torch.compile takes until the first update.
+"""The time that torch.compile needs until the first update.
 
-A ViT of 24 blocks (48 wide, 3 heads, images of 32 pixels in patches of 16, batches of 4), compiled by Inductor as a
-whole (`compile=default`) and by its blocks (`compile=blocks`): each in a process of its own that makes one update, with
-a folder of compiled code of its own, which holds nothing of the model the first time (cold) and all of it the second
-time (warm). What Inductor finds out about compiler and processor, once for every such folder, is there both times; the
-seconds that it takes, with a tiny network, are a row of their own. The others are from a model that is built to its
-first update. All that is seven times, whole and by blocks in turn; the warm ones are after all of the cold ones. The
-losses are compared with those of the eager model.
+A ViT of 24 blocks (48 wide, 3 heads, images of 32 pixels in patches of 16, batches of 4) is compiled by Inductor as a
+whole (`compile=default`) and block by block (`compile=blocks`). Each measurement is a separate process that makes one
+update, with its own folder of compiled code: empty of the model's code in the cold start, full in the warm start. What
+Inductor detects about compiler and processor, once per folder, is in the folder both times; a tiny network measures
+the time of this detection in a separate row. The times are from the built model to its first update. Everything runs
+seven times, whole and by blocks in turn, all cold starts before the warm ones. The losses are compared with those of
+the eager model.
 
-And a sweep over two learning rates, with one folder of compiled code for both jobs: how many graphs the second one
-had to compile, its update of the weights compiled too, rather than to find them there.
+Then a sweep over two learning rates runs with one folder of compiled code for both jobs, with the optimizer step
+compiled too. Counted are the graphs that the second job had to compile because it did not find them in the folder.
 """
 
 from __future__ import annotations
@@ -26,28 +26,32 @@ from pathlib import Path
 from benchmarks.figures import Figure
 from benchmarks.statistics import interval, paired
 from benchmarks.turns import ROOT
-from hydrant.config import check, compose
-from hydrant.measuring import Cell, Row, measure_grid, rows_of
+from hydrant.commands.bench.cells import Cell
+from hydrant.commands.bench.measure import measure_cells
+from hydrant.commands.bench.results import CellResult, new_results
+from hydrant.config.check import check
+from hydrant.config.compose import compose
 
 VIT = ("experiment=vit_tiny_fake", "global_batch_size=4", "eval_batch_size=4")
 BLOCKS = "<= 0.2"
 LRS = ("0.001", "0.003")
 EAGER = {"compile": "eager", "block": "0"}
 REMAINDER = (
-    "by blocks, three quarters of the time is waiting for the C++ compiler, for 10 distinct kernels of a block and its "
-    "gradients; the whole waits a fifth of its time, for 20 kernels, since alike blocks share them. Without the C++ "
-    "compiler it is less than 0.1: tracing and lowering are what grows with the number of blocks."
+    "Compiled by blocks, three quarters of the time is waiting for the C++ compiler, for 10 distinct kernels of a "
+    "block and its gradients. Compiled as a whole, a fifth of the time is such waiting, for 20 kernels: equal blocks "
+    "share them. Without the C++ compiler the ratio is less than 0.1, because tracing and lowering are what grows with "
+    "the number of blocks."
 )
 
 
 def measure(*, quick: bool) -> list[Figure]:
-    """Whole and by blocks, cold and warm, and the second job of a sweep."""
-    own = ("compile.backend=aot_eager",) if quick else ()
+    """Measure whole and by blocks, cold and warm, and the second job of a sweep."""
+    backend = ("compile.backend=aot_eager",) if quick else ()
     depth, num_times = (2, 1) if quick else (24, 7)
     with tempfile.TemporaryDirectory() as folder:
-        tiny = [_cell(0, "default", "data=synthetic", "model=mlp", *own)]
+        tiny = [_cell(0, "default", "data=synthetic", "model=mlp", *backend)]
         first = _measured(tiny, Path(folder), repeats=1)[0].repeats[0].start_seconds
-        rows = _times(depth, num_times, own, primed=Path(folder, "0"))
+        rows = _times(depth, num_times, backend, primed=Path(folder, "0"))
     note = f"losses at most {max(row.loss_difference or 0.0 for row in rows):.1g} of eager's apart"
     seconds = {
         f"{title}, {when}": [r.repeats[at].start_seconds for r in rows if r.labels["compile"] == kind]
@@ -55,27 +59,32 @@ def measure(*, quick: bool) -> list[Figure]:
         for at, when in enumerate(("cold", "warm"))
     }
 
-    def ratio(ours: str, theirs: str, goal: str) -> Figure:
-        value = paired(seconds[ours], seconds[theirs], lambda own, other: own / other)
-        return Figure(f"{ours}, to {theirs}", value, "x", goal, remainder=REMAINDER if goal == BLOCKS else "")
+    def ratio(first: str, second: str, goal: str) -> Figure:
+        value = paired(seconds[first], seconds[second], lambda a, b: a / b)
+        return Figure(
+            f"{first}, to {second}", value, "x", goal, remainder=REMAINDER if goal == BLOCKS else ""
+        )
 
     return [
         Figure("a tiny network, into an empty folder", first, "s"),
-        *(Figure(what, interval(own), "s", note=note) for what, own in seconds.items()),
+        *(Figure(what, interval(values), "s", note=note) for what, values in seconds.items()),
         ratio("by blocks, cold", "whole, cold", BLOCKS),
         ratio("whole, warm", "whole, cold", "<= 0.35"),
         ratio("by blocks, warm", "by blocks, cold", "<= 0.35"),
-        _second_job(own),
+        _second_job(backend),
     ]
 
 
-def _times(depth: int, num_times: int, own: tuple[str, ...], primed: Path) -> list[Row]:
-    """Rows of a cold and a warm repeat, of each kind in turn; the first row is eager."""
+def _times(depth: int, num_times: int, backend: tuple[str, ...], primed: Path) -> list[CellResult]:
+    """Return one row per start with a cold and a warm repeat, kinds in turn. The first row is eager.
+
+    Each row's folder of compiled code is a copy of `primed`.
+    """
     vit = (*VIT, f"+model.kwargs={{depth: {depth}, embed_dim: 48, num_heads: 3}}")
     cells = [_cell(0, "eager", *vit)]
     for number in range(num_times):
         kinds = ("default", "blocks") if number % 2 == 0 else ("blocks", "default")
-        cells += [_cell(number, kind, *vit, *own) for kind in kinds]
+        cells += [_cell(number, kind, *vit, *backend) for kind in kinds]
     with tempfile.TemporaryDirectory() as folder:
         for position in range(len(cells)):
             shutil.copytree(primed, Path(folder, str(position)))
@@ -83,26 +92,26 @@ def _times(depth: int, num_times: int, own: tuple[str, ...], primed: Path) -> li
 
 
 def _cell(number: int, kind: str, *words: str) -> Cell:
-    own = () if kind == "eager" else ("compile.check=false",)
+    no_check = () if kind == "eager" else ("compile.check=false",)
     labels = {"compile": kind, "block": str(number)}
-    return Cell(labels, check(compose([*words, "tracker=local", f"compile={kind}", *own])))
+    return Cell(labels, check(compose([*words, "tracker=local", f"compile={kind}", *no_check])))
 
 
-def _measured(cells: list[Cell], folder: Path, *, repeats: int) -> list[Row]:
-    rows = rows_of([(cell.labels, EAGER) for cell in cells])
-    for cell, found in measure_grid(cells, repeats=repeats, num_updates=2, warmup=1, cache_dir=folder):
-        if found.error is not None:
-            raise RuntimeError(f"{cell.labels}: {found.error}")
-        rows[cells.index(cell)].repeats.append(found)
+def _measured(cells: list[Cell], folder: Path, *, repeats: int) -> list[CellResult]:
+    rows = new_results([(cell.labels, EAGER) for cell in cells])
+    for cell, result in measure_cells(cells, repeats=repeats, num_updates=2, warmup=1, cache_dir=folder):
+        if result.error is not None:
+            raise RuntimeError(f"{cell.labels}: {result.error}")
+        rows[cells.index(cell)].repeats.append(result)
     return rows
 
 
-def _second_job(own: tuple[str, ...]) -> Figure:
+def _second_job(backend: tuple[str, ...]) -> Figure:
     with tempfile.TemporaryDirectory() as folder:
         words = [
             "data=digits", "model=mlp", "tracker=local", "duration=3", "eval_every=null", "save_every=null",
             "log_every=1", "compile=default", "compile.optimizer=true", f"compile.cache_dir={folder}/code",
-            *own, "name=lrs", f"optimizer.lr={','.join(LRS)}",
+            *backend, "name=lrs", f"optimizer.lr={','.join(LRS)}",
         ]  # fmt: skip
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
@@ -116,5 +125,5 @@ def _second_job(own: tuple[str, ...]) -> Figure:
             runs = {row["optimizer.lr"]: row["run"] for row in csv.DictReader(table)}
         reports = [json.loads((sweep / runs[lr] / "compile_report.json").read_text()) for lr in LRS]
     first, second = (report["cache"] for report in reports)
-    note = f"the first one compiled {first['misses']}; the second one found {second['hits']}"
+    note = f"the first job compiled {first['misses']} graphs, the second one loaded {second['hits']}"
     return Figure("graphs that the second job of a sweep compiled", second["misses"], "", "= 0", note)

@@ -1,4 +1,4 @@
-"""What an update on many ranks exchanges, and how long that takes: plain functions of sizes and rates."""
+"""A cost model of distributed updates: which collectives an update issues, and how long they take."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FLOAT32 = 4
 
 
 class Collective(NamedTuple):
-    """`num_bytes` are the whole tensor's: what every rank has after `all_gather`, or before `reduce_scatter`."""
+    """A collective. `num_bytes` is the size of the whole tensor: after `all_gather`, before `reduce_scatter`."""
 
     kind: str
     num_bytes: int
@@ -20,14 +20,14 @@ class Collective(NamedTuple):
 
 
 class Link(NamedTuple):
-    """What a rank sends over."""
+    """The connection of a rank."""
 
-    latency: float  # seconds a hop
-    bandwidth: float  # bytes a second
+    latency: float  # seconds per hop
+    bandwidth: float  # bytes per second
 
 
 class Stage(NamedTuple):
-    """Seconds of a part of an update: what it needs first, what it computes, and what follows from it."""
+    """Seconds of a part of an update: gathering its weights, computing, and reducing its gradients."""
 
     gather: float
     compute: float
@@ -35,7 +35,7 @@ class Stage(NamedTuple):
 
 
 def ring_seconds(collective: Collective, link: Link) -> float:
-    """By a ring: n - 1 hops with 1/n of the bytes each, twice that for a sum that all get.
+    """Return the seconds of a ring: n - 1 hops with 1/n of the bytes each, and twice that for `all_reduce`.
 
     >>> ring_seconds(Collective("all_reduce", 100, 4), Link(1.0, 10.0))
     21.0
@@ -48,18 +48,18 @@ def ring_seconds(collective: Collective, link: Link) -> float:
 
 
 def fitted_link(sizes: Sequence[int], seconds: Sequence[float], num_ranks: int) -> Link:
-    """The link by which `all_reduce` of these sizes takes so long, by least squares.
+    """Return the link that fits measured `all_reduce` times, by least squares.
 
     >>> fitted_link([0, 50, 100], [6.0, 13.5, 21.0], 4)
     Link(latency=1.0, bandwidth=10.0)
     """
-    a_byte, at_once = linear_regression(sizes, seconds)
+    per_byte, constant = linear_regression(sizes, seconds)
     num_hops = 2 * (num_ranks - 1)
-    return Link(at_once / num_hops, num_hops / num_ranks / a_byte)
+    return Link(constant / num_hops, num_hops / num_ranks / per_byte)
 
 
 def buckets(sizes: Iterable[int], cap: int) -> list[int]:
-    """The bytes of DDP's buckets: gradients in the order in which backward makes them; one is full at its cap.
+    """Return the bytes of DDP's buckets, for gradients in backward's order. A bucket is closed when it reaches `cap`.
 
     >>> buckets([3, 4, 5, 1], cap=6)
     [7, 6]
@@ -76,7 +76,7 @@ def buckets(sizes: Iterable[int], cap: int) -> list[int]:
 
 
 def padded_bytes(shapes: Iterable[Shape], num_ranks: int) -> int:
-    """Of a sharded unit in one piece: of each tensor all ranks have as many rows as the first, if only empty ones.
+    """Return the bytes of a gathered FSDP unit. torch pads each tensor: every rank has as many rows as rank 0.
 
     >>> padded_bytes([(6, 10), (3,)], 1), padded_bytes([(6, 10), (3,)], 4)
     (252, 336)
@@ -87,7 +87,7 @@ def padded_bytes(shapes: Iterable[Shape], num_ranks: int) -> int:
 
 
 def ddp_update(shapes: Sequence[Shape], num_ranks: int, cap: int) -> list[Collective]:
-    """The exchanges of one update, in their order; the shapes are in the model's, which backward goes against.
+    """Return the collectives of one DDP update, in order. `shapes` are in the model's order; backward reverses it.
 
     >>> ddp_update([(2, 3), (4,)], 8, cap=100)
     [Collective(kind='all_reduce', num_bytes=40, num_ranks=8)]
@@ -99,7 +99,9 @@ def ddp_update(shapes: Sequence[Shape], num_ranks: int, cap: int) -> list[Collec
 def fsdp_update(
     blocks: Sequence[Sequence[Shape]], rest: Sequence[Shape], num_ranks: int, num_replicas: int = 1
 ) -> list[Collective]:
-    """The exchanges of one update: blocks are gathered twice, what is left once; then all gradients are reduced.
+    """Return the collectives of one FSDP update.
+
+    Blocks are gathered twice, the rest once; then all gradients are reduced.
 
     >>> [(c.kind, c.num_bytes) for c in fsdp_update([[(4,)]], [(2,)], 2)]
     [('all_gather', 8), ('all_gather', 16), ('all_gather', 16), ('reduce_scatter', 16), ('reduce_scatter', 8)]
@@ -107,18 +109,18 @@ def fsdp_update(
     num_shards = num_ranks // num_replicas
     whole = [padded_bytes(unit, num_shards) for unit in (*blocks, rest)]
     gathered = [whole[-1], *whole[:-1], *reversed(whole[:-1])]
-    found = [Collective("all_gather", size, num_shards) for size in gathered]
+    collectives = [Collective("all_gather", size, num_shards) for size in gathered]
     for size in [*reversed(whole[:-1]), whole[-1]]:
-        found.append(Collective("reduce_scatter", size, num_shards))
+        collectives.append(Collective("reduce_scatter", size, num_shards))
         if num_replicas > 1:
-            found.append(Collective("all_reduce", size // num_shards, num_replicas))
-    return found
+            collectives.append(Collective("all_reduce", size // num_shards, num_replicas))
+    return collectives
 
 
 def overlapped(stages: Sequence[Stage]) -> float:
-    """Seconds of an update whose network and device work at once, each at one thing after the other.
+    """Return the seconds of an update in which network and device work in parallel, each on one task at a time.
 
-    What a stage needs is gathered while the stage before it computes.
+    The weights of a stage are gathered while the previous stage computes.
 
     >>> overlapped([Stage(1, 4, 0), Stage(1, 4, 2)]), overlapped([Stage(5, 4, 0), Stage(5, 4, 2)])
     (11, 16)
@@ -137,7 +139,7 @@ def overlapped(stages: Sequence[Stage]) -> float:
 
 
 def in_turn(compute: float, ranks_per_core: int, exchanges: Iterable[float]) -> float:
-    """Seconds of an update where the cores that would compute are those that exchange: nothing to overlap with.
+    """Return the seconds of an update without overlap, because the same cores compute and communicate.
 
     >>> in_turn(10.0, 2, [1.0, 2.0])
     23.0

@@ -1,12 +1,12 @@
-"""Batches a second, beside torch's, torchvision's and timm's loaders.
+"""Data loading, compared with the loaders of torch, torchvision and timm.
 
-The digits of scikit-learn in batches of 64, held on the device by Hydrant and read by torch's DataLoader from a
-TensorDataset of the same samples, normalised before. And 2,000 JPEG files of 160 pixels, in batches of 64: decoded,
-cropped at random and resized to 128 pixels (bilinear), flipped and normalised by two workers each: Hydrant's
-`data=image_folder`, torchvision's ImageFolder with the transforms of its v2, and timm's `create_loader` with its
-prefetcher. All in one process on one thread, besides the workers, block after block in turn; workers have filled
-their queues before a block begins, and what waits there is read before the clock starts. A block of digits goes over
-several epochs, one of files lies within an epoch.
+In memory: the digits of scikit-learn in batches of 64. Hydrant keeps them on the device; torch's DataLoader reads the
+same normalised samples from a TensorDataset. From files: 2,000 JPEG files of 160 pixels in batches of 64, which two
+workers decode, crop at random, resize to 128 pixels (bilinear), flip and normalise. The loaders are Hydrant's
+`data=image_folder`, torchvision's ImageFolder with transforms v2, and timm's `create_loader` with its prefetcher. All
+loaders run in one process on one thread, besides their workers, and take turns by blocks. Workers fill their queues
+before a block starts, and these queued batches are read before the clock starts. A block of digits covers several
+epochs; a block of files lies within one epoch.
 """
 
 from __future__ import annotations
@@ -31,40 +31,40 @@ from hydrant.data.digits import digits
 
 BATCH_SIZE = 64
 NUM_WORKERS = 2
-NUM_AHEAD = 2 * NUM_WORKERS  # batches that wait in the queues of torch's DataLoader
+NUM_AHEAD = 2 * NUM_WORKERS  # batches that torch's DataLoader prefetches
 INPUT_SIZE, SCALE, RATIO = 128, (0.08, 1.0), (3 / 4, 4 / 3)
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 RESIDENT_REMAINDER = (
-    "the batches of up to 64 updates are made at once, by three operations (% and two index_select); what is left is "
-    "to hand out each one as a tensor of its own. A DataLoader takes 3 us for each of its 64 samples."
+    "The batches of up to 64 updates are made at once, by three operations (% and two index_select). What remains is "
+    "returning each batch as a separate tensor. A DataLoader takes 3 us for each of its 64 samples."
 )
 JPEG_REMAINDER = (
-    "both decode by Pillow and crop by timm's transform, nearly all of a sample's time in a worker; to seed what "
-    "is random, so that it depends on the sample alone, takes 10 us of about 1 ms."
+    "Both decode with Pillow and crop with timm's transform, which is nearly all of a sample's time in a worker. "
+    "Seeding the augmentation, so that it depends only on the sample, takes 10 us of about 1 ms."
 )
 
 
 def measure(*, quick: bool) -> list[Figure]:
-    """What is resident beside a DataLoader, and JPEG files beside other loaders."""
+    """Compare in-memory data with a DataLoader, and JPEG files with other loaders."""
     torch.set_num_threads(1)
     return [*_resident(quick=quick), *_jpeg(quick=quick)]
 
 
 def _resident(*, quick: bool) -> list[Figure]:
     num_blocks, num_batches = (2, 4) if quick else (11, 200)
-    data = digits(augment=ShiftFlip())  # as data=digits has it
-    batch = next(data.train.stream(_spec(1437)).micro_batches(0))  # all of them, normalised
+    data = digits(augment=ShiftFlip())  # as in data=digits
+    batch = next(data.train.stream(_spec(1437)).micro_batches(0))  # all samples, normalised
     pairs = TensorDataset(*batch)
     loaders = {
         "Hydrant": _stream(data),
         "DataLoader, no workers": _endless(DataLoader(pairs, BATCH_SIZE, shuffle=True, drop_last=True)),
         "DataLoader, 2 workers": _endless(_with_workers(pairs)),
     }
-    more = {"Hydrant": 1 if quick else 50}  # times as many batches, so that a block is no shorter
-    rates = _in_turn(loaders, num_blocks, num_batches, more)
-    figures = [_rate(f"{title}: digits", own, "batches/s") for title, own in rates.items()]
+    factors = {"Hydrant": 1 if quick else 50}  # more batches, so that its blocks take as long as the others'
+    rates = _in_turn(loaders, num_blocks, num_batches, factors)
+    figures = [_rate(f"{title}: digits", values, "batches/s") for title, values in rates.items()]
     for title in list(rates)[1:]:
-        ratio = paired(rates["Hydrant"], rates[title], lambda ours, theirs: ours / theirs)
+        ratio = paired(rates["Hydrant"], rates[title], lambda hydrant, other: hydrant / other)
         goal = ">= 30" if title.endswith("no workers") else None
         figures.append(Figure(f"Hydrant to {title}: digits", ratio, "x", goal, remainder=RESIDENT_REMAINDER))
     return figures
@@ -80,13 +80,13 @@ def _jpeg(*, quick: bool) -> list[Figure]:
             "timm": _timm_loader(root),
         }
         rates = _in_turn(loaders, num_blocks, num_batches, {})
-        del loaders  # their workers end before their files do
+        del loaders  # their workers must end before the files are deleted
     figures = [
-        _rate(f"{title}: JPEG", [BATCH_SIZE * rate for rate in own], "images/s")
-        for title, own in rates.items()
+        _rate(f"{title}: JPEG", [BATCH_SIZE * rate for rate in values], "images/s")
+        for title, values in rates.items()
     ]
     for title, goal in (("torchvision", None), ("timm", ">= 1")):
-        ratio = paired(rates["Hydrant"], rates[title], lambda ours, theirs: ours / theirs)
+        ratio = paired(rates["Hydrant"], rates[title], lambda hydrant, other: hydrant / other)
         figures.append(Figure(f"Hydrant to {title}: JPEG", ratio, "x", goal, remainder=JPEG_REMAINDER))
     return figures
 
@@ -96,13 +96,13 @@ def _rate(what: str, rates: list[float], unit: str) -> Figure:
 
 
 def _in_turn(
-    loaders: dict[str, Iterable[Any]], num_blocks: int, num_batches: int, more: dict[str, int]
+    loaders: dict[str, Iterable[Any]], num_blocks: int, num_batches: int, factors: dict[str, int]
 ) -> dict[str, list[float]]:
-    """Batches a second of each block of each loader."""
+    """Return the batches a second of each block, by loader. `factors` multiply `num_batches`."""
     rates: dict[str, list[float]] = {title: [] for title in loaders}
-    for number in range(-1, num_blocks):  # the first one starts the workers
+    for number in range(-1, num_blocks):  # block -1 starts the workers
         for title in list(loaders) if number % 2 == 0 else reversed(loaders):
-            size = num_batches * more.get(title, 1)
+            size = num_batches * factors.get(title, 1)
             rate = _block(loaders[title], size)
             if number >= 0:
                 rates[title].append(rate)
@@ -113,11 +113,11 @@ def _block(loader: Iterable[Any], num_batches: int) -> float:
     batches = iter(loader)
     for _ in range(NUM_AHEAD):
         next(batches)
-    began = time.perf_counter()
+    start = time.perf_counter()
     for _ in range(num_batches):
         next(batches)
-    rate = num_batches / (time.perf_counter() - began)
-    time.sleep(1.5 * NUM_AHEAD / min(rate, 1000))  # its workers fill their queues and rest
+    rate = num_batches / (time.perf_counter() - start)
+    time.sleep(1.5 * NUM_AHEAD / min(rate, 1000))  # until its workers have filled their queues and are idle
     return rate
 
 
@@ -142,7 +142,7 @@ def _with_workers(samples: Any) -> DataLoader[Any]:
 
 
 def _write_images(root: Path, num_images: int) -> None:
-    """Clouds of colour with some grain, which JPEG takes about as many bytes for as for photographs."""
+    """Write clouds of colour with some grain, whose JPEG files are about as large as those of photographs."""
     rng = np.random.default_rng(0)
     for number in range(num_images):
         coarse = Image.fromarray(rng.integers(0, 256, (10, 10, 3), dtype=np.uint8)).resize(

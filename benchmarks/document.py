@@ -1,4 +1,4 @@
-"""docs/performance.md and docs/scale.md, from the newest result of each benchmark in benchmarks/results."""
+"""Write docs/internals/performance.md and scale.md from the newest result of each benchmark in benchmarks/results."""
 
 from __future__ import annotations
 
@@ -10,81 +10,125 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import PARTS, scale_page
-from benchmarks.figures import table
+from benchmarks.figures import rounded, table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-DOCS = ROOT / "docs"
+DOCS = ROOT / "docs" / "internals"
 HEAD = """\
 # Performance
 
-Every figure stands beside what it is compared with, measured in turn in the same run on the same machine. Written from
-[benchmarks/results](../benchmarks/results), never by hand; [benchmarks](../benchmarks/README.md) says how.
+Each figure is measured in turn with what it is compared with, in the same run on the same machine. `scripts/bench`
+writes this page from [benchmarks/results](../../benchmarks/results); do not edit it by hand.
+[benchmarks](../../benchmarks/README.md) explains the method.
 
 ```bash
 scripts/bench
 ```
 """
 
+SUMMARY = [
+    (
+        "time added to an update by the framework",
+        "update_overhead",
+        ("added by Hydrant", "added by Accelerate", "added by Lightning Trainer", "added by HF Trainer"),
+    ),
+    (
+        "an update of the default run, compared with a plain loop",
+        "whole_update",
+        ("a fused update: faster by", "a compiled update: faster by"),
+    ),
+    ("short runs in a sweep", "sweep_rate", ("a sweep", "one process per run", "Hydra's multirun of Lightning")),
+    (
+        "time to the first update, beyond torch's own import",
+        "start",
+        ("first update, `tracker=local`", "first update, offline W&B"),
+    ),
+    ("loading data", "data_loading", ("Hydrant to DataLoader, no workers: digits", "Hydrant to timm: JPEG")),
+    ("a save blocks training, as a multiple of a copy", "checkpoint_cost", ("the stall of a later save, to a copy",)),
+    ("compiling a deep model by blocks, compared with the whole", "compile_time", ("by blocks, cold, to whole, cold",)),
+]  # fmt: skip
+"""What the summary shows: a question, a benchmark, and its rows."""
+
 
 def write() -> None:
-    """Write the pages anew."""
+    """Write the pages."""
     for page, text in pages().items():
         page.write_text(text, encoding="utf-8")
 
 
 def pages() -> dict[Path, str]:
-    """The pages as the results have them."""
-    found = newest()
-    seconds = sum(found["cpu", name][1]["seconds"] for name in PARTS["cpu"] if ("cpu", name) in found)
-    told = f"All of what a machine without a GPU can measure took {seconds / 60:.0f} minutes.\n"
-    wanted = [(part, name) for part, names in PARTS.items() for name in names]
-    sections = {key: section(*found[key]) for key in wanted if key in found}
+    """Return the text of each page."""
+    newest = newest_results()
+    seconds = sum(newest["cpu", name][1]["seconds"] for name in PARTS["cpu"] if ("cpu", name) in newest)
+    duration = f"All benchmarks for a machine without a GPU took {seconds / 60:.0f} minutes.\n"
+    keys = [(part, name) for part, names in PARTS.items() for name in names]
+    sections = {key: section(key[1], *newest[key]) for key in keys if key in newest}
     scale = sections.pop(("cpu", "scale"), "")
-    missing = [key for key in wanted if key not in found]
+    missing = [key for key in keys if key not in newest]
     return {
-        DOCS / "performance.md": "\n".join([HEAD, told, *sections.values(), *waiting(missing)]),
+        DOCS / "performance.md": "\n".join(
+            [HEAD, *summary(newest), duration, *sections.values(), *not_measured(missing)]
+        ),
         DOCS / "scale.md": scale_page.text(scale),
     }
 
 
-def waiting(missing: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """What is built, and has no result yet."""
+def description(name: str) -> str:
+    """Return the docstring of a benchmark's module."""
+    return (import_module(f"benchmarks.{name}").__doc__ or name).strip()
+
+
+def summary(newest: Mapping[tuple[str, str], tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield a table with the main results of a machine without a GPU."""
     lines = list[str]()
-    for part, name in missing:
-        head, _, _ = (import_module(f"benchmarks.{name}").__doc__ or name).partition("\n")
-        lines.append(f"- {part.upper()}, `scripts/bench {name}`: {head}")
+    for question, name, labels in SUMMARY:
+        _, benchmark = newest.get(("cpu", name), ({}, {"figures": []}))
+        rows = {row["what"]: f"{rounded(row['median'])} {row['unit']}" for row in benchmark["figures"]}
+        results = "; ".join(f"{label} **{rows[label]}**" for label in labels if label in rows)
+        lines += [f"| {question} | {results} |"] if results else []
     if lines:
-        yield "\n".join(["## Not measured yet, for want of the machine\n", *lines, ""])
+        head = "Medians on a machine without a GPU. The sections below explain each row and give intervals."
+        yield "\n".join(["## In short\n", f"{head}\n", "| question | result |", "| --- | --- |", *lines, ""])
 
 
-def newest() -> dict[tuple[str, str], tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """The newest result by machine and benchmark: where it was measured, and what was found."""
-    whole: dict[tuple[str, str], tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
-    for found in sorted(results(), key=lambda found: found["measured"]["time"]):
-        for name, benchmark in found["benchmarks"].items():
-            whole["gpu" if found["measured"]["gpu"] else "cpu", name] = (found["measured"], benchmark)
-    return whole
+def not_measured(missing: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield a section that lists the benchmarks without a result, if there are any."""
+    lines = [
+        f"- {part.upper()}, `scripts/bench {name}`: {description(name).splitlines()[0]}"
+        for part, name in missing
+    ]
+    if lines:
+        yield "\n".join(["## Not measured yet, because no such machine was available\n", *lines, ""])
 
 
-def section(measured: Mapping[str, Any], benchmark: Mapping[str, Any]) -> str:
-    """What a benchmark is, where it was measured, and its table."""
-    title, _, rest = benchmark["doc"].partition("\n")
-    told = f"Measured {place(measured)}, in {benchmark['seconds']} s."
-    head = f"## {title.rstrip('.')}\n\n{rest.strip()}\n\n{told}\n\n".replace("\n\n\n\n", "\n\n")
+def newest_results() -> dict[tuple[str, str], tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Return the newest (environment, result) by (`cpu` or `gpu`, name of the benchmark)."""
+    newest: dict[tuple[str, str], tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+    for results in sorted(all_results(), key=lambda results: results["measured"]["time"]):
+        for name, benchmark in results["benchmarks"].items():
+            newest["gpu" if results["measured"]["gpu"] else "cpu", name] = (results["measured"], benchmark)
+    return newest
+
+
+def section(name: str, measured: Mapping[str, Any], benchmark: Mapping[str, Any]) -> str:
+    """Return the section of a benchmark: its description, where it was measured, and its table."""
+    title, _, rest = description(name).partition("\n")
+    where = f"Measured {place(measured)}, in {benchmark['seconds']} s."
+    head = f"## {title.rstrip('.')}\n\n{rest.strip()}\n\n{where}\n\n".replace("\n\n\n\n", "\n\n")
     return head + "\n".join(table(benchmark["figures"])) + "\n"
 
 
-def results() -> Iterable[dict[str, Any]]:
-    """What the files in benchmarks/results hold, but for those of `hydrant bench` and of quick tries."""
+def all_results() -> Iterable[dict[str, Any]]:
+    """Yield the content of each file in benchmarks/results, except those of `hydrant bench` and of quick runs."""
     for path in sorted(RESULTS.glob("*.json")):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if "benchmarks" in found and not found["measured"]["quick"]:
-            yield found
+        results = json.loads(path.read_text(encoding="utf-8"))
+        if "benchmarks" in results and not results["measured"]["quick"]:
+            yield results
 
 
 def place(measured: Mapping[str, Any]) -> str:
-    """Where and when, in a few words."""
+    """Describe when and where a result was measured."""
     packages = ", ".join(f"{name} {version}" for name, version in measured["packages"].items())
     on = measured["gpu"] or f"{measured['cores']} cores of {measured['cpu']}"
     commit = (measured["git_commit"] or "an unknown commit")[:10] + " with changes" * bool(
@@ -95,7 +139,7 @@ def place(measured: Mapping[str, Any]) -> str:
 
 
 def stem(measured: Mapping[str, Any], words: Iterable[str]) -> str:
-    """The name of a result file."""
+    """Return the name of a result file, without `.json`."""
     on = re.sub(r"[^a-z0-9]+", "-", (measured["gpu"] or f"cpu-{measured['cores']}-cores").lower()).strip("-")
     day, clock, _ = measured["time"].replace(":", "").split()
     return f"{day}-{clock}-{on}-{'-'.join(words)}"

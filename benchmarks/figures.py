@@ -1,4 +1,4 @@
-"""What a benchmark found, and whether its goal is met."""
+"""The measured figures of a benchmark, their goals, and their table."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Figure:
     """One row of a table.
 
     Args:
-        what: what was measured.
-        value: its median, with a 95 % interval where it was measured again and again.
+        what: what is measured.
+        value: one number, or a median with its 95 % interval.
         unit: `us`, `x` (a ratio) ...; empty for a count.
-        goal: `<= 5`, `>= 10` or `= 0`, of the median; None where there is none.
-        note: what a reader has to know of it, such as what its weights are compared with.
-        remainder: what the remaining cost is and why; told where the goal is missed.
+        goal: `<= 5`, `>= 10` or `= 0` for the median, or None.
+        note: what a reader has to know, such as whether final weights are equal.
+        remainder: where the remaining cost comes from; shown if the goal is missed.
     """
 
     what: str
@@ -34,7 +34,7 @@ class Figure:
 
     @property
     def is_met(self) -> bool | None:
-        """None where there is no goal.
+        """Whether the median meets the goal; None without a goal.
 
         >>> Figure("added", 4.0, "us", "<= 5").is_met, Figure("faster", 1.2, "x", ">= 1.5").is_met
         (True, False)
@@ -48,35 +48,35 @@ class Figure:
     def median(self) -> float:
         return self.value.median if isinstance(self.value, Interval) else self.value
 
-    def plain(self) -> dict[str, Any]:
-        """For JSON."""
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figure in plain types, for JSON."""
         value = self.value._asdict() if isinstance(self.value, Interval) else {"median": self.value}
         fields = {"what": self.what, **value, "unit": self.unit, "goal": self.goal, "is_met": self.is_met}
         return fields | {"note": self.note, "remainder": self.remainder if self.is_met is False else ""}
 
 
 def table(figures: Sequence[dict[str, Any]]) -> list[str]:
-    """The lines of a Markdown table of figures as `plain` gives them, and below it what the goals lack.
+    """Return the lines of a Markdown table of `Figure.as_dict()` rows, then the remainders of missed goals.
 
-    >>> print(*table([Figure("added", Interval(4.0, 3.0, 5.0), "us", "<= 5").plain()]), sep="\\n")
+    >>> print(*table([Figure("added", Interval(4.0, 3.0, 5.0), "us", "<= 5").as_dict()]), sep="\\n")
     | what | median | 95 % interval | goal | |
     | --- | --- | --- | --- | --- |
     | added | 4 us | 3 to 5 | <= 5: met | |
     """
     lines = ["| what | median | 95 % interval | goal | |", "| --- | --- | --- | --- | --- |"]
     for row in figures:
-        between = f"{_shown(row['low'])} to {_shown(row['high'])}" if "low" in row else ""
+        spread = f"{rounded(row['low'])} to {rounded(row['high'])}" if "low" in row else ""
         goal = f"{row['goal']}: {'met' if row['is_met'] else '**missed**'}" if row["goal"] else ""
-        cells = [row["what"], f"{_shown(row['median'])} {row['unit']}".strip(), between, goal, row["note"]]
+        cells = [row["what"], f"{rounded(row['median'])} {row['unit']}".strip(), spread, goal, row["note"]]
         lines.append("|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|")
     lines += [f"\n*{row['what']}*: {row['remainder']}" for row in figures if row["remainder"]]
     return lines
 
 
-def _shown(number: float) -> str:
-    """With three significant digits.
+def rounded(number: float) -> str:
+    """Return a number with three significant digits.
 
-    >>> _shown(0.01234), _shown(1234.5), _shown(2.0), _shown(-0.0)
+    >>> rounded(0.01234), rounded(1234.5), rounded(2.0), rounded(-0.0)
     ('0.0123', '1,234', '2', '0')
     """
     return f"{number + 0.0:,.0f}" if abs(number) >= 1000 else f"{number + 0.0:.3g}"

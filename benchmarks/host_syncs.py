@@ -1,8 +1,8 @@
 """How often the host waits for the device between two log points.
 
-On the digits with a cosine schedule, clipping, two micro-batches an update, loss and accuracy over the updates and an
-averaged model. Modes of torch count the operations that bring a value to the host, in the updates between one row
-of metrics and the next; where there is CUDA, its sync debug mode does.
+A run on the digits with a cosine schedule, clipping, two micro-batches an update, means of loss and accuracy, and an
+averaged model (EMA). Without CUDA, dispatch modes of torch count the operations that copy a value to the host, in the
+updates between two metrics rows. With CUDA, torch's sync debug mode counts them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.figures import Figure
-from hydrant.bare import bare_run
-from hydrant.build import prepare
-from hydrant.config import check, compose
-from hydrant.loop import advance
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+from hydrant.training.build import prepare
+from hydrant.training.loop import train_update
+from hydrant.training.scratch import scratch_trainer
 
 LOG_EVERY = 50
 WORDS = (
@@ -31,12 +32,12 @@ OPTIMIZERS = {
     "Lion": ("optimizer=lion",),
 }
 COPIES = (torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.cpu)
-"""These reach no dispatch mode where the tensor is on the host already."""
+"""These do not reach a dispatch mode if the tensor is already on the host."""
 READS = ("_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select")
 
 
 class Reads(TorchDispatchMode):
-    """Counts the operations whose result the host has to wait for."""
+    """Counts the operations for whose result the host has to wait."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,8 +45,8 @@ class Reads(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, _, _ = function.name().removeprefix("aten::").partition(".")
-        moves = name == "_to_copy" and (kwargs or {}).get("device") not in (None, args[0].device)
-        self.count += name in READS or moves
+        is_transfer = name == "_to_copy" and (kwargs or {}).get("device") not in (None, args[0].device)
+        self.count += name in READS or is_transfer
         return function(*args, **(kwargs or {}))
 
 
@@ -62,7 +63,7 @@ class Copies(TorchFunctionMode):
 
 
 def measure(*, quick: bool) -> list[Figure]:
-    """Of each optimizer, in all updates between two rows together, and at the row itself."""
+    """Count for each optimizer: in all updates between two rows together, and in the update of a row."""
     figures = list[Figure]()
     for title, words in list(OPTIMIZERS.items())[: 1 if quick else None]:
         between, at_row = counts(words)
@@ -72,25 +73,25 @@ def measure(*, quick: bool) -> list[Figure]:
 
 
 def counts(words: tuple[str, ...]) -> tuple[int, int]:
-    """(between two log points, in the update that ends with one)."""
+    """Return the counts (between two log points, in the update of a log point)."""
     prepared = prepare(check(compose([*WORDS, *words, f"duration={3 * LOG_EVERY}"])))
-    with bare_run(prepared) as run:
-        for _ in range(LOG_EVERY):  # up to the first row; the first update makes the optimizer's state
-            advance(run, is_last=False)
-        return tuple(syncs(run, num_updates) for num_updates in (LOG_EVERY - 1, 1))
+    with scratch_trainer(prepared) as trainer:
+        for _ in range(LOG_EVERY):  # up to the first row; the first update creates the optimizer's state
+            train_update(trainer, is_last=False)
+        return tuple(syncs(trainer, num_updates) for num_updates in (LOG_EVERY - 1, 1))
 
 
-def syncs(run: Any, num_updates: int) -> int:
-    """In so many updates from here on."""
+def syncs(trainer: Any, num_updates: int) -> int:
+    """Count the waits in the next `num_updates` updates."""
     if not torch.cuda.is_available():
         with Reads() as reads, Copies() as copies:
             for _ in range(num_updates):
-                advance(run, is_last=False)
+                train_update(trainer, is_last=False)
         return reads.count + copies.count
-    torch.cuda.set_sync_debug_mode("warn")  # this warns, too
-    with warnings.catch_warnings(record=True) as told:
+    torch.cuda.set_sync_debug_mode("warn")  # this call itself warns, so it is outside catch_warnings
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(num_updates):
-            advance(run, is_last=False)
+            train_update(trainer, is_last=False)
     torch.cuda.set_sync_debug_mode("default")
-    return sum("called a synchronizing" in str(warning.message) for warning in told)
+    return sum("called a synchronizing" in str(warning.message) for warning in caught)

@@ -1,11 +1,12 @@
-"""What a run keeps of each update: objects and memory.
+"""Memory that updates leave behind: a test for leaks.
 
-A run on the digits with a cosine schedule, clipping, loss and accuracy over the updates, its progress bar on a
-terminal and a row every 50 updates in metrics.jsonl. Three times, each at equally many updates after a row, Python's
-garbage collector counts its objects, `tracemalloc` the bytes that Python holds, the kernel the process's: after a
-warm-up with a first such look, after few more updates, and after many more. A look leaves some 150 bytes itself; what
-is kept is by how much many updates let grow more than few. Strings of numbers are as long as the numbers are: 0.1
-bytes an update count as none, for the smallest object takes 16.
+A run on the digits with a cosine schedule, clipping, means of loss and accuracy, a progress bar on a terminal, and a
+row every 50 updates in metrics.jsonl. At some updates, always equally many after a row, it records the number of
+objects that Python's garbage collector tracks, the bytes that `tracemalloc` counts, and the resident memory of the
+process. The first record is part of the warm-up; the next three are a few updates, a few more updates, and many more
+updates apart. A record itself leaves about 150 bytes, so the result is how much more memory grows over many updates
+than over few. Less than 0.1 bytes per update count as nothing: the smallest object takes 16 bytes, and strings of
+update numbers grow with their digits.
 """
 
 from __future__ import annotations
@@ -30,39 +31,42 @@ kept.main(json.loads(sys.argv[1]), Path(sys.argv[2]))
 
 
 def measure(*, quick: bool) -> list[Figure]:
-    """What grows with the updates, in more than 10,000: multiples of 50 and of 64, as many batches are made at once."""
+    """Measure the growth over more than 10,000 updates.
+
+    The counts are multiples of 50, the log interval, and of 64, the number of batches that are made at once.
+    """
     few, many = (50, 100) if quick else (1600, 12800)
     with tempfile.TemporaryDirectory() as folder:
-        _, first, second, third = looks([few, 2 * few, 3 * few, 3 * few + many], Path(folder))
-    grown = {key: (third[key] - second[key]) - (second[key] - first[key]) for key in first}
+        _, first, second, third = snapshots([few, 2 * few, 3 * few, 3 * few + many], Path(folder))
+    growth = {key: (third[key] - second[key]) - (second[key] - first[key]) for key in first}
     during = f"over {many - few:,} updates"
-    told = f"{grown['bytes']:,} B {during}"
+    note = f"{growth['bytes']:,} B {during}"
     return [
-        Figure("objects kept", grown["objects"], "", "<= 0", during),
-        Figure("bytes kept by Python, an update", grown["bytes"] / (many - few), "B", "<= 0.1", told),
-        Figure("growth of the process", grown["resident"], "KiB", None, during),
+        Figure("objects kept", growth["objects"], "", "<= 0", during),
+        Figure("bytes kept by Python, an update", growth["bytes"] / (many - few), "B", "<= 0.1", note),
+        Figure("growth of the process", growth["resident"], "KiB", None, during),
     ]
 
 
-def looks(at: list[int], folder: Path) -> list[dict[str, int]]:
-    """What a run holds before these updates; its stdout is a terminal."""
-    output, (reader, terminal) = folder / "found.json", pty.openpty()
+def snapshots(updates: list[int], folder: Path) -> list[dict[str, int]]:
+    """Run a training on a terminal and return its memory before these updates."""
+    output, (reader, terminal) = folder / "snapshots.json", pty.openpty()
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(
-        [sys.executable, "-c", CODE, json.dumps(at), str(output)],
+        [sys.executable, "-c", CODE, json.dumps(updates), str(output)],
         cwd=folder, stdout=terminal, stderr=terminal,
         env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     os.close(terminal)
-    said = drained(reader)
+    printed = read_until_closed(reader)
     if process.wait():
-        raise RuntimeError(f"the run failed:\n{said[-2000:]}")
+        raise RuntimeError(f"the run failed:\n{printed[-2000:]}")
     return json.loads(output.read_text())
 
 
-def drained(reader: int) -> str:
-    """What is written to a terminal until all have closed it."""
-    said = b""
+def read_until_closed(reader: int) -> str:
+    """Read from a terminal until its other end is closed. Return the end of the output."""
+    printed = b""
     with os.fdopen(reader, "rb", buffering=0) as file:
         while True:
             try:
@@ -71,5 +75,5 @@ def drained(reader: int) -> str:
                 break
             if not part:
                 break
-            said = (said + part)[-4000:]
-    return said.decode(errors="replace")
+            printed = (printed + part)[-4000:]
+    return printed.decode(errors="replace")

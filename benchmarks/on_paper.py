@@ -1,4 +1,4 @@
-"""What large clusters would make of an update, by the cost model and what is assumed of them."""
+"""Estimate update times on large clusters, from the cost model and the assumptions below."""
 
 from __future__ import annotations
 
@@ -16,36 +16,33 @@ from benchmarks.cost_model import (
     overlapped,
     padded_bytes,
 )
-from hydrant.signals import STOPPING
+from hydrant.signals import STOP_SIGNALS
 
 WORLDS = (8, 64, 1024, 8192)
 NODE = 8  # GPUs
-PEAK, MFU = 989e12, 0.45  # FLOP/s of an H200 in bf16, and what of them training makes use of
-NVLINK, NETWORK = (
-    0.8 * 450e9,
-    0.8 * 50e9,
-)  # bytes/s of a GPU, each way: four fifths of what is on the data sheet
+PEAK, MFU = 989e12, 0.45  # FLOP/s of an H200 in bf16, and the share that training uses
+NVLINK, NETWORK = 0.8 * 450e9, 0.8 * 50e9  # bytes/s of a GPU in each direction: 80 % of the data sheet
 NVLINK_HOP, NETWORK_HOP = 3.4e-6, 9.6e-6  # seconds
 HOST_HOP, HOST_WORK = 30e-6, 20e-3  # seconds: a message between hosts; issuing the kernels of an update
 MEMORY = 141e9  # bytes
-AGREED = 8 * (1 + len(STOPPING))  # bytes that the hosts of all ranks add up in each update
-STATE = 16  # bytes a weight: itself, its gradient, two moments
-ACTIVATIONS = 34  # bytes a token, layer and unit of width
+AGREED = 8 * (1 + len(STOP_SIGNALS))  # bytes that the hosts of all ranks add up in each update
+STATE = 16  # bytes per weight: itself, its gradient, two moments
+ACTIVATIONS = 34  # bytes per token, layer and unit of width
 CAP = 25 * 2**20  # parallel.bucket_cap_mb
 
 
 class Model(NamedTuple):
-    """A transformer, and what a GPU has of it in an update."""
+    """A transformer, and the number of tokens that each GPU has in an update."""
 
     title: str
     depth: int
     width: int
-    rest: tuple[Shape, ...]  # weights beside its blocks
+    rest: tuple[Shape, ...]  # weights outside of the blocks
     num_tokens: int
 
     @property
     def block(self) -> list[Shape]:
-        """The weights of a block: norms, attention, and a perceptron of four times the width."""
+        """The shapes of a block's weights: norms, attention, and an MLP of four times the width."""
         d = self.width
         norms = [(d,)] * 4
         return [*norms, (3 * d, d), (3 * d,), (d, d), (d,), (4 * d, d), (4 * d,), (d, 4 * d), (d,)]
@@ -62,7 +59,7 @@ MODELS = (
     Model("7 B", 32, 4096, ((32000, 4096), (4096,), (32000, 4096)), 8192),
 )
 OPTIONS = {"`ddp`": 4, "`fsdp`": 4, "`fsdp`, `param_dtype=bfloat16`": 2, "`hsdp`, `param_dtype=bfloat16`": 2}
-"""And the bytes in which a weight is gathered."""
+"""The bytes per weight with which weights are gathered, by option."""
 
 
 def num_weights(shapes: Iterable[Shape]) -> int:
@@ -70,9 +67,10 @@ def num_weights(shapes: Iterable[Shape]) -> int:
 
 
 def seconds(collective: Collective, num_nodes: int) -> float:
-    """Of ranks that are spread evenly over nodes: by a ring, but for the latency of a sum, which is a tree's.
+    """Return the seconds of a collective of ranks that are spread evenly over nodes.
 
-    All adapters of a node that has ranks of the group share the work.
+    It is a ring, except that the latency of `all_reduce` is that of a tree. The network adapters of all ranks of a node
+    share the work.
 
     >>> round(1e3 * seconds(Collective("all_gather", 10**9, 8), 1), 2)
     2.45
@@ -82,61 +80,61 @@ def seconds(collective: Collective, num_nodes: int) -> float:
     kind, num_bytes, num_ranks = collective
     per_node = num_ranks // num_nodes
     bandwidth = NVLINK if num_nodes == 1 else min(NVLINK, per_node * NETWORK)
-    sent = num_bytes * (num_ranks - 1) / num_ranks / bandwidth
+    transfer = num_bytes * (num_ranks - 1) / num_ranks / bandwidth
     if kind == "all_reduce":
-        return 2 * (sent + (per_node - 1) * NVLINK_HOP + math.log2(num_nodes) * NETWORK_HOP)
-    return sent + (num_ranks - num_nodes) * NVLINK_HOP + (num_nodes - 1) * NETWORK_HOP
+        return 2 * (transfer + (per_node - 1) * NVLINK_HOP + math.log2(num_nodes) * NETWORK_HOP)
+    return transfer + (num_ranks - num_nodes) * NVLINK_HOP + (num_nodes - 1) * NETWORK_HOP
 
 
 def compute_seconds(model: Model) -> float:
-    """Six operations a weight and token, a third of them in the forward pass."""
+    """Return the seconds of computing: six operations per weight and token, a third of them in the forward pass."""
     return 6 * model.num_weights * model.num_tokens / (PEAK * MFU)
 
 
 def update_seconds(model: Model, option: str, num_ranks: int) -> float:
-    """On so many GPUs, each with its own tokens; without what the hosts exchange."""
+    """Return the seconds of an update on `num_ranks` GPUs, each with its own tokens, without the hosts' all_reduce."""
     stages = ddp_stages(model, num_ranks) if "ddp" in option else fsdp_stages(model, option, num_ranks)
     return overlapped(stages)
 
 
 def ddp_stages(model: Model, num_ranks: int) -> list[Stage]:
-    """The forward pass, then backward from bucket to bucket."""
+    """Return the stages of a DDP update: the forward pass, then backward bucket by bucket."""
     compute = compute_seconds(model)
-    exchanges = ddp_update([*model.rest, *(model.block * model.depth)], num_ranks, CAP)
-    whole = sum(exchange.num_bytes for exchange in exchanges)
+    buckets = ddp_update([*model.rest, *(model.block * model.depth)], num_ranks, CAP)
+    whole = sum(bucket.num_bytes for bucket in buckets)
     backward = [
-        Stage(0, compute * 2 / 3 * one.num_bytes / whole, seconds(one, num_ranks // NODE))
-        for one in exchanges
+        Stage(0, compute * 2 / 3 * bucket.num_bytes / whole, seconds(bucket, num_ranks // NODE))
+        for bucket in buckets
     ]
     return [Stage(0, compute / 3, 0), *backward]
 
 
 def fsdp_stages(model: Model, option: str, num_ranks: int) -> list[Stage]:
-    """Forward from block to block and back again; what is left is gathered before and reduced after."""
+    """Return the stages of an FSDP update: blocks forward, then backward; the rest is gathered first, reduced last."""
     num_nodes = num_ranks // NODE
     num_replicas = num_nodes if "hsdp" in option else 1
     compute = compute_seconds(model) / model.depth
     gathers, reduces = list[float](), list[float]()
-    for one in fsdp_update([model.block] * model.depth, model.rest, num_ranks, num_replicas):
-        match one.kind:
+    for collective in fsdp_update([model.block] * model.depth, model.rest, num_ranks, num_replicas):
+        match collective.kind:
             case "all_gather":
-                one = one._replace(num_bytes=one.num_bytes * OPTIONS[option] // 4)
-                gathers.append(seconds(one, num_nodes // num_replicas))
+                num_bytes = collective.num_bytes * OPTIONS[option] // 4
+                gathers.append(seconds(collective._replace(num_bytes=num_bytes), num_nodes // num_replicas))
             case "reduce_scatter":
-                reduces.append(seconds(one, num_nodes // num_replicas))
+                reduces.append(seconds(collective, num_nodes // num_replicas))
             case _:
-                reduces[-1] += seconds(one, num_nodes)
+                reduces[-1] += seconds(collective, num_nodes)
     first, *others = gathers
-    forward = [Stage(own, compute / 3, 0) for own in others[: model.depth]]
+    forward = [Stage(gather, compute / 3, 0) for gather in others[: model.depth]]
     backward = [
-        Stage(own, compute * 2 / 3, then)
-        for own, then in zip(others[model.depth :], reduces[:-1], strict=True)
+        Stage(gather, compute * 2 / 3, reduce)
+        for gather, reduce in zip(others[model.depth :], reduces[:-1], strict=True)
     ]
     return [Stage(first, 0, 0), *forward, *backward, Stage(0, 0, reduces[-1])]
 
 
 def memory(model: Model, option: str, num_ranks: int) -> float:
-    """Bytes of a GPU: its share of the state, two gathered blocks, and activations."""
+    """Return the bytes that a GPU needs: its share of the state, two gathered blocks, and activations."""
     activations = ACTIVATIONS * model.num_tokens * model.depth * model.width
     num_shards = {"d": 1, "f": num_ranks, "h": NODE}[option[1]]
     gathered = 0 if num_shards == 1 else 2 * OPTIONS[option] * num_weights(model.block)
@@ -144,12 +142,15 @@ def memory(model: Model, option: str, num_ranks: int) -> float:
 
 
 def agree_seconds(num_ranks: int) -> float:
-    """What the hosts agree on in an update, by gloo's ring."""
+    """Return the seconds of the hosts' all_reduce in an update, by gloo's ring."""
     return 2 * (num_ranks - 1) * HOST_HOP
 
 
 def efficiencies(share: float) -> list[str]:
-    """The lines of a table: the part of an update that is computing, on so many GPUs."""
+    """Return the lines of a table: the share of an update that is computing, by number of GPUs.
+
+    `share` scales the number of tokens per GPU.
+    """
     lines = [_row(["a GPU's samples", "`parallel=`", *(f"{n:,}" for n in WORLDS), "memory at 64"])]
     lines.append(_row(["---"] * (len(WORLDS) + 3)))
     for whole in MODELS:
@@ -159,28 +160,28 @@ def efficiencies(share: float) -> list[str]:
         for option in OPTIONS:
             shares = [f"{compute / update_seconds(model, option, n):.0%}" for n in WORLDS]
             needed = memory(model, option, 64)
-            told = f"{needed / 1e9:.0f} GB" + (": too much" if needed > MEMORY else "")
-            lines.append(_row([title, option, *shares, told]))
+            size = f"{needed / 1e9:.0f} GB" + (": too much" if needed > MEMORY else "")
+            lines.append(_row([title, option, *shares, size]))
             title = ""
     return lines
 
 
 def agreements() -> list[str]:
-    """The lines of a table: what the hosts' exchange takes, and the pace of an update that it leaves."""
+    """Return the lines of a table: the time of the hosts' all_reduce, and how much it slows down updates."""
     titles = [f"{model.title}, {1e3 * compute_seconds(model):.0f} ms" for model in MODELS]
     lines = [_row(["GPUs", "hops", "time", *titles, "by a tree"]), _row(["---"] * (len(MODELS) + 4))]
     for n in WORLDS:
-        taken, by_tree = agree_seconds(n), 2 * math.log2(n) * HOST_HOP
-        pace = [min(1.0, compute_seconds(model) / (HOST_WORK + taken)) for model in MODELS]
-        shown = ["hidden" if share == 1 else f"{share:.0%} of the pace" for share in pace]
+        by_ring, by_tree = agree_seconds(n), 2 * math.log2(n) * HOST_HOP
+        speeds = [min(1.0, compute_seconds(model) / (HOST_WORK + by_ring)) for model in MODELS]
+        cells = ["hidden" if speed == 1 else f"{speed:.0%} of the speed" for speed in speeds]
         lines.append(
-            _row([f"{n:,}", f"{2 * (n - 1):,}", f"{1e3 * taken:.1f} ms", *shown, f"{1e3 * by_tree:.1f} ms"])
+            _row([f"{n:,}", f"{2 * (n - 1):,}", f"{1e3 * by_ring:.1f} ms", *cells, f"{1e3 * by_tree:.1f} ms"])
         )
     return lines
 
 
 def paddings() -> list[str]:
-    """The lines of a table: what is gathered in place of a model's weights where each rank has whole rows of them."""
+    """Return the lines of a table: bytes gathered with padding, relative to the weights, by number of ranks."""
     lines = [_row(["", *(f"{n:,}" for n in WORLDS)]), _row(["---"] * (len(WORLDS) + 1))]
     for model in MODELS:
         for name, shapes in (("a block", model.block), ("the rest", model.rest)):

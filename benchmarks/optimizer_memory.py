@@ -1,7 +1,8 @@
-"""AdamW's compiled update of ViT-B/16 and ViT-L/16 beside the memory that it has to move, and beside foreach.
+"""AdamW's compiled step for ViT-B/16 and ViT-L/16, compared with memory bandwidth and with foreach.
 
-An update reads weights, gradients and two moments and writes all but the gradients: 28 bytes a weight. The floor is
-these bytes at the rate of a large copy, timed in turn with the updates. The learning rate changes in every update.
+A step reads weights, gradients and two moments, and writes all of them except the gradients: 28 bytes per weight. The
+floor is the time of these bytes at the rate of a large copy, which takes turns with the steps. The learning rate
+changes in every step.
 """
 
 from __future__ import annotations
@@ -16,48 +17,47 @@ from torch import nn
 
 from benchmarks.figures import Figure
 from benchmarks.statistics import paired
-from hydrant.compilation.update import compiled_update
-from hydrant.profiling import synchronise
+from hydrant.training.compile.compiled_step import compile_step
+from hydrant.training.profiling import synchronize
 
 BYTES = 28
 
 
 def measure(*, quick: bool) -> list[Figure]:
-    """Per model, the update against its floor and against foreach."""
+    """Measure each model's step against its floor and against foreach."""
+    num_blocks, block_size, depth = (2, 1, 1) if quick else (11, 20, None)
     figures = list[Figure]()
     for name in ("vit_base_patch16_224", "vit_large_patch16_224"):
-        figures += of(
-            name, num_blocks=2 if quick else 11, block_size=1 if quick else 20, depth=1 if quick else None
-        )
+        figures += measure_model(name, num_blocks=num_blocks, block_size=block_size, depth=depth)
     return figures
 
 
-def of(name: str, *, num_blocks: int, block_size: int, depth: int | None) -> list[Figure]:
-    """One model; a `depth` of its own makes it small."""
+def measure_model(name: str, *, num_blocks: int, block_size: int, depth: int | None) -> list[Figure]:
+    """Measure one model. `depth` overrides its number of blocks."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = timm.create_model(name, **({} if depth is None else {"depth": depth})).to(device)
     twins = [nn.Parameter(p.detach().clone()) for p in model.parameters()]
-    sides = updates(model, twins)
-    for _ in range(5):  # it compiles in the first ones
-        for side in sides.values():
-            side()
-    seconds = {title: list[float]() for title in sides}
+    functions = updates(model, twins)
+    for _ in range(5):  # the first calls compile
+        for function in functions.values():
+            function()
+    seconds = {title: list[float]() for title in functions}
     for number in range(num_blocks):
-        for title in list(sides) if number % 2 == 0 else reversed(list(sides)):
-            synchronise(device)
-            began = time.perf_counter()
+        for title in list(functions) if number % 2 == 0 else reversed(list(functions)):
+            synchronize(device)
+            start = time.perf_counter()
             for _ in range(block_size):
-                sides[title]()
-            synchronise(device)
-            seconds[title].append((time.perf_counter() - began) / block_size)
-    floor = [own * BYTES / 8 for own in seconds["copy"]]  # a copy moves 8 bytes a number
-    of_floor = paired(seconds["compiled"], floor, lambda ours, least: ours / least)
-    faster = paired(seconds["foreach"], seconds["compiled"], lambda theirs, ours: theirs / ours)
-    apart = max(
+                functions[title]()
+            synchronize(device)
+            seconds[title].append((time.perf_counter() - start) / block_size)
+    floor = [copy * BYTES / 8 for copy in seconds["copy"]]  # a copy moves 8 bytes per number
+    of_floor = paired(seconds["compiled"], floor, lambda compiled, least: compiled / least)
+    faster = paired(seconds["foreach"], seconds["compiled"], lambda foreach, compiled: foreach / compiled)
+    difference = max(
         ((p - twin).norm() / twin.norm().clamp(min=1e-12)).item()
         for p, twin in zip(model.parameters(), twins, strict=True)
     )
-    note = f"weights at most {apart:.1g} of their norm apart"
+    note = f"weights differ by at most {difference:.1g} of their norm"
     return [
         Figure(f"{name}: compiled update, of its floor", of_floor, "x", "<= 1.25"),
         Figure(f"{name}: faster than foreach", faster, "x", ">= 1.5", note),
@@ -65,23 +65,23 @@ def of(name: str, *, num_blocks: int, block_size: int, depth: int | None) -> lis
 
 
 def updates(model: nn.Module, twins: list[nn.Parameter]) -> dict[str, Callable[[], object]]:
-    """A copy of as many numbers as the model has weights, its compiled update, and its twins' by foreach."""
+    """Return three functions: copy as many numbers as there are weights, compiled step, foreach step of the twins."""
     for parameter, twin in zip(model.parameters(), twins, strict=True):
         parameter.grad = twin.grad = torch.randn_like(parameter) / 1000
     whole = torch.cat([twin.detach().flatten() for twin in twins])
     target, count = torch.empty_like(whole), itertools.count()
     optimizer = torch.optim.AdamW(model.parameters())
-    update = compiled_update(optimizer, ["lr"], {"fullgraph": True})
+    update = compile_step(optimizer, ["lr"], {"fullgraph": True})
 
     def compiled() -> None:
         number = next(count)
         optimizer.param_groups[0]["lr"].fill_(1e-3 / (number + 1))
-        update(number)
+        update()
 
-    foreach, turns = torch.optim.AdamW(twins, foreach=True), itertools.count()
+    foreach_optimizer, foreach_count = torch.optim.AdamW(twins, foreach=True), itertools.count()
 
-    def by_foreach() -> None:
-        foreach.param_groups[0]["lr"] = 1e-3 / (next(turns) + 1)
-        foreach.step()
+    def foreach() -> None:
+        foreach_optimizer.param_groups[0]["lr"] = 1e-3 / (next(foreach_count) + 1)
+        foreach_optimizer.step()
 
-    return {"copy": lambda: target.copy_(whole), "compiled": compiled, "foreach": by_foreach}
+    return {"copy": lambda: target.copy_(whole), "compiled": compiled, "foreach": foreach}

@@ -1,10 +1,10 @@
-"""Several ranks: measured on this machine, and what is exchanged on up to 8,192 ranks.
+"""Several ranks: measured on this machine, and the collectives of up to 8,192 ranks, simulated.
 
-An update of a network of 2.4 million weights on 1, 2 and 4 ranks with gloo, 64 samples each, by Hydrant with DDP. The
-cost model is told what an update without an exchange takes with a rank on every core, and what sums of three sizes
-take; ranks that share a core, and the exchange of an update, are its prediction. With torch's fake process group, a
-vision transformer is wrapped for 8, 64, 1,024 and 8,192 ranks by DDP, FSDP and HSDP, and the collectives of an update
-are compared with the formulas of the model, one by one.
+Measured: an update of a network with 2.4 million weights by Hydrant with DDP on 1, 2 and 4 gloo ranks, 64 samples each.
+The inputs of the cost model are the time of an update without communication, with one rank per core, and the times of
+all_reduce for three sizes. From them it predicts the time of an update with communication, also where ranks share a
+core. Simulated: with torch's fake process group, a vision transformer is wrapped for 8, 64, 1,024 and 8,192 ranks by
+DDP, FSDP and HSDP. The collectives of an update are compared with the model's formulas, one by one.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ SHAPES = [(1024, 256), (1024,), (1024, 1024), (1024,), (1024, 1024), (1024,), (1
 
 
 def measure(*, quick: bool) -> list[Figure]:
-    """What was measured beside what was predicted, and the collectives beside the formulas."""
+    """Compare measured with predicted updates, and issued collectives with the formulas."""
     sizes = {"num_blocks": 2 if quick else 11, "block_size": 1 if quick else 10}
     return [*measured(**sizes), *simulated(WORLDS[:1] if quick else WORLDS)]
 
 
 def measured(num_blocks: int, block_size: int) -> list[Figure]:
-    """On this machine."""
+    """Measure updates on this machine and compare them with predictions."""
     runs = {n: {"contender": "hydrant_ranks", "num_ranks": n} for n in (1, *NUM_RANKS)}
     parts = {n: {"contender": "rank_parts", "num_ranks": n, "sizes": SIZES} for n in NUM_RANKS}
     contenders = {f"run {n}": run for n, run in runs.items()} | {
@@ -45,14 +45,13 @@ def measured(num_blocks: int, block_size: int) -> list[Figure]:
     seconds, results = race(contenders, num_blocks=num_blocks, block_size=block_size, num_warmup=block_size)
     figures = list[Figure]()
     for n in runs:
-        own = [block / block_size for block in seconds[f"run {n}"]]
+        updates = [block / block_size for block in seconds[f"run {n}"]]
         same = results[f"run {n}"]["digest"] == results["run 1"]["digest"]
         note = "weights: those of one rank, bit for bit" if n > 1 and same else ""
-        figures.append(
-            Figure(f"an update on {n} rank{'s' * (n > 1)}", interval([s * 1e3 for s in own]), "ms", note=note)
-        )
+        title = f"an update on {n} rank{'s' * (n > 1)}"
+        figures.append(Figure(title, interval([s * 1e3 for s in updates]), "ms", note=note))
         if n > 1:
-            ratio = paired(predicted(n, results, block_size), own, lambda model, real: model / real)
+            ratio = paired(predicted(n, results, block_size), updates, lambda model, real: model / real)
             figures.append(Figure(f"{n} ranks: predicted / measured", ratio, "x"))
             figures.append(
                 Figure(f"{n} ranks: the prediction is off by", abs(ratio.median - 1), "", "<= 0.2")
@@ -61,33 +60,33 @@ def measured(num_blocks: int, block_size: int) -> list[Figure]:
 
 
 def predicted(num_ranks: int, results: dict[str, dict[str, Any]], block_size: int) -> list[float]:
-    """Seconds of an update, from the parts that were measured in each block."""
+    """Predict the seconds of an update for each block, from the parts that were measured in it."""
     num_cores = len(os.sched_getaffinity(0))
-    alone = per_block(results[f"parts {NUM_RANKS[0]}"]["seconds"]["compute"], block_size)
+    computes = per_block(results[f"parts {NUM_RANKS[0]}"]["seconds"]["compute"], block_size)
     sums = [per_block(results[f"parts {num_ranks}"]["seconds"][str(size)], block_size) for size in SIZES]
-    exchanges = [*ddp_update(SHAPES, num_ranks, CAP), *ddp_update([(AGREED // 4,)], num_ranks, CAP)]
-    found = list[float]()
-    for compute, *taken in zip(alone, *sums, strict=True):
-        link = fitted_link(SIZES, taken, num_ranks)
-        each = [ring_seconds(exchange, link) for exchange in exchanges]
-        found.append(in_turn(compute, math.ceil(num_ranks / num_cores), each))
-    return found
+    collectives = [*ddp_update(SHAPES, num_ranks, CAP), *ddp_update([(AGREED // 4,)], num_ranks, CAP)]
+    predictions = list[float]()
+    for compute, *sum_seconds in zip(computes, *sums, strict=True):
+        link = fitted_link(SIZES, sum_seconds, num_ranks)
+        exchanges = [ring_seconds(collective, link) for collective in collectives]
+        predictions.append(in_turn(compute, math.ceil(num_ranks / num_cores), exchanges))
+    return predictions
 
 
 def per_block(seconds: list[float], block_size: int) -> list[float]:
-    """The mean of each block; the first one is the warm-up, and one update follows the last."""
+    """Return the mean of each block, without the first block (warm-up) and the one update after the last."""
     return [fmean(seconds[at : at + block_size]) for at in range(block_size, len(seconds) - 1, block_size)]
 
 
 def simulated(worlds: tuple[int, ...]) -> list[Figure]:
-    """With torch's fake process group."""
+    """Compare the collectives of torch's fake process group with the formulas."""
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.contenders.fake_ranks", json.dumps(worlds)]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
                           stdout=subprocess.PIPE, text=True, check=True)  # fmt: skip
     figures = list[Figure]()
     for case in json.loads(done.stdout.splitlines()[-1]):
         issued, model = (Counter(map(tuple, case[key])) for key in ("issued", "predicted"))
-        title = f"parallel={case['option']}, {case['num_ranks']:,} ranks: collectives unlike the model's"
+        title = f"parallel={case['option']}, {case['num_ranks']:,} ranks: collectives that differ from the model's"
         num_bytes = sum(size for _, size, _ in case["issued"])
         note = f"of {issued.total()}, {num_bytes / 1e6:,.1f} MB"
         figures.append(Figure(title, ((issued - model) + (model - issued)).total(), "", "= 0", note))

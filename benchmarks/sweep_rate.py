@@ -1,10 +1,10 @@
-"""Short runs in a sweep, against a process for each run and against Hydra's own multirun of a Lightning script.
+"""Short runs in a sweep, compared with one process per run and with Hydra's own multirun of a Lightning script.
 
-A run is 50 updates on the digits with an evaluation before and after, a checkpoint and its files. How many a minute is
-counted from the end of the first run on, for the start of a sweep is paid once; a process of its own is a whole
-`python train.py`. Lightning's runs share one process, and write a CSV file and a checkpoint; they are counted from the
-start of the second one on. The start of a job is the time from when the sweep announces it to its first row, before
-its first update.
+A run is 50 updates on the digits with an evaluation before and after, a checkpoint and its files. The rate of a sweep
+is counted from the end of its first run, because a sweep starts only once. "One process per run" is a whole `python
+train.py`. Lightning's runs share one process and write a CSV file and a checkpoint; their rate is counted from the
+start of the second run. The start of a job is the time from the sweep's announcement of the job to the job's first
+metrics row, which comes before its first update.
 """
 
 from __future__ import annotations
@@ -24,72 +24,81 @@ from benchmarks.statistics import interval, paired
 from benchmarks.turns import ROOT
 
 Lines = list[tuple[float, str]]
-"""What a command says, each line with the time it came at."""
+"""The output of a command: (time of arrival, line)."""
 
-TRAIN, OWN = str(ROOT / "train.py"), ("duration=50", "tracker=local")
+TRAIN, WORDS = str(ROOT / "train.py"), ("duration=50", "tracker=local")
 SIDE_BY_SIDE = ("hydra/launcher=local", "hydra.launcher.num_jobs=2")
 ALONE = "one process per run"
 REMAINDER = (
-    "A job still makes all that a run leaves. Of a third of a second, on two slow shared cores, it takes 0.04 to "
-    "compose, 0.1 to start its process and build the run, 0.1 for the updates and two evaluations, and 0.1 for the "
-    "checkpoint, schedule.png and the end of the process. What it is compared with, a whole `python train.py`, takes a "
-    "second less since its imports go without the garbage collector."
+    "A job still writes all files of a run. On two slow shared cores it takes a third of a second: 0.04 s to compose, "
+    "0.1 s to start its process and build the run, 0.1 s for the updates and two evaluations, and 0.1 s for the "
+    "checkpoint, schedule.png and the end of the process. A whole `python train.py`, with which it is compared, became "
+    "a second faster when imports began to pause the garbage collector."
 )
 
 
 def measure(*, quick: bool) -> list[Figure]:
-    """Runs a minute of each, and how ours compare."""
+    """Measure runs a minute of each contender, and their ratios to Hydrant's sweeps."""
     num_blocks, num_runs = (1, 4) if quick else (7, 4)
     rates: dict[str, list[float]] = {}
     starts = list[float]()
     with tempfile.TemporaryDirectory() as folder:
         for number in range(num_blocks):
-            found, own = block(Path(folder, str(number)), num_runs)
-            starts.append(own)
-            for title, rate in found.items():
+            block_rates, start = block(Path(folder, str(number)), num_runs)
+            starts.append(start)
+            for title, rate in block_rates.items():
                 rates.setdefault(title, []).append(rate)
-    figures = [Figure(title, interval(own), "runs/min") for title, own in rates.items()]
+    figures = [Figure(title, interval(values), "runs/min") for title, values in rates.items()]
     for title in ("a sweep", "a sweep, two jobs at once"):
-        for other, goal, left in ((ALONE, ">= 10", REMAINDER), ("Hydra's multirun of Lightning", None, "")):
-            ratio = paired(rates[title], rates[other], lambda ours, theirs: ours / theirs)
-            figures.append(Figure(f"{title}, against {other}", ratio, "x", goal, "", left))
+        for other, goal, remainder in (
+            (ALONE, ">= 10", REMAINDER),
+            ("Hydra's multirun of Lightning", None, ""),
+        ):
+            ratio = paired(rates[title], rates[other], lambda sweep, peer: sweep / peer)
+            figures.append(Figure(f"{title}, against {other}", ratio, "x", goal, "", remainder))
     return [*figures, Figure("start of a job after the first", interval(starts), "s", "<= 0.3")]
 
 
 def block(folder: Path, num_runs: int) -> tuple[dict[str, float], float]:
-    """(runs a minute by contender, seconds that a job of the sweep takes to start)."""
+    """Return (runs a minute by contender, seconds that a job of the sweep takes to start)."""
     seeds = f"seed={','.join(map(str, range(num_runs)))}"
-    sweep, beside, peer = (folder / name for name in ("sweep", "beside", "peer"))
-    own = said(TRAIN, "--multirun", f"hydra.sweep.dir={sweep}", seeds, *OWN)
-    two = said(TRAIN, "--multirun", f"hydra.sweep.dir={beside}", seeds, *OWN, *SIDE_BY_SIDE)
-    began = time.time()
-    said(TRAIN, f"hydra.run.dir={folder / 'alone'}", *OWN)
-    alone = 60 / (time.time() - began)
+    sweep, two_at_once, peer = (folder / name for name in ("sweep", "two_at_once", "peer"))
+    one = output_of(TRAIN, "--multirun", f"hydra.sweep.dir={sweep}", seeds, *WORDS)
+    two = output_of(TRAIN, "--multirun", f"hydra.sweep.dir={two_at_once}", seeds, *WORDS, *SIDE_BY_SIDE)
+    start = time.time()
+    output_of(TRAIN, f"hydra.run.dir={folder / 'alone'}", *WORDS)
+    alone = 60 / (time.time() - start)
     module = ("-m", "benchmarks.contenders.lightning_sweep")
-    lightning = said(*module, "--multirun", f"hydra.sweep.dir={peer}", "hydra.job.chdir=true", seeds)
+    lightning = output_of(*module, "--multirun", f"hydra.sweep.dir={peer}", "hydra.job.chdir=true", seeds)
     return {
-        "a sweep": rate(own, r"finished: "),
+        "a sweep": rate(one, r"finished: "),
         "a sweep, two jobs at once": rate(two, r"job \d+: finished", at_once=2),
         ALONE: alone,
         "Hydra's multirun of Lightning": rate(lightning, r".*#\d+ : seed=", at_once=2),
-    }, start_seconds(own, sweep)
+    }, start_seconds(one, sweep)
 
 
 def rate(lines: Lines, pattern: str, at_once: int = 1) -> float:
-    """A minute, of what these lines tell of, after the first ones that ran at once."""
-    times = [when for when, line in lines if re.match(pattern, line)][at_once - 1 :]
+    """Return the matching lines a minute, counted from the last of the first `at_once` ones."""
+    times = [arrival for arrival, line in lines if re.match(pattern, line)][at_once - 1 :]
     return 60 * (len(times) - 1) / (times[-1] - times[0])
 
 
 def start_seconds(lines: Lines, sweep: Path) -> float:
-    """Of the jobs after the first, the mean."""
-    announced = {match[1]: when for when, line in lines if (match := re.match(r"job \d+: (\S+)$", line))}
+    """Return the mean seconds from announcement to first row, over all jobs but the first."""
+    announced = {
+        match[1]: arrival for arrival, line in lines if (match := re.match(r"job \d+: (\S+)$", line))
+    }
     rows = {name: (sweep / name / "metrics.jsonl").read_text().splitlines() for name in announced}
     return mean(json.loads(rows[name][0])["time"] - announced[name] for name in list(announced)[1:])
 
 
-def said(*words: str) -> Lines:
-    """What a Python command says until it ends."""
+def output_of(*words: str) -> Lines:
+    """Run a Python command and return its output.
+
+    Raises:
+        RuntimeError: The command failed.
+    """
     path = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(

@@ -1,7 +1,8 @@
-"""What of the GPU's arithmetic the training of ViT-S/16, B/16 and L/16 uses.
+"""The share of the GPU's peak FLOP/s that training ViT-S/16, B/16 and L/16 uses (MFU).
 
-FLOPs are those of the forward pass by torch's counter, times three, whatever is computed anew. They are held against
-the data sheet, and against products of two 8,192 x 8,192 matrices in bf16, which take turns with the training.
+The FLOPs of an update are three times those of the forward pass by torch's counter; recomputation does not count. They
+are compared with the data sheet, and with products of two 8,192 x 8,192 matrices in bf16, which take turns with the
+training.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.figures import Figure
 from benchmarks.statistics import interval, paired
 from benchmarks.turns import race
-from benchmarks.vits import FAST, ours, size
-from hydrant.profiling import peak_flops
+from benchmarks.vits import FAST, hydrant, size
+from hydrant.training.profiling import peak_flops
 
 PRODUCT = "a matrix product"
 
@@ -28,33 +29,33 @@ MODELS = {  # batch size, goals of both shares
 
 
 def measure(*, quick: bool) -> list[Figure]:
-    """For each model, its share of the data sheet's rate, and of the matrix product's."""
+    """Measure each model's share of the data sheet's rate, and of the matrix product's."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     num_blocks, block_size = (2, 2) if quick else (7, 10)
     figures = list[Figure]()
     for name, (batch_size, of_sheet, of_product) in MODELS.items():
         work = size(name, batch_size, quick=quick)
         seconds, results = race(
-            {name: {**ours(*FAST), **work}, PRODUCT: {"contender": "matmul", **work}},
+            {name: {**hydrant(*FAST), **work}, PRODUCT: {"contender": "matmul", **work}},
             num_blocks=num_blocks, block_size=block_size, num_warmup=5,
         )  # fmt: skip
         flops = 3 * forward_flops(work) * work["batch_size"] * block_size
-        of_one, peak = results[PRODUCT]["flops"] * block_size, peak_flops(device)
-        training = [flops / own for own in seconds[name]]
-        products = [of_one / own for own in seconds[PRODUCT]]
+        product_flops, peak = results[PRODUCT]["flops"] * block_size, peak_flops(device)
+        training = [flops / block for block in seconds[name]]
+        products = [product_flops / block for block in seconds[PRODUCT]]
         if peak is not None:
             shares = interval([rate / peak for rate in training])
             figures.append(
                 Figure(f"{name}: of the data sheet's {peak / 1e12:.0f} TFLOP/s", shares, "", of_sheet)
             )
-        shares = paired(training, products, lambda own, other: own / other)
+        shares = paired(training, products, lambda model, product: model / product)
         rate = median(products) / 1e12
         figures.append(Figure(f"{name}: of a matrix product's {rate:.3g} TFLOP/s", shares, "", of_product))
     return figures
 
 
 def forward_flops(work: dict[str, object]) -> int:
-    """Of one image."""
+    """Return the FLOPs of the forward pass of one image."""
     with torch.device("meta"):
         model = timm.create_model(str(work["model"]), num_classes=1000, **work.get("arguments", {}))
         image = torch.empty(1, 3, work["image_size"], work["image_size"])

@@ -1,8 +1,9 @@
-"""A ViT-B/16 on one GPU, batches of 256 images of 224 pixels, beside other precisions, the loop by hand and timm.
+"""A ViT-B/16 on one GPU, compared with other precisions, hand-written loops and timm's training script.
 
-Random images that stay on the GPU, AdamW. Hydrant: bf16 autocast, the model compiled with its loss, the fused update.
-The eager loops are written by hand, with torch's default (foreach) update; the one in bf16 that is compiled has the
-fused update, as Hydrant has. timm is the loop of its training script with `--amp --torchcompile`.
+Batches of 256 random images of 224 pixels that stay on the GPU, AdamW. Hydrant uses bf16 autocast, compiles the model
+with its loss, and uses the fused optimizer step. The eager loops are hand-written with torch's default (foreach) step;
+the compiled loop in bf16 uses the fused step, like Hydrant. timm is the loop of its training script with
+`--amp --torchcompile`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 from benchmarks.figures import Figure
 from benchmarks.statistics import paired
 from benchmarks.turns import race
-from benchmarks.vits import FAST, ours, size
+from benchmarks.vits import FAST, hydrant, size
 
 HAND = {"contender": "vit_by_hand", "compile": False, "fused": False}
-ROUNDS = (  # all at once would not fit into the memory of one GPU
+ROUNDS = (  # all contenders together would not fit into the memory of one GPU
     {
         "the loop by hand, compiled": HAND | {"precision": "bf16", "compile": True, "fused": True},
         "timm's script, compiled": {"contender": "vit_timm"},
@@ -31,23 +32,27 @@ GOALS = {
 
 
 def measure(*, quick: bool) -> list[Figure]:
-    """How many times as fast as each of them Hydrant is."""
+    """Measure how many times as fast as each of them Hydrant is."""
     work = size("vit_base_patch16_224", 256, quick=quick)
     num_blocks, block_size = (2, 2) if quick else (7, 10)
     figures = list[Figure]()
     for contenders in ROUNDS:
-        racing = {"Hydrant": ours(*FAST), **contenders}
+        racing = {"Hydrant": hydrant(*FAST), **contenders}
         seconds, results = race(
-            {title: {**own, **work} for title, own in racing.items()},
+            {title: {**settings, **work} for title, settings in racing.items()},
             num_blocks=num_blocks, block_size=block_size, num_warmup=5,
         )  # fmt: skip
         rate = paired(
-            seconds["Hydrant"], seconds["Hydrant"], lambda own, _: block_size * work["batch_size"] / own
+            seconds["Hydrant"], seconds["Hydrant"], lambda block, _: block_size * work["batch_size"] / block
         )
         figures.append(Figure("Hydrant", rate, "images/s"))
         for title in contenders:
-            ratio = paired(seconds[title], seconds["Hydrant"], lambda theirs, own: theirs / own)
+            ratio = paired(seconds[title], seconds["Hydrant"], lambda peer, hydrant: peer / hydrant)
             is_same = results[title]["digest"] == results["Hydrant"]["digest"]
-            note = "the same weights, bit for bit" if is_same else "other weights: other arithmetic"
+            note = (
+                "equal weights, bit for bit"
+                if is_same
+                else "different weights, because the arithmetic differs"
+            )
             figures.append(Figure(f"faster than {title}", ratio, "x", GOALS[title], note))
     return figures

@@ -1,4 +1,4 @@
-"""Sizes and contenders of the trainings of vision transformers on a GPU."""
+"""Sizes and contenders of the vision transformer benchmarks on a GPU."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ FAST = ("precision=bf16", "compile=default", "optimizer.fused=true", "tracker=lo
 
 
 def size(model: str, batch_size: int, *, quick: bool) -> dict[str, Any]:
-    """A model of timm on images of 224 pixels; `quick`, the smallest of its kind on images of 32."""
+    """Return the settings of a timm model on images of 224 pixels; if `quick`, of a tiny one on images of 32."""
     if not quick:
         return {"model": model, "batch_size": batch_size, "image_size": 224}
     small = {"img_size": 32, "patch_size": 16, "depth": 1, "embed_dim": 48, "num_heads": 3}
     return {"model": model, "batch_size": 2, "image_size": 32, "arguments": small}
 
 
-def ours(*words: str) -> dict[str, Any]:
-    """Hydrant with these words."""
+def hydrant(*words: str) -> dict[str, Any]:
+    """Return the settings of the Hydrant contender with these overrides."""
     return {"contender": "hydrant_run", "features": False, "words": words}

@@ -1,8 +1,8 @@
-"""A whole update on the digits, against the plain loop with an ordinary DataLoader.
+"""A whole update on the digits, compared with a plain loop and a DataLoader.
 
-The network of `python train.py` (64-256-256-10, dropout 0.1) with batches of 64, on one thread. Hydrant is a whole run
-with its own parts: batches made on the device, loss and accuracy over the updates, a row every 50 updates. The plain
-loop has none of this; its DataLoader shuffles in its own process, and its AdamW is torch's default.
+The network of `python train.py` (64-256-256-10, dropout 0.1) with batches of 64, on one thread. Hydrant is a whole run:
+batches are made on the device, means of loss and accuracy are logged every 50 updates. The plain loop has none of this;
+its DataLoader shuffles in its own process, and its AdamW is torch's default.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ CONTENDERS: dict[str, dict[str, Any]] = {
     "a compiled update": {"contender": "digits_run", "words": ("compile=default", "compile.optimizer=true")},
 }
 REMAINDERS = {
-    "a fused update": "More than half of the update is matrix products and drawing dropout's numbers, which the plain "
-    "loop has, too; the limit shows what is left to win.",
-    "a compiled update": "Matrix products and dropout's numbers, drawn by eager kernels, take what they do in eager "
-    "code, a third of the update. In a profile, another third is the graphs' own code and a tenth the guards "
-    "before them, more than so small a network leaves to fuse.",
+    "a fused update": "More than half of the update is matrix products and dropout's random numbers, which the plain "
+    "loop needs too. The limit shows what is left to gain.",
+    "a compiled update": "Matrix products and dropout's random numbers, from eager kernels, take a third of the "
+    "update, as in eager code. In a profile, another third is the graphs' generated code and a tenth their guards, "
+    "more than fusion saves in such a small network.",
 }
 
 
 def measure(*, quick: bool) -> list[Figure]:
-    """How much faster a run is than the plain loop."""
+    """Measure how much faster a run is than the plain loop."""
     num_blocks, block_size = (2, 5) if quick else (18, 66)
     seconds, results = race(
         CONTENDERS, num_blocks=num_blocks, block_size=block_size, num_warmup=5 * block_size
     )
     scale, figures = 1e6 / block_size, list[Figure]()
-    for title, own in seconds.items():
-        value = interval([scale * mine for mine in own])
+    for title, blocks in seconds.items():
+        value = interval([scale * block for block in blocks])
         figures.append(Figure(title, value, "us", note=f"accuracy {results[title]['accuracy']:.3f}"))
-    note = "weights: others, for a DataLoader draws another order"
+    note = "weights: different, because a DataLoader draws another order"
     for title in list(CONTENDERS)[1:]:
-        ratio = paired(seconds[PLAIN], seconds[title], lambda theirs, ours: theirs / ours)
+        ratio = paired(seconds[PLAIN], seconds[title], lambda plain, other: plain / other)
         goal = None if title == LIMIT else ">= 1.5"
         figures.append(Figure(f"{title}: faster by", ratio, "x", goal, note, REMAINDERS.get(title, "")))
     return figures

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-os.environ.setdefault(
-    "OMP_NUM_THREADS", "1"
-)  # before torch: threads that wait for each other are slower here
+# Set before torch is imported, because the workers of pytest-xdist share the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from hydrant import cli
+
+pytest_plugins = ["wandb_fixtures"]
 
 
 @pytest.fixture
@@ -24,9 +28,30 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def process_state() -> dict[str, Any]:
+    """What a run in a process of others, such as a notebook, must leave as it was."""
+    return {
+        "sys.argv": list(sys.argv),
+        "sys.exit": sys.exit,
+        "sys.excepthook": sys.excepthook,
+        "variables": {k: v for k, v in os.environ.items() if k.startswith(("WANDB", "HYDRA"))},
+        "signal handlers": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
+        "optimizer hooks": [list(_global_optimizer_pre_hooks), list(_global_optimizer_post_hooks)],
+        "profiler": torch.autograd.profiler._is_profiler_enabled,
+    }
+
+
 @pytest.fixture(autouse=True)
-def _as_found() -> Iterator[None]:
-    """What a run sets for its process is put back."""
+def _process_is_left_as_it_was() -> Iterator[None]:
+    """Fail where a test leaves something behind that the next run in this process would notice."""
+    before = process_state()
+    yield
+    assert process_state() == before
+
+
+@pytest.fixture(autouse=True)
+def _restore_torch_settings() -> Iterator[None]:
+    """Restore the settings of torch that a run leaves in its process: number formats, determinism, compiled code."""
     matmul, tf32 = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     yield
     torch.set_float32_matmul_precision(matmul)

@@ -1,4 +1,4 @@
-"""Random streams that depend on their position alone."""
+"""Random streams depend only on the seed and their position."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from hydrant import seeding
 
 
-def test_mix_tells_everything_apart() -> None:
+def test_mix_gives_different_hashes() -> None:
     values = {seeding.mix(a, b) for a in range(100) for b in range(100)} | {
         seeding.mix(a) for a in range(100)
     }
@@ -26,7 +26,7 @@ def test_uniform_is_uniform_and_independent_of_its_neighbours() -> None:
     assert 0 <= values.min() <= values.max() < 1
     counts = torch.histc(values, bins=20, min=0, max=1)
     chi_square = ((counts - 10_000) ** 2 / 10_000).sum()
-    assert chi_square < 50  # 19 degrees of freedom: exceeded once in 10,000 times
+    assert chi_square < 50  # 19 degrees of freedom: exceeded in 1 of 10,000 cases
     assert torch.equal(values[1234:1240], seeding.uniform(3, positions[1234:1240], 0))
     other = seeding.uniform(3, positions, 1)
     assert abs(float(torch.corrcoef(torch.stack([values, other]))[0, 1])) < 0.02
@@ -39,7 +39,7 @@ def test_permutations_are_permutations_and_differ() -> None:
     assert len({tuple(order.tolist()) for order in orders}) == 4
 
 
-def test_micro_steps_seed_dropout() -> None:
+def test_the_seed_of_a_micro_step_depends_on_its_position() -> None:
     def draw(*position: int) -> torch.Tensor:
         seeding.seed_micro_step(*position, torch.device("cpu"))
         return torch.rand(4)
@@ -50,9 +50,9 @@ def test_micro_steps_seed_dropout() -> None:
     assert not torch.equal(draw(0, 5, 1), draw(1, 5, 1))
 
 
-def test_host_state_travels_through_a_file(tmp_path: pytest.TempPathFactory) -> None:
+def test_host_state_is_restored_from_a_file(tmp_path: pytest.TempPathFactory) -> None:
     random.random()
-    np.random.standard_normal()  # leaves half a pair behind, which is state too
+    np.random.standard_normal()  # caches the second number of a pair, which belongs to the state
     path = f"{tmp_path}/state.pt"
     torch.save(seeding.host_state(), path)
     expected = random.random(), float(np.random.standard_normal()), float(np.random.rand())

@@ -1,5 +1,5 @@
-"""The trainings that are compared, each a module that is run in a process of its own.
+"""The trainings that are compared. Each is a module that runs in a separate process.
 
-They train the same network on the same batches with the same optimizer. A module makes its loop the way its
-documentation shows as the fast one, with nothing that it could do without; `features` adds what it has of them.
+They train the same network on the same batches with the same optimizer. Each loop is the one that the library's
+documentation shows as fast, without anything optional. `features` adds the features that the library has.
 """

@@ -1,4 +1,4 @@
-"""Hugging Face Accelerate: the loop by hand, with its `Accelerator`."""
+"""Hugging Face Accelerate: the hand-written loop with its `Accelerator`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from benchmarks.contenders.work import TURNS, batches, digest, network, optimize
 def main() -> None:
     accelerator = Accelerator(cpu=True)
     model = network()
-    model, stepping = accelerator.prepare(model, optimizer(model.parameters()))
+    model, adamw = accelerator.prepare(model, optimizer(model.parameters()))
     for inputs, targets in TURNS.over(batches()):
-        stepping.zero_grad(set_to_none=True)
+        adamw.zero_grad(set_to_none=True)
         accelerator.backward(F.cross_entropy(model(inputs), targets))
-        stepping.step()
+        adamw.step()
     TURNS.end(digest=digest(accelerator.unwrap_model(model)))
 
 

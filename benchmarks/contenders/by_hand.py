@@ -1,4 +1,4 @@
-"""The loop that one writes oneself: the limit. `features` adds what a "full" one has."""
+"""The hand-written loop, which is the lower limit. `features` adds those of a "full" loop."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tqdm import tqdm
 from benchmarks.contenders.work import LR, SETTINGS, TURNS, batches, digest, network, optimizer, split
 
 
-def bare(model: nn.Module, stepping: torch.optim.Optimizer) -> None:
+def bare(model: nn.Module, adamw: torch.optim.Optimizer) -> None:
     for inputs, targets in TURNS.over(batches()):
-        stepping.zero_grad(set_to_none=True)
+        adamw.zero_grad(set_to_none=True)
         F.cross_entropy(model(inputs), targets).backward()
-        stepping.step()
+        adamw.step()
 
 
-def full(model: nn.Module, stepping: torch.optim.Optimizer) -> None:
-    """A schedule, clipping, two micro-batches, means over the updates, a bar, a row every 50 updates."""
+def full(model: nn.Module, adamw: torch.optim.Optimizer) -> None:
+    """Train with a schedule, clipping, two micro-batches, means, a progress bar, and a row every 50 updates."""
     with Path("metrics.jsonl").open("w") as file, tqdm(total=TURNS.num_updates) as bar:
         loss_sum, correct = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
         for num_updates, halves in enumerate(TURNS.over([split(pair) for pair in batches()])):
-            for group in stepping.param_groups:
+            for group in adamw.param_groups:
                 group["lr"] = LR * 0.5 * (1 + math.cos(math.pi * num_updates / TURNS.num_updates))
-            stepping.zero_grad(set_to_none=True)
+            adamw.zero_grad(set_to_none=True)
             for inputs, targets in halves:
                 logits = model(inputs)
                 loss = F.cross_entropy(logits, targets)
@@ -36,7 +36,7 @@ def full(model: nn.Module, stepping: torch.optim.Optimizer) -> None:
                 loss_sum += loss.detach()
                 correct += (logits.argmax(1) == targets).float().mean()
             norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            stepping.step()
+            adamw.step()
             bar.update()
             if (num_updates + 1) % 50 == 0:
                 row = {
@@ -52,8 +52,8 @@ def full(model: nn.Module, stepping: torch.optim.Optimizer) -> None:
 
 def main() -> None:
     model = network()
-    stepping = optimizer(model.parameters())
-    (full if SETTINGS["features"] else bare)(model, stepping)
+    adamw = optimizer(model.parameters())
+    (full if SETTINGS["features"] else bare)(model, adamw)
     TURNS.end(digest=digest(model))
 
 

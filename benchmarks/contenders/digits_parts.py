@@ -1,4 +1,4 @@
-"""What the config of the Hydrant contender on the digits calls: its own parts, in turns."""
+"""Targets of the config of the Hydrant contender on the digits: its usual data and model, with turns."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ NETWORK: list[nn.Module] = []
 
 
 class InTurns:
-    """A stream that waits for its turn where a block ends."""
+    """A stream that waits for its turn at the end of a block."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream, self._turns = stream, TURNS.over([None])
-        self._num_begun = (
-            0  # a run that is compiled asks for its first update twice: it compares it with eager
-        )
+        # The check of compiled runs requests the batches of the first update twice.
+        self._num_started = 0
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
-        if num_updates == self._num_begun:
+        if num_updates == self._num_started:
             next(self._turns)
-            self._num_begun += 1
+            self._num_started += 1
         yield from self._stream.micro_batches(num_updates)
 
     def close(self) -> None:
@@ -38,7 +37,7 @@ class InTurns:
 
 @dataclass(frozen=True)
 class Training:
-    """The training samples, on the device, as the run asks for them."""
+    """The training samples on the device, with a stream that takes turns."""
 
     source: Source
 
@@ -57,12 +56,12 @@ class Training:
 
 
 def data(**settings: Any) -> Data:
-    """What the config calls."""
-    own = digits(**settings)
-    return Data(Training(own.train), own.val, own.input_shape, own.num_classes)
+    """Return the data; the config's `_target_`."""
+    original = digits(**settings)
+    return Data(Training(original.train), original.val, original.input_shape, original.num_classes)
 
 
 def model(**settings: Any) -> nn.Module:
-    """What the config calls."""
+    """Return the model and keep it in NETWORK; the config's `_target_`."""
     NETWORK[:] = [MLP(**settings)]
     return NETWORK[0]

@@ -1,6 +1,6 @@
-"""The plain loop on the digits: the same network, an ordinary DataLoader, torch's AdamW as one writes it.
+"""The plain loop on the digits: the same network, a DataLoader and torch's default AdamW.
 
-The limit is the same loop without a DataLoader and with the fused AdamW.
+With `is_limit`, it is the same loop without a DataLoader and with the fused AdamW.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def epochs(loader: DataLoader[tuple[Tensor, ...]]) -> Iterator[tuple[Tensor, ...
 
 
 def resident(whole: tuple[Tensor, Tensor]) -> Iterator[tuple[Tensor, ...]]:
-    """Batches without a DataLoader, of an order that is drawn at once: as little as one can do."""
+    """Yield batches without a DataLoader, from one permutation per epoch: the minimal loading work."""
     while True:
         for numbers in torch.randperm(len(whole[1])).split(64)[:-1]:
             yield whole[0][numbers], whole[1][numbers]

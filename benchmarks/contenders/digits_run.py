@@ -1,4 +1,4 @@
-"""`hydrant train` on the digits, with its own parts and whatever `words` say."""
+"""`hydrant train` on the digits with its usual parts and the overrides `words`."""
 
 from __future__ import annotations
 

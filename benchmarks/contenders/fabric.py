@@ -1,4 +1,4 @@
-"""Lightning Fabric: the loop by hand, with its wrappers."""
+"""Lightning Fabric: the hand-written loop with its wrappers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from benchmarks.contenders.work import TURNS, batches, digest, network, optimize
 def main() -> None:
     fabric = Fabric(accelerator="cpu", devices=1)
     model = network()
-    wrapped, stepping = fabric.setup(model, optimizer(model.parameters()))
+    wrapped, adamw = fabric.setup(model, optimizer(model.parameters()))
     for inputs, targets in TURNS.over(batches()):
-        stepping.zero_grad(set_to_none=True)
+        adamw.zero_grad(set_to_none=True)
         fabric.backward(F.cross_entropy(wrapped(inputs), targets))
-        stepping.step()
+        adamw.step()
     TURNS.end(digest=digest(model))
 
 

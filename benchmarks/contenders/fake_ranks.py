@@ -1,6 +1,6 @@
-"""What one update exchanges on so many ranks, of which there is only this one: torch's fake process group.
+"""Record the collectives of one update on many ranks in a single process, with torch's fake process group.
 
-Prints the collectives that were issued, and those that the cost model has.
+Prints the issued collectives and those that the cost model predicts.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from benchmarks.on_paper import AGREED
 from hydrant.batch import Batch
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.distributed import World
-from hydrant.fsdp import units
-from hydrant.making import make
+from hydrant.config.instantiate import instantiate
+from hydrant.models.blocks import repeated_blocks
+from hydrant.training.distributed.world import World
 
-KINDS = {  # and which argument is the whole tensor
+KINDS = {  # operation: (kind, position of the argument that is the whole tensor)
     "allreduce_": ("all_reduce", 0),
     "_allgather_base_": ("all_gather", 0),
     "_reduce_scatter_base_": ("reduce_scatter", 1),
@@ -37,7 +37,7 @@ CAP_MB = 2
 
 
 class Recorded(TorchDispatchMode):
-    """The collectives that are issued within."""
+    """Records the collectives that are issued within the context."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,9 +48,9 @@ class Recorded(TorchDispatchMode):
             kind, position = KINDS[func.overloadpacket.__name__]
             tensors = args[position] if isinstance(args[position], list) else [args[position]]
             groups = [
-                one
-                for one in args
-                if isinstance(one, torch.ScriptObject) and "ProcessGroup" in str(one._type())
+                arg
+                for arg in args
+                if isinstance(arg, torch.ScriptObject) and "ProcessGroup" in str(arg._type())
             ]
             num_bytes = sum(tensor.nbytes for tensor in tensors)
             self.collectives.append(Collective(kind, num_bytes, dist.ProcessGroup.unbox(groups[0]).size()))
@@ -58,35 +58,35 @@ class Recorded(TorchDispatchMode):
 
 
 def parallel_words(option: str, num_ranks: int) -> list[str]:
-    """The words for `parallel=`; a node has 8 ranks."""
-    own = {"ddp": [f"parallel.bucket_cap_mb={CAP_MB}"], "hsdp": [f"parallel.replicate={num_ranks // 8}"]}
-    return [f"parallel={option}", *own.get(option, [])]
+    """Return the overrides of a `parallel=` option; a node has 8 ranks."""
+    extra = {"ddp": [f"parallel.bucket_cap_mb={CAP_MB}"], "hsdp": [f"parallel.replicate={num_ranks // 8}"]}
+    return [f"parallel={option}", *extra.get(option, [])]
 
 
 def issued(config: Mapping[str, Any], num_ranks: int) -> list[Collective]:
-    """Of the third update: DDP orders its buckets after the first one."""
+    """Return the collectives of the third update, because DDP reorders its buckets after the first one."""
     options = FakeProcessGroup.Options()
     options.simulate_uniform_ranks = True
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=num_ranks, pg_options=options)
-    parallel = make(config, "parallel")(World(0, 0, num_ranks, torch.device("cpu")))
-    task = parallel.wrap(parallel.prepare(make(config, "task")(make(config, "model"))))
+    parallel = instantiate(config, "parallel", World(0, 0, num_ranks, torch.device("cpu")))
+    task = parallel.wrap(parallel.prepare(instantiate(config, "task", instantiate(config, "model"))))
     batch = Batch(torch.zeros(1, *config["data"]["input_shape"]), torch.zeros(1, dtype=torch.int64))
     for _ in range(3):
-        with Recorded() as found, parallel.gradient_sync(task, is_last=True):
+        with Recorded() as recorded, parallel.gradient_sync(task, is_last=True):
             task(batch).total_loss().backward()
-            parallel.agree(1, None)
+            parallel.all_reduce_targets(1, None)
         task.zero_grad()
     dist.destroy_process_group()
-    return found.collectives
+    return recorded.collectives
 
 
 def predicted(config: Mapping[str, Any], option: str, num_ranks: int) -> list[Collective]:
-    """By the cost model, and what the hosts agree on."""
-    model: nn.Module = make(config, "model")
+    """Return the collectives of the cost model, and the all_reduce of the hosts."""
+    model: nn.Module = instantiate(config, "model")
     agreed = Collective("all_reduce", AGREED, num_ranks)
     if option == "ddp":
         return [*ddp_update(shapes(model), num_ranks, CAP_MB * 2**20), agreed]
-    blocks = list(units(model))
+    blocks = repeated_blocks(model)
     inner = {parameter for block in blocks for parameter in block.parameters()}
     rest = [tuple(parameter.shape) for parameter in model.parameters() if parameter not in inner]
     num_replicas = num_ranks // 8 if option == "hsdp" else 1
@@ -94,18 +94,21 @@ def predicted(config: Mapping[str, Any], option: str, num_ranks: int) -> list[Co
 
 
 def shapes(module: nn.Module) -> list[Shape]:
-    """Of its parameters, in their order."""
+    """Return the shapes of the parameters, in order."""
     return [tuple(parameter.shape) for parameter in module.parameters()]
 
 
 def main() -> None:
-    found = list[dict[str, Any]]()
+    cases = list[dict[str, Any]]()
     for num_ranks in json.loads(sys.argv[1]):
         for option in ("ddp", "fsdp", "hsdp"):
             config = check(compose([*WORDS, *parallel_words(option, num_ranks)]))
-            both = {"issued": issued(config, num_ranks), "predicted": predicted(config, option, num_ranks)}
-            found.append({"option": option, "num_ranks": num_ranks, **both})
-    print(json.dumps(found))
+            collectives = {
+                "issued": issued(config, num_ranks),
+                "predicted": predicted(config, option, num_ranks),
+            }
+            cases.append({"option": option, "num_ranks": num_ranks, **collectives})
+    print(json.dumps(cases))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ class Wrapped(nn.Module):
 
 
 class Once:
-    """All batches of the training, read once."""
+    """An iterable over all batches of the training, which can be iterated once."""
 
     def __iter__(self) -> Any:
         return ({"inputs": inputs, "labels": targets} for inputs, targets in TURNS.over(batches()))
@@ -31,20 +31,20 @@ class Once:
         return TURNS.num_updates
 
 
-class Own(Trainer):
+class TurnsTrainer(Trainer):
     def get_train_dataloader(self) -> Any:
         return Once()
 
 
 def main() -> None:
     model = Wrapped()
-    stepping = optimizer(model.parameters())
+    adamw = optimizer(model.parameters())
     arguments = TrainingArguments(
         output_dir="hf", max_steps=TURNS.num_updates, per_device_train_batch_size=8, logging_strategy="no",
         save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True, max_grad_norm=0.0,
         lr_scheduler_type="constant", logging_nan_inf_filter=False, average_tokens_across_devices=False,
     )  # fmt: skip
-    trainer = Own(model, arguments, train_dataset=[0] * 8, optimizers=(stepping, None))
+    trainer = TurnsTrainer(model, arguments, train_dataset=[0] * 8, optimizers=(adamw, None))
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     TURNS.end(digest=digest(model.net))

@@ -1,4 +1,4 @@
-"""What the config of the Hydrant contender calls: the network, and the batches as a data set."""
+"""Targets of the config of the Hydrant contender: the network, and the batches as a data set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NETWORK: list[nn.Module] = []
 
 
 class Stream:
-    """The batches of the training, one an update, in micro-batches."""
+    """The batches of the training, one per update, split into micro-batches."""
 
     def __init__(self) -> None:
         split = [
@@ -28,7 +28,7 @@ class Stream:
         self._current: tuple[int, list[Batch]] = (-1, [])
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
-        # The first one is asked for more often, to check what is compiled.
+        # The check of compiled runs requests the batches of the first update several times.
         if num_updates != self._current[0]:
             self._current = next(self._batches)
         return iter(self._current[1])
@@ -50,11 +50,11 @@ class Source:
 
 
 def data(*, input_shape: list[int], num_classes: int, **_: Any) -> Data:
-    """What the config calls."""
+    """Return the data; the config's `_target_`."""
     return Data(Source(), Source(), tuple(INPUT_SHAPE), NUM_CLASSES)
 
 
 def model(**_: Any) -> nn.Module:
-    """What the config calls."""
+    """Return the model and keep it in NETWORK; the config's `_target_`."""
     NETWORK[:] = [network().cpu()]
     return NETWORK[0]

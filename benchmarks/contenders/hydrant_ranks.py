@@ -1,4 +1,4 @@
-"""Hydrant: a run with DDP, on ranks that a launcher has started."""
+"""Hydrant: a run with DDP on ranks that `contenders.ranks` starts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ WORDS = (
 
 
 def train() -> dict[str, Any]:
-    """On this rank."""
+    """Train on this rank and return the digest of the weights."""
     if status := cli.main(["train", *WORDS]):
         raise SystemExit(status)
     return {"digest": digest(ranks.NETWORK[0])}
 
 
-ranks.on_all(train)
+ranks.run_on_all_ranks(train)

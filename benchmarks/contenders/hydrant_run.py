@@ -1,4 +1,4 @@
-"""Hydrant: a run by its config, as from the command line."""
+"""Hydrant: a run with a config, as from the command line."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ PLAIN = (
 
 def main() -> None:
     if SETTINGS.get("terminal"):
-        stand_at_terminal()
-    with ExitStack() as held:
+        make_stdout_a_terminal()
+    with ExitStack() as stack:
         for name in SETTINGS.get("switched", ()):
-            held.enter_context(patch(name, switched(pkgutil.resolve_name(name))))
+            stack.enter_context(patch(name, switched(pkgutil.resolve_name(name))))
         status = cli.main(["train", *PLAIN, *SETTINGS["words"]])
     if status:
         raise SystemExit(status)
     TURNS.end(digest=digest(NETWORK[0]))
 
 
-def switched(own: Any) -> Any:
-    """A function that does nothing, or a property that is false, in the blocks in which it is off."""
-    if isinstance(own, property):
-        return property(lambda task: is_on(TURNS.block_idx) and own.__get__(task))
+def switched(original: Any) -> Any:
+    """Return a wrapper that in "off" blocks does nothing (a function) or is False (a property)."""
+    if isinstance(original, property):
+        return property(lambda task: is_on(TURNS.block_idx) and original.__get__(task))
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        return own(*args, **kwargs) if is_on(TURNS.block_idx) else None
+        return original(*args, **kwargs) if is_on(TURNS.block_idx) else None
 
     return function
 
 
-def stand_at_terminal() -> None:
-    """Let stdout be a terminal, which another process reads."""
-    ours, theirs = pty.openpty()
-    subprocess.Popen(["cat"], stdin=ours, stdout=subprocess.DEVNULL)
-    os.close(ours)
-    os.dup2(theirs, 1)
+def make_stdout_a_terminal() -> None:
+    """Make stdout a terminal that another process reads."""
+    reader, terminal = pty.openpty()
+    subprocess.Popen(["cat"], stdin=reader, stdout=subprocess.DEVNULL)
+    os.close(reader)
+    os.dup2(terminal, 1)
 
 
 main()

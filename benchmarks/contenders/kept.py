@@ -1,4 +1,4 @@
-"""A long run on the digits that notes at some updates what its process holds."""
+"""A long run on the digits that records the memory of its process at some updates."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hydrant.batch import Batch
 from hydrant.data import Data, Source, StreamSpec, digits
 from hydrant.data.base import Stream
 
-LOOKS: list[int] = []
-"""The updates before which it looks."""
+UPDATES: list[int] = []
+"""The updates before which the memory is recorded."""
 KINDS = ("objects", "bytes", "resident")
-FOUND = array("q")
-"""So many numbers for each look, in memory that is there before the first one: a look is to leave nothing."""
+SNAPSHOTS = array("q")
+"""`len(KINDS)` numbers for each snapshot, allocated before the first one so that a snapshot allocates nothing."""
 
 WORDS = (
     "data._target_=benchmarks.contenders.kept.data", "allow_targets=[benchmarks]", "tracker=local", "name=run",
@@ -27,17 +27,17 @@ WORDS = (
 )  # fmt: skip
 
 
-class Looking:
-    """A training stream that looks around."""
+class RecordingStream:
+    """A training stream that records the memory before some updates."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
-        tracemalloc.start()  # all is imported: that would take minutes
+        tracemalloc.start()  # after all imports, which would take minutes under tracemalloc
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
-        if num_updates in LOOKS:
-            at = len(KINDS) * LOOKS.index(num_updates)
-            FOUND[at], FOUND[at + 1], FOUND[at + 2] = held()
+        if num_updates in UPDATES:
+            at = len(KINDS) * UPDATES.index(num_updates)
+            SNAPSHOTS[at], SNAPSHOTS[at + 1], SNAPSHOTS[at + 2] = memory()
         yield from self._stream.micro_batches(num_updates)
 
     def close(self) -> None:
@@ -45,13 +45,13 @@ class Looking:
 
 
 class Training:
-    """The training samples, whose stream looks around."""
+    """The training samples, with a `RecordingStream`."""
 
     def __init__(self, source: Source) -> None:
         self._source, self.num_samples = source, source.num_samples
 
-    def stream(self, spec: StreamSpec) -> Looking:
-        return Looking(self._source.stream(spec))
+    def stream(self, spec: StreamSpec) -> RecordingStream:
+        return RecordingStream(self._source.stream(spec))
 
     def batches(self, spec: StreamSpec, batch_size: int) -> Any:
         return self._source.batches(spec, batch_size)
@@ -61,24 +61,24 @@ class Training:
 
 
 def data(**settings: Any) -> Data:
-    """What the config calls."""
-    own = digits(**settings)
-    return Data(Training(own.train), own.val, own.input_shape, own.num_classes)
+    """Return the data; the config's `_target_`."""
+    original = digits(**settings)
+    return Data(Training(original.train), original.val, original.input_shape, original.num_classes)
 
 
-def held() -> tuple[int, int, int]:
-    """Objects that the collector knows, bytes that Python has asked for, and KiB of the process."""
+def memory() -> tuple[int, int, int]:
+    """Return the objects that the collector tracks, the bytes that Python allocated, and the resident KiB."""
     gc.collect()
     resident = next(line for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line)
     num_bytes, _ = tracemalloc.get_traced_memory()
     return len(gc.get_objects()), num_bytes, int(resident.split()[1])
 
 
-def main(looks: list[int], output: Path) -> None:
-    LOOKS[:] = looks
-    FOUND.extend([0] * len(KINDS) * len(looks))
-    status = cli.main(["train", *WORDS, f"duration={looks[-1] + 2}"])
+def main(updates: list[int], output: Path) -> None:
+    UPDATES[:] = updates
+    SNAPSHOTS.extend([0] * len(KINDS) * len(updates))
+    status = cli.main(["train", *WORDS, f"duration={updates[-1] + 2}"])
     if status:
         raise SystemExit(status)
-    rows = zip(*(FOUND[at :: len(KINDS)] for at in range(len(KINDS))), strict=True)
+    rows = zip(*(SNAPSHOTS[at :: len(KINDS)] for at in range(len(KINDS))), strict=True)
     output.write_text(json.dumps([dict(zip(KINDS, row, strict=True)) for row in rows]))

@@ -1,4 +1,4 @@
-"""A short run of Lightning's Trainer on the digits as a Hydra program, for Hydra's own `--multirun`."""
+"""A short run of Lightning's Trainer on the digits as a Hydra app, for Hydra's own `--multirun`."""
 
 from __future__ import annotations
 

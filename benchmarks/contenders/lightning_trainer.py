@@ -1,4 +1,4 @@
-"""Lightning's Trainer, barebones; `features` turns on what it has of them."""
+"""Lightning's Trainer in barebones mode. `features` turns on the features that it has."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Module(lightning.LightningModule):
         return loss
 
     def configure_optimizers(self) -> Any:
-        stepping = optimizer(self.parameters())
+        adamw = optimizer(self.parameters())
         if not SETTINGS["features"]:
-            return stepping
-        schedule = LambdaLR(stepping, lambda n: 0.5 * (1 + math.cos(math.pi * n / TURNS.num_updates)))
-        return {"optimizer": stepping, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+            return adamw
+        schedule = LambdaLR(adamw, lambda n: 0.5 * (1 + math.cos(math.pi * n / TURNS.num_updates)))
+        return {"optimizer": adamw, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
 class Once:
-    """An iterable without a length, read once; with features, two micro-batches an update."""
+    """An iterable without a length, which can be iterated once; with features, two micro-batches per update."""
 
     def __iter__(self) -> Any:
         if not SETTINGS["features"]:

@@ -10,7 +10,7 @@ from torch import nn
 from benchmarks.contenders.work import TURNS, batches, digest, network, optimizer
 
 
-class Own(Trainer):
+class TurnsTrainer(Trainer):
     def create_train_dataloader(self, *_: Any, **__: Any) -> Any:
         return Once()
 
@@ -19,7 +19,7 @@ class Own(Trainer):
 
 
 class Once:
-    """All batches of the training, read once."""
+    """An iterable over all batches of the training, which can be iterated once."""
 
     dataset: Any = ()
 
@@ -32,7 +32,7 @@ class Once:
 
 def main() -> None:
     model = network()
-    trainer = Own(model, nn.CrossEntropyLoss(), optimizer(model.parameters()), callbacks=())
+    trainer = TurnsTrainer(model, nn.CrossEntropyLoss(), optimizer(model.parameters()), callbacks=())
     trainer.train(train_dataset=[0] * 8, num_epochs=1, per_device_batch_size=8)
     TURNS.end(digest=digest(model))
 

@@ -1,4 +1,4 @@
-"""What an update on several ranks consists of, each part by itself: computing without an exchange, and sums by gloo."""
+"""The parts of an update on several ranks, measured separately: computing, and all_reduce by gloo."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from benchmarks.contenders import ranks
-from hydrant.distributed import World
+from hydrant.training.distributed.world import World
 
 
 def measure() -> dict[str, Any]:
-    """The seconds of each part, of each time."""
+    """Return the seconds of each part in each update."""
     parts: dict[str, Callable[[], object]] = {"compute": computing()}
     for size in ranks.SETTINGS["sizes"]:
         parts[str(size)] = summing(size)
     seconds: dict[str, list[float]] = {name: [] for name in parts}
-    with World.from_launcher().group():
+    with World.from_launcher().process_group():
         for _ in ranks.updates():
             for name, part in parts.items():
                 dist.barrier()
-                began = time.perf_counter()
+                start = time.perf_counter()
                 part()
-                seconds[name].append(time.perf_counter() - began)
+                seconds[name].append(time.perf_counter() - start)
     return {"seconds": seconds}
 
 
 def computing() -> Callable[[], object]:
-    """An update by hand, on this rank alone."""
+    """Return a hand-written update without communication."""
     model, (inputs, targets) = ranks.model(), ranks.batch()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 
@@ -44,9 +44,9 @@ def computing() -> Callable[[], object]:
 
 
 def summing(num_bytes: int) -> Callable[[], object]:
-    """A tensor of this size over all ranks."""
+    """Return an all_reduce of `num_bytes` over all ranks."""
     tensor = torch.zeros(num_bytes // 4)
     return lambda: dist.all_reduce(tensor)
 
 
-ranks.on_all(measure)
+ranks.run_on_all_ranks(measure)

@@ -1,6 +1,6 @@
-"""Ranks as a launcher starts them: this process is rank 0 and starts the others, which keep step with its turns.
+"""Start several ranks like a launcher: this process is rank 0, starts the others and takes turns for all of them.
 
-All train the same batch, a few million weights.
+All ranks train the same network, a few million weights, on the same batch.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from hydrant.models import MLP
 SETTINGS: dict[str, Any] = json.loads(sys.argv[1])
 NUM_RANKS: int = SETTINGS["num_ranks"]
 NUM_FEATURES, HIDDEN, NUM_CLASSES, BATCH_SIZE = 256, [1024, 1024, 1024], 10, 64
-TURNS: list[Turns] = []  # of rank 0
+TURNS: list[Turns] = []  # on rank 0 only
 NETWORK: list[torch.nn.Module] = []
 NUM_UPDATES: int = SETTINGS["num_warmup"] + SETTINGS["num_blocks"] * SETTINGS["block_size"] + 1
 
 
-def on_all(do: Callable[[], dict[str, Any]]) -> None:
-    """Do this on all ranks; what it gives on rank 0 is the contender's result."""
+def run_on_all_ranks(function: Callable[[], dict[str, Any]]) -> None:
+    """Call `function` on all ranks. The return value on rank 0 is the contender's result."""
     torch.set_num_threads(1)
     if "RANK" in os.environ:
-        do()
+        function()
         return
     TURNS.append(
         Turns(SETTINGS["num_warmup"], SETTINGS["num_blocks"], SETTINGS["block_size"], torch.device("cpu"))
     )
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    places = [
-        {**common, "WORLD_SIZE": str(NUM_RANKS), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    environments = [
+        {**address, "WORLD_SIZE": str(NUM_RANKS), "RANK": str(rank), "LOCAL_RANK": str(rank)}
         for rank in range(NUM_RANKS)
     ]
     command = [sys.executable, "-m", f"benchmarks.contenders.{SETTINGS['contender']}", sys.argv[1]]
-    others = [subprocess.Popen(command, env=os.environ | place) for place in places[1:]]
-    os.environ.update(places[0])
-    result = do()
+    others = [subprocess.Popen(command, env=os.environ | environment) for environment in environments[1:]]
+    os.environ.update(environments[0])
+    result = function()
     for other in others:
         if status := other.wait():
             raise RuntimeError(f"a rank ended with exit status {status}")
@@ -57,7 +57,7 @@ def on_all(do: Callable[[], dict[str, Any]]) -> None:
 
 
 def updates() -> Iterator[int]:
-    """The number of each update; all ranks begin each block at once."""
+    """Yield the number of each update. A barrier makes all ranks start each block together."""
     num_warmup, block_size = SETTINGS["num_warmup"], SETTINGS["block_size"]
     turns = TURNS[0].over([None]) if TURNS else itertools.repeat(None, NUM_UPDATES)
     for count, _ in enumerate(turns):
@@ -67,21 +67,21 @@ def updates() -> Iterator[int]:
 
 
 def batch(size: int = BATCH_SIZE) -> Batch:
-    """The samples."""
+    """Return the first `size` samples of the batch."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(BATCH_SIZE, NUM_FEATURES, generator=generator)
     return Batch(inputs[:size], torch.arange(BATCH_SIZE)[:size] % NUM_CLASSES)
 
 
 def model(**_: Any) -> torch.nn.Module:
-    """What the config calls."""
+    """Return the model and keep it in NETWORK; the config's `_target_`."""
     torch.manual_seed(0)
     NETWORK[:] = [MLP(input_shape=[NUM_FEATURES], num_classes=NUM_CLASSES, hidden=HIDDEN, dropout=0.0)]
     return NETWORK[0]
 
 
 class Source:
-    """The batch, again and again, as a data set."""
+    """A data set that repeats the batch."""
 
     num_samples = BATCH_SIZE * NUM_RANKS
 
@@ -103,5 +103,5 @@ class Source:
 
 
 def data(**_: Any) -> Data:
-    """What the config calls."""
+    """Return the data; the config's `_target_`."""
     return Data(Source(), Source(), (NUM_FEATURES,), NUM_CLASSES)

@@ -1,4 +1,4 @@
-"""The loop that one writes oneself for a model of timm: autocast and, where asked for, the loss compiled with it."""
+"""The hand-written loop for a timm model: autocast and, if `compile` is set, the model compiled with its loss."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ def main() -> None:
     torch.set_float32_matmul_precision("high" if SETTINGS["precision"] == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = SETTINGS["precision"] == "tf32"
     model = network().train()
-    stepping = optimizer(model.parameters())
+    adamw = optimizer(model.parameters())
 
-    def assess(inputs: Tensor, targets: Tensor) -> Tensor:
+    def compute_loss(inputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(model(inputs).float(), targets)
 
-    compiled: Any = torch.compile(assess) if SETTINGS["compile"] else assess
+    compiled: Any = torch.compile(compute_loss) if SETTINGS["compile"] else compute_loss
     for inputs, targets in TURNS.over(batches()):
-        stepping.zero_grad(set_to_none=True)
+        adamw.zero_grad(set_to_none=True)
         with torch.autocast(DEVICE.type, dtype=torch.bfloat16, enabled=SETTINGS["precision"] == "bf16"):
             loss = compiled(inputs, targets)
         loss.backward()
-        stepping.step()
+        adamw.step()
     TURNS.end(digest=digest(model))
 
 

@@ -1,7 +1,7 @@
-"""A model of timm in the loop of timm's training script, with `--amp --amp-dtype bfloat16 --torchcompile`.
+"""The loop of timm's training script with `--amp --amp-dtype bfloat16 --torchcompile`.
 
-The script is in timm's repository and not in its package, so the loop is written here with the package's own parts: its
-optimizer factory, its meters, and their reading of the loss after every update, as in timm 1.0.
+The script is in timm's repository, not in its package, so the loop is written here with the package's own parts: its
+optimizer factory and its meters, which read the loss after every update, as in timm 1.0.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from benchmarks.contenders.work import DEVICE, LR, TURNS, batches, digest, netwo
 def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.benchmark = True
     model = network().train()
-    stepping = create_optimizer_v2(model, opt="adamw", lr=LR, weight_decay=0.01, filter_bias_and_bn=False)
+    adamw = create_optimizer_v2(model, opt="adamw", lr=LR, weight_decay=0.01, filter_bias_and_bn=False)
     compiled = torch.compile(model)
     criterion, autocast = nn.CrossEntropyLoss(), partial(torch.autocast, DEVICE.type, dtype=torch.bfloat16)
-    losses, seconds, began = AverageMeter(), AverageMeter(), time.time()
+    losses, seconds, start = AverageMeter(), AverageMeter(), time.time()
     for inputs, targets in TURNS.over(batches()):
         with autocast():
             loss = criterion(compiled(inputs), targets)
         loss.backward()
-        stepping.step()
+        adamw.step()
         losses.update(loss.item(), inputs.size(0))
-        stepping.zero_grad()
-        seconds.update(time.time() - began)
-        began = time.time()
+        adamw.zero_grad()
+        seconds.update(time.time() - start)
+        start = time.time()
     TURNS.end(digest=digest(model))
 
 

@@ -1,4 +1,4 @@
-"""Weights of two trainings, compared."""
+"""A digest of final weights, to compare trainings bit for bit."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torch import nn
 
 
 def digest(model: nn.Module) -> str:
-    """Of the bits of all weights, in their order.
+    """Return the SHA-256 of the bits of all weights, in order.
 
     Raises:
-        RuntimeError: one is not finite: how fast that was tells nothing.
+        RuntimeError: A weight is not finite, so the measured time is meaningless.
     """
-    whole = hashlib.sha256()
+    hasher = hashlib.sha256()
     for parameter in model.parameters():
         if not parameter.isfinite().all():
             raise RuntimeError("a weight is not finite")
-        whole.update(parameter.detach().cpu().contiguous().numpy().tobytes())
-    return whole.hexdigest()
+        hasher.update(parameter.detach().cpu().contiguous().numpy().tobytes())
+    return hasher.hexdigest()

@@ -1,6 +1,6 @@
-"""What every contender trains: a network, its batches and its optimizer.
+"""The training of every contender: a network, its batches and its optimizer.
 
-A small network on vectors, or where SETTINGS name one a `model` of timm on images, on CUDA where it is.
+It is a small network on vectors, or, if SETTINGS has a `model`, a timm model on images, on CUDA if available.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LR = 0.001 if MODEL else 0.01
 
 
 def batches() -> list[Pair]:
-    """Random samples with random classes; few batches where they are large."""
+    """Return random samples with random classes: 64 batches of vectors, or 2 of images."""
     generator = torch.Generator().manual_seed(0)
     return [
         (
@@ -44,13 +44,13 @@ def batches() -> list[Pair]:
 
 
 def split(pair: Pair) -> tuple[Pair, Pair]:
-    """A batch in two micro-batches."""
+    """Split a batch into two micro-batches."""
     (inputs, targets), half = pair, BATCH_SIZE // 2
     return (inputs[:half], targets[:half]), (inputs[half:], targets[half:])
 
 
 def network() -> nn.Module:
-    """The model of timm, or 32-64-10 with ReLU in between; on DEVICE."""
+    """Return the timm model, or 32-64-10 with ReLU in between, on DEVICE."""
     torch.manual_seed(0)
     if MODEL:
         return timm.create_model(MODEL, num_classes=NUM_CLASSES, **SETTINGS.get("arguments", {})).to(DEVICE)
@@ -59,6 +59,6 @@ def network() -> nn.Module:
 
 
 def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """AdamW in one fused operation, the fastest of torch's; SETTINGS may have the plain one."""
-    fused = SETTINGS.get("fused", True) or None  # false would be neither fused nor foreach
+    """Return AdamW with the fused step, torch's fastest, or the default one if SETTINGS has `fused=False`."""
+    fused = SETTINGS.get("fused", True) or None  # False would disable foreach as well
     return torch.optim.AdamW(parameters, lr=LR, weight_decay=0.01, fused=fused)

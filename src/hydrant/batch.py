@@ -1,4 +1,4 @@
-"""What flows from data through a task to the loop."""
+"""Batches of the data, and what a task returns for one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-Total = Callable[[Tensor], Tensor]
+AllReduce = Callable[[Tensor], Tensor]
 """Sums a tensor over all ranks."""
 
 
@@ -22,40 +22,42 @@ class Batch(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a task makes of one batch. Scalars (shape ()) are means over the `num_targets` targets of the batch.
+    """What a task returns for one batch. Scalars (shape ()) are means over the `num_targets` targets of the batch.
 
-    Where it has no targets they may be NaN; with sharded weights, their gradients may not. A measurement may also be
-    flags, bool of any shape, such as which targets were told right. What is logged is the share of those that are true;
-    they are counted for many updates at once, so that each update launches less.
+    If the batch has no targets, scalars may be NaN; with sharded weights, their gradients may not.
+
+    A measurement may also be a bool tensor of any shape, such as which targets were predicted correctly. Its logged
+    value is the fraction that is true. The fractions of many updates are computed together, which saves kernel
+    launches.
     """
 
-    losses: dict[str, Tensor]  # backpropagated as their sum, which is logged as `loss`
+    losses: dict[str, Tensor]  # their sum is backpropagated, and logged as `loss`
     measurements: dict[str, Tensor]
-    predictions: Tensor  # (B, ...), detached: for metrics that are no means
+    predictions: Tensor  # (B, ...), detached: for metrics that are not means
     num_targets: int
 
     def clone(self) -> Outcome:
-        """The same, with gradients, in memory of its own."""
+        """Copy all tensors to new memory; gradients still flow through the copies."""
         losses = {name: value.clone() for name, value in self.losses.items()}
         measurements = {name: value.clone() for name, value in self.measurements.items()}
         return Outcome(losses, measurements, self.predictions.clone(), self.num_targets)
 
     def total_loss(self) -> Tensor:
-        """The sum of the losses, shape ()."""
+        """Return the sum of the losses, shape ()."""
         return functools.reduce(operator.add, self.losses.values())
 
     def scalars(self) -> dict[str, Tensor]:
-        """What is logged the mean of: the total loss, the single ones if there are several, the measurements."""
+        """Return what is logged as a mean: the total loss, the single losses if there are several, the measurements."""
         parts = self.losses if len(self.losses) > 1 else {}
         return {"loss": self.total_loss(), **parts, **self.measurements}
 
 
-def mean_loss(outcomes: Sequence[Outcome], total: Total) -> Tensor:
-    """Over the targets of all ranks, which `total` sums over, so that all decide alike by it; shape ()."""
+def mean_loss(outcomes: Sequence[Outcome], all_reduce: AllReduce) -> Tensor:
+    """Return the mean loss over the targets of all ranks, shape (). It is the same number on every rank."""
     sums = outcomes[0].total_loss().new_zeros(2, dtype=torch.float64)  # of the losses, and of the targets
     for outcome in outcomes:
         if outcome.num_targets:
             sums[0] += outcome.total_loss().detach() * outcome.num_targets
             sums[1] += outcome.num_targets
-    loss, num_targets = total(sums)
+    loss, num_targets = all_reduce(sums)
     return loss / num_targets.clamp(min=1)

@@ -1,56 +1,78 @@
-"""The command line: `hydrant <command> ...`, and one line for what goes wrong."""
+"""The command line: `hydrant <command> ...`. An error is one line on stderr."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pkgutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
+from hydrant.config.groups import completions
+from hydrant.config.import_without_gc import import_without_gc
+from hydrant.config.redaction import redacted_text
 from hydrant.errors import ConfigError, HydrantError, unknown_name
-from hydrant.importing import importing
-from hydrant.isolation import Stopped
-from hydrant.options import completions
-from hydrant.redaction import redacted_text
 from hydrant.signals import signal_name
+from hydrant.sweeps.fork_server.call import Stopped
 
-# Resolved when called: a command imports only what it needs.
+# Imported when called, so that a command imports only what it needs.
 COMMANDS = {
-    "train": ("hydrant.train:main", "train a model, or a sweep of them with --multirun"),
-    "preview": ("hydrant.preview:main", "show the schedules, groups and size of a config without training"),
-    "evaluate": ("hydrant.evaluate:main", "evaluate a run or a checkpoint"),
-    "export": ("hydrant.export:main", "write a run's model as safetensors, torch_export or onnx"),
-    "diagnose": ("hydrant.diagnose:main", "explain what torch.compile makes of a config"),
-    "bench": ("hydrant.bench:main", "compare precisions and compile settings by speed, memory and result"),
-    "status": ("hydrant.status:main", "show how far the runs of a sweep are"),
-    "compare": ("hydrant.compare:main", "compare runs and sweeps: groups over seeds, the winner, a page"),
-    "agent": ("hydrant.agent:main", "train what a W&B sweep hands out"),
-    "sync": ("hydrant.sync:main", "send what W&B runs have kept offline, once"),
-    "list": ("hydrant.listing:main", "show what this machine can do"),
+    "train": ("hydrant.commands.train:main", "train a model, or a sweep of them with --multirun"),
+    "preview": (
+        "hydrant.commands.preview:main",
+        "show the schedules, groups and size of a config without training",
+    ),
+    "evaluate": ("hydrant.commands.evaluate:main", "evaluate a run or a checkpoint"),
+    "export": ("hydrant.commands.export:main", "write a run's model as safetensors, torch_export or onnx"),
+    "diagnose": ("hydrant.commands.diagnose:main", "explain what torch.compile does with a config"),
+    "bench": (
+        "hydrant.commands.bench:main",
+        "compare precisions and compile settings by speed, memory and result",
+    ),
+    "status": ("hydrant.commands.status:main", "show the progress of a sweep's runs"),
+    "compare": (
+        "hydrant.commands.compare:main",
+        "compare runs and sweeps: groups over seeds, the winner, a page",
+    ),
+    "agent": ("hydrant.commands.agent:main", "train the runs that a W&B sweep hands out"),
+    "sync": ("hydrant.commands.sync:main", "send the offline data of runs to W&B, once"),
+    "list": (
+        "hydrant.commands.list_backends:main",
+        "list the backends of torch.compile that this machine can use",
+    ),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status."""
+    """Run a command and return its exit status. Restores what it sets in this process, which may be a notebook's."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    _prepare_process()
-    if "-sc" in arguments or "--shell-completion" in arguments:
-        return _complete(arguments)
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(overview())
-        return 0
-    command, *rest = arguments
+    with _process_settings():
+        if "-sc" in arguments or "--shell-completion" in arguments:
+            return _complete(arguments)
+        if not arguments or arguments[0] in ("-h", "--help"):
+            print(overview())
+            return 0
+        if arguments[0] == "--version":
+            from hydrant.config.distribution import version
+
+            print(f"hydrant {version()}")
+            return 0
+        return _run(*arguments)
+
+
+def _run(command: str, *arguments: str) -> int:
+    """Run a command and return its exit status; print its error."""
     try:
         if command not in COMMANDS:
             raise _no_command(command)
-        if "-h" in rest or "--help" in rest:
+        if "-h" in arguments or "--help" in arguments:
             print(help_of(command))
             return 0
-        with importing():
-            run = pkgutil.resolve_name(COMMANDS[command][0])
-        return run(rest)
+        with import_without_gc():
+            function = pkgutil.resolve_name(COMMANDS[command][0])
+        return function(list(arguments))
     except HydrantError as error:
         return _report(error)
     except KeyboardInterrupt:
@@ -62,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return 128 + signal.SIGPIPE
     except Exception as error:
-        from hydrant.config.messages import HYDRA_ERRORS, explain
+        from hydrant.config.error_messages import HYDRA_ERRORS, explain
 
         if not isinstance(error, HYDRA_ERRORS):
             raise
@@ -70,16 +92,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         try:
             sys.stdout.flush()
-        except BrokenPipeError:  # `| head` has read enough; what Python still holds goes nowhere
+        except BrokenPipeError:  # `| head` has closed the pipe: discard what Python still buffers
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _prepare_process() -> None:
-    # Read when torch is imported. Threads that spin while they wait make small models ten times slower as soon
-    # as the cores have anything else to do.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+@contextlib.contextmanager
+def _process_settings() -> Generator[None]:
+    """Set what commands need in this process; restore its arguments, module search path and environment variables."""
+    argv, path, variables = sys.argv, sys.path.copy(), os.environ.copy()
     if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # the user's own targets lie there
+        sys.path.insert(0, str(Path.cwd()))  # the user's own targets are there
+    # torch reads it when it is imported. Threads that spin while they wait make small models ten times slower as
+    # soon as the cores have anything else to do.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = argv, path
+        for name in os.environ.keys() - variables.keys():
+            del os.environ[name]
+        os.environ.update(variables)
 
 
 def _no_command(word: str) -> ConfigError:
@@ -90,21 +122,20 @@ def _no_command(word: str) -> ConfigError:
 
 def _report(error: HydrantError) -> int:
     sys.stdout.flush()
-    print(
-        f"error: {redacted_text(' '.join(str(error).split()))}", file=sys.stderr
-    )  # one line, whatever a part said
+    line = " ".join(str(error).split())
+    print(f"error: {redacted_text(line)}", file=sys.stderr)
     return error.exit_status
 
 
 def _complete(arguments: list[str]) -> int:
-    """Answer the shell's Tab: commands, groups and options from file names, which is fast, the rest by Hydra."""
+    """Complete a word for the shell: commands, groups and options fast, from file names; keys by Hydra."""
     words = os.environ.get("COMP_LINE", "").split(" ")
-    started_as_hydrant = arguments[0] not in COMMANDS  # train.py gives the command itself
+    started_as_hydrant = arguments[0] not in COMMANDS  # train.py passes the command itself
     if started_as_hydrant and len(words) == 2:
         print(" ".join(command for command in COMMANDS if command.startswith(words[1])))
         return 0
-    if "query=bash" in arguments and len(words) > 2 and (known := completions(words[-1])):
-        print("\n".join(known))
+    if "query=bash" in arguments and len(words) > 2 and (matches := completions(words[-1])):
+        print("\n".join(matches))
         return 0
     if words[1:2] and words[1] in COMMANDS:
         os.environ["COMP_LINE"] = " ".join([words[0], *words[2:]])
@@ -113,13 +144,16 @@ def _complete(arguments: list[str]) -> int:
 
 
 def overview() -> str:
-    """What `hydrant --help` prints."""
+    """Return what `hydrant --help` prints."""
     commands = "\n".join(f"  {name:<10} {what}" for name, (_, what) in COMMANDS.items())
-    return f"hydrant <command> [overrides]\n\n{commands}\n\nhydrant <command> --help tells more."
+    more = (
+        "hydrant <command> --help explains a command.\nhydrant --version prints the version and the commit."
+    )
+    return f"hydrant <command> [overrides]\n\n{commands}\n\n{more}"
 
 
 def help_of(command: str) -> str:
-    """What `hydrant <command> --help` prints: one screen, read from the conf folders."""
-    from hydrant.help import TEXTS, groups
+    """Return what `hydrant <command> --help` prints: one screen. The options are read from the conf folders."""
+    from hydrant.commands.help import TEXTS, groups
 
     return f"{TEXTS[command].strip()}\n\n{groups()}"

@@ -1,16 +1,17 @@
-"""Time, counted in updates. The one place that converts durations; everything else counts updates.
+"""Time, counted in updates. Only this module converts durations; everything else counts updates.
 
-A duration is written `500` (updates), `10ep` (epochs), `64000sa` (samples) or, inside a run, `5%` of its
-horizon. An update consumes `global_batch_size` samples, and the sample stream runs through epoch after epoch
-without a gap, so the updates of `10ep` are `ceil(10 * num_samples / global_batch_size)`: at least ten epochs.
+A duration is written `500` (updates), `10ep` (epochs), `64000sa` (samples) or, inside a run, `5%` of its duration.
+An update consumes `global_batch_size` samples, and one epoch follows another without a gap. So `10ep` are
+`ceil(10 * num_samples / global_batch_size)` updates: at least ten epochs.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple
 
 from hydrant.errors import ConfigError, shown
 
@@ -19,14 +20,14 @@ _DURATION = re.compile(r"(?P<amount>\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+)\s*(?P<unit
 
 @dataclass(frozen=True)
 class Duration:
-    """An amount of time: `unit` is `""` (updates), `"ep"`, `"sa"` or `"%"`."""
+    """An amount of time. `unit` is `""` (updates), `"ep"`, `"sa"` or `"%"`."""
 
     amount: Fraction
     unit: str
 
     @classmethod
     def parse(cls, value: object, key: str) -> Duration:
-        """Read a duration as the user wrote it; `key` names it in the error.
+        """Parse a duration as the user wrote it; `key` names it in the error.
 
         >>> Duration.parse("10ep", "duration")
         Duration(amount=Fraction(10, 1), unit='ep')
@@ -37,7 +38,7 @@ class Duration:
             forms += [] if key == "duration" else ["5% (of the run)"]
             forms += ["null (never)"] if key.endswith("_every") else []
             listing = f"{', '.join(forms[:-1])} or {forms[-1]}"
-            raise ConfigError(key, f"{shown(value)} is no duration; write {listing}")
+            raise ConfigError(key, f"{shown(value)} is not a duration; write {listing}")
         duration = cls(Fraction(match["amount"]), match["unit"] or "")
         if duration.unit == "" and duration.amount.denominator != 1:
             raise ConfigError(key, f"{value!r} is not a whole number of updates; did you mean {value}ep?")
@@ -46,7 +47,7 @@ class Duration:
 
 @dataclass(frozen=True)
 class Clock:
-    """The horizon of a run and the conversion of every duration in it.
+    """The number of updates of a run, and the conversion of every duration in it.
 
     >>> clock = Clock.start("2ep", num_samples=1000, global_batch_size=64)
     >>> clock.total_updates, clock.updates("5%", "scheduler.warmup"), clock.epoch(16)
@@ -59,47 +60,96 @@ class Clock:
 
     @classmethod
     def start(cls, duration: object, *, num_samples: int, global_batch_size: int) -> Clock:
-        """The clock of a run of `duration` over a training set of `num_samples`."""
+        """Return the clock of a run of `duration` over a training set of `num_samples`."""
         parsed = Duration.parse(duration, "duration")
         if parsed.unit == "%":
-            raise ConfigError("duration", f"{duration!r} is a share of itself; write 500, 10ep or 64000sa")
+            raise ConfigError(
+                "duration", f"{duration!r} cannot be relative to itself; write 500, 10ep or 64000sa"
+            )
         total = _to_updates(parsed, num_samples, global_batch_size, total_updates=0)
         if total < 1:
-            raise ConfigError("duration", f"{duration!r} is no update at all; the shortest run is duration=1")
+            raise ConfigError(
+                "duration", f"{duration!r} is less than one update; the shortest run is duration=1"
+            )
         return cls(num_samples, global_batch_size, total)
 
     def updates(self, duration: object, key: str) -> int:
-        """A duration in updates, 0 allowed; `key` names it in errors."""
+        """Convert a duration to updates, at least 0; `key` names it in errors."""
         return _to_updates(
             Duration.parse(duration, key), self.num_samples, self.global_batch_size, self.total_updates
         )
 
-    def cadence(self, duration: object, key: str) -> Cadence:
-        """How often something is due; `None` is never."""
+    def interval(self, duration: object, key: str) -> Interval:
+        """Return how often something is due; None means never."""
         if duration is None:
-            return Cadence(None)
+            return Interval(None)
         every = self.updates(duration, key)
         if every < 1:
             raise ConfigError(key, f"{duration!r} is less than one update; write null for never")
-        return Cadence(every)
+        return Interval(every)
 
     def epoch(self, num_updates: int) -> float:
-        """Passes over the training set after `num_updates`: for display, never a control variable."""
+        """Return the passes over the training set after `num_updates`: for display, never for control."""
         return num_updates * self.global_batch_size / self.num_samples
 
 
 @dataclass(frozen=True)
-class Cadence:
+class Interval:
     """Due at every multiple of `every` updates, or never.
 
-    >>> [n for n in range(7) if Cadence(3).due(n)], Cadence(None).due(3)
+    >>> [n for n in range(7) if Interval(3).due(n)], Interval(None).due(3)
     ([3, 6], False)
     """
 
     every: int | None
 
+    @property
+    def is_on(self) -> bool:
+        return self.every is not None
+
     def due(self, num_updates: int) -> bool:
         return self.every is not None and num_updates > 0 and num_updates % self.every == 0
+
+
+class Due(NamedTuple):
+    """What is due after an update."""
+
+    log: bool
+    eval: bool
+    save: bool
+    histogram: bool
+
+
+NOTHING = Due(log=False, eval=False, save=False, histogram=False)
+
+
+@dataclass
+class Intervals:
+    """The intervals of a run.
+
+    >>> intervals = Intervals(Interval(2), Interval(3), Interval(None), Interval(None))
+    >>> intervals.due(1) is NOTHING, intervals.due(2).log, intervals.due(3).eval, intervals.due(4, is_last=True)
+    (True, True, True, Due(log=True, eval=True, save=False, histogram=False))
+    >>> never = Intervals(*[Interval(None)] * 4)
+    >>> never.due(1) is NOTHING, never.due(10**9) is NOTHING
+    (True, True)
+    """
+
+    log_every: Interval
+    eval_every: Interval
+    save_every: Interval
+    histogram_every: Interval
+    _quiet: range = field(default=range(0), init=False)  # nothing is due after these updates
+
+    def due(self, num_updates: int, *, is_last: bool = False) -> Due:
+        """Return what is due after `num_updates` updates. After the last, everything with an interval is due."""
+        if num_updates in self._quiet and not is_last:
+            return NOTHING
+        intervals = (self.log_every, self.eval_every, self.save_every, self.histogram_every)
+        remaining = [i.every - num_updates % i.every for i in intervals if i.every is not None]
+        self._quiet = range(num_updates + 1, num_updates + min(remaining, default=1 << 62))
+        due = Due(*(i.is_on and (is_last or i.due(num_updates)) for i in intervals))
+        return due if any(due) else NOTHING
 
 
 def _to_updates(duration: Duration, num_samples: int, batch_size: int, total_updates: int) -> int:

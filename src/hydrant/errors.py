@@ -1,50 +1,55 @@
-"""Every exception of Hydrant.
+"""Every exception whose message is for the user, and what error messages are made of.
 
-HydrantError                 anything a user can cause or must know; its message is for them
+HydrantError                 the message says what was given, what was needed and how to correct it
 ├── ConfigError              the config or the command line is wrong; nothing was started      (exit 2)
 ├── DataError                a sample or a file of the data set cannot be read                 (exit 1)
-├── OutOfMemory              the device's memory, or the machine's, does not hold what is asked for (exit 1)
-├── CheckpointError          a checkpoint is missing, damaged or of another run                (exit 1)
+├── OutOfMemory              the memory of the device or of the machine is too small           (exit 1)
+├── CheckpointError          a checkpoint is missing, damaged or belongs to another run        (exit 1)
 ├── RecordError              a file of a run folder is damaged                                 (exit 1)
 ├── NonFiniteError           the loss or a gradient became NaN or infinite                     (exit 1)
 ├── CompileError             a task cannot be compiled, or is compiled too often               (exit 1)
-│   └── CompileMismatch      compiled, it computes something else                              (exit 1)
+│   └── CompileMismatch      the compiled task gives other results than the eager task         (exit 1)
 ├── ExportError              an exported model does not give the trained model's outputs       (exit 1)
-├── RankHung                 a rank stands still, and so do those that wait for it             (exit 1)
+├── RankHung                 a rank hangs, and so do the ranks that wait for it                (exit 1)
 ├── JobFailed                a job of a sweep failed; raised in the sweep's process            (exit 1)
-└── Interrupted              a signal asked the run to stop; its state is saved                (exit 130, 143)
+├── UploadError              a part of a run could not be sent to W&B                          (exit 1)
+└── Interrupted              a signal stopped the run; its state is saved           (exit 128 + signal)
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import logging
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
 from hydrant.signals import signal_name
 
+log = logging.getLogger("hydrant")
+
 
 class HydrantError(Exception):
-    """Base of every error whose message is written for the user."""
+    """Base of every error whose message is for the user."""
 
     exit_status = 1
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remade, (type(self), self.args, self.__dict__)  # it travels between processes
+        return _rebuild, (type(self), self.args, self.__dict__)  # it is sent between processes
 
 
-def _remade(kind: type[HydrantError], arguments: tuple[Any, ...], fields: dict[str, Any]) -> HydrantError:
-    """An error from what it holds: how it was made would need other arguments."""
+def _rebuild(kind: type[HydrantError], arguments: tuple[Any, ...], fields: dict[str, Any]) -> HydrantError:
+    """Build an error without its `__init__`, because that takes other arguments than `args`."""
     error = kind.__new__(kind, *arguments)
     error.__dict__.update(fields)
     return error
 
 
 class ConfigError(HydrantError):
-    """The configuration is wrong. `key` is the config key to change, `""` if there is no single one."""
+    """The config or the command line is wrong. `key` is the config key to change; `""` if it is not a single one."""
 
     exit_status = 2
 
@@ -59,11 +64,11 @@ class DataError(HydrantError):
 
 
 class OutOfMemory(HydrantError):
-    """The memory of the device, or of the machine, does not hold what is asked for."""
+    """The memory of the device or of the machine is too small."""
 
 
 class CheckpointError(HydrantError):
-    """A checkpoint is missing, damaged or of another run."""
+    """A checkpoint is missing, damaged or belongs to another run."""
 
 
 class RecordError(HydrantError):
@@ -80,19 +85,22 @@ class NonFiniteError(HydrantError):
         )
 
     @classmethod
-    def after_skips(cls, num_updates: int, max_skipped: int, has_overflown: bool) -> NonFiniteError:
-        """More than `max_skipped` in a row were skipped: tries of one update if it overflowed, else updates."""
-        first = num_updates if has_overflown else num_updates - max_skipped
-        name = "a scaled gradient" if has_overflown else "the loss or a gradient"
+    def after_skips(cls, num_updates: int, max_skipped: int, has_overflowed: bool) -> NonFiniteError:
+        """Return the error for more than `max_skipped` skips in a row.
+
+        With overflows these are attempts at one update; otherwise they are updates.
+        """
+        first = num_updates if has_overflowed else num_updates - max_skipped
+        name = "a scaled gradient" if has_overflowed else "the loss or a gradient"
         return cls(name, first, num_updates + 1, f"; more in a row than max_skipped={max_skipped}")
 
 
 class CompileError(HydrantError):
-    """A task cannot be compiled, or is compiled more often than it may be."""
+    """A task cannot be compiled, or is compiled too often."""
 
 
 class CompileMismatch(CompileError):
-    """A compiled task computes something else than the eager one."""
+    """A compiled task gives other results than the eager task."""
 
 
 class ExportError(HydrantError):
@@ -100,15 +108,19 @@ class ExportError(HydrantError):
 
 
 class RankHung(HydrantError):
-    """A rank stands still, and so do those that wait for it."""
+    """A rank hangs, and so do the ranks that wait for it."""
 
 
 class JobFailed(HydrantError):
-    """A job of a sweep failed. Holds one string only, so that it travels between processes."""
+    """A job of a sweep failed."""
+
+
+class UploadError(HydrantError):
+    """A part of a run could not be sent to W&B. The next attempt continues where this one stopped."""
 
 
 class Interrupted(HydrantError):
-    """A signal asked the run to stop; its state was saved at the end of the update."""
+    """A signal stopped the run after an update; its state is saved. The exit status is 128 + the signal."""
 
     def __init__(self, signum: int, num_updates: int) -> None:
         super().__init__(f"stopped by {signal_name(signum)} after update {num_updates}")
@@ -116,7 +128,7 @@ class Interrupted(HydrantError):
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says first, without its full stop; its type if it says nothing.
+    """Return the first line of an error's message without its full stop; the type of the error if it has no message.
 
     >>> first_line(ValueError("no such file\\nin any folder")), first_line(KeyError())
     ('no such file', 'KeyError')
@@ -126,7 +138,7 @@ def first_line(error: BaseException) -> str:
 
 
 def typed_line(error: BaseException) -> str:
-    """The type of an error and what it says first.
+    """Return the type of an error and the first line of its message.
 
     >>> typed_line(ValueError("negative")), typed_line(ValueError())
     ('ValueError: negative', 'ValueError')
@@ -136,10 +148,9 @@ def typed_line(error: BaseException) -> str:
 
 
 def location(error: BaseException) -> str:
-    """Where an error was raised: the file and line of the innermost code that is in no installed package."""
-    file, line = innermost(
-        (frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)
-    )
+    """Return `file:line` of the innermost frame of an error that is not in an installed package."""
+    frames = traceback.extract_tb(error.__traceback__)
+    file, line = innermost((frame.filename, frame.lineno) for frame in frames)
     return f"{Path(file).name}:{line}"
 
 
@@ -148,30 +159,33 @@ _PACKAGE = str(Path(__file__).parent)
 
 
 def innermost(frames: Iterable[tuple[str, int | None]]) -> tuple[str, int | None]:
-    """The file and line of a stack, outermost first, that its reader can change: his own, else ours, else any."""
+    """Return the innermost of these frames (file, line), outermost first: in user code, else in Hydrant, else any."""
     stack = list(frames)
-    ours = [frame for frame in stack if frame[0].startswith(_PACKAGE)]
-    others = [f for f in stack if f not in ours and not any(part in f[0] for part in _LIBRARIES)]
-    return (others or ours or stack or [("unknown", None)])[-1]
+    hydrant = [frame for frame in stack if frame[0].startswith(_PACKAGE)]
+    user = [f for f in stack if f not in hydrant and not any(part in f[0] for part in _LIBRARIES)]
+    return (user or hydrant or stack or [("unknown", None)])[-1]
 
 
 def nearest(name: str, options: Iterable[str], limit: int = 3) -> list[str]:
-    """The options most like `name`, best first; neither case nor `-` or `_` count.
+    """Return the options most similar to `name`, the best first. Case, `-` and `_` are ignored.
 
     >>> nearest("AdamW", ["adamw", "adam", "sgd"])
     ['adamw', 'adam']
     """
-    plain = {_plain(option): option for option in options}
-    close = difflib.get_close_matches(_plain(name), list(plain), n=limit, cutoff=0.6)
-    return [plain[option] for option in close]
+    normalized = {_normalize(option): option for option in options}
+    close = difflib.get_close_matches(_normalize(name), list(normalized), n=limit, cutoff=0.6)
+    return [normalized[option] for option in close]
 
 
-def _plain(name: str) -> str:
+def _normalize(name: str) -> str:
     return name.lower().replace("-", "_")
 
 
+_MAX_LISTED = 50  # options in a message
+
+
 def suggestion(name: str, options: Iterable[str], noun: str = "Options") -> str:
-    """What to append to an error about an unknown name: the nearest, and all if they are few.
+    """Return the end of a message about an unknown name: the nearest options, and all of them if they are few.
 
     >>> suggestion("rellu", ["relu", "tanh"])
     "; did you mean 'relu'? Options: relu, tanh"
@@ -181,15 +195,13 @@ def suggestion(name: str, options: Iterable[str], noun: str = "Options") -> str:
     hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
     if not options:
         return hint.removesuffix(".")
-    return (
-        f"{hint} {noun}: {', '.join(options)}"
-        if len(options) <= 50
-        else f"{hint} There are {len(options)} {noun.lower()}"
-    )
+    if len(options) > _MAX_LISTED:
+        return f"{hint} There are {len(options)} {noun.lower()}"
+    return f"{hint} {noun}: {', '.join(options)}"
 
 
 def unknown_name(key: str, kind: str, name: str, options: Iterable[str]) -> ConfigError:
-    """The error for a name that is not among the options: lists the nearest, and all if they are few.
+    """Return the error for a name that is not among the options.
 
     >>> print(unknown_name("model.name", "activation", "rellu", ["relu", "tanh"]))
     model.name: unknown activation 'rellu'; did you mean 'relu'? Options: relu, tanh
@@ -198,7 +210,7 @@ def unknown_name(key: str, kind: str, name: str, options: Iterable[str]) -> Conf
 
 
 def shown(value: Any) -> str:
-    """A value as it is written in a config.
+    """Return a value as it is written in a config.
 
     >>> shown(None), shown([True, "a", 0.5]), shown({"lr": 0.1})
     ('null', "[true, 'a', 0.5]", '{lr: 0.1}')
@@ -214,3 +226,13 @@ def shown(value: Any) -> str:
             return f"{{{', '.join(f'{name}: {shown(item)}' for name, item in value.items())}}}"
         case _:
             return repr(value)
+
+
+@contextlib.contextmanager
+def log_errors(what: str) -> Generator[None]:
+    """Log an exception of this block as a warning about `what` instead of raising it."""
+    try:
+        yield
+    except Exception as error:
+        log.warning("%s: %s", what, typed_line(error))
+        log.debug("%s failed", what, exc_info=error)

@@ -1,8 +1,8 @@
-"""Random streams as pure functions of `(seed, position)`. Nothing here is stepped, so nothing has to be replayed.
+"""Random streams as pure functions of `(seed, position)`, so that a resumed run has nothing to replay.
 
-Scalars are mixed by SplitMix64 (Steele, Lea & Flood, "Fast splittable pseudorandom number generators",
-OOPSLA 2014). `uniform` applies the same mixer to a whole tensor, on whatever device it lives, so that a
-sample's augmentation depends on the sample alone and not on its neighbours, workers or ranks.
+Integers are mixed by SplitMix64 (Steele, Lea & Flood, "Fast splittable pseudorandom number generators",
+OOPSLA 2014). `uniform` applies the same mixer to a whole tensor on its device, so that the augmentation of a
+sample depends only on the sample, and not on its batch, worker or rank.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
-# Streams that must not share numbers though seed and position agree.
+# Each stream has its own number, so that equal seeds and positions give different random numbers.
 MODEL, ORDER, UPDATE, SAMPLE, SYNTHETIC, MIXING, EVALUATION = range(1, 8)
 
 
 def mix(*parts: int) -> int:
-    """A 64-bit hash of integers: equal for equal parts, unrelated for any others.
+    """Return a 64-bit hash of integers: equal parts give equal hashes, different parts unrelated ones.
 
     >>> mix(0, 1) == mix(0, 1), mix(0, 1) == mix(1, 0)
     (True, False)
@@ -46,11 +46,11 @@ def _signed(value: int) -> int:
 
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
-    return (x >> bits) & ((1 << (64 - bits)) - 1)  # logical, as for an unsigned number
+    return (x >> bits) & ((1 << (64 - bits)) - 1)  # a logical shift
 
 
 def uniform(seed: int, positions: Tensor, lane: int) -> Tensor:
-    """One uniform float32 in [0, 1) per position (int64, any shape); `lane` tells independent draws apart.
+    """Return one uniform float32 in [0, 1) per position (int64, any shape). Each `lane` is an independent draw.
 
     >>> uniform(0, torch.tensor([5, 6]), 0)[1] == uniform(0, torch.tensor([6]), 0)[0]
     tensor(True)
@@ -63,7 +63,7 @@ def uniform(seed: int, positions: Tensor, lane: int) -> Tensor:
 
 
 def permutation(seed: int, epoch: int, num_samples: int) -> Tensor:
-    """The order of the samples in an epoch, int64, shape (num_samples,), on the host."""
+    """Return the order of the samples in an epoch: int64, shape (num_samples,), on the host."""
     generator = torch.Generator().manual_seed(mix(seed, ORDER, epoch))
     return torch.randperm(num_samples, generator=generator)
 
@@ -77,57 +77,56 @@ def seed_process(seed: int, *stream: int) -> None:
 
 
 def seed_micro_step(seed: int, num_updates: int, micro_batch_idx: int, device: torch.device) -> None:
-    """Seed the torch streams that dropout draws from, for one micro-batch of one update.
+    """Seed the torch generators (of dropout, for example) for one micro-batch of one update.
 
-    `micro_batch_idx` counts over all ranks, so two ranks of one micro-batch draw what one rank of two does.
+    `micro_batch_idx` counts over all ranks: two ranks with one micro-batch each draw the same numbers as one rank with
+    two.
     """
-    # One step of the generator an update, as in SplitMix64: no two updates of a run share a seed.
-    _seed_torch((_start(seed, UPDATE, micro_batch_idx) + num_updates * _GOLDEN) & _MASK, device)
+    # As in SplitMix64, the state advances by a constant per update, so no two updates of a run share a seed.
+    _seed_torch((_cached_mix(seed, UPDATE, micro_batch_idx) + num_updates * _GOLDEN) & _MASK, device)
 
 
 def seed_evaluation(batch_idx: int, device: torch.device) -> None:
-    """Seed the torch streams for one batch of an evaluation: whatever a task draws there is always the same.
+    """Seed the torch generators for one batch of an evaluation, so that every evaluation draws the same numbers.
 
     `batch_idx` counts over all ranks.
     """
     _seed_torch(mix(EVALUATION, batch_idx), device)
 
 
-@functools.cache
-def _start(*parts: int) -> int:
-    return mix(*parts)
+_cached_mix = functools.cache(mix)
 
 
-def _seed_torch(number: int, device: torch.device) -> None:
-    # The generators themselves: about 1 us, where `torch.manual_seed` takes 80. A negative number, which stands for the
-    # same seed, would be tried as an unsigned one first, and fail by an exception that takes longer than the rest.
-    torch.default_generator.manual_seed(number)
+def _seed_torch(seed: int, device: torch.device) -> None:
+    # Seeding the generators takes about 1 us, `torch.manual_seed` 80. The seed must not be negative: torch would first
+    # try it as an unsigned number, and the exception of that takes longer than all the rest.
+    torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
-        torch.cuda.default_generators[device.index or 0].manual_seed(number)
+        torch.cuda.default_generators[device.index or 0].manual_seed(seed)
 
 
 @contextlib.contextmanager
 def numpy_stream(*parts: int) -> Generator[None]:
-    """While it lasts, NumPy's global generator draws from a stream of its own; its state comes back."""
-    before = np.random.get_state()
+    """Seed NumPy's global generator from `parts` in this context, and restore its state afterwards."""
+    state = np.random.get_state()
     np.random.seed(mix(*parts) & 0xFFFFFFFF)
     try:
         yield
     finally:
-        np.random.set_state(before)
+        np.random.set_state(state)
 
 
 def use_deterministic_kernels(enabled: bool) -> None:
-    """Refuse CUDA kernels whose result depends on their timing (torch.use_deterministic_algorithms)."""
+    """Make torch raise an error for CUDA kernels without deterministic results, or allow them again."""
     if enabled:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    if torch.are_deterministic_algorithms_enabled() != enabled:  # setting it imports Inductor, which is slow
+    if torch.are_deterministic_algorithms_enabled() != enabled:  # the setter imports Inductor, which is slow
         torch.use_deterministic_algorithms(enabled)
     torch.backends.cudnn.deterministic = enabled
 
 
 def host_state() -> dict[str, Any]:
-    """The state of Python's and NumPy's global generators, in plain types: for user code that draws from them."""
+    """Return the state of Python's and NumPy's global generators, which user code may draw from, in plain types."""
     version, internal, gauss = random.getstate()
     legacy: tuple[Any, ...] = np.random.get_state(legacy=True)  # pyright: ignore[reportAssignmentType]
     name, keys, position, has_gauss, cached = legacy
@@ -144,7 +143,7 @@ def host_state() -> dict[str, Any]:
 
 
 def set_host_state(state: dict[str, Any]) -> None:
-    """Restore what `host_state` returned."""
+    """Restore a state that `host_state` returned."""
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     name, keys, position, has_gauss, cached = state["numpy"]

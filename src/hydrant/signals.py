@@ -1,4 +1,4 @@
-"""Requests to stop that arrive as signals."""
+"""Signals that ask a process to stop."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import time
 from types import FrameType
 from typing import Any
 
-STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
-"""What asks a run to save and stop. SLURM sends one of the last two, or the first, before it takes the machine."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+"""The signals after which a run saves and stops. SLURM sends one of them other than SIGINT before a job's time ends."""
 
-_ORPHAN_SECONDS = 600  # for one that nobody waits for any more, to end its update and to save
+_ORPHAN_SECONDS = 600  # in which an orphan may finish its update and save
 
 _SAVING = "stopping when this update is saved; Ctrl-C again stops at once, without saving"
 
@@ -23,66 +23,70 @@ def signal_name(signum: int) -> str:
     >>> signal_name(15), signal_name(40)
     ('SIGTERM', 'signal 40')
     """
-    known = {int(known): known.name for known in signal.Signals}
-    return known.get(signum, f"signal {signum}")  # those for real time have no name
+    names = {int(stop): stop.name for stop in signal.Signals}
+    return names.get(signum, f"signal {signum}")  # real-time signals have no name
 
 
-def send(signum: int, pid: int) -> None:
-    """Send a signal to a process that may have just ended."""
+def send_signal(signum: int, pid: int) -> None:
+    """Send a signal to a process that may already have ended."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signum)
 
 
 class StopRequest:
-    """Notes the signals of `STOPPING` while it lasts; a second SIGINT interrupts at once, as Python does.
+    """A context that records `STOP_SIGNALS`. A second SIGINT raises KeyboardInterrupt at once.
 
-    `told` is what the first SIGINT is answered.
+    Args:
+        message: printed to stderr at the first SIGINT.
     """
 
-    def __init__(self, told: str = _SAVING) -> None:
-        self._told = told
-        self.is_urgent = False  # asked again
+    def __init__(self, message: str = _SAVING) -> None:
+        self._message = message
+        self.is_urgent = False  # a second SIGINT came
         self._signum: int | None = None
-        self._before: dict[int, Any] = {}
+        self._handlers: dict[int, Any] = {}  # to restore at the end
 
     def __call__(self) -> int | None:
-        """The signal that asked to stop, if one has."""
+        """Return the last signal that came, if any."""
         return self._signum
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
-            self._before = {s: signal.signal(s, self._note) for s in STOPPING}
+            self._handlers = {s: signal.signal(s, self._record) for s in STOP_SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:
-        for signum, handler in self._before.items():
+        for signum, handler in self._handlers.items():
             signal.signal(signum, handler)
 
-    def _note(self, signum: int, frame: FrameType | None) -> None:
+    def _record(self, signum: int, frame: FrameType | None) -> None:
         del frame
         if self._signum is not None and signum == signal.SIGINT:
             self.is_urgent = True
             raise KeyboardInterrupt
-        if signum == signal.SIGINT and self._signum is None:  # `print` may be in the middle of something
-            os.write(2, f"\n{self._told}\n".encode())
+        if signum == signal.SIGINT and self._signum is None:  # `print` is not reentrant in a signal handler
+            os.write(2, f"\n{self._message}\n".encode())
         self._signum = signum
 
 
-def heed_only_sigint() -> None:
-    """For a rank that has only to say how it ended: when one fails, whoever started them asks all to stop."""
+def ignore_stop_signals() -> None:
+    """Ignore `STOP_SIGNALS` except SIGINT, for a rank that only has to report how it ended.
+
+    When one rank fails, the launcher sends SIGTERM to all.
+    """
     if threading.current_thread() is threading.main_thread():
-        for signum in set(STOPPING) - {signal.SIGINT}:
-            signal.signal(signum, _pass_over)
+        for signum in set(STOP_SIGNALS) - {signal.SIGINT}:
+            signal.signal(signum, _do_nothing)
 
 
-def _pass_over(signum: int, frame: FrameType | None) -> None:
-    """Unlike SIG_IGN, this is not handed on to processes that are started meanwhile."""
+def _do_nothing(signum: int, frame: FrameType | None) -> None:
+    """A handler that child processes do not inherit, unlike SIG_IGN."""
 
 
-def stop_with(parent: int) -> None:
-    """When the process that started this one is gone, save and stop as by SIGTERM: else the run folder stays held.
+def stop_when_orphaned(parent: int) -> None:
+    """Send this process SIGTERM when its parent ends, so that it saves, stops and unlocks the run folder.
 
-    One that still does not end, or heeds no SIGTERM any more, has ten minutes.
+    Ten minutes later, end it in any case.
     """
 
     def watch() -> None:

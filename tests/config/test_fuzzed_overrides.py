@@ -1,4 +1,4 @@
-"""Whatever is written on the command line is a config that can run, or one line with status 2; never a traceback."""
+"""Any command line is either a config that runs, or a one-line error with exit status 2; never a traceback."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hydrant import cli
-from hydrant.config import check, compose, conf_dir, flatten
-from hydrant.options import group_options
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+from hydrant.config.flat import flatten
+from hydrant.config.groups import conf_dir, group_options
 
 TINY = [
     "tracker=local", "data=synthetic", "data.input_shape=[1,4,4]", "data.num_classes=3", "data.num_samples=16",
@@ -79,7 +81,7 @@ words = edits | near | near | choices | choices | st.builds("~{}".format, keys) 
 overrides = st.lists(words.filter(lambda word: "\0" not in word), min_size=1, max_size=2)
 
 SLOW_PARTS = ("timm", "max_autotune", "fp8", "mnist", "cifar", "image_folder", "reduce_overhead")
-"""Options that take seconds to import or to compile, or need files; tests of their own have them."""
+"""Options that take seconds to import or to compile, or need files; other tests cover them."""
 
 
 @pytest.fixture(scope="module")
@@ -91,40 +93,40 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def outcome(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """The status of a command and the last line of stderr; asserts that there is no traceback."""
+def run_command(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """Return the exit status of a command and the last line of stderr; assert that there is no traceback."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what a part says about odd arguments
+        warnings.simplefilter("ignore")  # that libraries emit for odd arguments
         status = cli.main(list(arguments))
     printed = capfd.readouterr()
     assert "Traceback" not in printed.out + printed.err
     return status, printed.err.splitlines()[-1] if printed.err.strip() else ""
 
 
-def is_refused_or_checked(capfd: pytest.CaptureFixture[str], given: list[str]) -> bool:
-    """Whether a config can be made of it; if not, it was said in one line."""
-    if any(part in word for part in SLOW_PARTS for word in given):
+def passes_preview(capfd: pytest.CaptureFixture[str], drawn: list[str]) -> bool:
+    """Whether `preview` accepts the overrides; assert that it refuses the others in one line."""
+    if any(part in word for part in SLOW_PARTS for word in drawn):
         return False
-    status, last = outcome(capfd, "preview", *TINY, *given)
+    status, last = run_command(capfd, "preview", *TINY, *drawn)
     assert status in (0, 2), last
     if status == 2:
         assert last.startswith("error: ")
         assert len(last) > len("error: ") + 5
         return False
-    resolved = check(compose([*TINY, *given]))
-    assert check(compose([*TINY, *given])) == resolved
+    resolved = check(compose([*TINY, *drawn]))
+    assert check(compose([*TINY, *drawn])) == resolved
     return True
 
 
-def trains(capfd: pytest.CaptureFixture[str], folder: Path, given: list[str]) -> None:
-    """A config that was found right starts, and ends with a status and at most one line of its own."""
+def assert_trains(capfd: pytest.CaptureFixture[str], folder: Path, drawn: list[str]) -> None:
+    """Train with a config that passed `preview`; assert that it ends with an exit status and at most one error line."""
     shutil.rmtree(folder / "outputs", ignore_errors=True)
-    status, last = outcome(capfd, "train", *TINY, *given)
+    status, last = run_command(capfd, "train", *TINY, *drawn)
     assert status in (0, 1, 2), last
     assert (status == 0) or last.startswith("error: ")
     for summary in folder.glob("outputs/**/summary.json"):
-        found = yaml.safe_load(summary.read_text())
-        assert found["status"] == ("finished" if status == 0 else "failed")
+        content = yaml.safe_load(summary.read_text())
+        assert content["status"] == ("finished" if status == 0 else "failed")
 
 
 COMMON = settings(
@@ -134,14 +136,14 @@ COMMON = settings(
 
 
 @settings(COMMON, max_examples=30)
-@given(given_words=overrides)
-def test_a_few_edits(folder: Path, capfd: pytest.CaptureFixture[str], given_words: list[str]) -> None:
-    is_refused_or_checked(capfd, given_words)
+@given(drawn=overrides)
+def test_few_random_overrides(folder: Path, capfd: pytest.CaptureFixture[str], drawn: list[str]) -> None:
+    passes_preview(capfd, drawn)
 
 
 @pytest.mark.slow
 @settings(COMMON, max_examples=500)
-@given(given_words=overrides)
-def test_many_edits(folder: Path, capfd: pytest.CaptureFixture[str], given_words: list[str]) -> None:
-    if is_refused_or_checked(capfd, given_words):
-        trains(capfd, folder, given_words)
+@given(drawn=overrides)
+def test_many_random_overrides(folder: Path, capfd: pytest.CaptureFixture[str], drawn: list[str]) -> None:
+    if passes_preview(capfd, drawn):
+        assert_trains(capfd, folder, drawn)

@@ -1,4 +1,4 @@
-"""Whatever is wrong with a command line is said in one line, with status 2, and nothing is started."""
+"""Every wrong command line is refused in one line with exit status 2, and nothing starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import torch
 from hydra._internal.hydra import Hydra
 
 from hydrant import cli
-from hydrant.distributed import World
+from hydrant.config.distribution import install_command
+from hydrant.training.distributed.world import World
 
 ROOT = Path(__file__).parents[2]
 TINY = shlex.split(
@@ -27,7 +28,7 @@ Refused = Callable[..., str]
 
 
 def table() -> Iterator[tuple[str, str, str]]:
-    """(section, words of the command line, message) of every row of wrong_inputs.txt."""
+    """Yield (section, command line, message) for every row of wrong_inputs.txt."""
     section = ""
     lines = Path(__file__).with_name("wrong_inputs.txt").read_text(encoding="utf-8").splitlines()
     for line, following in itertools.pairwise([*lines, ""]):
@@ -40,13 +41,13 @@ ROWS = list(table())
 
 
 def matches(expected: str, message: str) -> bool:
-    """Whether a message is as expected, where `...` stands for any text."""
+    """Whether a message equals the expected one, in which `...` stands for any text."""
     pattern = ".*".join(re.escape(part) for part in expected.split("..."))
     return re.fullmatch(pattern, message) is not None
 
 
 def content(folder: Path) -> dict[str, bytes | None]:
-    """Every file below a folder with its bytes, every folder with `None`."""
+    """Return every file below a folder with its bytes, and every folder with None."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
@@ -54,7 +55,7 @@ def content(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-def started(*_: object) -> None:
+def fail(*_: object) -> None:
     raise AssertionError("a refused command has started")
 
 
@@ -69,45 +70,45 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def refused(workdir: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Refused:
-    """Run a command that must be refused; what it says after `error: `."""
-    monkeypatch.setattr(World, "activate", started)
-    # Hydra composes twice, first only to ask for hydra.mode; once is enough here, and twice as fast.
+    """Run a command that must be refused; return the message after `error: `."""
+    monkeypatch.setattr(World, "set_device", fail)
+    # Hydra composes an extra time only to read hydra.mode; without that, these tests are twice as fast.
     monkeypatch.setattr(Hydra, "get_mode", lambda *_, **__: None)
 
     def run(*words: str) -> str:
-        before = content(workdir)
+        files = content(workdir)
         status = cli.main(words)
         printed = capfd.readouterr()
         assert "Traceback" not in printed.out + printed.err
         last = printed.err.splitlines()[-1]
         assert last.startswith("error: ")
         assert status == 2, last
-        assert content(workdir) == before, "something was left behind, or changed"
+        assert content(workdir) == files, "the command created, changed or removed a file"
         return last.removeprefix("error: ")
 
     return run
 
 
 @pytest.mark.parametrize(("section", "words", "expected"), ROWS, ids=[words for _, words, _ in ROWS])
-def test_what_is_wrong_is_said(section: str, words: str, expected: str, refused: Refused) -> None:
+def test_a_wrong_command_is_refused(section: str, words: str, expected: str, refused: Refused) -> None:
     if "without CUDA" in section and torch.cuda.is_available():
         pytest.skip("has CUDA")
     message = refused(*shlex.split(words))
     assert matches(expected, message), message
 
 
-def test_the_table_is_not_read_past() -> None:
+def test_the_table_is_read_completely() -> None:
     assert len(ROWS) >= 150
     assert all(expected and not expected.startswith(("$", "#")) for _, _, expected in ROWS)
 
 
-def test_a_cell_that_cannot_be_prepared_stops_the_sweep_before_it_starts(refused: Refused) -> None:
+def test_a_job_that_cannot_be_prepared_stops_the_sweep_before_it_starts(refused: Refused) -> None:
     message = refused("train", "-m", *TINY, "name=study", "optimizer.lr=1e-3,-1", "scheduler.warmup=0,1")
     assert message.startswith("optimizer.lr: torch.optim.AdamW refuses it: Invalid learning rate: -1 [job: ")
     assert message.endswith("; 2 of 4 cannot run]")
 
 
-def test_folders_that_were_there_stay(workdir: Path, refused: Refused) -> None:
+def test_existing_folders_are_kept(workdir: Path, refused: Refused) -> None:
     (workdir / "outputs" / "mine").mkdir(parents=True)
     refused("train", "name=mine", "optimizer.lr=-1")
     refused("train", "optimizer.lr=-1")
@@ -156,20 +157,20 @@ def test_a_run_is_not_continued_with_another_config(workdir: Path, finished: Pat
 def test_weights_of_another_model_are_refused(workdir: Path, finished: Path, refused: Refused) -> None:
     message = refused("train", *TINY, f"init_from={finished}", "model.hidden=[5]")
     assert matches(
-        "init_from: the weights in ...update_00000002 are another model's: "
-        "hidden.0.0.weight is (256, 16) there, (5, 16) here, ... and ... more; choose that model",
+        "init_from: the weights in ...update_00000002 belong to another model: "
+        "hidden.0.0.weight is (256, 16) in the file, (5, 16) in the model, ... and ... more; choose that model",
         message,
     )
     message = refused("evaluate", str(finished), "model=convnet")
-    assert matches("model: the weights in ... are another model's: ...; choose that model", message)
+    assert matches("model: the weights in ... belong to another model: ...; choose that model", message)
 
 
 def test_a_run_folder_without_its_config_is_refused(workdir: Path, finished: Path, refused: Refused) -> None:
     shutil.copytree(finished, workdir / "run")
     (workdir / "run" / "config.yaml").unlink()
-    told = "...config.yaml cannot be read (No such file or directory); a run's folder holds its config"
-    assert matches(told, refused("evaluate", "run"))
-    assert matches(f"resume: {told}", refused("train", *TINY, "resume=run"))
+    error = "...config.yaml cannot be read (No such file or directory); a run's folder holds its config"
+    assert matches(error, refused("evaluate", "run"))
+    assert matches(f"resume: {error}", refused("train", *TINY, "resume=run"))
     (workdir / "run" / "config.yaml").write_text("a: [")
     assert matches("...config.yaml cannot be read (while parsing...", refused("export", "run"))
 
@@ -185,13 +186,13 @@ def test_a_damaged_checkpoint_is_named(
         assert cli.main(words) == 1
         message = capfd.readouterr().err.splitlines()[-1]
         assert matches(
-            f"error: no checkpoint in run/checkpoints is whole: ...{damaged} has 4 bytes instead of ...",
+            f"error: all checkpoints in run/checkpoints are damaged: ...{damaged} has 4 bytes instead of ...",
             message,
         )
         assert cli.main([word.replace("run", "run/checkpoints/update_00000002") for word in words]) == 1
         message = capfd.readouterr().err.splitlines()[-1]
         assert matches(
-            f"error: ...{damaged} has 4 bytes instead of ...; remove ... to use an older one", message
+            f"error: ...{damaged} has 4 bytes instead of ...; remove ... to use an older checkpoint", message
         )
     assert not (workdir / "outputs").exists()
 
@@ -200,24 +201,26 @@ def test_an_export_goes_to_a_file(workdir: Path, finished: Path, refused: Refuse
     assert matches("--output: . cannot be written (...", refused("export", str(finished), "--output", "."))
 
 
-def test_onnx_says_what_to_install(finished: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+def test_onnx_names_missing_packages(
+    finished: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hydrant.config.distribution.find_spec", lambda name: None)
     message = refused("export", str(finished), "--format", "onnx")
-    assert message == "--format: onnx needs onnx, onnxscript, onnxruntime: pip install 'hydrant[onnx]'"
+    assert message == f"--format: onnx needs onnx, onnxscript, onnxruntime: {install_command('onnx')}"
 
 
 @pytest.mark.parametrize(
     ("launcher", "package"), [("joblib", "joblib"), ("ray", "ray"), ("slurm", "submitit")]
 )
-def test_launchers_say_what_to_install(
+def test_a_launcher_error_names_the_missing_package(
     launcher: str, package: str, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hydrant.executors.base.find_spec", lambda name: None)
+    monkeypatch.setattr("hydrant.config.distribution.find_spec", lambda name: None)
     message = refused("train", "-m", *TINY, f"hydra/launcher={launcher}", "seed=0,1")
-    assert message == f"hydra/launcher: {launcher} needs {package}: pip install 'hydrant[{launcher}]'"
+    assert message == f"hydra/launcher: {launcher} needs {package}: {install_command(launcher)}"
 
 
-def test_a_users_own_modules(workdir: Path, refused: Refused) -> None:
+def test_errors_about_user_modules(workdir: Path, refused: Refused) -> None:
     (workdir / "my_half.py").write_text("import no_such_package\n")
     (workdir / "my_broken.py").write_text("raise RuntimeError('not today')\n")
     (workdir / "my_few.py").write_text(
@@ -226,12 +229,12 @@ def test_a_users_own_modules(workdir: Path, refused: Refused) -> None:
     expected = {
         "my_half.Net": "my_half.Net needs 'no_such_package', which is not installed",
         "my_broken.Net": "my_broken cannot be imported: RuntimeError: not today",
-        "my_few.LEVEL": "my_few.LEVEL is a int; needed is a class or a function",
+        "my_few.LEVEL": "my_few.LEVEL is a int, not a class or a function",
         "my_few.biuld": "my_few has no 'biuld'; did you mean 'build'?",
     }
-    for target, told in expected.items():
+    for target, error in expected.items():
         message = refused("train", "allow_targets=[my_half,my_broken,my_few]", f"model._target_={target}")
-        assert message == f"model._target_: {told}"
+        assert message == f"model._target_: {error}"
     message = refused("train", "allow_targets=[my_few]", "model._target_=my_few.build")
     assert message == "model.depth: my_few.build needs a value; give +model.depth=<value>"
     (workdir / "my_buggy.py").write_text(
@@ -240,24 +243,25 @@ def test_a_users_own_modules(workdir: Path, refused: Refused) -> None:
     )
     message = refused("train", "allow_targets=[my_buggy]", "model._target_=my_buggy.Net")
     assert matches(
-        "model: does not take ... AttributeError: ... no attribute 'depth' (at my_buggy.py:4). ...", message
+        "model: fails on samples ... AttributeError: ... no attribute 'depth' (at my_buggy.py:4). ...",
+        message,
     )
 
 
-def test_a_users_own_configs(workdir: Path, refused: Refused) -> None:
+def test_errors_about_user_configs(workdir: Path, refused: Refused) -> None:
     folder = workdir / "conf" / "experiment"
     folder.mkdir(parents=True)
     (folder / "mine.yaml").write_text("# @package _global_\ndefaults:\n  - override /optimizer: adamm\n")
     (folder / "torn.yaml").write_text("# @package _global_\nseed: [1\n")
     (folder / "typo.yaml").write_text("# @package _global_\nsead: 1\n")
     (folder / "number.yaml").write_text("# @package _global_\nseed: one\n")
-    told = {
+    messages = {
         "mine": "optimizer: no option 'adamm'; did you mean 'adam'...",
         "torn": "...torn.yaml, line ...: expected ',' or ']'...",
         "typo": "sead: no such key; did you mean 'seed'? Keys: ...",
         "number": "seed: needs a whole number, not 'one'",
     }
-    for option, expected in told.items():
+    for option, expected in messages.items():
         message = refused("train", f"experiment={option}")
         assert matches(expected, message), message
 
@@ -273,7 +277,7 @@ def test_a_users_own_configs(workdir: Path, refused: Refused) -> None:
         ("hydrant evaluate nowhere", "nowhere does not exist; ..."),
     ],
 )
-def test_the_same_from_a_shell(command: str, expected: str, tmp_path: Path) -> None:
+def test_commands_are_refused_in_a_shell_too(command: str, expected: str, tmp_path: Path) -> None:
     program, *words = shlex.split(command)
     path = ROOT / program if program.endswith(".py") else Path(sys.executable).with_name(program)
     run = subprocess.run(

@@ -1,4 +1,4 @@
-"""Data sets in files: a folder of images, and MNIST and CIFAR as they are published, but smaller."""
+"""Data sets in files: a folder of images, and small versions of MNIST and CIFAR in the published formats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NUM_TRAIN, NUM_VAL = 7, 3  # images per class
 
 
 def write_images(folder: Path, num_images: int, seed: int) -> None:
-    """JPEG files of `num_images` noisy images, of different sizes, one of them grey."""
+    """Write `num_images` JPEG files with noise, of different sizes, one of them gray."""
     from PIL import Image
 
     rng = np.random.default_rng(seed)
@@ -35,7 +35,7 @@ def write_images(folder: Path, num_images: int, seed: int) -> None:
 
 @pytest.fixture
 def image_root(tmp_path: Path) -> Path:
-    """`train` and `val` with three class folders each."""
+    """A folder with `train` and `val`, each with three class folders."""
     root = tmp_path / "images"
     for split, num_images in (("train", NUM_TRAIN), ("val", NUM_VAL)):
         for class_idx, name in enumerate(CLASSES):
@@ -45,29 +45,29 @@ def image_root(tmp_path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Published:
-    """What MNIST and CIFAR have in common."""
+    """A published data set: MNIST or CIFAR."""
 
     name: str  # of the function in hydrant.data
     dataset: Any  # the class of torchvision
-    folder: str  # of the files, below root
+    folder: str  # of the files, relative to root
     files: tuple[str, ...]  # of training, of validation, and of CIFAR the names of the classes
     shape: tuple[int, ...]
     num_classes: int
 
     def build(self, root: Path, **changes: Any) -> Data:
-        stated = {"input_shape": list(self.shape), "num_classes": self.num_classes}
-        options = {"root": str(root), "download": False, "augment": None, **stated, **changes}
+        shapes = {"input_shape": list(self.shape), "num_classes": self.num_classes}
+        options = {"root": str(root), "download": False, "augment": None, **shapes, **changes}
         return getattr(hydrant.data, self.name)(**options)
 
     def pixels(self, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """uint8 images (N, C, H, W) and labels (N,), the same at every call."""
+        """Return uint8 images (N, C, H, W) and labels (N,), the same at every call."""
         count = {"train": 2 * self.num_classes, "val": self.num_classes}[split]
         images = np.random.default_rng(count).integers(0, 256, (count, *self.shape), dtype=np.uint8)
         return images, np.arange(count) % self.num_classes
 
 
 def write_idx(path: Path, values: np.ndarray) -> None:
-    """Magic number (type 8: unsigned byte; number of axes), sizes, bytes: all big-endian."""
+    """Write an IDX file: magic number (type 8: unsigned byte; number of axes), sizes and bytes, all big-endian."""
     sizes = struct.pack(f">{values.ndim}I", *values.shape)
     path.write_bytes(struct.pack(">HBB", 0, 8, values.ndim) + sizes + values.astype(np.uint8).tobytes())
 
@@ -80,7 +80,7 @@ def write_mnist(mnist: Published, folder: Path) -> None:
 
 
 class _Dtype2009:
-    """Pickles as NumPy pickled `uint8` in 2009: with `align=0`, of which 2.4.0 to 2.4.4 warns."""
+    """Pickled like `uint8` by NumPy in 2009: with `align=0`, about which NumPy 2.4.0 to 2.4.4 warns."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return np.dtype, ("u1", 0, 1), (3, "|", None, None, None, -1, -1, 0)
@@ -110,7 +110,7 @@ def write_cifar(cifar: Published, folder: Path) -> None:
 
 @pytest.fixture(params=["mnist", "cifar10", "cifar100"])
 def published(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Published:
-    """A data set with its files in `tmp_path/data`; torchvision knows their checksums, and no server."""
+    """A data set with its files in `tmp_path/data`. torchvision has their checksums, but no server to download from."""
     from torchvision.datasets import CIFAR10, CIFAR100, MNIST
 
     nowhere = (tmp_path / "nowhere").as_uri() + "/"

@@ -1,4 +1,4 @@
-"""experiment=mnist_amp is the plain loop with autocast and GradScaler, on files in MNIST's own format."""
+"""experiment=mnist_amp equals a plain PyTorch loop with autocast and GradScaler, on files in MNIST's format."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from checks import assert_same_state, weights
 
-from hydrant.build import prepare
-from hydrant.config import check, compose
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+from hydrant.training.build import prepare
 
 SMALL = ("global_batch_size=4", "precision.init_scale=1024.0", "data.download=false", "tracker=local")
 

@@ -13,30 +13,34 @@ import pytest
 from hydrant import cli
 
 ROOT = Path(__file__).parents[2]
-PAGES = [
+ALL_PAGES = [
     "README.md",
     "CONTRIBUTING.md",
-    *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))),
+    *(page.relative_to(ROOT).as_posix() for page in sorted((ROOT / "docs").rglob("*.md"))),
+]
+PAGES = [
+    page for page in ALL_PAGES if re.search(r"^```(bash|python)$", (ROOT / page).read_text(), re.MULTILINE)
 ]
 
 LONG = [
     f"docs/{page}.md"
     for page in (
-        "bench",
-        "compile",
-        "compiled-updates",
-        "configuration",
-        "diagnose",
-        "optimization",
-        "optuna",
-        "profile",
-        "ranks",
-        "sweeps",
+        "guides/bench",
+        "guides/compile",
+        "guides/diagnose",
+        "guides/optimizers",
+        "guides/optuna",
+        "guides/profile",
+        "guides/ranks",
+        "guides/resuming",
+        "guides/sweeps",
+        "internals/compiled-updates",
+        "tutorials/comparison",
     )
 ]  # a minute or more
 
-# Run elsewhere: by .ci/run, by tests/project/test_startup.py and tests/project/test_dockerfile.py; and by slow tests
-# what compiles for a minute or more, or needs a cluster.
+# Run elsewhere: by .ci/run, tests/project/test_startup.py and tests/project/test_dockerfile.py. Commands that compile
+# for a minute or more, or need a cluster, are run by slow tests.
 ELSEWHERE = {
     "uv run train.py --multirun hydra/launcher=ray hydra.launcher.init.address=auto seed=0,1,2,3",
     "uv run train.py --multirun hydra/launcher=slurm hydra.launcher.partition=gpu hydra.launcher.gpus_per_node=1"
@@ -44,7 +48,7 @@ ELSEWHERE = {
     "srun --ntasks=2 python train.py optimizer=sgd",
     "torchrun --nnodes=2 --node-rank=0 --nproc-per-node=8 --master-addr=node0 --master-port=29500 train.py"
     " optimizer=sgd",
-    # W&B's part is played in tests/trackers/test_wandb_source.py and tests/trackers/test_wandb_agent.py.
+    # A local server replaces W&B in tests/commands/compare/test_wandb_source.py and tests/commands/test_agent.py.
     "uv run hydrant compare wandb:me/lr_study",
     "uv run hydrant compare 'wandb:me/lr_study?group=digits-mlp/adamw/cosine,digits-mlp/sgd/cosine&state=finished'",
     "uv run hydrant compare multirun/optimizers 'wandb:me/lr_study?sweep=x1y2z3&optimizer.lr=1e-3' --by optimizer",
@@ -55,11 +59,11 @@ ELSEWHERE = {
     "uv run hydrant agent me/lr_study/x1y2z3 --count 10 parallel.num_processes=2 duration=20ep",
     "uv run hydrant sync multirun/lr_study --jobs 8",
     "pip install uv",
-    "uv run pytest",
-    "uv run pytest -m slow",
-    "uv run scripts/check",
-    "uv run scripts/test",
-    "uv run scripts/pin",
+    "uv run --group dev pytest",
+    "uv run --group dev pytest -m slow -p randomly",
+    "uv run --group dev scripts/check",
+    "uv run --group dev scripts/pin",
+    "uv run --only-group docs scripts/docs",
     "uv run scripts/kill_runs --kills 100 --output kills.json",
     "uv run scripts/kill_sweep --launcher basic joblib slurm --output kills.json",
     "uv run hydrant status multirun/lr_study --watch",
@@ -73,9 +77,9 @@ ELSEWHERE = {
 }
 COMMANDS = {"uv run train.py": ["train"], "python train.py": ["train"], "uv run hydrant": [], "hydrant": []}
 
-# Appended to what trains: the page's own values are for people, who have more time.
+# Appended to commands that train, because the values on a page take too long for a test.
 SHORT = {"duration": "3", "save_every": "2", "eval_every": "2", "tracker": "local"}
-# Appended to what measures; the last value given is the one that counts.
+# Appended to `hydrant bench`. If an option appears twice, the last value counts.
 SHORT_BENCH = ["precision=fp32", "compile.backend=eager", "--repeats", "1", "--updates", "1", "--warmup", "0"]
 
 
@@ -90,11 +94,11 @@ def commands(page: str) -> list[str]:
 
 
 def arguments(command: str, position: int) -> list[str]:
-    """What `hydrant` is called with for a documented command."""
+    """Return the arguments with which a test calls `hydrant` for a documented command."""
     start = next(start for start in COMMANDS if command.startswith(f"{start} "))
     words = [*COMMANDS[start], *shlex.split(command.removeprefix(start))]
     chosen = {word.partition("=")[0].partition(".")[0] for word in words}
-    name = [] if "name" in chosen else [f"name=command_{position}"]  # two may start in the same second
+    name = [] if "name" in chosen else [f"name=command_{position}"]  # runs of the same second share a folder
     if words[0] == "bench":
         return [*words, *name, *SHORT_BENCH]
     if words[0] != "train" or {"--help", "--cfg"} & set(words) or any(w.startswith("debug=") for w in words):
@@ -106,7 +110,7 @@ def arguments(command: str, position: int) -> list[str]:
     ]
 
 
-# torch's elastic agent leaves the files open that take what ranks print.
+# torch's elastic agent does not close the files with the output of the ranks.
 @pytest.mark.filterwarnings(
     "ignore:Exception ignored in.*hydrant-ranks:pytest.PytestUnraisableExceptionWarning"
 )
@@ -126,13 +130,13 @@ def test_commands_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def path_of(block: str) -> str:
-    """The file that a block says it belongs into, in its first line."""
-    match = re.match(r"# (\S+\.(?:py|yaml))\n", block)
+    """Return the path in the first line of a block, or after the `@package` line, if there is one."""
+    match = re.match(r"(?:# @package \S+\n)?# (\S+\.(?:py|yaml))\n", block)
     return match[1] if match else ""
 
 
 def write_parts(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a page's parts where Hydrant finds them, without writing into the repository."""
+    """Write a page's code and YAML to where Hydrant finds them, outside of the repository."""
     for block in [*blocks(page, "python"), *blocks(page, "yaml")]:
         path = path_of(block)
         if not path:
@@ -148,13 +152,12 @@ def write_parts(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             continue
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(block)
-        if path.endswith(".py") and package:  # else of the user's own
-            found = importlib.import_module(package).__path__
-            monkeypatch.setattr(
-                importlib.import_module(package), "__path__", [*found, str((folder / path).parent)]
-            )
+        if path.endswith(".py") and package:  # otherwise a module of the user
+            module = importlib.import_module(package)
+            monkeypatch.setattr(module, "__path__", [*module.__path__, str((folder / path).parent)])
 
 
-def test_nothing_is_allowed_that_no_page_says() -> None:
-    said = {command for page in PAGES for command in commands(page)}
-    assert said >= ELSEWHERE
+def test_every_exception_is_on_a_page() -> None:
+    documented = {command for page in PAGES for command in commands(page)}
+    assert documented >= ELSEWHERE
+    assert set(LONG) <= set(PAGES)

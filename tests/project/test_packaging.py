@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import site
 import subprocess
 import sys
@@ -60,9 +61,18 @@ def test_wheel_and_sdist_hold_every_config(built: Path) -> None:
     configs = {path.relative_to(ROOT).as_posix() for path in (ROOT / "conf").rglob("*.yaml")}
     assert {f"hydrant/{name}" for name in configs} <= wheel
     assert configs <= sdist
-    assert {f"hydrant/compare/page/{name}" for name in ("page.html", "page.css", "main.js")} <= wheel
+    assert {f"hydrant/commands/compare/page/{name}" for name in ("page.html", "page.css", "main.js")} <= wheel
     assert {"hydra_plugins/hydrant_searchpath/__init__.py", "hydrant/py.typed"} <= wheel
     assert "hydra_plugins/__init__.py" not in wheel  # Hydra's namespace: others put plugins there too
+
+
+def test_a_wheel_records_its_commit_and_where_extras_come_from(hydrant: Path, tmp_path: Path) -> None:
+    git = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    assert f"(commit {commit[:12]}" in run(hydrant, "--version", cwd=tmp_path)
+    code = "from hydrant.config.distribution import install_command; print(install_command('onnx'))"
+    command = run(hydrant.with_name("python"), "-c", code, cwd=tmp_path)
+    assert re.search(r"install 'hydrant-ml\[onnx\] @ file:///.*\.whl'$", command.strip())
 
 
 def test_installed_command_runs_in_an_empty_folder(hydrant: Path, tmp_path: Path) -> None:

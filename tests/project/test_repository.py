@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import tomllib
@@ -20,8 +21,11 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "benchmarks" / "README.md",
     ROOT / "multirun" / "README.md",
-    *(ROOT / "docs").glob("*.md"),
+    ROOT / "CHANGELOG.md",
+    ROOT / "SECURITY.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
+DOCS = [page for page in PAGES if page.is_relative_to(ROOT / "docs")]
 
 
 def pins() -> dict[str, list[Requirement]]:
@@ -86,14 +90,47 @@ def test_few_hooks_and_all_local() -> None:
     assert {repo["repo"] for repo in config["repos"]} == {"local"}
     checks = (ROOT / "scripts" / "check").read_text()
     for hook in hooks:
-        tool = hook["entry"].removeprefix("uv run ").split()[0]
+        tool = hook["entry"].removeprefix("uv run --group dev ").split()[0]
         assert tool in checks
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
-        assert "://" in target or (page.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", page.read_text()):
+        if "://" in target:
+            continue
+        file = page.parent / target if target else page
+        assert file.exists(), target
+        if anchor:
+            assert anchor in anchors(file), f"{target}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and MkDocs name them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    for path in re.findall(r"(?<![\w/.])(?:tests|scripts|benchmarks|docs)/[\w./-]*\w", page.read_text()):
+        assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_page_is_in_the_index_and_in_the_site(page: Path) -> None:
+    uri = page.relative_to(ROOT / "docs").as_posix()
+    assert f" {uri}\n" in (ROOT / "mkdocs.yml").read_text()
+    index = ROOT / "docs" / "reference" / "api" if "api" in page.parts else ROOT / "docs"
+    if page.name != "README.md":
+        assert f"]({page.relative_to(index).as_posix()})" in (index / "README.md").read_text()
+
+
+@pytest.mark.parametrize("package", ["data", "models", "tasks", "optimizers", "schedules"])
+def test_the_api_pages_have_every_public_name(package: str) -> None:
+    page = (ROOT / "docs" / "reference" / "api" / f"{package}.md").read_text()
+    listed = {name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)$", page, flags=re.MULTILINE)}
+    assert listed >= set(importlib.import_module(f"hydrant.{package}").__all__)
 
 
 def test_the_tree_in_the_readme_is_the_tree() -> None:
@@ -103,6 +140,14 @@ def test_the_tree_in_the_readme_is_the_tree() -> None:
         parent = "src/hydrant" if line.startswith(" ") else "."
         for name in re.split(r" {2,}", line.strip())[0].split():
             assert (ROOT / parent / name).exists(), name
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    """Another command could hide failures, such as those that depend on the order of tests."""
+    block = re.search(r"## Tests\n.*?```bash\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert block is not None
+    (command,) = [line for line in block[1].splitlines() if "pytest" in line]
+    assert command in (ROOT / ".ci" / "run").read_text().splitlines()
 
 
 def test_slow_tests_are_left_out_unless_asked_for() -> None:

@@ -1,4 +1,4 @@
-"""What answers a keystroke does not wait for torch, and a run imports nothing that it does not use."""
+"""Help and completion start without torch, and a run imports only what it uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hydrant.config import conf_dir
+from hydrant.config.groups import conf_dir
 
 ROOT = Path(__file__).parents[2]
 TRAIN = str(ROOT / "train.py")
@@ -26,9 +26,9 @@ SLOW = {
     "matplotlib",
     "tensorboard",
 }
-"""Packages that take from a tenth of a second to ten seconds to import."""
+"""Packages whose import takes 0.1 to 10 seconds."""
 
-QUESTIONS = {
+CALLS = {
     "hydrant --help": ([HYDRANT, "--help"], None),
     "hydrant train --help": ([HYDRANT, "train", "--help"], None),
     "hydrant compare --help": ([HYDRANT, "compare", "--help"], None),
@@ -41,49 +41,56 @@ QUESTIONS = {
 }
 
 
-def ask(arguments: list[str], line: str | None = None, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def run(arguments: list[str], line: str | None = None, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     environment = os.environ | ({} if line is None else {"COMP_LINE": line, "COMP_POINT": str(len(line))})
     command = [sys.executable, "-X", "importtime", *arguments]
     return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, check=True)
 
 
 def imported(importtime: str) -> set[str]:
-    """The packages in the report of `-X importtime`."""
+    """Return the packages in the output of `-X importtime`."""
     return {
         line.rpartition("|")[2].strip().partition(".")[0] for line in importtime.splitlines() if "|" in line
     }
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_answers_without_torch(question: str) -> None:
-    answer = ask(*QUESTIONS[question])
-    assert answer.stdout.strip()
-    assert "hydrant" in imported(answer.stderr)
-    assert imported(answer.stderr) & SLOW == set()
+def test_the_loop_imports_no_config_library() -> None:
+    """The loop gets built objects, so it takes only PyTorch to import it."""
+    packages = imported(run(["-c", "import hydrant.training.loop"]).stderr)
+    assert "torch" in packages
+    assert {"hydra", "omegaconf", "yaml"} & packages == set()
+
+
+@pytest.mark.parametrize("command", CALLS)
+def test_help_and_completion_import_nothing_slow(command: str) -> None:
+    process = run(*CALLS[command])
+    assert process.stdout.strip()
+    assert "hydrant" in imported(process.stderr)
+    assert imported(process.stderr) & SLOW == set()
 
 
 @pytest.mark.parametrize("command", ["train", "preview", "evaluate", "export", "bench", "compare", "status"])
 def test_help_is_one_screen_and_lists_every_option(command: str) -> None:
-    text = ask([HYDRANT, command, "--help"]).stdout
+    text = run([HYDRANT, command, "--help"]).stdout
     assert len(text.splitlines()) <= 45
     assert max(map(len, text.splitlines())) <= 110
     words = set(re.findall(r"[\w/]+", text[text.index("Groups") :]))
     for path in conf_dir().glob("*/**/[!_]*.yaml"):
-        if path.parent.name == "wandb_sweep":  # no group: for W&B to read
+        if path.parent.name == "wandb_sweep":  # not a config group: W&B reads it
             continue
         assert {path.parent.relative_to(conf_dir()).as_posix(), path.stem} <= words
 
 
 def test_help_and_overview_name_every_command() -> None:
     from hydrant.cli import COMMANDS, overview
-    from hydrant.help import TEXTS
+    from hydrant.commands.help import TEXTS
 
     assert COMMANDS.keys() == TEXTS.keys()
     assert all(f"  {command} " in overview() for command in COMMANDS)
 
 
 @pytest.mark.parametrize(
-    ("question", "answer"),
+    ("line", "completions"),
     [
         ("hydrant tr", {"train"}),
         (
@@ -94,14 +101,14 @@ def test_help_and_overview_name_every_command() -> None:
         ("python train.py optimizer=adamw tracker=w", {"tracker=wandb"}),
     ],
 )
-def test_tab_completes(question: str, answer: set[str]) -> None:
-    program = TRAIN if question.startswith("python") else HYDRANT
-    assert set(ask([program, "-sc", "query=bash"], question).stdout.split()) == answer
+def test_tab_completes(line: str, completions: set[str]) -> None:
+    program = TRAIN if line.startswith("python") else HYDRANT
+    assert set(run([program, "-sc", "query=bash"], line).stdout.split()) == completions
 
 
 @pytest.mark.parametrize("program", ["hydrant", "python"])
 def test_bash_gets_the_completions(program: str) -> None:
-    """As in an interactive shell: the installed function is called with the words of the line."""
+    """Call the installed function with the words of the line, as an interactive shell does."""
     words = (
         ["hydrant", "train", "optimizer=adamw"]
         if program == "hydrant"
@@ -122,9 +129,9 @@ def test_bash_gets_the_completions(program: str) -> None:
 
 
 def test_the_default_run_imports_only_what_it_uses(tmp_path: Path) -> None:
-    importtime = ask([TRAIN, "duration=2", "tracker=local"], cwd=tmp_path).stderr
+    importtime = run([TRAIN, "duration=2", "tracker=local"], cwd=tmp_path).stderr
     modules = imported(importtime)
-    assert "hydrant.profiling.base" in importtime
-    assert "hydrant.profiling.trace" not in importtime
+    assert "hydrant.training.profiling.base" in importtime
+    assert "hydrant.training.profiling.trace" not in importtime
     assert "torch" in modules
     assert modules & (SLOW - {"torch", "matplotlib"}) == set()

@@ -15,10 +15,20 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from hydrant import loop
-from hydrant.checkpoint.tree import join
+from hydrant.training import loop
+from hydrant.training.checkpoint.tree import join
+from hydrant.training.trainer import Trainer
 
 ROOT = Path(__file__).parents[2]
+DIGITS = (
+    "tracker=local",
+    "data=digits",
+    "model.hidden=[16]",
+    "global_batch_size=32",
+    "eval_every=4",
+    "save_every=4",
+)
+"""Overrides of a small run."""
 
 
 def command(*arguments: str) -> list[str]:
@@ -87,11 +97,11 @@ def interrupt_at(patch: pytest.MonkeyPatch, num_updates: int, times: int = 1) ->
     """Ctrl-C while update `num_updates` is made."""
     make_update = loop.make_update
 
-    def interrupted(run: loop.Run, *, measure: bool) -> Any:
-        if run.state.num_updates + 1 == num_updates:
+    def interrupted(trainer: Trainer, *, measure: bool) -> Any:
+        if trainer.state.num_updates + 1 == num_updates:
             for _ in range(times):
                 signal.raise_signal(signal.SIGINT)
-        return make_update(run, measure=measure)
+        return make_update(trainer, measure=measure)
 
     patch.setattr(loop, "make_update", interrupted)
 

@@ -1,4 +1,4 @@
-"""Gradients through an all-reduce on two real ranks, for tests/test_torch_facts.py."""
+"""Gradients through an all-reduce on two real ranks, for tests/project/test_torch_facts.py."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ def _gradient(function: Callable[[Tensor], Tensor]) -> float | str:
 
 
 def _rank(rank: int, folder: str) -> None:
-    import torch._dynamo  # before the ranks wait for each other
+    import torch._dynamo  # slow, so before the ranks wait for each other
 
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-    found: dict[str, dict[str, Any]] = {}
+    gradients: dict[str, dict[str, Any]] = {}
     for function in (_in_place, _under_no_grad, _differentiable):
         torch._dynamo.reset()
         compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
-        found[function.__name__[1:]] = {"eager": _gradient(function), "compiled": _gradient(compiled)}
+        gradients[function.__name__[1:]] = {"eager": _gradient(function), "compiled": _gradient(compiled)}
     if rank == 0:
-        (Path(folder) / "found.json").write_text(json.dumps(found))
+        (Path(folder) / "gradients.json").write_text(json.dumps(gradients))
     dist.destroy_process_group()
 
 
 def gradients_of_collectives(folder: Path) -> dict[str, dict[str, Any]]:
-    """By function, then eager and compiled: the gradient of each entry of x, or that it is refused."""
+    """Return the gradient of each entry of x, or "refused", by function and then by eager or compiled."""
     mp.spawn(_rank, args=(str(folder),), nprocs=2)  # type: ignore[no-untyped-call]
-    return json.loads((folder / "found.json").read_text())
+    return json.loads((folder / "gradients.json").read_text())

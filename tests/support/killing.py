@@ -1,4 +1,4 @@
-"""What the scripts that kill share: killing all at once, and telling runs apart byte for byte."""
+"""Kill runs with all their processes, and compare runs byte by byte. Used by tests and by the scripts kill_*."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from processes import descendants
 
 
 def kill(pids: Iterable[int]) -> None:
-    """SIGKILL to processes and all that they have started, and they."""
-    for pid in [found for root in pids for found in (root, *descendants(root))]:
+    """Send SIGKILL to processes and all their descendants."""
+    for pid in [pid for root in pids for pid in (root, *descendants(root))]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """The whole rows of a run, without what the clock decides."""
+    """Return the complete rows of metrics.jsonl, without values that depend on the clock."""
     file = folder / "metrics.jsonl"
     lines = file.read_text().split("\n")[:-1] if file.exists() else []
     clock = ("time", "perf/", "compile/")
@@ -29,24 +29,24 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def newest(folder: Path) -> int:
-    """The updates of a run's newest checkpoint, 0 where there is none."""
+    """Return the updates of the newest checkpoint of a run; 0 without a checkpoint."""
     return max((int(path.name[7:]) for path in folder.glob("checkpoints/update_*")), default=0)
 
 
 def updates_lost(folder: Path) -> int:
-    """How many updates of a killed run are made again."""
+    """Return the number of updates that a killed run must repeat."""
     rows = rows_of(folder)
     return rows[-1]["num_updates"] - newest(folder) if rows else 0
 
 
 def differing(one: Path, other: Path) -> list[str]:
-    """The files of the last checkpoint, and the record, in which two runs differ."""
-    ours, theirs = _files(one), _files(other)
-    names = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
+    """Return the names of the files in which two runs differ: those of the last checkpoint, and metrics.jsonl."""
+    files, other_files = _files(one), _files(other)
+    names = [name for name in sorted({*files, *other_files}) if files.get(name) != other_files.get(name)]
     return names + ["metrics.jsonl"] * (rows_of(one) != rows_of(other))
 
 
 def _files(folder: Path) -> Mapping[str, bytes]:
-    """What a checkpoint holds; the manifest is of these."""
+    """Return the files of the last checkpoint."""
     last = folder / "checkpoints" / "last"
     return {file.name: file.read_bytes() for file in last.iterdir()} if last.exists() else {}

@@ -1,4 +1,4 @@
-"""Run folders written by hand: what `hydrant compare` reads, with results that are known beforehand."""
+"""Run folders written by tests, with known results, for `hydrant compare`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 import yaml
 
-from hydrant.compare.series import Series
-from hydrant.compare.sources import Run
-from hydrant.runs import Plan, Planned, write_plan
+from hydrant.commands.compare.comparison import Comparison
+from hydrant.commands.compare.groups import Group
+from hydrant.commands.compare.run import Run
+from hydrant.commands.compare.series import Series
+from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
 
 CONFIG: dict[str, Any] = {
     "optimizer": {"_target_": "torch.optim.AdamW", "lr": 0.001},
     "scheduler": {"_target_": "hydrant.schedules.cosine", "warmup": 0},
     "data": {"_target_": "hydrant.data.digits", "num_classes": 10, "root": "here"},
-    "tracker": {"_target_": "hydrant.trackers.base.NullTracker"},
+    "tracker": {"_target_": "hydrant.trackers.NullTracker"},
     "name": None,
     "seed": 0,
     "duration": "10ep",
@@ -52,7 +54,7 @@ def write_run(
     values: Sequence[float | None] | None = None,
     updates_per_second: float = 100.0,
 ) -> Path:
-    """A run that approaches `final` (`values`: exactly these, evenly apart, from update 0 to the last)."""
+    """Write a run whose metric approaches `final`, or has `values` at equal distances from update 0 to the last."""
     config = {key: dict(value) if isinstance(value, dict) else value for key, value in CONFIG.items()}
     choices = dict(CHOICES)
     for key, value in overrides.items():
@@ -66,8 +68,8 @@ def write_run(
             node = node[name]
         node[last] = value
     if values is None:
-        grown = 1 - np.exp(-5 * np.arange(num_rows) / max(num_rows - 1, 1))
-        values = [None] * num_rows if final is None else [*(final * grown[:-1]).tolist(), final]
+        growth = 1 - np.exp(-5 * np.arange(num_rows) / max(num_rows - 1, 1))
+        values = [None] * num_rows if final is None else [*(final * growth[:-1]).tolist(), final]
     updates = np.linspace(0, total_updates, len(values)).astype(int).tolist()
     (folder / ".hydra").mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
@@ -113,14 +115,14 @@ def _row(num_updates: int, value: float | None, total: int, rate: float, lr: flo
 
 SEEDS = range(5)
 MEANS = {("adamw", "cosine"): 0.95, ("adamw", "wsd"): 0.93, ("sgd", "cosine"): 0.90, ("lion", "wsd"): 0.97}
-"""What the runs of each cell are around; (sgd, wsd) and (lion, cosine) were never run."""
+"""The mean result of the runs of each cell; (sgd, wsd) and (lion, cosine) have no runs."""
 
-LOST = ("lion", "wsd")
-"""The cell with the best mean, of whose runs two failed."""
+INCOMPLETE = ("lion", "wsd")
+"""The cell with the best mean, where two runs failed."""
 
 
 def planted_results() -> dict[tuple[str, str], list[float]]:
-    """The last accuracy of each run, by cell and seed; seeds share a part of their noise."""
+    """Return the last accuracy of each run by cell and seed. The runs of a seed share a part of their noise."""
     noise = np.random.default_rng(0)
     shared = noise.normal(0, 0.004, len(SEEDS))
     return {
@@ -132,15 +134,29 @@ def planted_results() -> dict[tuple[str, str], list[float]]:
     }
 
 
+def expected_results(cell: tuple[str, str]) -> dict[str, float]:
+    """Return the results of a cell by seed, for the runs that finished."""
+    excluded = {INCOMPLETE: {1, 3}, ("sgd", "cosine"): {4}}.get(cell, set())
+    return {str(seed): value for seed, value in enumerate(planted_results()[cell]) if seed not in excluded}
+
+
+def group_of(comparison: Comparison, optimizer: str, scheduler: str) -> Group:
+    return next(g for g in comparison.groups if g.labels == {"optimizer": optimizer, "scheduler": scheduler})
+
+
+def warning_texts(comparison: Comparison) -> str:
+    return "\n".join(warning.text for warning in comparison.warnings)
+
+
 def write_planted(sweep: Path) -> Path:
-    """Four of six cells of a grid, five seeds each; two runs failed, one is missing, one has another commit."""
-    jobs = [(optimizer, seed) for optimizer in ("adamw", "sgd") for seed in SEEDS]  # of the last command
+    """Write four of six cells of a grid with five seeds: two runs failed, one is missing, one has another commit."""
+    jobs = [(optimizer, seed) for optimizer in ("adamw", "sgd") for seed in SEEDS]  # of the newest command
     for (optimizer, scheduler), results in planted_results().items():
         for seed, final in zip(SEEDS, results, strict=True):
             overrides = {"optimizer": optimizer, "scheduler": scheduler, "seed": seed}
             folder = sweep / f"optimizer-{optimizer}_scheduler-{scheduler}_seed-{seed}"
             options: dict[str, Any] = {}
-            if (optimizer, scheduler) == LOST and seed in (1, 3):
+            if (optimizer, scheduler) == INCOMPLETE and seed in (1, 3):
                 options = {
                     "status": "failed",
                     "error": "train/loss became NaN or infinite",
@@ -156,14 +172,14 @@ def write_planted(sweep: Path) -> Path:
     return sweep
 
 
-def planned(sweep: Path, optimizer: str, seed: int) -> Planned:
+def planned(sweep: Path, optimizer: str, seed: int) -> PlannedJob:
     words = [f"optimizer={optimizer}", "scheduler=cosine", f"seed={seed}"]
     folder = sweep / "_".join(word.replace("=", "-") for word in words)
-    return Planned(folder, ["name=planted", *words])
+    return PlannedJob(folder, ["name=planted", *words])
 
 
 def many_runs(num_runs: int = 200, num_points: int = 2000) -> list[Run]:
-    """Noisy curves of many runs, as they are after reading."""
+    """Return many runs with noisy curves."""
     noise, updates = np.random.default_rng(0), 20.0 * np.arange(1, num_points + 1)
     runs: list[Run] = []
     for n in range(num_runs):
@@ -174,13 +190,13 @@ def many_runs(num_runs: int = 200, num_points: int = 2000) -> list[Run]:
             "seed": n // 18,
             "global_batch_size": 64,
         }
-        grown = 0.9 + 0.05 * noise.random() - 0.8 * np.exp(-5 * np.arange(num_points) / num_points)
+        growth = 0.9 + 0.05 * noise.random() - 0.8 * np.exp(-5 * np.arange(num_points) / num_points)
         values = {
-            "val/accuracy": grown + noise.normal(0, 0.01, num_points),
-            "train/loss": 1 - grown + noise.normal(0, 0.02, num_points),
+            "val/accuracy": growth + noise.normal(0, 0.01, num_points),
+            "train/loss": 1 - growth + noise.normal(0, 0.02, num_points),
             "optim/lr": config["optimizer.lr"] * np.cos(np.arange(num_points) / num_points),
             "perf/updates_per_second": noise.uniform(50, 150, num_points),
         }
-        series = {key: Series(updates, own) for key, own in values.items()}
+        series = {key: Series(updates, metric) for key, metric in values.items()}
         runs.append(Run(f"run-{n:03}", "finished", config, {}, {"num_updates": updates[-1]}, series))
     return runs

@@ -1,4 +1,4 @@
-"""Runs in processes of their own, to be watched and killed."""
+"""Wait for runs in child processes, and find their processes."""
 
 from __future__ import annotations
 
@@ -17,31 +17,33 @@ LONG = (
     "eval_every=4000",
     "save_every=4000",
 )
-"""A run that lasts until it is stopped."""
+"""The words of a run that lasts until it is stopped."""
 
 
 def wait_for_row(folder: Path, num_updates: int, process: Popen[Any]) -> None:
-    """Until a run has written a row of `num_updates` or more."""
+    """Wait until a run has written a row of `num_updates` or more."""
     file = folder / "metrics.jsonl"
 
-    def has_come() -> bool:
+    def is_written() -> bool:
         lines = file.read_text().split("\n")[:-1] if file.exists() else []
         return bool(lines) and json.loads(lines[-1])["num_updates"] >= num_updates
 
-    wait_for(has_come, process, seconds=240)
+    wait_for(is_written, process, seconds=240, poll_seconds=0.002)
 
 
-def wait_for(happens: Callable[[], bool], process: Popen[Any], seconds: float = 180) -> None:
-    """Until something happens while a process lives."""
-    limit = time.monotonic() + seconds
-    while not happens():
-        assert process.poll() is None, "it has ended"
-        assert time.monotonic() < limit
-        time.sleep(0.02)
+def wait_for(
+    condition: Callable[[], bool], process: Popen[Any], seconds: float = 180, poll_seconds: float = 0.02
+) -> None:
+    """Wait until a condition holds. Fail if the process ends before."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, "the process has ended"
+        assert time.monotonic() < deadline
+        time.sleep(poll_seconds)
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """The processes that a process has started, and they."""
+    """Yield the children of a process, their children, and so on."""
     children = " ".join(path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")).split()
     for child in map(int, children):
         yield child
@@ -49,7 +51,7 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it runs; what nobody has waited for does not."""
+    """Return whether a process runs. A zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:
@@ -57,9 +59,9 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until_gone(pids: list[int], seconds: float) -> None:
-    limit = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     while any(map(is_alive, pids)):
-        assert time.monotonic() < limit, [
+        assert time.monotonic() < deadline, [
             Path(f"/proc/{pid}/cmdline").read_text() for pid in pids if is_alive(pid)
         ]
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Ranks in processes of their own: commands on them, and a small task trained on one or sharded over two."""
+"""Ranks in child processes: commands that run on them, and a small task trained on one rank or sharded over two."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from checks import rows, run_command
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from hydrant import cli
-from hydrant.averaging import NoAveraging
-from hydrant.checkpoint import Checkpoints, Retention
-from hydrant.clipping import Clipping
-from hydrant.compilation import EagerUpdate
-from hydrant.distributed import World
-from hydrant.metrics import Meter
-from hydrant.optimization import Optimization, Share
-from hydrant.parts import RunState
-from hydrant.scheduling import FieldSchedules
-from hydrant.state import content_of, restore
+from hydrant.optimizers.clipping import Clipping
+from hydrant.optimizers.ema import NoAveraging
+from hydrant.optimizers.scheduled_fields import FieldSchedules
+from hydrant.training.checkpoint import CheckpointManager, Retention
+from hydrant.training.compile import EagerStep
+from hydrant.training.distributed.world import World
+from hydrant.training.metrics import Meter
+from hydrant.training.train_state import checkpoint_content, restore
+from hydrant.training.trainer import TrainState
+from hydrant.training.update import OptimizerEntry, Optimizers
 
 
 class Task(nn.Module):
@@ -44,55 +46,59 @@ class Task(nn.Module):
 
 
 def make_run(world: World, *, is_sharded: bool) -> Any:
-    """What saving and restoring look at of a run."""
+    """Return the parts of a run that saving and restoring use."""
     task = Task()
     if is_sharded:
         fully_shard(task.model[0])
         fully_shard(task)
     main = torch.optim.AdamW(task.parameters(), lr=0.1)
-    share = Share(main, EagerUpdate(main), Clipping(None, None, None))
+    entry = OptimizerEntry(main, EagerStep(main), Clipping(None, None, None))
     scaler: Any = SimpleNamespace(state_dict=lambda: {}, load_state_dict=lambda state: None)
-    optimization = Optimization({"main": share}, FieldSchedules({"main": main}, {}), scaler)
-    return SimpleNamespace(task=task, model=task.model, optimization=optimization, precision=scaler, state=RunState(),
-                           averaging=NoAveraging(None), meter=Meter(world.device), world=world)  # fmt: skip
+    optimizers = Optimizers({"main": entry}, FieldSchedules({"main": main}, {}), scaler)
+    plan = SimpleNamespace(world=world, precision=scaler, averaging=NoAveraging(None))
+    return SimpleNamespace(plan=plan, task=task, model=task.model, optimizers=optimizers, state=TrainState(),
+                           meter=Meter(world.device))  # fmt: skip
 
 
 def train(run: Any, num_updates: int) -> None:
-    """Updates of plain numbers, which are the same on all ranks."""
+    """Train on inputs that are the same on all ranks."""
     for _ in range(num_updates):
         run.state.num_updates += 1
         inputs = torch.randn(8, 5, generator=torch.Generator().manual_seed(run.state.num_updates))
         loss = run.task(inputs)
         loss.backward()
-        [share] = run.optimization.shares.values()
-        share.optimizer.step()
-        share.optimizer.zero_grad()
+        [entry] = run.optimizers.entries.values()
+        entry.optimizer.step()
+        entry.optimizer.zero_grad()
         run.meter.add({"loss": loss.detach()}, 8)
 
 
-def whole(run: Any) -> dict[str, Any]:
-    """The state with every tensor in one piece."""
+def full_state(run: Any) -> dict[str, Any]:
+    """Return the state of a run with every sharded tensor gathered."""
 
-    def gathered(value: Any) -> Any:
+    def gather(value: Any) -> Any:
         match value:
             case DTensor():
                 return value.full_tensor().detach().clone()
             case torch.Tensor():
                 return value.detach().clone()
             case dict():
-                return {key: gathered(item) for key, item in value.items()}
+                return {key: gather(item) for key, item in value.items()}
             case list() | tuple():
-                return [gathered(item) for item in value]
+                return [gather(item) for item in value]
             case _:
                 return value
 
-    with content_of(run) as content:
+    with checkpoint_content(run) as content:
         training = {key: item for key, item in content.training.items() if key != "ranks"}
-        return gathered({"model": dict(content.model), "training": training})
+        return gather({"model": dict(content.model), "training": training})
 
 
 def save(run: Any, folder: Path) -> Path:
-    with Checkpoints(folder, Retention(9), in_background=True) as checkpoints, content_of(run) as content:
+    with (
+        CheckpointManager(folder, Retention(9), in_background=True) as checkpoints,
+        checkpoint_content(run) as content,
+    ):
         checkpoints.save(run.state.num_updates, content, is_best=False)
     return folder / f"update_{run.state.num_updates:08d}"
 
@@ -104,56 +110,56 @@ def _rank(rank: int, folder: str) -> None:
     run = make_run(world, is_sharded=True)
     train(run, 3)
     save(run, shared / "two")
-    found = {"saved": whole(run), "saved meters": world.gather(run.meter.state_dict())}
+    states = {"saved": full_state(run), "saved meters": world.all_gather(run.meter.state_dict())}
     train(run, 2)
-    found["trained on"] = whole(run)
+    states["continued"] = full_state(run)
     save(make_run(world, is_sharded=False), shared / "replicated")
     dist.barrier()
     if rank == 0:
         (shared / "two_has_saved").touch()
     while not (shared / "one_has_saved").exists():
         time.sleep(0.02)
-    again = make_run(world, is_sharded=True)
-    restore(again, shared / "one" / "update_00000003")
-    again.state.num_updates = 3
-    found["restored"] = whole(again)
-    found["restored meters"] = world.gather(again.meter.state_dict())
-    train(again, 2)
-    found["restored and trained on"] = whole(again)
+    restored = make_run(world, is_sharded=True)
+    restore(restored, shared / "one" / "update_00000003")
+    restored.state.num_updates = 3
+    states["restored"] = full_state(restored)
+    states["restored meters"] = world.all_gather(restored.meter.state_dict())
+    train(restored, 2)
+    states["restored and continued"] = full_state(restored)
     if rank == 0:
-        torch.save(found, shared / "found.pt")
+        torch.save(states, shared / "states.pt")
     dist.destroy_process_group()
 
 
 def two_one_two(folder: Path) -> dict[str, Any]:
-    """Trained and saved on two ranks, restored and saved on one, restored on two: the states on the way."""
-    pair = mp.spawn(_rank, args=(str(folder),), nprocs=2, join=False)  # type: ignore[no-untyped-call]
+    """Train and save on two ranks, restore and save on one, restore on two; return the states on the way."""
+    ranks = mp.spawn(_rank, args=(str(folder),), nprocs=2, join=False)  # type: ignore[no-untyped-call]
     while not (folder / "two_has_saved").exists():
-        if pair.join(timeout=0.02):
-            raise AssertionError("the pair of ranks has ended")
+        if ranks.join(timeout=0.02):
+            raise AssertionError("the ranks have ended")
     world = World(0, 0, 1, torch.device("cpu"))
-    with world.group():
+    with world.process_group():
         run = make_run(world, is_sharded=False)
         restore(run, folder / "two" / "update_00000003")
         run.state.num_updates = 3
-        on_one, meter = whole(run), run.meter.state_dict()
+        on_one, meter = full_state(run), run.meter.state_dict()
         save(run, folder / "one")
     (folder / "one_has_saved").touch()
-    while not pair.join():
+    while not ranks.join():
         pass
-    return torch.load(folder / "found.pt", weights_only=False) | {"on one": on_one, "meter": meter}
+    return torch.load(folder / "states.pt", weights_only=False) | {"on one": on_one, "meter": meter}
 
 
 def run_on_ranks(
     num_ranks: int, folder: Path, commands: Sequence[Sequence[str]], failing: Mapping[str, int] | None = None
 ) -> None:
-    """`hydrant ...` for each command, one after the other, on the same ranks.
+    """Run `hydrant ...` for each command, one after the other, on the same ranks.
 
-    Each is to succeed on all of them, but for the runs in `failing`, with their exit status.
+    Every command must succeed on all ranks, except the runs in `failing`, which must end with the given exit status.
     """
     words = [list(command) for command in commands]
-    with tempfile.TemporaryDirectory() as meeting:
-        arguments = (num_ranks, str(folder), f"file://{meeting}/store", words, dict(failing or {}))
+    with tempfile.TemporaryDirectory() as store:
+        arguments = (num_ranks, str(folder), f"file://{store}/store", words, dict(failing or {}))
         mp.spawn(_commands, args=arguments, nprocs=num_ranks)  # type: ignore[no-untyped-call]
 
 
@@ -163,8 +169,23 @@ def _commands(
     os.chdir(folder)
     sys.path.insert(0, folder)
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(num_ranks)}
-    patience = timedelta(seconds=60)  # a rank that is left alone fails
-    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=num_ranks, timeout=patience)
+    timeout = timedelta(seconds=60)  # a rank that waits for a missing one fails
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=num_ranks, timeout=timeout)
     for words in commands:
         assert cli.main(words) == failing.get(words[1].removeprefix("name="), 0), words
     dist.destroy_process_group()
+
+
+def train_in_child(workdir: Path, name: str, *words: str) -> Path:
+    """Train in a child process; return the run folder."""
+    done = run_command(f"name={name}", *words, cwd=workdir)
+    assert done.returncode == 0, done.stderr
+    return workdir / "outputs" / name
+
+
+def assert_close_rows(one: Path, other: Path) -> None:
+    """Assert that two runs logged the same, up to the rounding of sums."""
+    for a, b in zip(rows(one), rows(other), strict=True):
+        assert a.keys() == b.keys()
+        for key in a:
+            assert a[key] == pytest.approx(b[key], rel=1e-5, abs=1e-6), key

@@ -1,4 +1,4 @@
-"""Reading a report of `hydrant compare`: in a browser, and in its file."""
+"""Read the page of `hydrant compare`, in a browser and from its file."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ def figure(page: Page, name: str) -> Locator:
     return page.locator(f"figure[data-figure={name}]")
 
 
-def told(page: Page, name: str) -> str:
+def description(page: Page, name: str) -> str:
+    """Return the name and description of a figure for screen readers."""
     return figure(page, name).get_by_role("img").get_attribute("aria-label") or ""
 
 
 def data_of(report: Path) -> dict[str, Any]:
-    found = re.search(
+    match = re.search(
         r'<script type="application/json" id="data">(.*?)</script>', report.read_text(), re.DOTALL
     )
-    assert found is not None
-    return json.loads(found[1])
+    assert match is not None
+    return json.loads(match[1])

@@ -1,4 +1,4 @@
-"""A SLURM of one node, this machine, for as long as the tests of a module last."""
+"""Run SLURM with this machine as its only node."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def running(folder: Path) -> Iterator[None]:
-    """Start it in an empty folder, and stop it; its commands find it by SLURM_CONF."""
+def run_slurm(folder: Path) -> Iterator[None]:
+    """Run SLURM in an empty folder until the generator continues. Its commands find it by SLURM_CONF."""
     if os.geteuid() or not all(map(shutil.which, ("slurmctld", "slurmd", "munged", "sbatch"))):
         pytest.skip(INSTALL)
     (folder / "state").mkdir()
     (folder / "spool").mkdir()
     host = socket.gethostname().partition(".")[0]
-    told = CONFIG.format(folder=folder, host=host, cpus=os.cpu_count(), ports=[free_port(), free_port()])
-    (folder / "slurm.conf").write_text(told)
+    config = CONFIG.format(folder=folder, host=host, cpus=os.cpu_count(), ports=[free_port(), free_port()])
+    (folder / "slurm.conf").write_text(config)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
         start_munge()
@@ -70,7 +70,7 @@ def running(folder: Path) -> Iterator[None]:
 
 
 def start_munge() -> None:
-    """What SLURM's parts know each other by; one is enough for a machine."""
+    """Start munge, which authenticates SLURM's processes to each other, unless it runs on this machine."""
     if subprocess.run(["munge", "-n"], capture_output=True, check=False).returncode == 0:
         return
     Path("/run/munge").mkdir(exist_ok=True)

@@ -1,23 +1,21 @@
-"""The absence of W&B, from the start or later, costs a run one warning and no row. With the real SDK."""
+"""Without W&B, from the start or later, a run logs one warning and loses no row. With the real SDK."""
 
 from __future__ import annotations
 
-import gc
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from wandb_rows import SUMMARY, Make, Warnings, kill_core, local_rows, log_rows, rows, without_sdk_keys
+from wandb_server import WandbServer
 
 from hydrant.trackers.base import RunIdentity
-
-from .wandb_rows import SUMMARY, Make, Warnings, kill_core, local_rows, log_rows, own, rows
-from .wandb_server import WandbServer
 
 Situation = Callable[[WandbServer, pytest.MonkeyPatch], None]
 
@@ -38,11 +36,11 @@ def refused(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def no_such_name(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_BASE_URL", "http://wandb.invalid")
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(60))  # a resolver that hangs
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(60))  # name resolution hangs
 
 
 def init_fails(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hydrant.trackers.wandb.obstacle", lambda timeout: None)
+    monkeypatch.setattr("hydrant.trackers.wandb.access_problem", lambda timeout: None)
     server.chaos("500")
 
 
@@ -68,41 +66,32 @@ def answering(mode: str) -> Situation:
         pytest.param(init_fails, "", id="start fails after the probe", marks=pytest.mark.slow),
     ],
 )
-def test_without_wandb_a_run_is_kept_offline(
+def test_without_wandb_a_run_is_offline(
     situation: Situation,
     words: str,
     identity: RunIdentity,
     wandb_server: WandbServer,
     make_wandb: Make,
     monkeypatch: pytest.MonkeyPatch,
-    warnings_given: Warnings,
+    logged_warnings: Warnings,
 ) -> None:
     situation(wandb_server, monkeypatch)
     began = time.monotonic()
     tracker = make_wandb(identity, probe_timeout=0.5, init_timeout=2.0, finish_timeout=2.0)
     assert (
         time.monotonic() - began < 0.5 + 2.0 + 6.0
-    )  # the limits, and two starts of the SDK on a slow machine
+    )  # the time limits, and two starts of the SDK on a slow machine
     log_rows(tracker)
     tracker.finish(0, SUMMARY)
 
-    where = tracker.describe()
-    assert where["mode"] == "offline"
-    folder = identity.folder / where["path"]
-    (warning,) = warnings_given()
+    description = tracker.describe()
+    assert description["mode"] == "offline"
+    folder = identity.folder / description["path"]
+    (warning,) = logged_warnings()
     assert words in warning
     assert warning.endswith(f"logging offline. Upload it later with: hydrant sync {identity.folder}")
     assert local_rows(folder) == rows()
     assert wandb_server.runs == {}
-
-
-@pytest.fixture
-def reap() -> Iterator[None]:
-    """Wait for processes that ended: the SDK does not if wandb-core died, and Python complains at exit."""
-    yield
-    for thing in gc.get_objects():
-        if type(thing) is subprocess.Popen:
-            thing.poll()
 
 
 @pytest.mark.usefixtures("reap")
@@ -110,12 +99,12 @@ def test_training_survives_the_death_of_wandb_core(
     identity: RunIdentity,
     wandb_server: WandbServer,
     make_wandb: Make,
-    warnings_given: Warnings,
+    logged_warnings: Warnings,
     tmp_path: Path,
 ) -> None:
     tracker = make_wandb(identity)
     log_rows(tracker, 0, 2)
-    time.sleep(1.5)  # the file is flushed every second
+    time.sleep(1.5)  # W&B flushes its file every second
     kill_core(signal.SIGKILL)
     time.sleep(0.1)
     log_rows(tracker, 2, 50)
@@ -123,19 +112,19 @@ def test_training_survives_the_death_of_wandb_core(
 
     assert tracker.describe()["mode"] == "failed"
     (folder,) = (identity.folder / "wandb").glob("run-*")
-    (warning,) = warnings_given()
+    (warning,) = logged_warnings()
     assert "logging stopped" in warning
     assert warning.endswith(f"wandb sync --include-online {folder}")
     assert local_rows(folder) == rows(0, 2)
 
-    after = make_wandb(replace(identity, folder=tmp_path / "after"))
-    log_rows(after)
-    after.finish(0, {})
-    assert after.describe()["mode"] == "online"
+    next_run = make_wandb(replace(identity, folder=tmp_path / "after"))
+    log_rows(next_run)
+    next_run.finish(0, {})
+    assert next_run.describe()["mode"] == "online"
 
 
-def test_the_end_of_a_run_waits_no_longer_than_told(
-    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, warnings_given: Warnings
+def test_the_end_of_a_run_waits_at_most_finish_timeout(
+    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, logged_warnings: Warnings
 ) -> None:
     tracker = make_wandb(identity, finish_timeout=1.0)
     log_rows(tracker)
@@ -145,7 +134,7 @@ def test_the_end_of_a_run_waits_no_longer_than_told(
     assert time.monotonic() - began < 3
 
     (folder,) = (identity.folder / "wandb").glob("run-*")
-    (warning,) = warnings_given()
+    (warning,) = logged_warnings()
     assert "not everything was uploaded" in warning
     assert warning.endswith(f"wandb sync --include-online {folder}")
     assert local_rows(folder) == rows()
@@ -153,14 +142,14 @@ def test_the_end_of_a_run_waits_no_longer_than_told(
 
 
 def sync(folder: Path) -> None:
-    """What the warning names."""
+    """Run the command of the warning."""
     words = [sys.executable, "-m", "wandb", "sync", "--include-online", str(folder)]
     subprocess.run(words, cwd=folder, check=True, capture_output=True, timeout=60)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["429", "500", "hang", "reset"])
-def test_what_a_server_misses_that_fails_in_between_reaches_it_by_sync(
+def test_sync_uploads_the_rows_that_a_failing_server_missed(
     mode: str, identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make
 ) -> None:
     tracker = make_wandb(identity, finish_timeout=2.0)
@@ -172,12 +161,12 @@ def test_what_a_server_misses_that_fails_in_between_reaches_it_by_sync(
     (folder,) = (identity.folder / "wandb").glob("run-*")
     assert local_rows(folder) == rows(0, 50)
     sync(folder)
-    assert own(wandb_server.only_run().history) == rows(0, 50)
+    assert without_sdk_keys(wandb_server.only_run().history) == rows(0, 50)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("situation", [no_key, refused, answering("429")], ids=["no key", "refused", "429"])
-def test_what_was_kept_offline_reaches_the_server_by_sync(
+def test_sync_uploads_offline_runs(
     situation: Situation, identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -188,12 +177,12 @@ def test_what_was_kept_offline_reaches_the_server_by_sync(
         tracker.finish(0, SUMMARY)
     wandb_server.chaos("ok")
     sync(identity.folder / tracker.describe()["path"])
-    assert own(wandb_server.only_run().history) == rows()
+    assert without_sdk_keys(wandb_server.only_run().history) == rows()
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("reap")
-def test_a_wandb_core_that_is_stuck_is_left_behind(
+def test_a_stuck_wandb_core_is_left_behind(
     identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hydrant.trackers.wandb.GRACE_SECONDS", 0.5)

@@ -1,4 +1,4 @@
-"""Is this config one that can run? Everything that can be told without data and without a device."""
+"""Check a composed config as far as possible without data and without a device."""
 
 from __future__ import annotations
 
@@ -11,36 +11,35 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from hydrant.clock import Duration
-from hydrant.config.hints import accepts, check_value
-from hydrant.config.messages import explain_interpolation, unknown_key
+from hydrant.config.error_messages import explain_interpolation, unknown_key
 from hydrant.config.schema import (
     DURATIONS,
     GROUPS,
-    NOT_NEGATIVE,
     OPTIMIZER_POSITIVE,
+    PARTIAL_GROUPS,
     POSITIVE,
-    WAITING,
     NamedOptimizer,
     OptimizerSettings,
     TrainConfig,
     check_name,
 )
 from hydrant.config.targets import check_targets
+from hydrant.config.type_hints import accepts, check_value
 from hydrant.errors import ConfigError, shown
 
-_LONGEST_SECONDS = 366 * 24 * 3600
+_MAX_TIMEOUT_SECONDS = 366 * 24 * 3600
 
 
 def check(config: DictConfig) -> dict[str, Any]:
-    """The resolved config in plain types: dicts, lists, strings, numbers, `None`.
+    """Return the resolved config in plain types: dicts, lists, strings, numbers, booleans, None.
 
     Raises:
-        ConfigError: an unknown key, a wrong type or value, an unresolved or missing value, a target that is
-            not allowed or that does not take an argument given to it.
+        ConfigError: A key is unknown; a value is missing, cannot be resolved, or has a wrong type or range; a target is
+            not allowed or does not take one of its arguments.
     """
     plain = _plain(config)
     resolved = _typed("", TrainConfig, plain)
-    resolved["optimizers"] = _completed(resolved)
+    resolved["optimizers"] = _complete_optimizers(resolved)
     for key, value in _leaves(resolved, ""):
         if isinstance(value, float) and math.isnan(value):
             raise ConfigError(key, "needs a number, not nan")
@@ -59,15 +58,15 @@ def _plain(config: DictConfig) -> dict[str, Any]:
         plain = OmegaConf.to_container(config, resolve=True)
     assert isinstance(plain, dict)
     for key, value in _leaves(plain, ""):
-        if isinstance(value, str) and "${" in value:  # it would be resolved when the part is made, unseen
+        if isinstance(value, str) and "${" in value:  # Hydra's instantiate would resolve it after all checks
             raise ConfigError(
-                key, f"{shown(value)} is still an interpolation once resolved; write it without \\"
+                key, f"{shown(value)} is still an interpolation after it is resolved; write it without \\"
             )
     return {str(key): value for key, value in plain.items()}
 
 
 def _typed(prefix: str, schema: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """`values` as the schema wants them. A number for a text is its text; nothing else is converted."""
+    """Return `values`, checked against a schema. A number becomes text where text is needed."""
     hints = typing.get_type_hints(schema)
     for name in values:
         if name not in hints:
@@ -83,7 +82,7 @@ def _typed(prefix: str, schema: Any, values: Mapping[str, Any]) -> dict[str, Any
             typed[name] = _typed(f"{key}.", hint, value)
             continue
         if accepts(hint, "") and hint is not Any and type(value) in (int, float):
-            value = str(value)  # name=1 reads as a number
+            value = str(value)  # YAML reads name=1 as a number
         check_value(key, hint, value)
         typed[name] = value
     return typed
@@ -93,49 +92,52 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
     if resolved["name"] is not None:
         check_name(resolved["name"])
     _check_positive("", resolved, POSITIVE)
-    for key in NOT_NEGATIVE:
-        if resolved[key] < 0:
-            raise ConfigError(key, f"needs a number from 0 on, not {resolved[key]}")
+    if resolved["max_skipped"] < 0:
+        raise ConfigError("max_skipped", f"needs 0 or more, not {resolved['max_skipped']}")
     for key in DURATIONS:
         if resolved[key] is not None or key == "duration":
             Duration.parse(resolved[key], key)
     for group in GROUPS:
-        _check_group(group, resolved[group], f"{group}=<option>, see --help", waits=group in WAITING)
+        _check_group(group, resolved[group], f"{group}=<option>, see --help", partial=group in PARTIAL_GROUPS)
     _check_optimizer("", resolved)
     for name, settings in resolved["optimizers"].items():
         prefix = f"optimizers.{name}."
         for group in ("optimizer", "scheduler"):
             key = f"{prefix}{group}"
-            _check_group(key, settings[group], f"+{group}@{key}=<option>, see --help", waits=True)
+            _check_group(key, settings[group], f"+{group}@{key}=<option>, see --help", partial=True)
         _check_optimizer(prefix, settings)
 
 
 def _check_parallel(settings: Mapping[str, Any]) -> None:
-    """The numbers by which ranks are started and watched, before anything is."""
-    for name, least, told in (("num_processes", 1, "1 or more"), ("max_restarts", 0, "a number from 0 on")):
-        if settings.get(name, least) < least:
-            raise ConfigError(f"parallel.{name}", f"needs {told}, not {settings[name]}")
+    """Check the numbers that are needed to start and supervise ranks."""
+    for name, minimum in (("num_processes", 1), ("max_restarts", 0)):
+        if settings.get(name, minimum) < minimum:
+            raise ConfigError(f"parallel.{name}", f"needs {minimum} or more, not {settings[name]}")
     seconds = settings.get("timeout_seconds", 1)
-    if not 0 < seconds <= _LONGEST_SECONDS:
-        raise ConfigError("parallel.timeout_seconds", f"needs more than 0, up to a year; not {seconds}")
+    if not 0 < seconds <= _MAX_TIMEOUT_SECONDS:
+        raise ConfigError(
+            "parallel.timeout_seconds", f"needs more than 0 and at most one year, not {seconds}"
+        )
 
 
-def _completed(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The named optimizers, each with the settings of the top level where it has none of its own."""
+def _complete_optimizers(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the named optimizers. Settings that one of them omits are those of the top level."""
     completed: dict[str, dict[str, Any]] = {}
-    for name, own in resolved["optimizers"].items():
+    for name, node in resolved["optimizers"].items():
         if not name.isidentifier():
-            raise ConfigError(f"optimizers.{name}", "is no name; use letters, digits and '_'")
-        check_value(f"optimizers.{name}", dict[str, Any], own)
+            raise ConfigError(f"optimizers.{name}", "is not a valid name; use letters, digits and '_'")
+        check_value(f"optimizers.{name}", dict[str, Any], node)
         if name == "main":
             raise ConfigError(
-                "optimizers.main", "main is the only one where there are none; choose another name"
+                "optimizers.main",
+                "main is reserved for the optimizer of a run that names none; choose another name",
             )
-        settings = {"parts": None, "losses": None} | own
+        settings = {"parts": None, "losses": None} | node
         for key in typing.get_type_hints(OptimizerSettings):
-            given, common = own.get(key, {}), resolved[key]
-            is_partial = isinstance(given, dict) and isinstance(common, dict) and "_target_" not in given
-            settings[key] = common | given if is_partial else own.get(key, common)
+            value, common = node.get(key, {}), resolved[key]
+            # A mapping without a _target_ changes single keys of the top-level setting.
+            extends = isinstance(value, dict) and isinstance(common, dict) and "_target_" not in value
+            settings[key] = common | value if extends else node.get(key, common)
         completed[name] = _typed(f"optimizers.{name}.", NamedOptimizer, settings)
     return completed
 
@@ -146,15 +148,15 @@ def _check_positive(prefix: str, settings: Mapping[str, Any], keys: Sequence[str
             raise ConfigError(f"{prefix}{key}", f"needs a number above 0, not {settings[key]}")
 
 
-def _check_group(key: str, node: Any, remedy: str, *, waits: bool) -> None:
+def _check_group(key: str, node: Any, remedy: str, *, partial: bool) -> None:
     _check_part(key, node, remedy)
-    if waits and not node.get("_partial_"):
-        told = "is built later, with what the run gives it; add _partial_: true to the option"
-        raise ConfigError(f"{key}._partial_", told)
+    if partial and not node.get("_partial_"):
+        message = "needs true, because the run adds arguments later; add _partial_: true to the option"
+        raise ConfigError(f"{key}._partial_", message)
 
 
 def _check_optimizer(prefix: str, settings: Mapping[str, Any]) -> None:
-    """The limits of an optimizer, its schedules and those of its groups."""
+    """Check the ranges of an optimizer's settings, its schedules and the schedules of its param groups."""
     _check_positive(prefix, settings, OPTIMIZER_POSITIVE)
     if "lr" in settings["schedules"]:
         raise ConfigError(f"{prefix}schedules.lr", "lr is scheduled by scheduler; remove it here")
@@ -168,20 +170,20 @@ def _check_optimizer(prefix: str, settings: Mapping[str, Any]) -> None:
 def _check_schedules(prefix: str, schedules: Mapping[str, Any]) -> None:
     for field, node in schedules.items():
         key = f"{prefix}.{field}"
-        parts = {key: node} if not isinstance(node, dict) or "_target_" in node else {
+        nodes = {key: node} if not isinstance(node, dict) or "_target_" in node else {
             f"{key}.{position}": inner for position, inner in node.items()
         }  # fmt: skip
-        for name, part in parts.items():  # betas.0 is nested
-            _check_part(name, part, f"+scheduler@{name}=linear")
+        for inner_key, inner in nodes.items():  # {betas: {0: ...}} schedules betas.0
+            _check_part(inner_key, inner, f"+scheduler@{inner_key}=linear")
 
 
 def _check_part(key: str, node: Any, remedy: str) -> None:
     if not isinstance(node, dict) or "_target_" not in node:
-        raise ConfigError(key, f"{shown(node)} is no option with a _target_; choose one: {remedy}")
+        raise ConfigError(key, f"{shown(node)} is not a config with a _target_; choose an option: {remedy}")
 
 
 def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
-    """(key, value) of everything that holds nothing else."""
+    """Yield (key, value) of every value that is neither a dict nor a list."""
     if isinstance(value, dict):
         inner = value.items()
     elif isinstance(value, list):

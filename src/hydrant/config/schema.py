@@ -1,4 +1,4 @@
-"""The schema of a run's config. Groups are open: their keys are checked against their target's signature."""
+"""The schema of a run's config. The keys of a group are not listed: its target's signature decides them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hydrant.errors import ConfigError
 
 @dataclass(frozen=True)
 class Best:
-    """Which metric of an evaluation decides the best checkpoint."""
+    """The evaluation metric that decides which checkpoint is the best."""
 
     metric: str
     mode: Literal["max", "min"]
@@ -19,7 +19,7 @@ class Best:
 
 @dataclass(frozen=True)
 class ParamGroups:
-    """How the parameters are divided among groups of the optimizer."""
+    """How the parameters are divided into the optimizer's param groups."""
 
     no_decay: bool
     layer_decay: float | None
@@ -29,7 +29,7 @@ class ParamGroups:
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """What every optimizer has: the only one at the top level, named ones each under `optimizers`."""
+    """The settings of an optimizer: top-level for a single one, else under `optimizers.<name>`."""
 
     optimizer: Any
     scheduler: Any
@@ -44,10 +44,10 @@ class OptimizerSettings:
 
 @dataclass(frozen=True)
 class TrainConfig(OptimizerSettings):
-    """Every key of `conf/train.yaml`, where each is explained; the defaults live there alone.
+    """The keys of `conf/train.yaml` except `defaults` and `hydra`. That file explains each key and holds all defaults.
 
-    Only read, by `check`: OmegaConf would turn a 2 into `true` and a 7 into `'7'` where it is told the types.
-    Durations (`Any`) are written 500 (updates), 10ep, 64000sa or, within the run, 5%.
+    Not a structured config: OmegaConf would turn 2 into `true` and 7 into `'7'`. `check` reads the type hints.
+    Durations have the type `Any`: 500 (updates), 10ep, 64000sa or 5% (of the run).
     """
 
     name: str | None
@@ -93,7 +93,7 @@ class TrainConfig(OptimizerSettings):
 
 @dataclass(frozen=True)
 class NamedOptimizer(OptimizerSettings):
-    """One of `optimizers`: what it trains, by which losses, and whatever else is not as at the top level."""
+    """One entry of `optimizers`: the parts it trains, the losses it follows, and its own settings."""
 
     parts: list[str] | None
     losses: list[str] | None
@@ -103,26 +103,26 @@ NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 def check_name(name: str) -> None:
-    """Raises ConfigError for a name that a run's folder cannot have."""
+    """Raise ConfigError if a run folder cannot have this name."""
     if not NAME.fullmatch(name):
-        raise ConfigError("name", f"{name!r} is no folder name; use letters, digits, '.', '_' and '-'")
+        raise ConfigError(
+            "name", f"{name!r} is not a valid folder name; use letters, digits, '.', '_' and '-'"
+        )
 
 
 DURATIONS = ("duration", "log_every", "eval_every", "save_every", "keep_every", "histogram_every")
-GROUPS = ("data", "model", "task", "optimizer", "scheduler", "precision", "averaging", "mixing", "compile", "parallel",
-          "profiler", "tracker")  # fmt: skip
-WAITING = (
-    "task",
-    "optimizer",
-    "scheduler",
-    "precision",
-    "averaging",
-    "mixing",
-    "compile",
-    "profiler",
-    "tracker",
-)  # for what the run gives them
+"""Keys whose value is a duration. All but `duration` may be null."""
+
+PARTIAL_GROUPS = ("task", "optimizer", "scheduler", "precision", "averaging", "mixing", "compile", "parallel",
+                  "profiler", "tracker")  # fmt: skip
+"""Groups whose options need `_partial_: true`, because the run adds arguments such as the model or the parameters."""
+
+GROUPS = ("data", "model", *PARTIAL_GROUPS)
+"""Groups of which every run has an option with a `_target_`."""
+
 POSITIVE = ("patience", "global_batch_size", "micro_batch_size", "eval_batch_size", "keep_last", "keep_best",
             "limit_train_samples", "limit_val_samples")  # fmt: skip
+"""Keys whose value must be above 0, `auto` or null."""
+
 OPTIMIZER_POSITIVE = ("lr_base_size", "max_grad_norm", "max_grad_value", "agc")
-NOT_NEGATIVE = ("max_skipped",)
+"""The same among the settings of an optimizer."""

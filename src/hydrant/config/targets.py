@@ -1,4 +1,9 @@
-"""What a config may call (`_target_`), and whether it takes the arguments it is given."""
+"""Check which objects a config may call (`_target_`), and whether they take the config's arguments.
+
+This module is security relevant: a config file of a stranger must not be able to run code. A target is allowed only if
+it is a part of Hydrant, a class of `LIBRARIES` that builds a module, metric, optimizer or scheduler, or in a package
+that the user trusts with `allow_targets`.
+"""
 
 from __future__ import annotations
 
@@ -12,70 +17,78 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from hydrant.config.hints import check_value
+from hydrant.config.import_without_gc import import_without_gc
+from hydrant.config.type_hints import check_value
 from hydrant.errors import ConfigError, nearest, shown, suggestion, typed_line
-from hydrant.importing import importing
 
-_OWN = ("averaging", "compilation", "data", "fsdp", "making.weights", "mixing", "models", "optimizers", "parallel",
-        "precision", "profiling", "schedules", "tasks", "trackers.base", "trackers.tensorboard",
-        "trackers.wandb")  # fmt: skip
+_HYDRANT_PARTS = tuple(
+    f"hydrant.{path}"
+    for path in ("data", "models", "optimizers", "schedules", "tasks",
+                 "training.checkpoint.weights.with_weights", "training.compile", "training.distributed.base",
+                 "training.distributed.ddp", "training.distributed.fsdp", "training.precision", "training.profiling")
+)  # fmt: skip
+"""The modules that define Hydrant's parts. Trackers are the classes of `hydrant.trackers`."""
 
-ALLOWED = ("torch.nn", "torch.optim", "torchvision.models", "torchvision.ops", "torchvision.transforms",
-           "timm.layers", "timm.loss", "timm.models", "timm.optim", "torchmetrics", "torchao.optim")  # fmt: skip
-"""Where parts of others lie: their classes of modules, metrics, optimizers and schedulers, which call no name that
-they are given. Functions are none, but for torchvision's models: those of a package's own use load files and call what
-they are told."""
+LIBRARIES = ("torch.nn", "torch.optim", "torchvision.models", "torchvision.ops", "torchvision.transforms",
+             "timm.layers", "timm.loss", "timm.models", "timm.optim", "torchmetrics", "torchao.optim")  # fmt: skip
+"""The packages whose modules, metrics, optimizers and schedulers are allowed, because these classes never import or
+call an object by a name that they get as an argument. Functions are not allowed, except torchvision's model builders:
+other functions of these packages load files and call objects by name."""
 
-_ALWAYS = ("torch._dynamo", "torch.utils.flop_counter")  # imported by every run, and slow
+_ALWAYS = ("torch._dynamo", "torch.utils.flop_counter")  # every run imports these, and that is slow
 
-CONSENT = "HYDRANT_ALLOW_TARGETS"
-"""The environment variable that names packages, separated by commas, which config files may ask for."""
+CONSENT_VARIABLE = "HYDRANT_ALLOW_TARGETS"
+"""The environment variable that lists, separated by commas, the packages that config files may name in
+`allow_targets`."""
 
-_HYDRA: Mapping[str, Any] = {"_target_": str, "_partial_": bool, "_recursive_": bool, "_args_": list,
-                            "_convert_": Literal["none", "partial", "object", "all"]}  # fmt: skip
-"""What Hydra itself reads of a node, and of what type."""
+_HYDRA_KEYS: Mapping[str, Any] = {"_target_": str, "_partial_": bool, "_recursive_": bool, "_args_": list,
+                                  "_convert_": Literal["none", "partial", "object", "all"]}  # fmt: skip
+"""The keys of a node that Hydra reads, and their types."""
 
 
 def check_targets(config: Mapping[str, Any]) -> None:
-    """Refuse targets that are not allowed, do not exist or have no such argument.
+    """Refuse targets that are not allowed, do not exist or do not take an argument of the config.
 
     Raises:
-        ConfigError: naming the key.
+        ConfigError: Names the key.
     """
     trusted: Sequence[str] = config["allow_targets"]
-    found = list(nodes(config, ""))
-    for key, node in found:  # all, before anything is imported
+    all_nodes = list(target_nodes(config, ""))
+    for key, node in all_nodes:  # check every path before the first import
         path = node["_target_"]
-        if not lies_under(path, trusted) and (not lies_under(path, ("hydrant", *ALLOWED)) or "._" in path):
+        if not lies_under(path, trusted) and (not lies_under(path, ("hydrant", *LIBRARIES)) or "._" in path):
             raise _not_allowed(key, path)
     targets = list[Any]()
-    for key, node in found:
+    for key, node in all_nodes:
         path = node["_target_"]
         is_trusted = lies_under(path, trusted)
-        # What a user's module makes when it is imported is not ours to keep.
-        with contextlib.nullcontext() if is_trusted else importing():
+        # import_without_gc would exclude the objects of a user's module from garbage collection.
+        with contextlib.nullcontext() if is_trusted else import_without_gc():
             target = locate(path, f"{key}._target_")
         if not is_trusted and not _is_part(target):
             raise _not_allowed(key, path)
         targets.append(target)
-    for (key, node), target in zip(found, targets, strict=True):
-        _bind(key, node, target)
+    for (key, node), target in zip(all_nodes, targets, strict=True):
+        _check_signature(key, node, target)
 
 
 def check_consent(packages: object, words: Iterable[str]) -> None:
-    """Refuse packages of `allow_targets` that only a config file names; `words` are the command line's overrides.
+    """Refuse packages of `allow_targets` that only a config file names, because the user has to name them.
+
+    `packages` is the value of `allow_targets`, `words` are the overrides of the command line.
 
     Raises:
-        ConfigError: whoever runs the config has to name them: there, or in the variable HYDRANT_ALLOW_TARGETS.
+        ConfigError: A package is neither on the command line nor in the variable HYDRANT_ALLOW_TARGETS.
     """
     if not packages or "allow_targets" in {word.partition("=")[0].lstrip("+") for word in words}:
         return
-    known = os.environ.get(CONSENT, "").split(",")
-    asked = [str(package) for package in packages] if isinstance(packages, list) else [str(packages)]
-    if unknown := [package for package in asked if package not in known]:
-        told, names = f"a config file asks to run code of {', '.join(map(shown, unknown))}", ",".join(asked)
-        remedy = f"say so on the command line, 'allow_targets=[{names}]', or by {CONSENT}={names}"
-        raise ConfigError("allow_targets", f"{told}. If you trust it, {remedy}")
+    consented = os.environ.get(CONSENT_VARIABLE, "").split(",")
+    names = [str(package) for package in packages] if isinstance(packages, list) else [str(packages)]
+    if refused := [name for name in names if name not in consented]:
+        message = f"a config file requests to run code of {', '.join(map(shown, refused))}"
+        value = ",".join(names)
+        remedy = f"add 'allow_targets=[{value}]' to the command line, or set {CONSENT_VARIABLE}={value}"
+        raise ConfigError("allow_targets", f"{message}. If you trust it, {remedy}")
 
 
 def lies_under(path: object, packages: Sequence[str]) -> bool:
@@ -84,20 +97,23 @@ def lies_under(path: object, packages: Sequence[str]) -> bool:
 
 
 def _is_part(target: Any) -> bool:
-    """Whether a target was written to be a part, where it is defined: `torch.nn.modules.os.system` was not."""
+    """Whether a target is a part, judged by the module that defines it: `torch.nn.modules.os.system` is not."""
     home = getattr(target, "__module__", None)  # a builtin has none
-    if lies_under(home, [f"hydrant.{name}" for name in _OWN]):
-        return "." not in getattr(target, "__qualname__", ".")  # no method
+    name = getattr(target, "__qualname__", ".")
+    if lies_under(f"{home}.{name}", _HYDRANT_PARTS):
+        return "." not in name  # a method is not a part
+    if lies_under(home, ["hydrant.trackers"]):  # its functions pass any argument on to the W&B SDK
+        return inspect.isclass(target) and "." not in name
     from torch import nn, optim
 
     kinds = (nn.Module, optim.Optimizer, optim.lr_scheduler.LRScheduler)
     if inspect.isclass(target):
-        return lies_under(home, ALLOWED) and issubclass(target, kinds)
+        return lies_under(home, LIBRARIES) and issubclass(target, kinds)
     return lies_under(home, ["torchvision.models"]) and _builds_a_model(target)
 
 
 def _builds_a_model(target: Any) -> bool:
-    """Whether torchvision lists a function under its name: `resnet18` and the like."""
+    """Whether a function is one of torchvision's registered model builders, such as `resnet18`."""
     from torchvision.models import get_model_builder, list_models
 
     name = getattr(target, "__name__", "")
@@ -107,103 +123,110 @@ def _builds_a_model(target: Any) -> bool:
 def _not_allowed(key: str, target: object) -> ConfigError:
     return ConfigError(
         f"{key}._target_",
-        f"{shown(target)} is not allowed: what is called is a part of hydrant, a module, metric, optimizer or "
-        f"scheduler of {', '.join(ALLOWED)}, or lies in allow_targets. If you trust it, add its package: "
-        "'allow_targets=[my_package]'",
+        f"{shown(target)} is not allowed: a _target_ must be a part of hydrant, a module, metric, optimizer or "
+        f"scheduler of {', '.join(LIBRARIES)}, or lie in a package of allow_targets. If you trust it, add its "
+        "package: 'allow_targets=[my_package]'",
     )
 
 
 def check_arguments(key: str, node: Mapping[str, Any]) -> None:
-    """Refuse arguments that a node's target does not take, or not of that type; ConfigError names the key."""
-    _bind(key, node, locate(node["_target_"], key))
+    """Refuse arguments that a node's target does not take, or takes with another type.
+
+    Raises:
+        ConfigError: Names the key.
+    """
+    _check_signature(key, node, locate(node["_target_"], key))
 
 
 def targets_of(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(key, dotted path) of every target in a config."""
-    for key, node in nodes(config, ""):
+    """Yield (key, dotted path) of every target in a config."""
+    for key, node in target_nodes(config, ""):
         yield f"{key}._target_", node["_target_"]
 
 
-def imports_of(configs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What runs of checked configs import late: all the same, their parts' modules of ours, and `PRELOAD` of these."""
-    found = set(_ALWAYS)
+def preload_modules(configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the modules that runs of these checked configs will import, for a fork server to import in advance.
+
+    They are those of every run, Hydrant's modules that the targets are defined in, and their `PRELOAD` lists.
+    """
+    names = set(_ALWAYS)
     for key, target in (pair for config in configs for pair in targets_of(config)):
         module = sys.modules[locate(target, key).__module__]
         if module.__name__.startswith("hydrant."):
-            found |= {module.__name__, *getattr(module, "PRELOAD", ())}
-    return sorted(found)
+            names |= {module.__name__, *getattr(module, "PRELOAD", ())}
+    return sorted(names)
 
 
 def import_targets(config: Mapping[str, Any]) -> None:
-    """Import what a config names, so that what it registers, such as a backend of torch.compile, is there.
+    """Import the targets of a config, because an import may register something, such as a torch.compile backend.
 
-    And what every run imports, whatever its parts are.
+    Also import the slow modules that every run needs.
     """
     for key, target in targets_of(config):
         locate(target, key)
-    with importing():
+    with import_without_gc():
         for name in _ALWAYS:
             importlib.import_module(name)
 
 
 def locate(path: str, key: str) -> Any:
-    """The object that a dotted path names.
+    """Import and return the callable that a dotted path names.
 
     Raises:
-        ConfigError: there is none, it cannot be imported or not be called; suggests the nearest name.
+        ConfigError: It does not exist, cannot be imported or is not callable. Suggests the nearest name.
     """
     head, *rest = path.split(".")
-    found = _import(head, path, key)
-    if found is None:
-        raise ConfigError(key, f"no module {head!r}; is it installed, or does it lie in this folder?")
+    target = _import(head, path, key)
+    if target is None:
+        raise ConfigError(key, f"no module {head!r}; is it installed, or in this folder?")
     for depth, part in enumerate(rest, start=1):
-        name, owner = ".".join((head, *rest[: depth - 1])), found
-        found = getattr(owner, part, None)
-        if found is None and isinstance(owner, types.ModuleType):
-            found = _import(f"{name}.{part}", path, key)
-        if found is None:
+        name, owner = ".".join((head, *rest[: depth - 1])), target
+        target = getattr(owner, part, None)
+        if target is None and isinstance(owner, types.ModuleType):
+            target = _import(f"{name}.{part}", path, key)
+        if target is None:
             close = nearest(part, dir(owner))
             hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "; is it spelt right?"
             raise ConfigError(key, f"{name} has no {part!r}{hint}")
-    if not callable(found):
-        raise ConfigError(key, f"{path} is a {type(found).__name__}; needed is a class or a function")
-    return found
+    if not callable(target):
+        raise ConfigError(key, f"{path} is a {type(target).__name__}, not a class or a function")
+    return target
 
 
 def _import(name: str, path: str, key: str) -> Any:
-    """The module `name`; None where there is none."""
+    """Import and return the module `name`; None if it does not exist."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             return None
         raise ConfigError(key, f"{path} needs {error.name!r}, which is not installed") from error
-    except Exception as error:  # a user's module may raise anything when it is imported
+    except Exception as error:  # the import of a user's module may raise anything
         raise ConfigError(key, f"{name} cannot be imported: {typed_line(error)}") from error
 
 
-def nodes(value: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(key, node) of every node with a target in a value, which lies at `key`."""
+def target_nodes(value: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (key, node) of every node with a `_target_` in `value`, the config's value at `key`."""
     if isinstance(value, Mapping):
         if "_target_" in value:
             yield key, value
         for name, item in value.items():
-            yield from nodes(item, f"{key}.{name}" if key else str(name))
+            yield from target_nodes(item, f"{key}.{name}" if key else str(name))
     elif isinstance(value, list):
         for position, item in enumerate(value):
-            yield from nodes(item, f"{key}.{position}")
+            yield from target_nodes(item, f"{key}.{position}")
 
 
-def _bind(key: str, node: Mapping[str, Any], target: Any) -> None:
+def _check_signature(key: str, node: Mapping[str, Any], target: Any) -> None:
     try:
         parameters = inspect.signature(target).parameters
-    except ValueError:  # a builtin that does not tell
+    except ValueError:  # a builtin without a signature
         return
     hints = _hints(target)
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     for name, value in node.items():
-        if name in _HYDRA:
-            check_value(f"{key}.{name}", _HYDRA[name], value)
+        if name in _HYDRA_KEYS:
+            check_value(f"{key}.{name}", _HYDRA_KEYS[name], value)
             continue
         if name not in parameters and not takes_any:
             hint = suggestion(name, parameters, "Arguments")
@@ -217,8 +240,8 @@ def _bind(key: str, node: Mapping[str, Any], target: Any) -> None:
 def _check_complete(key: str, node: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]) -> None:
     optional = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     for name, parameter in parameters.items():
-        needed = parameter.default is inspect.Parameter.empty and parameter.kind not in optional
-        if needed and name not in node and "_args_" not in node:
+        required = parameter.default is inspect.Parameter.empty and parameter.kind not in optional
+        if required and name not in node and "_args_" not in node:
             raise ConfigError(
                 f"{key}.{name}", f"{node['_target_']} needs a value; give +{key}.{name}=<value>"
             )
@@ -227,5 +250,5 @@ def _check_complete(key: str, node: Mapping[str, Any], parameters: Mapping[str, 
 def _hints(target: Any) -> dict[str, Any]:
     try:
         return typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
-    except (NameError, TypeError, AttributeError):  # names that exist for type checkers only
+    except (NameError, TypeError, AttributeError):  # a hint uses names that exist for type checkers only
         return {}

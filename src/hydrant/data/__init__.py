@@ -1,19 +1,22 @@
-"""Data sets. A data option builds a `Data`; its sources are map-style and give batches for any position."""
+"""Data sets. An option of the config group `data` builds a `Data`, whose sources read the batches of any update."""
 
 from hydrant.data.augment import ShiftFlip
 from hydrant.data.base import Data, Source, Stream, StreamSpec
 from hydrant.data.digits import digits
 from hydrant.data.folder import ImageAugment, image_folder
+from hydrant.data.in_memory import InMemorySource
 from hydrant.data.loader import LoaderSource, SampleSet
-from hydrant.data.resident import ResidentSource
+from hydrant.data.mixup import MixupCutmix, NoMixing
 from hydrant.data.synthetic import synthetic
 from hydrant.data.vision import cifar10, cifar100, mnist
 
 __all__ = [
     "Data",
     "ImageAugment",
+    "InMemorySource",
     "LoaderSource",
-    "ResidentSource",
+    "MixupCutmix",
+    "NoMixing",
     "SampleSet",
     "ShiftFlip",
     "Source",

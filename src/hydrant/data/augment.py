@@ -1,4 +1,4 @@
-"""Random augmentation of a batch of images on the device, each image by its own draw."""
+"""Random augmentation of a batch of images on the device. Each image has its own random numbers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hydrant.errors import ConfigError
 
 @dataclass(frozen=True)
 class ShiftFlip:
-    """Shift by up to `max_shift` pixels each way, filling with zeros, and mirror half the images if `flip`.
+    """Shift by up to `max_shift` pixels in each direction, fill with zeros, and mirror half the images if `flip`.
 
-    The same as padding by `max_shift` and cropping at random, then `RandomHorizontalFlip`: the ordinary
-    augmentation of CIFAR (He et al., 2016, section 4.2, with `max_shift=4`).
+    This equals padding by `max_shift`, `RandomCrop` and `RandomHorizontalFlip`: the usual augmentation of CIFAR
+    (He et al., 2016, section 4.2, with `max_shift=4`).
     """
 
     max_shift: int = 0
@@ -31,7 +31,12 @@ class ShiftFlip:
         return bool(self.max_shift or self.flip)
 
     def __call__(self, images: Tensor, draws: Tensor, seed: int) -> Tensor:
-        """`images` (B, C, H, W), `draws` (B,) int64 -> the augmented images, same shape and dtype."""
+        """Return the augmented images, same shape and dtype.
+
+        Args:
+            images: (B, C, H, W).
+            draws: (B,) int64, see `hydrant.data.base`; with `seed` they determine the random numbers.
+        """
         if self.max_shift:
             height, width = images.shape[-2:]
             span = 2 * self.max_shift + 1

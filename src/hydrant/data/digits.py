@@ -1,6 +1,6 @@
-"""The handwritten digits that scikit-learn ships: 1,797 images of 8 x 8 pixels; needs no download.
+"""The handwritten digits of scikit-learn: 1,797 images of 8 x 8 pixels, without a download.
 
-Its file is read, and split as it would, without importing it, which takes longer than training a small run.
+The file is read and split like scikit-learn does, but without importing it, which takes longer than a small run.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hydrant.data.base import Data, check_stated
-from hydrant.data.resident import Augment, ResidentSource
+from hydrant.data.base import Data, check_shapes
+from hydrant.data.in_memory import Augment, InMemorySource
 from hydrant.errors import ConfigError
 
 
@@ -26,10 +26,10 @@ def digits(
     split_seed: int = 0,
     augment: Augment | None = None,
 ) -> Data:
-    """Optical recognition of handwritten digits (Alpaydin & Kaynak, UCI, 1998), as in `sklearn.datasets`.
+    """Return "Optical recognition of handwritten digits" (Alpaydin & Kaynak, UCI, 1998), as in `sklearn.datasets`.
 
-    `val_ratio` of each class is held out; the split depends on `split_seed` alone, so that replicates with
-    other seeds are evaluated on the same samples. Pixels are scaled from 0..16 to 0..1.
+    The validation part is the share `val_ratio` of each class. The split depends only on `split_seed`, so that
+    replicates with other seeds are evaluated on the same samples. Pixels are scaled from 0..16 to 0..1.
     """
     if not 0 < val_ratio < 1:
         raise ConfigError("data.val_ratio", f"{val_ratio} is not between 0 and 1")
@@ -37,18 +37,18 @@ def digits(
     inputs, targets = table[:, :-1].float().view(-1, 1, 8, 8) / 16, table[:, -1]
     train, val = stratified(targets.numpy(), val_ratio, split_seed)
 
-    def part(indices: np.ndarray, augment: Augment | None) -> ResidentSource:
+    def part(indices: np.ndarray, augment: Augment | None) -> InMemorySource:
         chosen: Tensor = torch.from_numpy(np.sort(indices))
-        return ResidentSource(inputs[chosen], targets[chosen], mean=(0.3053,), std=(0.3760,), augment=augment)
+        return InMemorySource(inputs[chosen], targets[chosen], mean=(0.3053,), std=(0.3760,), augment=augment)
 
     data = Data(part(train, augment), part(val, None), (1, 8, 8), 10)
-    return check_stated(data, input_shape, num_classes)
+    return check_shapes(data, input_shape, num_classes)
 
 
 def _table() -> Tensor:
-    """A row of 64 pixels and the class for each image, (1797, 65)."""
+    """Return 64 pixels and the class of each image, (1797, 65)."""
     package = find_spec("sklearn")
-    assert package is not None and package.origin is not None  # Hydrant depends on it
+    assert package is not None and package.origin is not None  # a dependency of Hydrant
     file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
     return torch.from_numpy(np.loadtxt(file, delimiter=",", dtype=np.int64))
 
@@ -63,8 +63,8 @@ def stratified(labels: np.ndarray, val_ratio: float, seed: int) -> tuple[np.ndar
     num_val = int(np.ceil(val_ratio * len(labels)))
     if min(num_val, len(labels) - num_val) < len(sizes):
         raise ConfigError("data.val_ratio", f"{val_ratio} leaves a class without samples")
-    num_train_of = _shares(sizes, len(labels) - num_val, rng)
-    num_val_of = _shares(sizes - num_train_of, num_val, rng)
+    num_train_of = _counts_per_class(sizes, len(labels) - num_val, rng)
+    num_val_of = _counts_per_class(sizes - num_train_of, num_val, rng)
     train, val = list[np.ndarray](), list[np.ndarray]()
     for label, (first, second) in enumerate(zip(num_train_of, num_val_of, strict=True)):
         shuffled = np.flatnonzero(labels == label)[rng.permutation(sizes[label])]
@@ -73,8 +73,8 @@ def stratified(labels: np.ndarray, val_ratio: float, seed: int) -> tuple[np.ndar
     return np.concatenate(train), np.concatenate(val)
 
 
-def _shares(sizes: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:
-    """`total` in proportion to the sizes: rounded down, and one more for the largest remainders; ties are drawn."""
+def _counts_per_class(sizes: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:
+    """Split `total` in proportion to the sizes: round down, then add 1 to the largest remainders; ties are random."""
     exact = sizes / sizes.sum() * total
     shares = np.floor(exact)
     remainders, missing = exact - shares, int(total - shares.sum())

@@ -1,4 +1,4 @@
-"""Images in folders, one per class: the layout of ImageNet, decoded and augmented by workers."""
+"""Images in one folder per class, the layout of ImageNet, decoded and augmented by workers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hydrant.data.base import Data, check_stated
-from hydrant.data.faults import Faults
+from hydrant.data.base import Data, check_shapes
+from hydrant.data.damaged import DamagedSamples
 from hydrant.data.loader import LoaderSource, Transform
 from hydrant.errors import ConfigError, DataError, unknown_name
 
@@ -20,13 +20,16 @@ _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"
 
 @dataclass(frozen=True, kw_only=True)
 class ImageAugment:
-    """Random crop, flip, colour and erasing, by `timm.data.create_transform` and in its words.
+    """Random crop, flip, color jitter and erasing by `timm.data.create_transform`, with its argument names.
 
-    `scale` and `ratio` are the area (of the whole image, 0..1) and the aspect ratio of the crop that is
-    resized to the input; `hflip` the probability to mirror; `color_jitter` the strength for brightness,
-    contrast and saturation (one number or three, with hue four; null: none). `auto_augment` is a policy such
-    as `rand-m9-mstd0.5`, which takes the place of the colour jitter; `re_prob` the probability to erase a
-    rectangle, filled by `re_mode`: `const` (the mean colour), `rand` (one random colour) or `pixel` (noise).
+    Args:
+        scale, ratio: range of the area (of the whole image, 0..1) and of the aspect ratio of the crop that is resized
+            to the input.
+        hflip: probability of mirroring.
+        color_jitter: strength for brightness, contrast and saturation: one number, three, or four with hue; None: off.
+        auto_augment: a policy such as `rand-m9-mstd0.5`, which replaces the color jitter.
+        re_prob: probability of erasing a random rectangle.
+        re_mode: what fills it: `const` (the mean color), `rand` (one random color) or `pixel` (noise).
     """
 
     scale: Sequence[float]
@@ -40,15 +43,17 @@ class ImageAugment:
     def __post_init__(self) -> None:
         for name, (low, high) in (("scale", tuple(self.scale)), ("ratio", tuple(self.ratio))):
             if not 0 < low <= high:
-                raise ConfigError(f"data.augment.{name}", f"[{low}, {high}] is no range of positive numbers")
+                raise ConfigError(
+                    f"data.augment.{name}", f"[{low}, {high}] is not a range of positive numbers"
+                )
         for name, value in (("hflip", self.hflip), ("re_prob", self.re_prob)):
             if not 0 <= value <= 1:
-                raise ConfigError(f"data.augment.{name}", f"{value} is no probability in 0..1")
+                raise ConfigError(f"data.augment.{name}", f"{value} is not a probability in 0..1")
         if self.re_mode not in ("const", "rand", "pixel"):
             raise unknown_name("data.augment.re_mode", "fill", self.re_mode, ("const", "rand", "pixel"))
 
     def transform(self, **common: Any) -> Transform:
-        """The training transform; `common` is what evaluation shares: size, interpolation, mean and std."""
+        """Return the training transform. `common` are the arguments shared with evaluation: size, mean, std ..."""
         jitter = self.color_jitter
         try:
             return _timm_transform(
@@ -61,14 +66,13 @@ class ImageAugment:
                 auto_augment=self.auto_augment,
                 re_prob=self.re_prob,
                 re_mode=self.re_mode,
-                # Erasing works on normalised floats; without it, bytes travel and the device normalises.
+                # Erasing needs normalized floats. Without it, workers send uint8 and the device normalizes.
                 normalize=self.re_prob > 0,
             )
         except (AssertionError, KeyError, ValueError) as error:
-            given = f"auto_augment={self.auto_augment!r}, color_jitter={jitter!r}"
-            raise ConfigError(
-                "data.augment", f"timm refuses {given} ({error}); rand-m9-mstd0.5 and 0.4 are ordinary values"
-            ) from error
+            values = f"auto_augment={self.auto_augment!r}, color_jitter={jitter!r}"
+            message = f"timm rejects {values} ({error}); rand-m9-mstd0.5 and 0.4 are usual values"
+            raise ConfigError("data.augment", message) from error
 
 
 def image_folder(
@@ -86,10 +90,10 @@ def image_folder(
     std: Sequence[float],
     augment: ImageAugment,
 ) -> Data:
-    """Images under `root/train_dir/<class>/` and `root/val_dir/<class>/`, read as RGB.
+    """Return the images under `root/train_dir/<class>/` and `root/val_dir/<class>/`, read as RGB.
 
-    Evaluation resizes so that the input is `crop_pct` of the shorter edge and takes the centre.
-    `on_error=skip` leaves images out that cannot be read; `fail` ends the run.
+    Evaluation resizes the image so that the input is `crop_pct` of its shorter edge, and crops the center.
+    `on_error=skip` skips images that cannot be read; `fail` ends the run.
     """
     _check(input_shape, crop_pct, interpolation)
     size = input_shape[1:]
@@ -98,35 +102,37 @@ def image_folder(
     if classes != val_classes:
         raise ConfigError("data.val_dir", _difference(Path(root, val_dir), classes, val_classes))
 
-    normal: dict[str, Any] = {"mean": tuple(mean), "std": tuple(std)}
-    common: dict[str, Any] = {"input_size": (3, *size), "interpolation": interpolation, **normal}
+    statistics: dict[str, Any] = {"mean": tuple(mean), "std": tuple(std)}
+    common: dict[str, Any] = {"input_size": (3, *size), "interpolation": interpolation, **statistics}
     train_transform = augment.transform(**common)
     eval_transform = _timm_transform(**common, is_training=False, crop_pct=crop_pct, normalize=False)
 
-    faults = Faults(on_error == "skip", "; repair or remove it, or data.on_error=skip leaves it out")
+    damaged = DamagedSamples(on_error == "skip", "; repair or remove it, or skip it with data.on_error=skip")
 
     def source(images: _Images) -> LoaderSource:
-        rest: dict[str, Any] = {"num_workers": num_workers, "name_of": images.name_of, "faults": faults}
-        return LoaderSource(images, train_transform, eval_transform, **normal, **rest)
+        shared: dict[str, Any] = {"num_workers": num_workers, "name_of": images.name_of, "damaged": damaged}
+        return LoaderSource(images, train_transform, eval_transform, **statistics, **shared)
 
-    data = Data(source(train), source(val), (3, *size), len(classes), faults)
-    return check_stated(data, input_shape, num_classes)
+    data = Data(source(train), source(val), (3, *size), len(classes), damaged)
+    return check_shapes(data, input_shape, num_classes)
 
 
 def _check(input_shape: Sequence[int], crop_pct: float, interpolation: str) -> None:
     channels, *size = input_shape
     if channels != 3 or len(size) != 2:
-        told = f"{list(input_shape)} is given, images are RGB: [3, height, width]"
-        raise ConfigError("data.input_shape", told)
+        message = f"{list(input_shape)} is configured, but images are RGB: [3, height, width]"
+        raise ConfigError("data.input_shape", message)
     if not 0 < crop_pct <= 1:
-        raise ConfigError("data.crop_pct", f"{crop_pct} is not in 0..1, the share of the edge that is kept")
+        raise ConfigError(
+            "data.crop_pct", f"{crop_pct} is not in 0..1, the ratio of the shorter edge that is kept"
+        )
     if interpolation not in _INTERPOLATIONS:
         raise unknown_name("data.interpolation", "interpolation", interpolation, _INTERPOLATIONS)
 
 
 @dataclass(frozen=True)
 class _Images:
-    """The image files of a split. In arrays: of a list, every worker would touch and so copy each element."""
+    """The image files of a split, in arrays, because each worker would copy every element of a list by reading it."""
 
     folder: Path
     paths: np.ndarray  # (N,) bytes, relative to the folder
@@ -141,7 +147,7 @@ class _Images:
             return self.read(self._path(index)), int(self.targets[index])
         except MemoryError:
             raise
-        except Exception as error:  # a decoder raises whatever the damaged bytes lead it to
+        except Exception as error:  # a decoder raises anything on damaged bytes
             raise DataError(f"{self.name_of(index)} cannot be read as an image: {error}") from error
 
     def name_of(self, index: int) -> str:
@@ -156,16 +162,18 @@ def _scan(root: Path, split_dir: str, key: str) -> tuple[_Images, tuple[str, ...
 
     folder = root / split_dir
     if not root.is_dir():
-        raise ConfigError("data.root", f"no folder {root.absolute()}; set it to where {split_dir}/ lies")
+        raise ConfigError(
+            "data.root", f"no folder {root.absolute()}; set it to the folder that contains {split_dir}/"
+        )
     if not folder.is_dir():
         raise ConfigError(key, f"no folder {folder}; it must hold one folder of images for each class")
     try:
-        found = ImageFolder(folder)
-    except FileNotFoundError as error:  # no class folder at all, or empty ones: the message names them
+        dataset = ImageFolder(folder)
+    except FileNotFoundError as error:  # there is no class folder, or some are empty; the message names them
         raise ConfigError(key, f"{folder}: {error}") from error
-    paths = [os.fsencode(os.path.relpath(path, folder)) for path, _ in found.samples]
-    images = _Images(folder, np.array(paths), np.array(found.targets), pil_loader)
-    return images, tuple(found.classes)
+    paths = [os.fsencode(os.path.relpath(path, folder)) for path, _ in dataset.samples]
+    images = _Images(folder, np.array(paths), np.array(dataset.targets), pil_loader)
+    return images, tuple(dataset.classes)
 
 
 def _timm_transform(**options: Any) -> Transform:

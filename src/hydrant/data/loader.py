@@ -1,4 +1,4 @@
-"""Samples read by worker processes: the same ones for any number of workers, ranks and micro-batches."""
+"""Samples read by worker processes: the same samples for any number of workers, ranks and micro-batches."""
 
 from __future__ import annotations
 
@@ -13,22 +13,29 @@ from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 
 from hydrant import seeding
 from hydrant.batch import Batch
-from hydrant.data.base import Order, StreamSpec, shard
-from hydrant.data.faults import MAX_DAMAGED_IN_A_ROW, Faults
-from hydrant.data.workers import Reading, outlive_signals, seed_streams, streams_restored, workers_told
+from hydrant.data.base import SampleOrder, StreamSpec, batch_ranges
+from hydrant.data.damaged import MAX_DAMAGED_IN_A_ROW, DamagedSamples
+from hydrant.data.workers import (
+    WorkerProgress,
+    init_worker,
+    iterate_loader,
+    preserve_global_rngs,
+    seed_global_rngs,
+)
 from hydrant.errors import ConfigError, DataError, HydrantError, OutOfMemory, location, typed_line
 
 Transform = Callable[[Any], Tensor]
-"""A raw sample -> its input, shape (*input_shape,). May draw from the global streams of the host."""
+"""A raw sample -> its input, shape (*input_shape,). May draw from the global CPU generators."""
 
-_Read = tuple[list[Tensor], dict[str, str]]
-"""[inputs (B, *input_shape), targets (B,) int64], empty where none is whole; what is told of damaged ones, by name."""
+_Samples = tuple[list[Tensor], dict[str, str]]
+"""[inputs (B, *input_shape), targets (B,) int64], empty if every sample is damaged; messages about these, by name."""
 
-_HostBatch = _Read | HydrantError  # or why there is none
+_HostBatch = _Samples | HydrantError
+"""A batch on the host, or the error that prevented it."""
 
 
 class SampleSet(Protocol):
-    """A map-style data set of raw samples. Raises DataError, or OSError, where one cannot be read."""
+    """A map-style data set of (raw sample, class). Raises DataError or OSError if a sample cannot be read."""
 
     def __len__(self) -> int: ...
 
@@ -37,14 +44,14 @@ class SampleSet(Protocol):
 
 @dataclass(frozen=True)
 class LoaderSource:
-    """Samples read by `num_workers` processes, each of which prepares whole micro-batches ahead of the loop.
+    """Samples read by `num_workers` processes, each of which prepares whole micro-batches in advance.
 
-    A transform may return bytes (uint8), which make a quarter of the traffic: they are scaled to 0..1 and
-    normalised by `mean` and `std` (per channel, in units of the scaled pixel) on the device. What it returns
-    in float32 is taken as it is. With `num_workers=0` the loop itself reads.
+    A transform may return uint8, which is a quarter of the traffic: it is scaled to 0..1 and normalized by `mean` and
+    `std` (per channel, for pixels in 0..1) on the device. A float32 result is used as it is. With `num_workers=0` the
+    training process reads.
 
-    `name_of` names a sample in what is told of it. A damaged one ends the run, unless `faults` skip them: then it
-    is left out of an evaluation, and in training the next whole sample of the set stands in for it.
+    `name_of` returns the name of a sample for messages. A damaged sample ends the run unless `damaged.skip` is set. In
+    that case, evaluation leaves it out, and training uses the next readable sample of the set instead.
     """
 
     samples: SampleSet
@@ -54,13 +61,12 @@ class LoaderSource:
     std: Sequence[float]
     num_workers: int
     name_of: Callable[[int], str] = "sample {} of the data set".format
-    faults: Faults = field(default_factory=Faults)
+    damaged: DamagedSamples = field(default_factory=DamagedSamples)
 
     def __post_init__(self) -> None:
         if self.num_workers < 0:
-            raise ConfigError(
-                "data.num_workers", f"{self.num_workers} is negative; 0 means that the loop reads"
-            )
+            message = f"{self.num_workers} is negative; 0 reads in the training process"
+            raise ConfigError("data.num_workers", message)
 
     @property
     def num_samples(self) -> int:
@@ -70,65 +76,67 @@ class LoaderSource:
         return LoaderStream(self, spec)
 
     def batches(self, spec: StreamSpec, batch_size: int) -> Iterator[Batch]:
-        """Workers are started for the pass and end with it."""
-        plan = list(shard(self.num_samples, batch_size, spec.rank, spec.world_size))
-        num_workers = min(self.num_workers, len(plan))
-        reader = _Reader(self, self.eval_transform, spec.seed, Reading(num_workers), replaces=False)
-        receive = _Receiver.of(self, spec.device)
-        for host_batch in _batches(reader, _loader(reader, plan, spec.device)):
-            batch = receive(host_batch)
+        """Yield the evaluation batches of this rank. Workers start with the pass and end with it."""
+        ranges = list(batch_ranges(self.num_samples, batch_size, spec.rank, spec.world_size))
+        progress = WorkerProgress(min(self.num_workers, len(ranges)))
+        dataset = _BatchDataset(self, self.eval_transform, spec.seed, progress, replaces_damaged=False)
+        transfer = _Transfer.of(self, spec.device)
+        for host_batch in dataset.iterate(_loader(dataset, ranges, spec.device)):
+            batch = transfer(host_batch)
             if len(batch.targets):
                 yield batch
 
     def first(self, num_samples: int) -> LoaderSource:
-        chosen: Any = Subset[Any](_as_dataset(self.samples), range(min(num_samples, self.num_samples)))
-        return replace(self, samples=chosen)
+        subset: Any = Subset[Any](_as_dataset(self.samples), range(min(num_samples, self.num_samples)))
+        return replace(self, samples=subset)
 
 
 class LoaderStream:
     """The training stream of one rank over a `LoaderSource`.
 
-    Read update after update, the workers run ahead without a pause. A jump starts them again at the new
-    place; nothing in between is read. The batches of the current update are kept on the host, so that an
-    update that the loss scaler skipped is read once.
+    While updates are read in order, the workers read ahead without a pause. A jump restarts them at the new position
+    and reads nothing in between. The batches of the current update stay on the host, so that an update that is tried
+    again is read once.
     """
 
     def __init__(self, source: LoaderSource, spec: StreamSpec) -> None:
         self._spec = spec
-        self._receive = _Receiver.of(source, spec.device)
-        self._plan = _Plan(Order(spec.seed, source.num_samples, torch.device("cpu")), spec)
-        reading = Reading(source.num_workers)
-        self._reader = _Reader(source, source.train_transform, spec.seed, reading, replaces=True)
+        self._transfer = _Transfer.of(source, spec.device)
+        self._sampler = _DrawSampler(SampleOrder(spec.seed, source.num_samples, torch.device("cpu")), spec)
+        progress = WorkerProgress(source.num_workers)
+        self._dataset = _BatchDataset(
+            source, source.train_transform, spec.seed, progress, replaces_damaged=True
+        )
         self.close()
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
         for micro_step in range(self._spec.num_micro_steps):
-            yield self._receive(self._host_batch(num_updates, micro_step))
+            yield self._transfer(self._host_batch(num_updates, micro_step))
 
     def close(self) -> None:
         """Stop the workers, which end when nothing refers to their loader. A later read starts new ones."""
-        self._ahead: Iterator[_HostBatch] = iter(())
-        self._loader = _loader(self._reader, self._plan, self._spec.device)
-        self._current = -1
-        self._kept: list[_HostBatch] = []
+        self._iterator: Iterator[_HostBatch] = iter(())
+        self._loader = _loader(self._dataset, self._sampler, self._spec.device)
+        self._num_updates = -1
+        self._host_batches: list[_HostBatch] = []  # of the current update
 
     def _host_batch(self, num_updates: int, micro_step: int) -> _HostBatch:
-        if num_updates != self._current:
-            is_complete = len(self._kept) == self._spec.num_micro_steps
-            if not (is_complete and num_updates == self._current + 1):
-                self._plan.start = num_updates
-                self._ahead = _batches(self._reader, self._loader)
-            self._current, self._kept = num_updates, []
-        while len(self._kept) <= micro_step:
-            self._kept.append(next(self._ahead))
-        return self._kept[micro_step]
+        if num_updates != self._num_updates:
+            is_complete = len(self._host_batches) == self._spec.num_micro_steps
+            if not (is_complete and num_updates == self._num_updates + 1):
+                self._sampler.start = num_updates
+                self._iterator = self._dataset.iterate(self._loader)
+            self._num_updates, self._host_batches = num_updates, []
+        while len(self._host_batches) <= micro_step:
+            self._host_batches.append(next(self._iterator))
+        return self._host_batches[micro_step]
 
 
 @dataclass
-class _Plan:
-    """The draws of each micro-batch of a rank, from update `start` on, without end."""
+class _DrawSampler:
+    """The sampler of a DataLoader: the draws of each micro-batch of a rank from update `start` on, without end."""
 
-    order: Order
+    order: SampleOrder
     spec: StreamSpec
     start: int = 0
 
@@ -139,58 +147,64 @@ class _Plan:
 
 
 @dataclass(frozen=True)
-class _Reader(Dataset[_HostBatch]):
-    """Reads the micro-batch of some draws; what is random about a sample is a function of `(seed, draw)`.
+class _BatchDataset(Dataset[_HostBatch]):
+    """A data set whose items are micro-batches, by their draws.
 
-    So is what stands in for a damaged one, where it `replaces` them: the next in the set that is whole.
+    The random numbers of a sample are a function of `(seed, draw)`. With `replaces_damaged`, the next readable sample
+    of the set replaces a damaged one.
     """
 
     source: LoaderSource
     transform: Transform
     seed: int
-    reading: Reading
-    replaces: bool
+    progress: WorkerProgress
+    replaces_damaged: bool
 
     def __getitem__(self, draws: Sequence[int]) -> _HostBatch:
-        # An exception would come out of a worker as a page of traceback; a value comes out as it is.
+        # Errors are returned, because a worker would turn a raised one into a page of traceback.
         damaged: dict[str, str] = {}
-        with streams_restored():
+        with preserve_global_rngs():
             try:
-                samples = [sample for draw in draws for sample in self._at(draw, damaged)]
+                samples = [sample for draw in draws for sample in self._read(draw, damaged)]
             except HydrantError as error:
                 return error
             finally:
-                self.reading.begin(-1)
+                self.progress.set(-1)
             return default_collate(samples) if samples else [torch.empty(0), torch.empty(0)], damaged
 
-    def _at(self, draw: int, damaged: dict[str, str]) -> list[tuple[Tensor, int]]:
-        """The sample of a draw, or none; adds the damaged ones that were met."""
-        first, faults = draw % self.source.num_samples, self.source.faults
-        for offset in range(MAX_DAMAGED_IN_A_ROW if self.replaces else 1):
-            index = (first + offset) % self.source.num_samples
+    def iterate(self, loader: DataLoader[_HostBatch]) -> Iterator[_HostBatch]:
+        """Iterate over a loader of this data set."""
+        return iterate_loader(loader, self.progress, self.source.name_of)
+
+    def _read(self, draw: int, damaged: dict[str, str]) -> list[tuple[Tensor, int]]:
+        """Return the sample of a draw in a list, or an empty list. Add damaged samples to `damaged`."""
+        source = self.source
+        first = draw % source.num_samples
+        for offset in range(MAX_DAMAGED_IN_A_ROW if self.replaces_damaged else 1):
+            index = (first + offset) % source.num_samples
             try:
                 return [self._sample(draw, index)]
             except DataError as error:
-                if not faults.skips:
-                    raise DataError(f"{error}{faults.remedy}") from error
-                damaged[self.source.name_of(index)] = str(error)
-        if self.replaces:
-            told = f"{MAX_DAMAGED_IN_A_ROW} samples in a row cannot be read, which are not a few damaged ones"
-            raise DataError(f"{told}; the first: {damaged[self.source.name_of(first)]}")
+                if not source.damaged.skip:
+                    raise DataError(f"{error}{source.damaged.remedy}") from error
+                damaged[source.name_of(index)] = str(error)
+        if self.replaces_damaged:
+            message = f"{MAX_DAMAGED_IN_A_ROW} samples in a row cannot be read, which is too many to skip"
+            raise DataError(f"{message}; the first: {damaged[source.name_of(first)]}")
         return []
 
     def _sample(self, draw: int, index: int) -> tuple[Tensor, int]:
-        self.reading.begin(index)
-        seed_streams(seeding.mix(self.seed, seeding.SAMPLE, draw))
+        self.progress.set(index)
+        seed_global_rngs(seeding.mix(self.seed, seeding.SAMPLE, draw))
         name = self.source.name_of(index)
         try:
             raw, target = self.source.samples[index]
             return self.transform(raw), target
         except DataError:
             raise
-        except MemoryError as error:  # of the machine, not of the sample
-            told = f"there is no memory left to read {name}; lower data.num_workers or micro_batch_size"
-            raise OutOfMemory(told) from error
+        except MemoryError as error:  # the machine is out of memory; the sample is not damaged
+            message = f"there is no memory left to read {name}; lower data.num_workers or micro_batch_size"
+            raise OutOfMemory(message) from error
         except OSError as error:
             raise DataError(f"{name} cannot be read: {error}") from error
         except Exception as error:  # a decoder or a user's transform raises anything
@@ -198,49 +212,47 @@ class _Reader(Dataset[_HostBatch]):
 
 
 @dataclass(frozen=True)
-class _Receiver:
-    """Brings a host batch to the device."""
+class _Transfer:
+    """Copies host batches to the device and normalizes them there."""
 
     mean: Tensor  # (C, 1, 1)
     std: Tensor  # (C, 1, 1)
-    faults: Faults
+    damaged: DamagedSamples
 
     @classmethod
-    def of(cls, source: LoaderSource, device: torch.device) -> _Receiver:
+    def of(cls, source: LoaderSource, device: torch.device) -> _Transfer:
         mean, std = (torch.tensor(tuple(v), device=device).view(-1, 1, 1) for v in (source.mean, source.std))
-        return cls(mean, std, source.faults)
+        return cls(mean, std, source.damaged)
 
     def __call__(self, host_batch: _HostBatch) -> Batch:
         if isinstance(host_batch, HydrantError):
             raise host_batch
         tensors, damaged = host_batch
-        self.faults.note(damaged)
+        self.damaged.record(damaged)
         inputs, targets = (tensor.to(self.mean.device, non_blocking=True) for tensor in tensors)
         if inputs.dtype == torch.uint8:
             inputs = inputs.float().div_(255).sub_(self.mean).div_(self.std)
         return Batch(inputs, targets)
 
 
-def _batches(reader: _Reader, loader: DataLoader[_HostBatch]) -> Iterator[_HostBatch]:
-    return workers_told(loader, reader.reading, reader.source.name_of)
-
-
-def _loader(reader: _Reader, plan: Iterable[Sequence[int]], device: torch.device) -> DataLoader[_HostBatch]:
-    num_workers = reader.reading.num_workers
+def _loader(
+    dataset: _BatchDataset, sampler: Iterable[Sequence[int]], device: torch.device
+) -> DataLoader[_HostBatch]:
+    num_workers = dataset.progress.num_workers
     return DataLoader(
-        reader,
-        sampler=plan,
-        batch_size=None,  # the plan names the samples of a batch and the reader collates them
-        collate_fn=_as_is,
+        dataset,
+        sampler=sampler,
+        batch_size=None,  # the sampler yields the draws of a batch, and the data set collates them
+        collate_fn=_identity,
         num_workers=num_workers,
         persistent_workers=num_workers > 0,
         pin_memory=device.type == "cuda",
-        worker_init_fn=outlive_signals,
-        generator=torch.Generator(),  # torch draws a seed for its workers, by default from the global stream
+        worker_init_fn=init_worker,
+        generator=torch.Generator(),  # torch would draw the seed of its workers from the global generator
     )
 
 
-def _as_is(host_batch: Any) -> Any:
+def _identity(host_batch: Any) -> Any:
     return host_batch
 
 

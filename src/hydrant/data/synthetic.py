@@ -1,4 +1,4 @@
-"""Images of noise, made on the device: a data set of any shape and size that costs no time to read."""
+"""Noise images made on the device: a data set of any shape and size without reading time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Batch
-from hydrant.data.base import Data, Order, StreamSpec
-from hydrant.data.resident import DeviceStream, device_batches
+from hydrant.data.base import Data, SampleOrder, StreamSpec
+from hydrant.data.in_memory import DeviceStream, device_batches
 from hydrant.errors import ConfigError
 
 _NUM_OFFSETS = 1 << 16
@@ -25,7 +25,7 @@ def synthetic(
     num_samples: int = 1_000_000,
     num_val_samples: int = 1000,
 ) -> Data:
-    """Standard normal images with random labels: nothing to learn, for benchmarks and tests."""
+    """Return standard normal images with random labels, for benchmarks and tests. There is nothing to learn."""
     shape = tuple(input_shape)
     if not shape or min(shape) < 1:
         raise ConfigError("data.input_shape", f"{list(shape)} has a side below 1")
@@ -39,7 +39,7 @@ def synthetic(
 
 @dataclass(frozen=True)
 class SyntheticSource:
-    """Sample `i` is a window into one block of noise, its place and its label hashed from `i`."""
+    """Sample `i` is a window into one block of noise. Its offset and its label are hashes of `i`."""
 
     num_samples: int
     input_shape: tuple[int, ...]
@@ -47,7 +47,7 @@ class SyntheticSource:
     offset: int
 
     def stream(self, spec: StreamSpec) -> DeviceStream:
-        order = Order(spec.seed, self.num_samples, spec.device)
+        order = SampleOrder(spec.seed, self.num_samples, spec.device)
         return DeviceStream(_SyntheticReader.load(self, spec), order, spec)
 
     def batches(self, spec: StreamSpec, batch_size: int) -> Iterable[Batch]:

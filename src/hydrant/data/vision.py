@@ -1,4 +1,4 @@
-"""MNIST and CIFAR, read by torchvision once and then held on the device."""
+"""MNIST and CIFAR: read once by torchvision, then kept on the device."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from hydrant.data.archive import Archive
-from hydrant.data.base import Data, check_stated
-from hydrant.data.resident import Augment, ResidentSource
+from hydrant.data.base import Data, check_shapes
+from hydrant.data.in_memory import Augment, InMemorySource
 from hydrant.errors import DataError
 
 
 def mnist(
     *, root: str, input_shape: Sequence[int], num_classes: int, download: bool, augment: Augment | None
 ) -> Data:
-    """MNIST (LeCun, Cortes & Burges, 1998): 60,000 + 10,000 digits of 28 x 28 pixels, from `root/MNIST/raw`.
+    """Return MNIST (LeCun, Cortes & Burges, 1998): 60,000 + 10,000 digits of 28 x 28 pixels, from `root/MNIST/raw`.
 
-    `mean` and `std` are those of all training pixels (as in pytorch/examples, mnist).
+    Pixels are normalized by the mean and standard deviation of all training pixels (as in pytorch/examples, mnist).
     """
     from torchvision.datasets import MNIST
     from torchvision.datasets.mnist import read_image_file, read_label_file
@@ -29,39 +29,39 @@ def mnist(
     names = [Path(name).stem for name, _ in MNIST.resources]
     checks = {folder / name: read_image_file if "images" in name else read_label_file for name in names}
     archive = Archive("MNIST", Path(root), MNIST, checks)
-    data = _held(archive, download, augment, lambda part: part.data.unsqueeze(1), (0.1307,), (0.3081,))
-    return check_stated(data, input_shape, num_classes)
+    data = _build(archive, download, augment, lambda part: part.data.unsqueeze(1), (0.1307,), (0.3081,))
+    return check_shapes(data, input_shape, num_classes)
 
 
 def cifar10(
     *, root: str, input_shape: Sequence[int], num_classes: int, download: bool, augment: Augment | None
 ) -> Data:
-    """CIFAR-10 (Krizhevsky, 2009): 50,000 + 10,000 images of 32 x 32 pixels, from `root/cifar-10-batches-py`.
+    """Return CIFAR-10 (Krizhevsky, 2009): 50,000 + 10,000 images of 32 x 32 pixels, from `root/cifar-10-batches-py`.
 
-    `mean` and `std` are per channel over all training pixels. (The often copied 0.2023, 0.1994, 0.2010 are
-    the mean of each image's own deviation.)
+    Pixels are normalized per channel by the mean and standard deviation of all training pixels. (The often copied
+    0.2023, 0.1994, 0.2010 are the mean of the standard deviations of single images.)
     """
     from torchvision.datasets import CIFAR10
 
     archive = _cifar_archive("CIFAR-10", Path(root), CIFAR10)
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-    data = _held(archive, download, augment, _channels_first, mean, std)
-    return check_stated(data, input_shape, num_classes)
+    data = _build(archive, download, augment, _channels_first, mean, std)
+    return check_shapes(data, input_shape, num_classes)
 
 
 def cifar100(
     *, root: str, input_shape: Sequence[int], num_classes: int, download: bool, augment: Augment | None
 ) -> Data:
-    """CIFAR-100 (Krizhevsky, 2009) with its 100 fine labels, from `root/cifar-100-python`.
+    """Return CIFAR-100 (Krizhevsky, 2009) with its 100 fine labels, from `root/cifar-100-python`.
 
-    `mean` and `std` are per channel over all training pixels.
+    Pixels are normalized per channel by the mean and standard deviation of all training pixels.
     """
     from torchvision.datasets import CIFAR100
 
     archive = _cifar_archive("CIFAR-100", Path(root), CIFAR100)
     mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
-    data = _held(archive, download, augment, _channels_first, mean, std)
-    return check_stated(data, input_shape, num_classes)
+    data = _build(archive, download, augment, _channels_first, mean, std)
+    return check_shapes(data, input_shape, num_classes)
 
 
 def _cifar_archive(name: str, root: Path, dataset: Any) -> Archive:
@@ -72,7 +72,7 @@ def _cifar_archive(name: str, root: Path, dataset: Any) -> Archive:
 
     def check(path: Path) -> None:
         if calculate_md5(path) != md5s[path]:
-            raise ValueError("its MD5 sum is not the published one")
+            raise ValueError("its MD5 sum differs from the published one")
 
     return Archive(name, root, dataset, dict.fromkeys(md5s, check))
 
@@ -81,7 +81,7 @@ def _channels_first(part: Any) -> Tensor:
     return torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous()
 
 
-def _held(
+def _build(
     archive: Archive,
     download: bool,
     augment: Augment | None,
@@ -89,15 +89,17 @@ def _held(
     mean: tuple[float, ...],
     std: tuple[float, ...],
 ) -> Data:
-    """Both parts in tensors; `images_of` gives those of a part, uint8 of shape (N, C, H, W)."""
+    """Return the data with both parts in memory. `images_of` returns the images of a part, uint8 (N, C, H, W)."""
     train, val = archive.read(download)
     num_classes = len(train.classes)
 
-    def source(part: Any, augment: Augment | None) -> ResidentSource:
+    def source(part: Any, augment: Augment | None) -> InMemorySource:
         images, targets = images_of(part), torch.as_tensor(part.targets)
         if len(targets) != len(images) or int(targets.max()) >= num_classes:
-            raise DataError(f"{archive.name} in {archive.folder}: labels do not fit the images; replace it")
-        return ResidentSource(images, targets, mean, std, augment)
+            raise DataError(
+                f"{archive.name} in {archive.folder}: the labels do not fit the images; replace the files"
+            )
+        return InMemorySource(images, targets, mean, std, augment)
 
     shape = tuple(images_of(train).shape[1:])
     return Data(source(train, augment), source(val, None), shape, num_classes)

@@ -1,4 +1,4 @@
-"""What goes on in data workers, and what is told when one dies."""
+"""The worker processes of a DataLoader: their signals, their random numbers, and the error when one dies."""
 
 from __future__ import annotations
 
@@ -21,41 +21,48 @@ from hydrant.errors import DataError
 
 T = TypeVar("T")
 
-_DYING_SECONDS = 0.5
+_DEATH_SECONDS = 0.5  # between a worker's last message and the end of its process
 
 
-class Reading:
-    """Which sample each worker is at, in memory that outlives it."""
+class WorkerProgress:
+    """Which sample each worker is reading, in shared memory, so that it can be read after a worker died."""
 
     def __init__(self, num_workers: int) -> None:
         self.num_workers = num_workers
-        self._places: Any = multiprocessing.RawArray("q", 2 * num_workers)  # pid and index, or -1, of each
+        self._entries: Any = multiprocessing.RawArray(
+            "q", 2 * num_workers
+        )  # (pid, index or -1) of each worker
 
-    def begin(self, index: int) -> None:
-        """Note, in a worker, that it is about to read a sample; -1: that it is done with its batch."""
+    def set(self, index: int) -> None:
+        """Record, in a worker, the index of the sample it starts to read; -1 between two batches."""
         worker = get_worker_info()
         if worker is not None:
-            self._places[2 * worker.id : 2 * worker.id + 2] = [os.getpid(), index]
+            self._entries[2 * worker.id : 2 * worker.id + 2] = [os.getpid(), index]
 
-    def death(self, name_of: Callable[[int], str]) -> DataError | None:
-        """The error for a worker that is dead, if one is; one that dies has closed its files a moment before."""
-        time.sleep(_DYING_SECONDS)
+    def death_error(self, name_of: Callable[[int], str]) -> DataError | None:
+        """Return the error that names a dead worker and its sample; None if all workers are alive."""
+        time.sleep(_DEATH_SECONDS)
         alive = {child.pid for child in multiprocessing.active_children()}
-        pairs = zip(self._places[::2], self._places[1::2], strict=True)
-        for pid, index in ((pid, index) for pid, index in pairs if pid and pid not in alive):
-            where = "between two batches" if index < 0 else f"while it read {name_of(index)}"
+        entries = zip(self._entries[::2], self._entries[1::2], strict=True)
+        for pid, index in ((pid, index) for pid, index in entries if pid and pid not in alive):
+            when = "between two batches" if index < 0 else f"while it read {name_of(index)}"
             return DataError(
-                f"a data worker (pid {pid}) died {where}: it was killed, as where memory or /dev/shm is full "
-                "(lower data.num_workers or micro_batch_size), or the file crashes what reads it"
+                f"a data worker (pid {pid}) died {when}: either it was killed, for example because memory or /dev/shm "
+                "is full (lower data.num_workers or micro_batch_size), or the file crashes its reader"
             )
         return None
 
 
-def workers_told(loader: Iterable[T], reading: Reading, name_of: Callable[[int], str]) -> Iterator[T]:
-    """What a DataLoader gives; DataError where a worker died, with the sample it was at.
+def iterate_loader(
+    loader: Iterable[T], progress: WorkerProgress, name_of: Callable[[int], str]
+) -> Iterator[T]:
+    """Yield the items of a DataLoader.
 
-    torch would raise it in the middle of whatever the loop does just then; here it comes with the batch that is
-    missing.
+    torch would raise the death of a worker from a SIGCHLD handler, in the middle of any code of the loop. Here it is
+    raised in place of the missing item.
+
+    Raises:
+        DataError: a worker died; names the sample it was reading.
     """
     with _sigchld_restored():
         iterator = iter(loader)
@@ -64,12 +71,8 @@ def workers_told(loader: Iterable[T], reading: Reading, name_of: Callable[[int],
             item = next(iterator)
         except StopIteration:
             return
-        except (
-            RuntimeError,
-            OSError,
-            EOFError,
-        ) as error:  # those two where it died while it handed a batch over
-            death = reading.death(name_of)
+        except (RuntimeError, OSError, EOFError) as error:  # the last two if it died while it sent a batch
+            death = progress.death_error(name_of)
             if death is None:
                 raise
             raise death from error
@@ -78,39 +81,39 @@ def workers_told(loader: Iterable[T], reading: Reading, name_of: Callable[[int],
 
 @contextlib.contextmanager
 def _sigchld_restored() -> Generator[None]:
-    before = signal.getsignal(signal.SIGCHLD)
+    handler = signal.getsignal(signal.SIGCHLD)
     try:
         yield
     finally:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGCHLD, before)
+            signal.signal(signal.SIGCHLD, handler)
 
 
-def outlive_signals(_: int) -> None:
-    """Ctrl-C and SIGTERM reach workers too, while the loop still needs batches to end its update and save."""
+def init_worker(_: int) -> None:
+    """Make a worker survive Ctrl-C and SIGTERM, because the loop still needs batches to finish its update and save."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":  # where a process can ask who sent a signal
+    if sys.platform == "linux":  # only there can a process see who sent a signal
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=_end_when_the_loop_says_so, daemon=True).start()
+        threading.Thread(target=_exit_on_sigterm_from_parent, daemon=True).start()
 
 
-def _end_when_the_loop_says_so() -> None:
-    """The loop's process ends a worker that does not stop by SIGTERM: obey that one, from nobody else."""
+def _exit_on_sigterm_from_parent() -> None:
+    """Exit when the parent sends SIGTERM, as a DataLoader does to end its workers. Ignore other senders."""
     while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
         pass
     os._exit(0)
 
 
-def seed_streams(value: int) -> None:
-    """Seed the global streams of the host. (`torch.manual_seed` would seed the device's too.)"""
-    random.seed(value)
-    np.random.seed(value & 0xFFFFFFFF)
-    torch.default_generator.manual_seed(value)
+def seed_global_rngs(seed: int) -> None:
+    """Seed the global CPU generators of Python, NumPy and torch. (`torch.manual_seed` would seed CUDA's too.)"""
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
+    torch.default_generator.manual_seed(seed)
 
 
 @contextlib.contextmanager
-def streams_restored() -> Generator[None]:
-    """Leave the global host streams as they were: without workers they are those of the training process."""
+def preserve_global_rngs() -> Generator[None]:
+    """Restore the global CPU generators, which without workers are those of the training process."""
     python, numpy, torch_state = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Models: plain `nn.Module`s; they know no data set, task or config."""
+"""Models: plain `nn.Module`s, independent of data sets, tasks and configs."""
 
 from hydrant.models.all_reduce_net import AllReduceNet
 from hydrant.models.convnet import ConvNet

@@ -1,4 +1,4 @@
-"""A network whose forward adds up over all ranks."""
+"""A network whose forward calls an all-reduce."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from hydrant.errors import ConfigError
 
 
 class AllReduceNet(nn.Module):
-    """Two convolutions, three linear layers, and between those a shift by a sum over the samples of all ranks.
+    """Two convolutions and three linear layers; a sum over the samples of all ranks shifts the features in between.
 
-    The sum is taken without a gradient, so that torch.compile computes what eager computes, in one graph.
+    The sum has no gradient, so torch.compile computes the same as eager, in one graph.
 
     Args:
         input_shape: (C, H, W) of one image, of 16 pixels or more.
         num_classes: size of the output.
-        shift: what the sum is multiplied by before it is added.
+        shift: factor of the sum.
     """
 
     def __init__(self, *, input_shape: Sequence[int], num_classes: int, shift: float) -> None:
         super().__init__()
         if len(input_shape) != 3 or min(input_shape[1:]) < 16:
-            told = (
+            message = (
                 f"all_reduce_net needs images of 16 pixels or more, not data.input_shape={list(input_shape)}"
             )
-            raise ConfigError("model", told)
+            raise ConfigError("model", message)
         self.shift = shift
         self.features = nn.Sequential(
             nn.Conv2d(input_shape[0], 6, 5), nn.ReLU(), nn.MaxPool2d(2),

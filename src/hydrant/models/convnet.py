@@ -15,7 +15,7 @@ class ConvNet(nn.Module):
     Args:
         input_shape: (C, H, W) of one image.
         num_classes: size of the output.
-        widths: channels of the stages; the image must survive `len(widths) - 1` halvings.
+        widths: channels of the stages; the image is halved `len(widths) - 1` times.
         dropout: probability of dropping a pooled feature, 0..1.
     """
 
@@ -34,10 +34,10 @@ class ConvNet(nn.Module):
         deepest = smallest.bit_length()  # each stage but the first halves the image
         if not 1 <= len(widths) <= deepest:
             raise ConfigError(
-                "model.widths", f"{len(widths)} stages; an image of {smallest} pixels takes 1 to {deepest}"
+                "model.widths", f"{len(widths)} stages; an image of {smallest} pixels allows 1 to {deepest}"
             )
         if min(widths) < 1:
-            raise ConfigError("model.widths", f"{list(widths)} has a stage of no channels; give 1 or more")
+            raise ConfigError("model.widths", f"{list(widths)} has a stage without channels; give 1 or more")
         channels = [input_shape[0], *widths]
         self.stages = nn.Sequential(
             *(

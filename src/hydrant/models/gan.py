@@ -1,4 +1,4 @@
-"""A generator of samples of a class and a discriminator that tells them from real ones."""
+"""A class-conditional generator, and a discriminator between its samples and real ones."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hydrant.errors import ConfigError
 
 
 class Generator(nn.Module):
-    """Noise and a class -> a sample, by a multilayer perceptron with batch norm; its output is bounded by `tanh`.
+    """Noise and a class -> a sample: a multilayer perceptron with batch norm and a `tanh` at the end.
 
     Args:
-        latent_size: numbers of noise, drawn from N(0, 1).
+        latent_size: size of the noise vector, drawn from N(0, 1).
         output_shape: shape of one sample.
-        output_range: its least and greatest value.
-        num_classes: how many classes there are.
+        output_range: least and greatest value of a sample.
+        num_classes: number of classes.
         hidden: widths of the hidden layers.
     """
 
@@ -49,16 +49,16 @@ class Generator(nn.Module):
     def forward(self, noise: Tensor, classes: Tensor) -> Tensor:
         """`noise` (B, latent_size), `classes` (B,) int64 -> samples (B, *output_shape)."""
         inputs = torch.cat([noise, F.one_hot(classes, self.num_classes).to(noise.dtype)], dim=1)
-        share = (torch.tanh(self.output(self.hidden(inputs))) + 1) / 2
-        return (self._low + (self._high - self._low) * share).unflatten(1, self.output_shape)
+        unit = (torch.tanh(self.output(self.hidden(inputs))) + 1) / 2
+        return (self._low + (self._high - self._low) * unit).unflatten(1, self.output_shape)
 
 
 class Discriminator(nn.Module):
-    """A sample and its class -> how real it is, by a multilayer perceptron.
+    """A sample and its class -> the logit of being real: a multilayer perceptron.
 
     Args:
         input_shape: shape of one sample.
-        num_classes: how many classes there are.
+        num_classes: number of classes.
         hidden: widths of the hidden layers.
         dropout: probability of dropping a hidden unit, 0..1.
     """

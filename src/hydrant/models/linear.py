@@ -12,12 +12,12 @@ from hydrant.errors import ConfigError
 
 
 class DeepLinear(nn.Module):
-    """Linear layers without bias and with nothing between them, as wide as a flattened sample; the last gives logits.
+    """Linear layers without biases and activations, as wide as a flattened sample; the last one returns logits.
 
     Args:
         input_shape: shape of one sample, e.g. (1, 8, 8).
         num_classes: size of the output.
-        num_layers: how many, 1 or more.
+        num_layers: number of layers, 1 or more.
     """
 
     def __init__(self, *, input_shape: Sequence[int], num_classes: int, num_layers: int) -> None:

@@ -16,7 +16,7 @@ class MLP(nn.Module):
     Args:
         input_shape: shape of one sample, e.g. (1, 8, 8).
         num_classes: size of the output.
-        hidden: widths of the hidden layers; empty is logistic regression.
+        hidden: widths of the hidden layers; none makes it logistic regression.
         dropout: probability of dropping a hidden unit, 0..1.
     """
 
@@ -27,7 +27,7 @@ class MLP(nn.Module):
         if not 0 <= dropout < 1:
             raise ConfigError("model.dropout", f"needs a number from 0 to below 1, not {dropout}")
         if any(width < 1 for width in hidden):
-            raise ConfigError("model.hidden", f"{list(hidden)} has a layer of no units; give 1 or more")
+            raise ConfigError("model.hidden", f"{list(hidden)} has a layer without units; give 1 or more")
         widths = [math.prod(input_shape), *hidden]
         self.hidden = nn.Sequential(
             *(

@@ -1,4 +1,4 @@
-"""Any model of timm, by name."""
+"""Any timm model, by name."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ PRELOAD = ("timm",)
 def timm_model(
     *, name: str, input_shape: Sequence[int], num_classes: int, pretrained: bool, kwargs: Mapping[str, Any]
 ) -> nn.Module:
-    """`timm.create_model(name, in_chans=C, num_classes=num_classes, **kwargs)`.
+    """Return `timm.create_model(name, in_chans=C, num_classes=num_classes, **kwargs)`.
 
-    `kwargs` are the model's own arguments (`img_size`, `drop_path_rate`, `depth` ...); `pretrained` loads weights.
+    Args:
+        pretrained: load pretrained weights.
+        kwargs: arguments of this model (`img_size`, `drop_path_rate`, `depth` ...).
+
+    Raises:
+        ConfigError: the name is unknown, or timm rejects the arguments or cannot load the weights.
     """
     import timm
 
@@ -28,8 +33,8 @@ def timm_model(
             name, pretrained=pretrained, in_chans=input_shape[0], num_classes=num_classes, **kwargs
         )
     except OSError as error:
-        told = f"timm cannot load {name}'s weights: {first_line(error)}"
-        raise ConfigError("model.pretrained", told) from error
+        message = f"timm cannot load {name}'s weights: {first_line(error)}"
+        raise ConfigError("model.pretrained", message) from error
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
         key = "model.kwargs" if kwargs or not pretrained else "model.pretrained"
-        raise ConfigError(key, f"timm's {name} refuses it: {first_line(error)}") from error
+        raise ConfigError(key, f"timm rejects the arguments of {name}: {first_line(error)}") from error

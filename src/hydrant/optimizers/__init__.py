@@ -1,6 +1,12 @@
 """Optimizers beyond `torch.optim`: a function or class called with the parameter groups."""
 
+from hydrant.optimizers.ema import Ema, NoAveraging
 from hydrant.optimizers.muon import MuonWithAdamW
 from hydrant.optimizers.timm import timm_optimizer
 
-__all__ = ["MuonWithAdamW", "timm_optimizer"]
+__all__ = [
+    "Ema",
+    "MuonWithAdamW",
+    "NoAveraging",
+    "timm_optimizer",
+]

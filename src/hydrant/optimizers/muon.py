@@ -1,4 +1,4 @@
-"""torch's Muon for the matrices of a model, and AdamW for all that is no matrix."""
+"""torch's Muon for the matrices of a model, and AdamW for its other parameters."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from torch.optim import AdamW, Muon, Optimizer
 
 
 class MuonWithAdamW(Optimizer):
-    """`torch.optim.Muon` orthogonalises the update of a matrix, so biases, norms and filters need another rule.
+    """Updates matrices with `torch.optim.Muon` (Jordan et al., 2024) and all other parameters with AdamW.
 
-    Each given group becomes one group of matrices (2-D parameters), updated by Muon, and one group of the
-    rest, updated by AdamW. Both follow the same learning rate and decay; `adjust_lr_fn="match_rms_adamw"`
-    makes Muon's updates as large as AdamW's, so that one rate serves both (Liu et al., "Muon is scalable for
-    LLM training", 2025). Muon: Jordan et al., 2024.
+    Muon orthogonalises the update of a matrix, so biases, norms and filters need another rule. Each given group becomes
+    a group of matrices (2-D parameters) and a group of the other parameters. Both use the same learning rate and weight
+    decay: `adjust_lr_fn="match_rms_adamw"` scales Muon's updates to the size of AdamW's (Liu et al., "Muon is scalable
+    for LLM training", 2025).
 
     Args:
         params: parameters or parameter groups.
         lr: learning rate of both.
-        weight_decay: decoupled decay of both.
-        momentum, nesterov, ns_steps, adjust_lr_fn: of Muon.
-        betas, eps: of AdamW.
+        weight_decay: decoupled weight decay of both.
+        momentum, nesterov, ns_steps, adjust_lr_fn: arguments of Muon.
+        betas, eps: arguments of AdamW.
     """
 
     def __init__(
@@ -66,43 +66,44 @@ class MuonWithAdamW(Optimizer):
         with torch.enable_grad():
             loss = None if closure is None else closure()
         for part in self._parts.values():
-            inspect.unwrap(type(part).step)(
-                part
-            )  # torch's wrappers would break the graph of a compiled update
+            step = inspect.unwrap(type(part).step)  # torch's wrappers break the graph of a compiled update
+            step(part)
         return loss
 
     def state_dict(self) -> dict[str, Any]:
         state: dict[int, Any] = {}
         groups = list[dict[str, Any]]()
         for part in self._parts.values():
-            own, first = part.state_dict(), sum(len(group["params"]) for group in groups)
-            state |= {first + place: value for place, value in own["state"].items()}
+            part_state, offset = part.state_dict(), sum(len(group["params"]) for group in groups)
+            state |= {offset + position: value for position, value in part_state["state"].items()}
             groups += [
-                {**group, "params": [first + place for place in group["params"]]}
-                for group in own["param_groups"]
+                {**group, "params": [offset + position for position in group["params"]]}
+                for group in part_state["param_groups"]
             ]
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         groups: list[dict[str, Any]] = state_dict["param_groups"]
         for part in self._parts.values():
-            own, groups = groups[: len(part.param_groups)], groups[len(part.param_groups) :]
-            places = {place for group in own for place in group["params"]}
-            state = {place: value for place, value in state_dict["state"].items() if place in places}
-            part.load_state_dict({"state": state, "param_groups": own})
+            part_groups, groups = groups[: len(part.param_groups)], groups[len(part.param_groups) :]
+            positions = {position for group in part_groups for position in group["params"]}
+            state = {position: v for position, v in state_dict["state"].items() if position in positions}
+            part.load_state_dict({"state": state, "param_groups": part_groups})
         self._share_groups()
 
     def _share_groups(self) -> None:
-        # The parts' own dicts: a schedule that writes self.param_groups[i]["lr"] writes the part's.
+        # The same dicts as in the parts, so that a schedule that writes self.param_groups[i]["lr"] reaches a part.
         self.param_groups = [group for part in self._parts.values() for group in part.param_groups]
-        state: Any = ChainMap(*(part.state for part in self._parts.values()))  # to look at
+        state: Any = ChainMap(*(part.state for part in self._parts.values()))  # read-only view
         self.state = state
 
 
 def _split(groups: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    def part(group: dict[str, Any], wanted: Callable[[nn.Parameter], bool]) -> dict[str, Any]:
-        return {**group, "params": [p for p in group["params"] if wanted(p)]}
+    """Split every group into its matrices and its other parameters; leave out empty groups."""
 
-    matrices = [part(group, lambda p: p.ndim == 2) for group in groups]
-    rest = [part(group, lambda p: p.ndim != 2) for group in groups]
+    def select(group: dict[str, Any], predicate: Callable[[nn.Parameter], bool]) -> dict[str, Any]:
+        return {**group, "params": [p for p in group["params"] if predicate(p)]}
+
+    matrices = [select(group, lambda p: p.ndim == 2) for group in groups]
+    rest = [select(group, lambda p: p.ndim != 2) for group in groups]
     return [g for g in matrices if g["params"]], [g for g in rest if g["params"]]

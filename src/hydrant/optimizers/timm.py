@@ -17,7 +17,10 @@ def timm_optimizer(
 ) -> torch.optim.Optimizer:
     """`timm.optim.create_optimizer_v2(params, opt=name, ...)`; `kwargs` are the optimizer's own arguments.
 
-    `name` may carry timm's prefix `lookahead_`. Some names (`bnb...`, `fused...`) need packages of their own.
+    `name` may have timm's prefix `lookahead_`. Some optimizers (`bnb...`, `fused...`) need additional packages.
+
+    Raises:
+        ConfigError: the name is unknown, or timm cannot build the optimizer.
     """
     import timm.optim
 
@@ -27,7 +30,6 @@ def timm_optimizer(
     try:
         return timm.optim.create_optimizer_v2(params, opt=name, lr=lr, weight_decay=weight_decay, **kwargs)
     except (TypeError, ValueError, AssertionError, RuntimeError, ImportError) as error:
-        told = (
-            f"timm's {name} cannot be built ({first_line(error)}); choose another optimizer.name, or other "
-        )
-        raise ConfigError("optimizer.name", told + "optimizer.kwargs") from error
+        remedy = "choose another optimizer.name, or other optimizer.kwargs"
+        message = f"timm's {name} cannot be built ({first_line(error)}); {remedy}"
+        raise ConfigError("optimizer.name", message) from error

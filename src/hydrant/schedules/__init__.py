@@ -1,13 +1,13 @@
-"""Schedules: pure functions `update -> ratio`, float64 on the host. The ratio multiplies a field's own value.
+"""Schedules: pure functions `update -> ratio`, in float64 on the host. The ratio multiplies a field's base value.
 
 Update `n` (0-based) runs with `base * schedule(n)`. Every schedule has three parts: a linear warmup from
 `warmup_init_ratio` to the curve's first value, the curve over `[warmup, total_updates - cooldown)`, and a
-cooldown that holds the curve's end value. The curve reaches its end value exactly at its end.
+cooldown that keeps the curve's end value. The curve reaches its end value exactly at its end.
 
 Durations are written as everywhere: `500` updates, `2ep`, `64000sa` or `5%` of the run.
 
-`Plateau` alone is no such function: it depends on the evaluations. Classes that are stepped, torch's own among them,
-are made into functions by `Replay`.
+Only `Plateau` is not a function of the update, because it depends on evaluations. `Replay` turns classes with a `step`
+method, such as torch's schedulers, into functions of the update.
 """
 
 from hydrant.schedules.base import Curve, Schedule, framed
@@ -18,7 +18,9 @@ from hydrant.schedules.curves import (
     exponential,
     inverse_sqrt,
     linear,
+    multistep,
     polynomial,
+    step,
     tanh,
     wsd,
 )
@@ -30,8 +32,7 @@ from hydrant.schedules.cycles import (
     one_cycle_momentum,
 )
 from hydrant.schedules.plateau import Plateau
-from hydrant.schedules.stepped import multistep, step
-from hydrant.schedules.stepping import Replay, SchedulerBase, StatefulSchedulerBase, Stepped
+from hydrant.schedules.torch_schedulers import Replay, SchedulerBase, StatefulSchedulerBase, SteppedScheduler
 
 __all__ = [
     "Curve",
@@ -40,7 +41,7 @@ __all__ = [
     "Schedule",
     "SchedulerBase",
     "StatefulSchedulerBase",
-    "Stepped",
+    "SteppedScheduler",
     "constant",
     "cosine",
     "cosine_restarts",

@@ -1,4 +1,4 @@
-"""What a schedule is: a curve in its frame of warmup, cooldown and noise."""
+"""The base of all schedules: a curve with warmup, cooldown and noise."""
 
 from __future__ import annotations
 
@@ -16,30 +16,33 @@ from hydrant.errors import ConfigError
 P = ParamSpec("P")
 
 Curve = Callable[[int], float]
-"""`updates into the curve -> ratio`; at the curve's length it gives the end value."""
+"""`updates since the curve's start -> ratio`. At the curve's length it returns its end value."""
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Multiplies by 1 + x, x ~ N(0, 1) drawn again until |x| < `ratio`: timm's, a function of `seed` and the update."""
+    """Multiplies a ratio by 1 + x, with x drawn from N(0, 1) until |x| < `limit`, as in timm.
 
-    ratio: float
+    x depends only on `seed` and the update. `start <= update < end` are the updates with noise.
+    """
+
+    limit: float
     start: int
     end: int
     seed: int
 
     def __call__(self, update: int) -> float:
-        if self.ratio == 0 or not self.start <= update < self.end:
+        if self.limit == 0 or not self.start <= update < self.end:
             return 1.0
         generator = torch.Generator().manual_seed(self.seed + update)
-        while abs(drawn := torch.randn(1, generator=generator).item()) >= self.ratio:
+        while abs(drawn := torch.randn(1, generator=generator).item()) >= self.limit:
             pass
         return 1.0 + drawn
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """`update -> ratio`, float64 on the host. Lengths in updates.
+    """`update -> ratio`, in float64 on the host. `warmup` and `length` count updates.
 
     >>> half = Schedule(warmup=2, warmup_init_ratio=0.0, length=2, curve=lambda update: 0.5)
     >>> [half(n) for n in range(4)]
@@ -53,25 +56,26 @@ class Schedule:
     noise: Callable[[int], float] = lambda update: 1.0
 
     def __call__(self, update: int) -> float:
-        return self._framed(update) * self.noise(update)
+        return self._without_noise(update) * self.noise(update)
 
-    def _framed(self, update: int) -> float:
+    def _without_noise(self, update: int) -> float:
         if update >= self.warmup:
             return self.curve(min(update - self.warmup, self.length))
         start = self.warmup_init_ratio
         return start + (self.curve(0) - start) * update / self.warmup
 
 
-def framed(make: Callable[Concatenate[Clock, int, P], Curve]) -> Callable[..., Schedule]:
-    """Put the curve that `make(clock, end, ...)` gives into the frame that every schedule has.
+def framed(make_curve: Callable[Concatenate[Clock, int, P], Curve]) -> Callable[..., Schedule]:
+    """Add the frame of every schedule, which is warmup, cooldown and noise, to `make_curve(clock, end, ...)`.
 
-    The result is called with the run's clock, the arguments of `make`, and those of the frame:
+    The decorated function takes the run's clock, the keyword arguments of `make_curve`, and those of the frame:
 
-    warmup: how long the schedule rises in a straight line from `warmup_init_ratio` to the curve's first value.
-    cooldown: how long it keeps the curve's end value, at the end of the run.
-    noise_ratio, noise_range, noise_seed: see `Noise`; the range is the updates `[start, end)` that have it.
+    warmup: duration of the linear rise from `warmup_init_ratio` to the curve's first value.
+    cooldown: duration at the end of the run that keeps the curve's end value.
+    noise_ratio, noise_range, noise_seed: see `Noise`; the range `[start, end)` limits it to some updates.
 
-    `end` is what the two leave for the curve, in updates. Durations are written as everywhere: 500, 2ep, 5%.
+    `end` is the curve's length in updates: what warmup and cooldown leave of the run. Durations are written as
+    everywhere: 500, 2ep, 5%.
 
     >>> @framed
     ... def constant(clock, end, *, factor):
@@ -81,7 +85,7 @@ def framed(make: Callable[Concatenate[Clock, int, P], Curve]) -> Callable[..., S
     [0.0, 0.25, 0.5, 0.5]
     """
 
-    @functools.wraps(make)
+    @functools.wraps(make_curve)
     def schedule(
         clock: Clock,
         *,
@@ -91,24 +95,28 @@ def framed(make: Callable[Concatenate[Clock, int, P], Curve]) -> Callable[..., S
         noise_ratio: float,
         noise_range: Sequence[Any],
         noise_seed: int,
-        **own: Any,
+        **arguments: Any,
     ) -> Schedule:
-        refuse_negative(warmup_init_ratio=warmup_init_ratio, noise_ratio=noise_ratio)
-        warm, length = lengths(clock, warmup, cooldown)
+        check_not_negative(warmup_init_ratio=warmup_init_ratio, noise_ratio=noise_ratio)
+        num_warmup, length = split_run(clock, warmup, cooldown)
         noise = Noise(noise_ratio, *_range(clock, noise_range), noise_seed)
-        curve = make(clock, max(length, 1), **own)  # pyright: ignore[reportCallIssue]  # `own` are its P.kwargs
-        return Schedule(warm, warmup_init_ratio, length, curve, noise)
+        curve = make_curve(clock, max(length, 1), **arguments)  # pyright: ignore[reportCallIssue]  # they are P.kwargs
+        return Schedule(num_warmup, warmup_init_ratio, length, curve, noise)
 
-    return _signed(schedule, make)
+    return _with_signature(schedule, make_curve)
 
 
-def _signed(schedule: Callable[..., Schedule], make: Callable[..., Any]) -> Callable[..., Schedule]:
-    """Tell `inspect` which arguments are taken, with their types, by which a config is checked."""
-    of_frame, of_curve = (inspect.signature(f, follow_wrapped=False).parameters for f in (schedule, make))
+def _with_signature(
+    schedule: Callable[..., Schedule], make_curve: Callable[..., Any]
+) -> Callable[..., Schedule]:
+    """Set the signature and the type hints of `schedule`, because configs are checked against them."""
+    of_frame, of_curve = (
+        inspect.signature(f, follow_wrapped=False).parameters for f in (schedule, make_curve)
+    )
     clock, frame = of_frame["clock"], [p for p in of_frame.values() if p.kind is p.KEYWORD_ONLY]
-    own = [p for p in of_curve.values() if p.kind is p.KEYWORD_ONLY]
-    schedule.__signature__ = inspect.Signature([clock, *own, *frame])  # type: ignore[attr-defined]
-    schedule.__annotations__ = _FRAME_HINTS | get_type_hints(make)
+    curve = [p for p in of_curve.values() if p.kind is p.KEYWORD_ONLY]
+    schedule.__signature__ = inspect.Signature([clock, *curve, *frame])  # type: ignore[attr-defined]
+    schedule.__annotations__ = _FRAME_HINTS | get_type_hints(make_curve)
     return schedule
 
 
@@ -118,19 +126,24 @@ _FRAME_HINTS: dict[str, Any] = {
     "noise_range": list,
     "noise_seed": int,
 }
+"""The types of the frame's arguments, except of durations, which `Duration.parse` checks."""
 
 
-def lengths(clock: Clock, warmup: object, cooldown: object) -> tuple[int, int]:
-    """The updates of the warmup, and those that it and the cooldown leave; ConfigError if they do not fit."""
-    warm, cool = clock.updates(warmup, "warmup"), clock.updates(cooldown, "cooldown")
-    if warm + cool > clock.total_updates:
-        key, other = ("warmup", "cooldown") if warm >= cool else ("cooldown", "warmup")
+def split_run(clock: Clock, warmup: object, cooldown: object) -> tuple[int, int]:
+    """Return the number of updates of the warmup, and of the curve between warmup and cooldown.
+
+    Raises:
+        ConfigError: Warmup and cooldown are longer than the run.
+    """
+    num_warmup, num_cooldown = clock.updates(warmup, "warmup"), clock.updates(cooldown, "cooldown")
+    if num_warmup + num_cooldown > clock.total_updates:
+        key, other = ("warmup", "cooldown") if num_warmup >= num_cooldown else ("cooldown", "warmup")
         raise ConfigError(
             key,
-            f"{max(warm, cool)} updates of {key} and {min(warm, cool)} of {other} do not fit into "
-            f"a run of {clock.total_updates} updates; shorten {key}, or lengthen duration",
+            f"{max(num_warmup, num_cooldown)} updates of {key} and {min(num_warmup, num_cooldown)} of {other} do not "
+            f"fit into a run of {clock.total_updates} updates; shorten {key}, or lengthen duration",
         )
-    return warm, clock.total_updates - warm - cool
+    return num_warmup, clock.total_updates - num_warmup - num_cooldown
 
 
 def _range(clock: Clock, bounds: Sequence[Any]) -> tuple[int, int]:
@@ -142,25 +155,29 @@ def _range(clock: Clock, bounds: Sequence[Any]) -> tuple[int, int]:
     return start, end
 
 
-def refuse_negative(**ratios: float) -> None:
-    """Raises ConfigError, naming the first that is below 0."""
+def check_not_negative(**ratios: float) -> None:
+    """Raise ConfigError for the first ratio below 0, with its keyword as the key."""
     for key, ratio in ratios.items():
         if ratio < 0:
-            raise ConfigError(key, f"needs a number from 0 on, not {ratio}")
+            raise ConfigError(key, f"needs 0 or more, not {ratio}")
 
 
-def at_least_one(clock: Clock, duration: object, key: str) -> int:
-    """A duration in updates that may not be 0; a part of an update is one."""
+def positive_updates(clock: Clock, duration: object, key: str) -> int:
+    """Return a duration in updates, at least 1: a fraction of an update counts as one.
+
+    Raises:
+        ConfigError: The duration is 0.
+    """
     if Duration.parse(duration, key).amount == 0:
-        raise ConfigError(key, f"{duration!r} is no update at all; give 1 or more")
+        raise ConfigError(key, f"{duration!r} is less than one update; give 1 or more")
     return max(clock.updates(duration, key), 1)
 
 
-def within(clock: Clock, end: int, duration: object, key: str) -> int:
-    """A duration in updates along a curve of `end` updates; null is all of it."""
+def updates_or_all(clock: Clock, end: int, duration: object, key: str) -> int:
+    """Return a duration in updates. None is the whole curve of `end` updates."""
     return end if duration is None else clock.updates(duration, key)
 
 
 def progress(update: int, length: int) -> float:
-    """How far along, in 0..1; what has no length is at its end."""
+    """Return `update / length`, clipped to 0..1. A curve of length 0 is at its end from update 0 on."""
     return min(max(update / length, 0.0), 1.0) if length > 0 else float(update >= 0)

@@ -1,4 +1,4 @@
-"""Schedules made of others, and of a user's own function."""
+"""Schedules made of other schedules, or of a user's function."""
 
 from __future__ import annotations
 
@@ -11,43 +11,44 @@ from dataclasses import replace
 
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError
-from hydrant.schedules.base import Curve, Schedule, at_least_one, framed
-from hydrant.schedules.stepping import Stepped
+from hydrant.schedules.base import Curve, Schedule, framed, positive_updates
+from hydrant.schedules.torch_schedulers import SteppedScheduler
 
-MakeSchedule = Callable[[Clock], object]
+ScheduleFactory = Callable[[Clock], object]
 
 
-def _made(clock: Clock, schedules: Mapping[str, MakeSchedule], name: str) -> Schedule:
-    if not Stepped.is_made_by(schedules[name]):
+def _build(clock: Clock, schedules: Mapping[str, ScheduleFactory], name: str) -> Schedule:
+    if not SteppedScheduler.is_built_by(schedules[name]):
         try:
-            made = schedules[name](clock)
+            schedule = schedules[name](clock)
         except ConfigError as error:
             raise ConfigError(f"schedules.{name}.{error.key}", error.reason) from error
-        if isinstance(made, Schedule):
-            return made
+        if isinstance(schedule, Schedule):
+            return schedule
     raise ConfigError(f"schedules.{name}", "only a function of the update can be part of another schedule")
 
 
 @framed
 def sequential(
-    clock: Clock, end: int, *, schedules: Mapping[str, MakeSchedule], lengths: Mapping[str, object]
+    clock: Clock, end: int, *, schedules: Mapping[str, ScheduleFactory], lengths: Mapping[str, object]
 ) -> Curve:
-    """One schedule after the other, each as if its part were a run of its own: torch's `SequentialLR`.
+    """Run schedules one after the other, each as if its part were the whole run: torch's `SequentialLR`.
 
-    `lengths` gives the duration of each but one, which has what the others leave; it is null.
+    `lengths` gives the duration of each schedule. Exactly one is null: that schedule gets the remaining updates.
     """
     if schedules.keys() != lengths.keys():
-        raise ConfigError("lengths", f"needs a duration for each of {', '.join(schedules)}; one of them null")
-    rest = [name for name, duration in lengths.items() if duration is None]
-    if len(rest) != 1:
-        raise ConfigError("lengths", f"exactly one is null and has what the others leave; not {len(rest)}")
-    spans = {n: at_least_one(clock, d, f"lengths.{n}") for n, d in lengths.items() if d is not None}
-    spans[rest[0]] = end - sum(spans.values())
-    if spans[rest[0]] < 1:
+        raise ConfigError("lengths", f"needs a duration for each of {', '.join(schedules)}, one of them null")
+    open_ended = [name for name, duration in lengths.items() if duration is None]
+    if len(open_ended) != 1:
         raise ConfigError(
-            "lengths", f"nothing of the {end} updates is left for {rest[0]}; shorten the others"
+            "lengths", f"exactly one must be null, for the remaining updates; not {len(open_ended)}"
         )
-    parts = [_made(replace(clock, total_updates=spans[name]), schedules, name) for name in schedules]
+    spans = {n: positive_updates(clock, d, f"lengths.{n}") for n, d in lengths.items() if d is not None}
+    (last,) = open_ended
+    spans[last] = end - sum(spans.values())
+    if spans[last] < 1:
+        raise ConfigError("lengths", f"no update of the {end} is left for {last}; shorten the others")
+    parts = [_build(replace(clock, total_updates=spans[name]), schedules, name) for name in schedules]
     starts = list(itertools.accumulate((spans[name] for name in schedules), initial=0))[:-1]
 
     def curve(k: int) -> float:
@@ -58,16 +59,17 @@ def sequential(
 
 
 @framed
-def product(clock: Clock, end: int, *, schedules: Mapping[str, MakeSchedule]) -> Curve:
-    """All schedules multiplied: torch's `ChainedScheduler`."""
-    parts = [_made(replace(clock, total_updates=max(end, 1)), schedules, name) for name in schedules]
+def product(clock: Clock, end: int, *, schedules: Mapping[str, ScheduleFactory]) -> Curve:
+    """The product of all schedules: torch's `ChainedScheduler`."""
+    parts = [_build(replace(clock, total_updates=max(end, 1)), schedules, name) for name in schedules]
     return lambda k: math.prod(part(k) for part in parts)
 
 
 @framed
 def lambda_(clock: Clock, end: int, *, fn: Callable[[int], float], cumulative: bool) -> Curve:
-    """`fn(k)`: torch's `LambdaLR`. `cumulative`: `fn(1) * fn(2) * ... * fn(k)`, its `MultiplicativeLR`."""
-    values = [float(fn(k)) for k in range(end + 1)]  # at once, so that a mistake is told before the run
+    """`fn(k)`: torch's `LambdaLR`. If `cumulative`, `fn(1) * fn(2) * ... * fn(k)`: torch's `MultiplicativeLR`."""
+    # All values are computed now, so that an error stops the run before it starts.
+    values = [float(fn(k)) for k in range(end + 1)]
     if cumulative:
         values = list(itertools.accumulate(values[1:], operator.mul, initial=1.0))
     return values.__getitem__

@@ -1,34 +1,47 @@
-"""Curves of one piece. Each says its formula: `k` updates into the curve, `t` how far along it is, in 0..1."""
+"""Curves without cycles: constant, smooth decays, warmup-stable-decay, and steps.
+
+In the formulas, `k` counts updates since the curve's start and `t` is the progress along the curve, in 0..1.
+"""
 
 from __future__ import annotations
 
+import bisect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError, unknown_name
-from hydrant.schedules.base import Curve, at_least_one, framed, progress, refuse_negative, within
+from hydrant.schedules.base import (
+    Curve,
+    check_not_negative,
+    framed,
+    positive_updates,
+    progress,
+    updates_or_all,
+)
 
 
 @framed
 def constant(clock: Clock, end: int, *, factor: float, length: object) -> Curve:
-    """`factor` for the first `length`, then 1: torch's `ConstantLR`.
+    """`factor` for the first `length`, a duration, then 1: torch's `ConstantLR`.
 
-    With the defaults and a warmup, transformers' `get_constant_schedule_with_warmup`.
+    With the defaults and a warmup, it is transformers' `get_constant_schedule_with_warmup`.
     """
-    refuse_negative(factor=factor)
-    held = clock.updates(length, "length")
-    return lambda k: factor if k < held else 1.0
+    check_not_negative(factor=factor)
+    num_updates = clock.updates(length, "length")
+    return lambda k: factor if k < num_updates else 1.0
 
 
 @framed
 def linear(clock: Clock, end: int, *, start_ratio: float, end_ratio: float, length: object) -> Curve:
-    """`start_ratio + (end_ratio - start_ratio) * k / length`, then level: torch's `LinearLR`.
+    """`start_ratio + (end_ratio - start_ratio) * k / length`, then constant: torch's `LinearLR`.
 
-    transformers' `get_linear_schedule_with_warmup` ends at 0. `length` is a duration, null the whole curve.
+    `length` is a duration, or null for the whole curve. With a warmup and `end_ratio=0`, it is transformers'
+    `get_linear_schedule_with_warmup`.
     """
-    refuse_negative(start_ratio=start_ratio, end_ratio=end_ratio)
-    updates = within(clock, end, length, "length")
+    check_not_negative(start_ratio=start_ratio, end_ratio=end_ratio)
+    updates = updates_or_all(clock, end, length, "length")
     return lambda k: start_ratio + (end_ratio - start_ratio) * progress(k, updates)
 
 
@@ -36,10 +49,11 @@ def linear(clock: Clock, end: int, *, start_ratio: float, end_ratio: float, leng
 def cosine(clock: Clock, end: int, *, min_ratio: float, k_decay: float, num_cycles: float) -> Curve:
     """`min_ratio + (1 - min_ratio) * (1 + cos(2 pi * num_cycles * t**k_decay)) / 2`: torch's `CosineAnnealingLR`.
 
-    Half a cycle is the ordinary one. transformers' `get_cosine_schedule_with_warmup` and its `min_lr` variants,
-    timm's cosine with `warmup_prefix`. Loshchilov & Hutter, "SGDR", 2017; `k_decay`: Zhang & Li, "k-decay", 2020.
+    `num_cycles=0.5` is the usual cosine decay. It equals transformers' `get_cosine_schedule_with_warmup`, its `min_lr`
+    variants, and timm's cosine with `warmup_prefix`. Loshchilov & Hutter, "SGDR", 2017; `k_decay`: Zhang & Li,
+    "k-decay", 2020.
     """
-    refuse_negative(min_ratio=min_ratio, k_decay=k_decay, num_cycles=num_cycles)
+    check_not_negative(min_ratio=min_ratio, k_decay=k_decay, num_cycles=num_cycles)
 
     def curve(k: int) -> float:
         angle = 2.0 * math.pi * num_cycles * progress(k, end) ** k_decay
@@ -52,22 +66,23 @@ def cosine(clock: Clock, end: int, *, min_ratio: float, k_decay: float, num_cycl
 def polynomial(clock: Clock, end: int, *, power: float, end_ratio: float, length: object) -> Curve:
     """`end_ratio + (1 - end_ratio) * (1 - k / length) ** power`: torch's `PolynomialLR`, timm's poly.
 
-    transformers' `get_polynomial_decay_schedule_with_warmup`. `length` is a duration, null the whole curve.
+    It is also transformers' `get_polynomial_decay_schedule_with_warmup`. `length` is a duration, or null for the whole
+    curve; after it, the ratio stays at `end_ratio`.
     """
-    refuse_negative(power=power, end_ratio=end_ratio)
-    updates = within(clock, end, length, "length")
+    check_not_negative(power=power, end_ratio=end_ratio)
+    updates = updates_or_all(clock, end, length, "length")
     return lambda k: end_ratio + (1.0 - end_ratio) * (1.0 - progress(k, updates)) ** power
 
 
 @framed
 def exponential(clock: Clock, end: int, *, gamma: float | None, end_ratio: float | None) -> Curve:
-    """`gamma ** k`, torch's `ExponentialLR`, or `end_ratio ** t`: give one of the two, the other is null."""
+    """`gamma ** k`, torch's `ExponentialLR`, or `end_ratio ** t`. Exactly one of the two arguments is null."""
     if (gamma is None) == (end_ratio is None):
         raise ConfigError(
-            "gamma", "give either gamma, the factor of one update, or end_ratio; the other is null"
+            "gamma", "give either gamma, the factor of one update, or end_ratio; set the other to null"
         )
     if gamma is not None:
-        refuse_negative(gamma=gamma)
+        check_not_negative(gamma=gamma)
         return lambda k: gamma**k
     assert end_ratio is not None
     if end_ratio <= 0:
@@ -77,11 +92,11 @@ def exponential(clock: Clock, end: int, *, gamma: float | None, end_ratio: float
 
 @framed
 def inverse_sqrt(clock: Clock, end: int, *, timescale: object) -> Curve:
-    """`1 / sqrt(1 + k / timescale)`: transformers' `get_inverse_sqrt_schedule`; `timescale` is a duration.
+    """`1 / sqrt(1 + k / timescale)`: transformers' `get_inverse_sqrt_schedule`. `timescale` is a duration.
 
-    Vaswani et al., "Attention is all you need", 2017, section 5.3, where it is as long as the warmup.
+    Vaswani et al., "Attention is all you need", 2017, section 5.3, where the timescale equals the warmup.
     """
-    scale = at_least_one(clock, timescale, "timescale")
+    scale = positive_updates(clock, timescale, "timescale")
     return lambda k: 1.0 / math.sqrt((k + scale) / scale)
 
 
@@ -89,10 +104,10 @@ def inverse_sqrt(clock: Clock, end: int, *, timescale: object) -> Curve:
 def tanh(clock: Clock, end: int, *, lb: float, ub: float, min_ratio: float) -> Curve:
     """`min_ratio + (1 - min_ratio) * (1 - tanh(lb * (1 - t) + ub * t)) / 2`: timm's tanh.
 
-    Hsueh et al., "Stochastic gradient descent with hyperbolic-tangent decay on classification", 2019. It ends a
-    little above `min_ratio`: (1 - tanh(ub)) / 2 of the way.
+    Hsueh et al., "Stochastic gradient descent with hyperbolic-tangent decay on classification", 2019. It ends
+    slightly above `min_ratio`, at `min_ratio + (1 - min_ratio) * (1 - tanh(ub)) / 2`.
     """
-    refuse_negative(min_ratio=min_ratio)
+    check_not_negative(min_ratio=min_ratio)
 
     def curve(k: int) -> float:
         t = progress(k, end)
@@ -107,22 +122,23 @@ DECAY_SHAPES: Mapping[str, Callable[[float, float], float]] = {
     "1-sqrt": lambda t, low: low + (1.0 - low) * (1.0 - math.sqrt(t)),
     "inverse": lambda t, low: 1.0 / (t / low + 1.0 - t),
 }
-"""How `wsd` falls from 1 to `low` as t goes from 0 to 1. `1-sqrt` is the best of Hägele et al., 2024; `inverse`,
-Wen et al., "Understanding warmup-stable-decay learning rates", 2024, falls as 1 / lr rises in a straight line."""
+"""The decay of `wsd` from 1 to `low` as t goes from 0 to 1. `1-sqrt` is the best shape in Hägele et al., 2024. With
+`inverse` (Wen et al., "Understanding warmup-stable-decay learning rates", 2024), 1 / lr rises linearly."""
 
 
 @framed
 def wsd(clock: Clock, end: int, *, decay: object, decay_shape: str, min_ratio: float) -> Curve:
-    """Warmup-stable-decay: 1, then over the last `decay` of the curve down to `min_ratio`.
+    """Warmup-stable-decay: constant 1, then a decay to `min_ratio` in the last part of the curve.
 
-    Hu et al., "MiniCPM", 2024; Hägele et al., "Scaling laws and compute-optimal training beyond fixed training
-    durations", 2024. transformers' `get_wsd_schedule` with its decay types. `decay` is a duration.
+    `decay` is the duration of that part, `decay_shape` a name in `DECAY_SHAPES`. It equals transformers'
+    `get_wsd_schedule` with its decay types. Hu et al., "MiniCPM", 2024; Hägele et al., "Scaling laws and
+    compute-optimal training beyond fixed training durations", 2024.
     """
     if decay_shape not in DECAY_SHAPES:
         raise unknown_name("decay_shape", "shape", decay_shape, DECAY_SHAPES)
-    refuse_negative(min_ratio=min_ratio)
+    check_not_negative(min_ratio=min_ratio)
     if decay_shape == "inverse" and min_ratio == 0:
-        raise ConfigError("min_ratio", "decay_shape=inverse falls to a ratio above 0; give one, such as 0.01")
+        raise ConfigError("min_ratio", "decay_shape=inverse needs a number above 0, such as 0.01")
     num_decay, shape = clock.updates(decay, "decay"), DECAY_SHAPES[decay_shape]
     if num_decay > end:
         raise ConfigError(
@@ -131,3 +147,24 @@ def wsd(clock: Clock, end: int, *, decay: object, decay_shape: str, min_ratio: f
             f"{clock.total_updates}; shorten decay, or lengthen duration",
         )
     return lambda k: shape(progress(k - (end - num_decay), num_decay), min_ratio)
+
+
+@framed
+def step(clock: Clock, end: int, *, step_size: object, gamma: float) -> Curve:
+    """`gamma ** floor(k / step_size)`: torch's `StepLR`, timm's step. `step_size` is a duration."""
+    check_not_negative(gamma=gamma)
+    size = positive_updates(clock, step_size, "step_size")
+    return lambda k: gamma ** (k // size)
+
+
+@framed
+def multistep(clock: Clock, end: int, *, milestones: Sequence[Any], gamma: float) -> Curve:
+    """`gamma ** (number of milestones <= k)`: torch's `MultiStepLR`. The `milestones` are durations, in rising order.
+
+    timm's multistep decays one update earlier: it is the same with each `decay_t` one higher.
+    """
+    check_not_negative(gamma=gamma)
+    updates = [clock.updates(milestone, "milestones") for milestone in milestones]
+    if updates != sorted(updates):
+        raise ConfigError("milestones", f"{list(milestones)} are not in rising order; sort them")
+    return lambda k: gamma ** bisect.bisect_right(updates, k)

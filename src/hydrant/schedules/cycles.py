@@ -1,4 +1,4 @@
-"""Curves that rise and fall, once or in cycles."""
+"""Curves that rise and fall, once or in cycles. `k` counts updates since the curve's start."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError, unknown_name
-from hydrant.schedules.base import Curve, at_least_one, framed, progress, refuse_negative
+from hydrant.schedules.base import Curve, check_not_negative, framed, positive_updates, progress
 
 
 @framed
@@ -22,37 +22,37 @@ def cosine_restarts(
     cycle_decay: float,
     min_ratio: float,
 ) -> Curve:
-    """Cosines from 1 to `min_ratio`, again and again: torch's `CosineAnnealingWarmRestarts`, timm's cycles.
+    """Repeated cosines from 1 to `min_ratio`: torch's `CosineAnnealingWarmRestarts`, timm's cycles.
 
-    Give `first_cycle`, a duration: each cycle is `cycle_mult` times as long as the one before and begins at
-    `cycle_decay` times its height. Or give `num_cycles`: so many equal ones, as transformers'
-    `get_cosine_with_hard_restarts_schedule_with_warmup`. Loshchilov & Hutter, "SGDR", 2017.
+    Either `first_cycle` is a duration: each cycle is `cycle_mult` times as long as the previous one and starts at
+    `cycle_decay` times its height. Or `num_cycles` gives the number of equal cycles, as in transformers'
+    `get_cosine_with_hard_restarts_schedule_with_warmup`. The other one is null. Loshchilov & Hutter, "SGDR", 2017.
     """
     if (first_cycle is None) == (num_cycles is None):
         raise ConfigError(
-            "first_cycle", "give either first_cycle, a duration, or num_cycles; the other is null"
+            "first_cycle", "give either first_cycle, a duration, or num_cycles; set the other to null"
         )
-    refuse_negative(cycle_decay=cycle_decay, min_ratio=min_ratio)
+    check_not_negative(cycle_decay=cycle_decay, min_ratio=min_ratio)
     if num_cycles is not None and num_cycles < 1:
         raise ConfigError("num_cycles", f"needs a number above 0, not {num_cycles}")
     if cycle_mult < 1:
         raise ConfigError(
-            "cycle_mult", f"cycles that grow shorter never end; give 1 or more, not {cycle_mult}"
+            "cycle_mult", f"needs 1 or more, because shrinking cycles have no end; not {cycle_mult}"
         )
-    size = 0 if first_cycle is None else at_least_one(clock, first_cycle, "first_cycle")
+    size = 0 if first_cycle is None else positive_updates(clock, first_cycle, "first_cycle")
 
     def place(k: int) -> tuple[int, float]:
-        """(which cycle, how far along it)."""
+        """Return (index of the cycle, progress in it)."""
         if num_cycles is not None:
             t = progress(k, end) * num_cycles
             return (int(t), t % 1.0) if k < end else (num_cycles - 1, 1.0)
-        inside = min(k, end - 1)  # the end is that of the last cycle, not the beginning of another
+        inside = min(k, end - 1)  # the curve's end belongs to the last cycle and starts no new one
         if cycle_mult == 1:
             return inside // size, (k - inside // size * size) / size
-        cycle, begins, lasts = 0, 0.0, float(size)
-        while inside >= begins + lasts:  # a logarithm would be wrong at the joints by rounding
-            cycle, begins, lasts = cycle + 1, begins + lasts, lasts * cycle_mult
-        return cycle, (k - begins) / lasts
+        cycle, start, length = 0, 0.0, float(size)
+        while inside >= start + length:  # a logarithm would round wrongly where two cycles meet
+            cycle, start, length = cycle + 1, start + length, length * cycle_mult
+        return cycle, (k - start) / length
 
     def curve(k: int) -> float:
         cycle, t = place(k)
@@ -70,15 +70,15 @@ _ANNEAL: Mapping[str, Callable[[float, float, float], float]] = {
 def _one_cycle(
     length: int, pct_start: float, anneal_strategy: str, three_phase: bool, heights: list[float]
 ) -> Curve:
-    """Between `heights` at the joints of the phases, which lie as in torch: the last is the last update's."""
+    """Interpolate between `heights`, the values where phases meet. The phases end at the same updates as in torch."""
     if not 0 < pct_start < (0.5 if three_phase else 1):
-        above = "0.5, for it falls as long as it rises" if three_phase else "1"
-        raise ConfigError("pct_start", f"needs a number above 0 and below {above}; not {pct_start}")
+        limit = "0.5, because the fall is as long as the rise" if three_phase else "1"
+        raise ConfigError("pct_start", f"needs a number above 0 and below {limit}; not {pct_start}")
     if anneal_strategy not in _ANNEAL:
         raise unknown_name("anneal_strategy", "strategy", anneal_strategy, _ANNEAL)
     anneal = _ANNEAL[anneal_strategy]
-    fallen = [2 * pct_start * length - 2] if three_phase else []
-    ends = [pct_start * length - 1, *fallen, length - 1]
+    second_end = [2 * pct_start * length - 2] if three_phase else []
+    ends = [pct_start * length - 1, *second_end, length - 1]
 
     def curve(k: int) -> float:
         k = min(k, length - 1)
@@ -101,17 +101,17 @@ def one_cycle(
     div_factor: float,
     final_div_factor: float,
 ) -> Curve:
-    """From `1 / div_factor` up to 1 in the first `pct_start`, then down to that / `final_div_factor`.
+    """From `1 / div_factor` up to 1, then down to `1 / div_factor / final_div_factor`: torch's `OneCycleLR`.
 
-    torch's `OneCycleLR`, whose `max_lr` is the optimizer's lr. `three_phase` falls to the first value as long as it
-    rose, and then to the last. The momentum that goes with it: `one_cycle_momentum`.
-    Smith & Topin, "Super-convergence", 2018.
+    The rise takes the fraction `pct_start` of the curve. torch's `max_lr` is the optimizer's lr. With `three_phase`,
+    the ratio first falls to its first value, in as many updates as it rose, then to the last value.
+    `one_cycle_momentum` is the matching momentum. Smith & Topin, "Super-convergence", 2018.
     """
     for key, factor in {"div_factor": div_factor, "final_div_factor": final_div_factor}.items():
         if factor <= 0:
             raise ConfigError(key, f"needs a number above 0, not {factor}")
-    low = 1.0 / div_factor
-    heights = [low, 1.0, *([low] if three_phase else []), low / final_div_factor]
+    first = 1.0 / div_factor
+    heights = [first, 1.0, *([first] if three_phase else []), first / final_div_factor]
     return _one_cycle(end, pct_start, anneal_strategy, three_phase, heights)
 
 
@@ -125,11 +125,11 @@ def one_cycle_momentum(
     three_phase: bool,
     base_ratio: float,
 ) -> Curve:
-    """From 1 down to `base_ratio` while the lr rises, and back: the momentum of torch's `OneCycleLR`.
+    """From 1 down to `base_ratio` while the lr rises, then back to 1: the momentum of torch's `OneCycleLR`.
 
-    Its `max_momentum` is the field's own value, `base_ratio` its `base_momentum` as a share of that.
+    torch's `max_momentum` is the field's base value, and `base_ratio` is `base_momentum / max_momentum`.
     """
-    refuse_negative(base_ratio=base_ratio)
+    check_not_negative(base_ratio=base_ratio)
     heights = [1.0, base_ratio, 1.0, *([1.0] if three_phase else [])]
     return _one_cycle(end, pct_start, anneal_strategy, three_phase, heights)
 
@@ -139,22 +139,22 @@ _MODES: Mapping[str, Callable[[float, int, int], float]] = {
     "triangular2": lambda gamma, cycle, k: 0.5**cycle,
     "exp_range": lambda gamma, cycle, k: gamma**k,
 }
-"""How high a cycle of `cyclic` is."""
+"""The height of a cycle in each mode of `cyclic`: `(gamma, cycle, k) -> height`."""
 
 
 def _cyclic(
     clock: Clock, step_size_up: object, step_size_down: object, mode: str, gamma: float
 ) -> Callable[[int], float]:
-    """How much of the way up, in 0..1."""
+    """Return the function `k -> height above the base`, in 0..1."""
     if mode not in _MODES:
         raise unknown_name("mode", "mode", mode, _MODES)
-    refuse_negative(gamma=gamma)
-    up = at_least_one(clock, step_size_up, "step_size_up")
-    down = up if step_size_down is None else at_least_one(clock, step_size_down, "step_size_down")
+    check_not_negative(gamma=gamma)
+    up = positive_updates(clock, step_size_up, "step_size_up")
+    down = up if step_size_down is None else positive_updates(clock, step_size_down, "step_size_down")
 
     def height(k: int) -> float:
-        cycle, at = divmod(k, up + down)
-        rise = at / up if at <= up else (up + down - at) / down
+        cycle, position = divmod(k, up + down)
+        rise = position / up if position <= up else (up + down - position) / down
         return rise * _MODES[mode](gamma, cycle, k)
 
     return height
@@ -171,13 +171,14 @@ def cyclic(
     mode: str,
     gamma: float,
 ) -> Curve:
-    """From `base_ratio` up to 1 in `step_size_up` and down again in `step_size_down`, again and again.
+    """Repeatedly from `base_ratio` up to 1 in `step_size_up` and down again in `step_size_down`: torch's `CyclicLR`.
 
-    torch's `CyclicLR`: the optimizer's lr is its `max_lr`, `base_ratio` its `base_lr` as a share of that. `mode` is
-    triangular (all cycles equal), triangular2 (each half as high) or exp_range (`gamma ** k`). The momentum that
-    goes with it: `cyclic_momentum`. Smith, "Cyclical learning rates for training neural networks", 2017.
+    Both step sizes are durations; `step_size_down=None` equals `step_size_up`. torch's `max_lr` is the optimizer's lr,
+    and `base_ratio` is `base_lr / max_lr`. `mode` is triangular (equal cycles), triangular2 (each half as high as the
+    previous one) or exp_range (height `gamma ** k`). `cyclic_momentum` is the matching momentum. Smith, "Cyclical
+    learning rates for training neural networks", 2017.
     """
-    refuse_negative(base_ratio=base_ratio)
+    check_not_negative(base_ratio=base_ratio)
     height = _cyclic(clock, step_size_up, step_size_down, mode, gamma)
     return lambda k: base_ratio + (1.0 - base_ratio) * height(k)
 
@@ -193,7 +194,7 @@ def cyclic_momentum(
     mode: str,
     gamma: float,
 ) -> Curve:
-    """From 1 down to `base_ratio` while the lr rises, and back: the momentum of torch's `CyclicLR`."""
-    refuse_negative(base_ratio=base_ratio)
+    """From 1 down to `base_ratio` while the lr rises, then back to 1: the momentum of torch's `CyclicLR`."""
+    check_not_negative(base_ratio=base_ratio)
     height = _cyclic(clock, step_size_up, step_size_down, mode, gamma)
     return lambda k: 1.0 - (1.0 - base_ratio) * height(k)

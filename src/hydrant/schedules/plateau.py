@@ -1,4 +1,4 @@
-"""The one schedule that depends on how training goes."""
+"""The one schedule that depends on metrics."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError
-from hydrant.schedules.base import lengths, refuse_negative
+from hydrant.schedules.base import check_not_negative, split_run
 
 
 class Plateau:
-    """Falls by `factor` when a metric of the evaluations has not improved `patience` times: torch's own.
+    """Multiplies the ratio by `factor` when an evaluation metric stops improving: torch's `ReduceLROnPlateau`.
 
-    No function of the update, so it has a state, which checkpoints hold. The arguments are those of torch's
-    `ReduceLROnPlateau` (`patience` and `cooldown` count evaluations), but for `min_ratio`, its `min_lr`, and `eps`,
-    which are shares of the field's own value. `warmup` and `warmup_init_ratio` as for every schedule; what is
-    observed during the warmup counts.
+    It is not a function of the update, so it has a state, which checkpoints contain. The arguments are those of
+    torch's class; `patience` and `cooldown` count evaluations. `min_ratio`, torch's `min_lr`, and `eps` are relative
+    to the field's base value. `warmup` and `warmup_init_ratio` are those of every schedule. Evaluations during the
+    warmup count.
+
+    Raises:
+        ConfigError: An argument is out of range.
     """
 
     def __init__(
@@ -38,31 +41,31 @@ class Plateau:
         warmup: object,
         warmup_init_ratio: float,
     ) -> None:
-        refuse_negative(min_ratio=min_ratio, warmup_init_ratio=warmup_init_ratio, patience=patience)
+        check_not_negative(min_ratio=min_ratio, warmup_init_ratio=warmup_init_ratio, patience=patience)
         if not 0 < factor < 1:
             raise ConfigError("factor", f"needs a number above 0 and below 1, not {factor}")
         self.metric = metric
-        self._warmup = lengths(clock, warmup, 0)[0]
+        self._warmup = split_run(clock, warmup, 0)[0]
         self.mode = mode
         self._warmup_init_ratio = warmup_init_ratio
-        self._stand_in = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        self._optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)  # trains nothing: its lr is the ratio
         self._torch = ReduceLROnPlateau(
-            self._stand_in, mode, factor, patience, threshold, threshold_mode, cooldown, min_ratio, eps
+            self._optimizer, mode, factor, patience, threshold, threshold_mode, cooldown, min_ratio, eps
         )
 
     def __call__(self, update: int) -> float:
-        ratio: float = self._stand_in.param_groups[0]["lr"]
+        ratio: float = self._optimizer.param_groups[0]["lr"]
         if update >= self._warmup:
             return ratio
         return self._warmup_init_ratio + (ratio - self._warmup_init_ratio) * update / self._warmup
 
     def observe(self, row: Mapping[str, float]) -> None:
-        """Take an evaluation's metrics."""
+        """Pass the metrics of one evaluation to torch's scheduler."""
         self._torch.step(row[self.metric])
 
     def state_dict(self) -> dict[str, Any]:
-        return {"ratio": self._stand_in.param_groups[0]["lr"], "torch": self._torch.state_dict()}
+        return {"ratio": self._optimizer.param_groups[0]["lr"], "torch": self._torch.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._stand_in.param_groups[0]["lr"] = state["ratio"]
+        self._optimizer.param_groups[0]["lr"] = state["ratio"]
         self._torch.load_state_dict(state["torch"])

@@ -1,4 +1,4 @@
-"""Tasks: a model together with its losses and measurements, as one module."""
+"""Tasks: a model with its losses and measurements in one module."""
 
 from hydrant.tasks.base import Task
 from hydrant.tasks.classification import Classification

@@ -1,4 +1,4 @@
-"""What the loop asks of a task."""
+"""The interface of a task."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from hydrant.batch import Batch, Outcome
 
 
 def are_correct(logits: Tensor, targets: Tensor) -> Tensor:
-    """Of which samples the class has the highest logit, (B,) bool: their share is the accuracy.
+    """Return for each sample whether the target class has the highest logit, (B,) bool. The mean is the accuracy.
 
-    `logits` are (B, num_classes), `targets` class numbers, (B,) int64, or shares of the classes or other logits,
-    (B, num_classes), of which the largest counts.
+    Args:
+        logits: (B, num_classes).
+        targets: class indices, (B,) int64; or class probabilities or other logits, (B, num_classes), whose largest
+            value is the target class.
 
     >>> import torch
     >>> logits = torch.tensor([[0.1, 0.9], [0.8, 0.2]])
@@ -25,18 +27,18 @@ def are_correct(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 class Task(nn.Module):
-    """A model together with its losses, as one module. It is what is compiled and spread over ranks.
+    """A model with its losses, as one module, which is compiled and wrapped for several ranks.
 
     Args:
-        model: what checkpoints and exports hold; several are an `nn.ModuleDict`. Reach it as `self.model` each time:
-            in evaluation an averaged one may be in its place.
-        metrics: torchmetrics by name, updated with `(predictions, targets)` in evaluation, for what no mean over
-            batches can give (F1, AUROC ...).
+        model: the module that checkpoints and exports contain; several models form an `nn.ModuleDict`. Access it as
+            `self.model` each time, because evaluation may replace it by the averaged model.
+        metrics: torchmetrics by name, updated with `(predictions, targets)` in evaluation, for metrics that are no
+            mean over batches (F1, AUROC ...).
     """
 
     model: nn.Module
     metrics: nn.ModuleDict
-    measures_training = True  # false where nobody reads what it measures of a training batch
+    measures_training = True  # false if nothing reads the measurements of training batches
 
     def __init__(self, model: nn.Module, metrics: Mapping[str, nn.Module] | None = None) -> None:
         super().__init__()
@@ -44,14 +46,14 @@ class Task(nn.Module):
         self.metrics = nn.ModuleDict(metrics or {})
 
     def forward(self, batch: Batch) -> Outcome:
-        """The losses and measurements of one batch."""
+        """Return the losses and measurements of one batch."""
         raise NotImplementedError
 
     @property
     def measures(self) -> bool:
-        """Whether `forward` is to give measurements; it may always."""
+        """Whether `forward` must return measurements. It may always do so."""
         return self.measures_training or not self.training
 
     def pictures(self) -> dict[str, Tensor]:
-        """What is drawn after every evaluation: by name, (3, H, W) or (1, H, W) in 0..1. Nothing, for most."""
+        """Return the pictures to log after each evaluation, by name: (3, H, W) or (1, H, W) in 0..1. Default: none."""
         return {}

@@ -1,4 +1,4 @@
-"""Classification by a student that also learns from what a teacher says of the samples."""
+"""Knowledge distillation: a student learns from the targets and from a teacher."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from hydrant.tasks.distances import FeatureDistance, LogitDistance
 
 
 class Distillation(Task):
-    """Hinton, Vinyals & Dean, "Distilling the knowledge in a neural network", 2015; the teacher is frozen.
+    """Hinton, Vinyals & Dean, "Distilling the knowledge in a neural network", 2015. The teacher is frozen.
 
-    The loss is `(1 - share) cross_entropy + share distillation`. Both are in the graph when the task is compiled.
+    The loss is `(1 - share) * cross_entropy + share * distillation`. A compiled task has both losses in its graph.
 
     Args:
         model: the student, `inputs (B, ...) -> logits (B, num_classes)`.
-        teacher: the same; in evaluation mode, without gradients.
-        loss: `kl` is the Kullback-Leibler divergence of the class probabilities at `temperature`, times its square
-            (section 2 there); `mse` the mean squared difference of the logits (Ba & Caruana, 2014); `features` that
-            of what `layers` give (Romero et al., "FitNets", 2015).
-        temperature: by which logits are divided for `kl`, above 0.
-        share: of the distillation loss, 0..1.
-        layers: for `features`, pairs: a layer of the student by its name, that of the teacher it is to be like.
-        input_shape: of one sample.
-        metrics: torchmetrics by name, for evaluation, of the student's logits.
+        teacher: the same; runs in evaluation mode without gradients.
+        loss: `kl`, the Kullback-Leibler divergence of the class probabilities at `temperature`, times
+            `temperature ** 2` (section 2 of the paper); `mse`, the mean squared difference of the logits (Ba & Caruana,
+            2014); or `features`, that of the outputs of `layers` (Romero et al., "FitNets", 2015).
+        temperature: divisor of the logits for `kl`, above 0.
+        share: weight of the distillation loss, 0..1.
+        layers: for `features`, pairs of names: a layer of the student, and the layer of the teacher to imitate.
+        input_shape: shape of one sample.
+        metrics: torchmetrics by name, for evaluation of the student's logits.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Distillation(Task):
         if not 0 <= share <= 1:
             raise ConfigError("task.share", f"needs a number from 0 to 1, not {share}")
         if layers and loss != "features":
-            raise ConfigError("task.layers", f"task.loss={loss} looks at no layers; use task.loss=features")
+            raise ConfigError("task.layers", f"task.loss={loss} uses no layers; use task.loss=features")
         self.teacher = teacher.requires_grad_(False).eval()
         self.distance = (
             FeatureDistance(model, teacher, layers, input_shape)
@@ -61,23 +61,23 @@ class Distillation(Task):
         self._share = share
 
     def train(self, mode: bool = True) -> Distillation:
-        """As of any module, but the teacher stays in evaluation mode."""
+        """Set the training mode, but keep the teacher in evaluation mode."""
         super().train(mode)
         self.teacher.eval()
         return self
 
     def forward(self, batch: Batch) -> Outcome:
-        """`batch.targets` are class numbers, (B,) int64, or shares of the classes, (B, num_classes)."""
-        self.distance.watch(self.model)
+        """`batch.targets` are class indices, (B,) int64, or class probabilities, (B, num_classes)."""
+        self.distance.capture_student(self.model)
         return self.assess(self.model(batch.inputs), batch)
 
     def assess(self, outputs: Tensor, batch: Batch) -> Outcome:
-        """The losses of the student's logits, (B, num_classes)."""
+        """Return the losses of the student's logits, (B, num_classes)."""
         logits = outputs.float()
-        self.distance.watch_teacher(self.teacher)
+        self.distance.capture_teacher(self.teacher)
         with torch.no_grad():
-            taught = self.teacher(batch.inputs).float()
-        distance = self.distance(self.model, self.teacher, logits, taught)
+            teacher_logits = self.teacher(batch.inputs).float()
+        distance = self.distance(self.model, self.teacher, logits, teacher_logits)
         losses = {
             "cross_entropy": (1 - self._share) * F.cross_entropy(logits, batch.targets),
             "distillation": self._share * distance,
@@ -85,5 +85,5 @@ class Distillation(Task):
         measurements: dict[str, Tensor] = {}
         if self.measures:
             measurements["accuracy"] = are_correct(logits, batch.targets)
-            measurements["agreement"] = are_correct(logits, taught)
+            measurements["agreement"] = are_correct(logits, teacher_logits)
         return Outcome(losses, measurements, logits.detach(), len(batch.targets))

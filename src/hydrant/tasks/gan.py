@@ -1,4 +1,4 @@
-"""A generative adversarial network: two models with a loss each, which pull against each other."""
+"""A generative adversarial network: two models with opposing losses."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from hydrant.tasks.base import Task
 
 
 class Gan(Task):
-    """Goodfellow et al., 2014, with the generator's loss that does not saturate (section 3), and classes given to both
-    models (Mirza & Osindero, 2014). Both losses are of the same samples: one update moves both models at once.
+    """Goodfellow et al., 2014, with the non-saturating loss of the generator (section 3). Both models also receive the
+    classes (Mirza & Osindero, 2014). Both losses use the same samples, and one update changes both models.
 
-    In evaluation `kernel_distance` says how far the samples are from the real ones: the squared MMD of their pixels,
-    batch by batch, with the kernel (x . y / d + 1)^3, which is that of the KID (Binkowski et al., 2018).
+    In evaluation, `kernel_distance` measures how far the samples are from the real ones: the squared MMD of the pixels,
+    batch by batch, with the kernel (x . y / d + 1)^3 of the KID (Binkowski et al., 2018).
 
     Args:
         model: `generator`, `(noise (B, latent_size), classes (B,)) -> samples`, and `discriminator`,
             `(samples, classes) -> logits (B,)`.
-        num_pictures: samples of each class in the picture, drawn from the same noise each time.
-        metrics: torchmetrics by name, for evaluation, of the discriminator's logits.
+        num_pictures: samples per class in the picture, made from the same noise each time.
+        metrics: torchmetrics by name, for evaluation of the discriminator's logits.
     """
 
     def __init__(self, model: nn.ModuleDict, *, num_pictures: int, metrics: Mapping[str, nn.Module]) -> None:
@@ -41,7 +41,7 @@ class Gan(Task):
 
     @property
     def _generator(self) -> Any:
-        models: Any = self.model  # which may be the averaged one
+        models: Any = self.model  # the trained or the averaged models
         return models["generator"]
 
     @property
@@ -50,26 +50,26 @@ class Gan(Task):
         return models["discriminator"]
 
     def forward(self, batch: Batch) -> Outcome:
-        """`batch.inputs` (B, ...) are real samples, `batch.targets` (B,) int64 their classes."""
+        """`batch.inputs` (B, ...) are real samples, `batch.targets` (B,) int64 are their classes."""
         real, classes = batch
         noise = torch.randn(len(real), self._generator.latent_size, device=real.device, dtype=real.dtype)
         fake = self._generator(noise, classes)
-        believed = self._discriminator(fake, classes).float()
-        told_fake = self._discriminator(fake.detach(), classes).float()
-        told_real = self._discriminator(real, classes).float()
+        generator_logits = self._discriminator(fake, classes).float()
+        fake_logits = self._discriminator(fake.detach(), classes).float()
+        real_logits = self._discriminator(real, classes).float()
         losses = {
-            "generator": F.softplus(-believed).mean(),
-            "discriminator": (F.softplus(-told_real) + F.softplus(told_fake)).mean(),
+            "generator": F.softplus(-generator_logits).mean(),
+            "discriminator": (F.softplus(-real_logits) + F.softplus(fake_logits)).mean(),
         }
-        measurements = {"real_accuracy": told_real > 0, "fake_accuracy": told_fake < 0}
+        measurements = {"real_accuracy": real_logits > 0, "fake_accuracy": fake_logits < 0}
         if not self.training:
             measurements["kernel_distance"] = kernel_distance(
                 real.float().flatten(1), fake.float().flatten(1)
             )
-        return Outcome(losses, measurements, told_real.detach(), len(real))
+        return Outcome(losses, measurements, real_logits.detach(), len(real))
 
     def pictures(self) -> dict[str, Tensor]:
-        """A column for each class, each sample at least 32 pixels high."""
+        """Return a grid with a column for each class, whose samples are enlarged to at least 32 pixels."""
         from torchvision.utils import make_grid
 
         num_classes = self._generator.num_classes
@@ -82,7 +82,7 @@ class Gan(Task):
 
 
 def kernel_distance(one: Tensor, other: Tensor) -> Tensor:
-    """The squared MMD of two sets of samples, (N, D) each; shape (), never negative, larger for few samples.
+    """Return the squared MMD of two sets of samples, (N, D) each: shape (), not negative, too large for few samples.
 
     Gretton et al., "A kernel two-sample test", 2012, equation 5.
 

@@ -1,4 +1,4 @@
-"""Two models whose outputs are mixed in two losses: every gradient goes through a graph that both share."""
+"""Two models with two losses of both outputs, so that both losses share one autograd graph."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from hydrant.tasks.base import Task, are_correct
 
 class TwoModels(Task):
     """The example of "Working with multiple models, losses, and optimizers" in PyTorch's notes on automatic mixed
-    precision: `loss0 = f(2 o0 + 3 o1)`, `loss1 = f(3 o0 - 5 o1)`, with the cross entropy for `f`.
+    precision: `loss0 = f(2 o0 + 3 o1)`, `loss1 = f(3 o0 - 5 o1)`, where `f` is the cross entropy.
 
     Args:
         model: `first` and `second`, each `inputs (B, ...) -> logits (B, num_classes)`.
-        metrics: torchmetrics by name, for evaluation, of `2 o0 + 3 o1`.
+        metrics: torchmetrics by name, for evaluation of `2 o0 + 3 o1`.
     """
 
     def __init__(self, model: nn.ModuleDict, *, metrics: Mapping[str, nn.Module]) -> None:
         super().__init__(model, metrics)
         missing = {"first", "second"} - {name for name, _ in model.named_children()}
         if missing:
-            raise ConfigError(
-                "model", f"this task needs a {' and a '.join(sorted(missing))} model; use model=two"
-            )
+            message = f"this task needs a {' and a '.join(sorted(missing))} model; use model=two"
+            raise ConfigError("model", message)
 
     def forward(self, batch: Batch) -> Outcome:
-        """`batch.targets` are class numbers, (B,) int64, or shares of the classes, (B, num_classes)."""
-        models: Any = self.model  # which may be the averaged one
+        """`batch.targets` are class indices, (B,) int64, or class probabilities, (B, num_classes)."""
+        models: Any = self.model  # the trained or the averaged models
         first, second = models["first"](batch.inputs), models["second"](batch.inputs)
         logits = (2 * first + 3 * second).float()
         losses = {

@@ -1,4 +1,4 @@
-"""What a tracker is told about a run, and when."""
+"""The protocol of trackers, and the data they receive."""
 
 from __future__ import annotations
 
@@ -10,33 +10,31 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """Who a run is: everything a tracker may show of it. Plain types only."""
+    """What a tracker may show about a run, in plain types."""
 
     folder: Path
     name: str
     group: str
     job_type: str
     tags: tuple[str, ...]
-    config: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # choices, then flattened keys: "optimizer.lr": 0.001
+    config: Mapping[str, Any] = field(default_factory=dict)  # choices, then flat keys: "optimizer.lr": 0.001
     notes: str = ""
-    best: tuple[str, str] | None = None  # the metric that decides, and max or min
+    best: tuple[str, str] | None = None  # the metric of the best checkpoint, and max or min
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """How the finite values of a tensor are spread: counts of bins of equal width from `low` to `high`."""
+    """The distribution of a tensor's finite values: counts in bins of equal width from `low` to `high`."""
 
     low: float
     high: float
     counts: Sequence[int]
-    total: float  # the sum of the values
-    squares: float  # of their squares
+    total: float  # sum of the values
+    squares: float  # sum of their squares
 
     @property
     def edges(self) -> list[float]:
-        """Of the bins: one more than there are bins.
+        """The edges of the bins, one more than there are bins.
 
         >>> Histogram(0.0, 1.0, (3, 1), 1.2, 0.9).edges
         [0.0, 0.5, 1.0]
@@ -46,43 +44,42 @@ class Histogram:
 
 
 class Tracker(Protocol):
-    """A place where a run is followed; when it fails, the run goes on.
+    """Receives the metrics, pictures and files of a run. Its methods must not raise: an exception ends the run.
 
-    Built as `tracker(identity, num_updates)`, where `num_updates` is where the run starts: 0, or the
-    checkpoint's count when it resumes.
+    Built as `tracker(identity, num_updates)`; `num_updates` is 0, or the update at which the run resumes.
     """
 
     def log(self, row: Mapping[str, float]) -> None:
-        """One row: `num_updates`, `epoch`, `time` (unix seconds) and any metrics. Finite or not, host floats."""
+        """Log a row: `num_updates`, `epoch`, `time` (unix seconds) and metrics, as Python floats, finite or not."""
         ...
 
     def image(self, key: str, path: Path) -> None:
-        """A picture in the run folder that belongs to the run."""
+        """Log a picture that lies in the run folder."""
         ...
 
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
-        """Of weights and gradients, by name."""
+        """Log histograms of weights and gradients by name."""
         ...
 
     def file(self, path: Path) -> None:
-        """Any other file in the run folder that is to be kept with the run."""
+        """Keep another file of the run folder with the run."""
         ...
 
     def checkpoint(self, path: Path) -> None:
-        """A checkpoint was written, whole, into the run folder's `checkpoints/`."""
+        """Handle a complete new checkpoint in the run folder's `checkpoints/`."""
         ...
 
     def finish(self, exit_status: int, summary: Mapping[str, Any]) -> None:
-        """The run is over; `exit_status` as the process will return it, `summary` as in summary.json."""
+        """End the run with the process's exit status. `summary` is summary.json, or {} if the run could not start."""
         ...
 
     def describe(self) -> Mapping[str, Any]:
-        """What summary.json says of this tracker under its name, or nothing."""
+        """Return the value of the key `wandb` in summary.json, which every tracker uses; {} for none."""
         ...
 
 
 class NullTracker:
-    """Follows nothing: the record in the run folder is all there is."""
+    """Logs nothing: the run folder alone holds the metrics."""
 
     def __init__(self, identity: RunIdentity, num_updates: int) -> None:
         del identity, num_updates

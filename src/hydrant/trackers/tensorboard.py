@@ -1,4 +1,4 @@
-"""Event files for TensorBoard, in the run folder's `tensorboard/`."""
+"""The TensorBoard tracker: event files in the run folder's `tensorboard/`."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ log = logging.getLogger("hydrant")
 
 
 class TensorBoardTracker:
-    """Every metric as a scalar over `num_updates`, the config as a table, pictures as images.
+    """Logs every metric as a scalar over `num_updates`, the config as a table, pictures as images.
 
-    `flush_seconds` is how long a row may wait before it is on disk. Values are float32, as TensorBoard's
-    scalars are. Rows an earlier process wrote past `num_updates` are hidden: a resumed run writes them again.
+    A row is on disk after `flush_seconds` at the latest. Values are float32, like TensorBoard's scalars. Rows of an
+    earlier process past `num_updates` are hidden, because a resumed run writes them again.
     """
 
     def __init__(self, identity: RunIdentity, num_updates: int, *, flush_seconds: float) -> None:
         self._num_updates = num_updates
         self._folder = identity.folder / "tensorboard"
-        self._writer: Any = None  # torch's SummaryWriter, whose methods have no types
-        self._guarded(lambda: self._open(identity.config, flush_seconds))
+        self._writer: Any = None  # torch's SummaryWriter: its methods are not typed
+        self._try(lambda: self._open(identity.config, flush_seconds))
 
     def log(self, row: Mapping[str, float]) -> None:
-        """One row; `num_updates` is its x and `time` its wall clock."""
+        """Log a row: `num_updates` is its step and `time` its wall time."""
         self._num_updates = int(row["num_updates"])
 
         def write(writer: Any) -> None:
             from tensorboard.compat.proto import summary_pb2
 
-            proto: Any = summary_pb2  # made at run time, without types
+            proto: Any = summary_pb2  # generated at run time, without types
             scalars = [(key, value) for key, value in row.items() if key not in ("num_updates", "time")]
             values = [proto.Summary.Value(tag=key, simple_value=value) for key, value in scalars]
-            # One event for all: `add_scalar` makes one of each, for several times the work.
+            # One event for all scalars: `add_scalar` writes one event each, which takes several times as long.
             writer.file_writer.add_summary(proto.Summary(value=values), self._num_updates, row["time"])
 
         self._send(write)
 
     def image(self, key: str, path: Path) -> None:
-        """A picture, shown at the last logged update."""
+        """Log a picture at the last logged update."""
 
         def write(writer: Any) -> None:
             import numpy as np
@@ -71,13 +71,13 @@ class TensorBoardTracker:
         self._send(write)
 
     def file(self, path: Path) -> None:
-        """Nothing to do: its plugins find their files in the run folder."""
+        """Do nothing: TensorBoard's plugins read their files from the run folder."""
 
     def checkpoint(self, path: Path) -> None:
-        """Nothing to do: it shows none."""
+        """Do nothing: TensorBoard has no checkpoints."""
 
     def finish(self, exit_status: int, summary: Mapping[str, Any]) -> None:
-        """Write what waits and close the file."""
+        """Write pending rows and close the file."""
         del exit_status, summary
         self._send(lambda writer: writer.close())
         self._writer = None
@@ -86,12 +86,11 @@ class TensorBoardTracker:
         return {}
 
     def _open(self, config: Mapping[str, Any], flush_seconds: float) -> None:
-        from torch.utils.tensorboard.writer import SummaryWriter  # takes a second; only its users pay
+        from torch.utils.tensorboard.writer import SummaryWriter  # slow: one second
 
-        # The checkpoint's own row is older than the checkpoint and stays; a run from 0 hides everything.
+        # The row of the checkpoint's update stays, because it was logged before the checkpoint. A run from 0 hides all.
         purge_step = self._num_updates + 1 if self._num_updates else 0
-        # typed int, but only ever added to a time
-        flush_secs: Any = flush_seconds
+        flush_secs: Any = flush_seconds  # typed int, but a float works: it is added to a time
         writer: Any = SummaryWriter(str(self._folder), purge_step=purge_step, flush_secs=flush_secs)
         rows = "".join(f"| `{key}` | `{value}` |\n" for key, value in config.items())
         writer.add_text("config", f"| key | value |\n| --- | --- |\n{rows}", self._num_updates)
@@ -99,16 +98,16 @@ class TensorBoardTracker:
 
     def _send(self, write: Callable[[Any], None]) -> None:
         if self._writer is not None:
-            self._guarded(lambda: write(self._writer))
+            self._try(lambda: write(self._writer))
 
-    def _guarded(self, action: Callable[[], None]) -> None:
-        """Do it; the first failure ends the logging, never the run."""
+    def _try(self, action: Callable[[], None]) -> None:
+        """Run `action`. The first failure ends the logging, not the run."""
         try:
             action()
-        except Exception as error:  # a full disk, a missing package, a picture that cannot be read
+        except Exception as error:  # a full disk, a missing package, an unreadable picture
             self._writer = None
             log.warning(
-                "TensorBoard: logging to %s stopped (%s: %s); the run goes on, metrics.jsonl has the numbers",
+                "TensorBoard: logging to %s stopped (%s: %s); training continues, metrics.jsonl has the numbers",
                 self._folder,
                 type(error).__name__,
                 error,

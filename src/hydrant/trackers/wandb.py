@@ -1,56 +1,68 @@
-"""Weights & Biases, as a sink that may fail: whatever network, key or server do, the run goes on.
+"""The W&B tracker. Whatever the network, the API key or the server do, training continues.
 
-Online if a key is configured and the server answers a probe of our own; else offline, with one warning that
-names the command that sends it. The record is metrics.jsonl; what is here is for looking at.
+A run is online if an API key is configured and the server answers a probe. Otherwise it is offline, and one warning
+names the command that uploads it later. The complete record of a run is metrics.jsonl; W&B only displays it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import logging
 import os
+import re
+import secrets
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydrant.errors import first_line, unknown_name
-from hydrant.redaction import redacted
+from hydrant.config.atomic_write import replace_file
+from hydrant.config.redaction import redacted
+from hydrant.errors import ConfigError, first_line, unknown_name
 from hydrant.trackers.base import Histogram, RunIdentity
-from hydrant.trackers.wandb_access import bounded, obstacle, own_service, teardown
 from hydrant.trackers.wandb_media import log_artifact, log_histograms, log_image, log_table, save_file
-from hydrant.trackers.wandb_names import project_name, resolve_mode, run_id, shown_name, tag_names
+from hydrant.trackers.wandb_sdk import SERVICE, access_problem, call_with_timeout, sdk_session, stop_core
 
 if TYPE_CHECKING:
     import wandb
 
 log = logging.getLogger("hydrant")
 
-PRELOAD = ("wandb", "wandb.sdk.launch.inputs.internal")  # each start of a run imports that
+PRELOAD = ("wandb", "wandb.sdk.launch.inputs.internal")  # every start of a W&B run imports the second one
 
-TOLD = (
+MODES = ("auto", "online", "offline", "disabled")
+CHECKPOINT_CHOICES = ("none", "best", "last", "all")
+
+SUMMARY_KEYS = (
     "status", "num_updates", "total_updates", "num_parameters",
     "environment", "compile", "perf", "error", "trial", "pruned",
 )  # fmt: skip
-"""What W&B's summary has of ours under `hydrant`, for `hydrant compare` to read."""
+"""The keys of summary.json that W&B's summary holds under `hydrant`; `hydrant compare` reads them there."""
 
-STOPPED = "wandb/hydrant-stopped"
-"""The file in a run folder that says that its W&B sweep has stopped the run: it is not to go on."""
+ID_FILE = Path("wandb", "hydrant-run-id")
+"""The file in a run folder with the id of its W&B run."""
 
-CHECKPOINTS = ("none", "best", "last", "all")
-GRACE_SECONDS = 5.0  # what the SDK gets beyond its own time limit before it is left to itself
+STOPPED_FILE = "wandb/hydrant-stopped"
+"""The file in a run folder that marks a run stopped by its W&B sweep. Such a run is not continued."""
+
+MAX_NAME = 128  # characters that W&B accepts for a project, run, group or job type
+MAX_TAG = 64
+GRACE_SECONDS = 5.0  # the wait for a call of the SDK after its own time limit
 
 
 class WandbTracker:
-    """One W&B run for one run folder, the same again after a resume.
+    """One W&B run for one run folder. A resumed run continues it under the same id.
 
-    `mode` is `auto` (online where possible; the environment's WANDB_MODE decides if set), `online`,
-    `offline` or `disabled`. `group`, `job_type`, `name` and `tags` default to the run's identity.
-    `probe_timeout`, `init_timeout`, `finish_timeout` bound, in seconds, the question whether W&B answers,
-    the start, the last upload. `log_checkpoints` makes artifacts of the best or the last checkpoint when the run ends,
-    or of each, `log_config` one of config.yaml. `save_code` lets W&B take the source, `machine_info` argv, host, git
-    and load.
+    `mode` is `auto` (online where possible; the variable WANDB_MODE decides if it is set), `online`, `offline` or
+    `disabled`. `group`, `job_type`, `name`, `tags` and `notes` default to those of the run's identity. `probe_timeout`,
+    `init_timeout` and `finish_timeout` limit, in seconds, the probe of the server, the start of the run and the last
+    upload. `log_checkpoints` uploads artifacts: the best or the last checkpoint when the run ends, or every checkpoint.
+    `log_config` uploads config.yaml as an artifact. `save_code` lets W&B upload the source, `machine_info` the command
+    line, host, git remote, installed packages and hardware load.
 
-    Raises ConfigError for a mode that does not exist and for names that W&B refuses.
+    Raises:
+        ConfigError: unknown `mode` or `log_checkpoints`, or a name that W&B rejects.
     """
 
     def __init__(
@@ -78,21 +90,22 @@ class WandbTracker:
         self._num_updates = num_updates
         self._finish_timeout = finish_timeout
         self._run: wandb.Run | None = None
+        self._session = contextlib.ExitStack()  # from the start to the end of the run
         self._id: str | None = None
         self._mode = resolve_mode(mode)
-        if log_checkpoints not in CHECKPOINTS:
-            raise unknown_name("tracker.log_checkpoints", "choice", str(log_checkpoints), CHECKPOINTS)
+        if log_checkpoints not in CHECKPOINT_CHOICES:
+            raise unknown_name("tracker.log_checkpoints", "choice", str(log_checkpoints), CHECKPOINT_CHOICES)
         self._log_checkpoints, self._log_config = log_checkpoints, log_config
         self._best = identity.best
         self._path: str | None = None
         self._sync_command = ""
         arguments: dict[str, Any] = {
-            "project": project_name(project),
+            "project": _checked_project(project),
             "entity": entity,
-            "group": shown_name("group", group, identity.group),
-            "job_type": shown_name("job_type", job_type, identity.job_type),
-            "name": shown_name("name", name, identity.name),
-            "tags": tag_names(tags, identity.tags),
+            "group": _name_or_default("group", group, identity.group),
+            "job_type": _name_or_default("job_type", job_type, identity.job_type),
+            "name": _name_or_default("name", name, identity.name),
+            "tags": _tags_or_default(tags, identity.tags),
             "notes": identity.notes if notes is None else notes,
             "config": dict(identity.config),
             "save_code": save_code,
@@ -102,39 +115,39 @@ class WandbTracker:
             "finish_timeout": finish_timeout,
             "x_disable_machine_info": not machine_info,
             "x_save_requirements": machine_info,
-            "host": None if machine_info else "",  # an offline run would name it all the same
+            "host": None if machine_info else "",  # else an offline run stores the host name
         }
         if self._mode != "disabled":
             self._start(redacted(arguments), probe_timeout)
 
     def log(self, row: Mapping[str, float]) -> None:
-        """One row of history, over `num_updates`. The first failure ends the logging, never the run."""
+        """Log a row of history over `num_updates`. The first failure ends the logging, not the run."""
         self._num_updates = int(row["num_updates"])
         self._send(lambda run: run.log(dict(row)))
 
     def image(self, key: str, path: Path) -> None:
-        """A picture, shown at the last logged update."""
+        """Log a picture at the last logged update."""
         self._send(lambda run: log_image(run, self._num_updates, key, path))
 
     def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """A table, at the last logged update."""
+        """Log a table at the last logged update."""
         self._send(lambda run: log_table(run, self._folder, self._num_updates, key, columns, rows))
 
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
-        """A row of histograms, over `num_updates`."""
+        """Log a row of histograms over `num_updates`."""
         self._send(lambda run: log_histograms(run, num_updates, histograms))
 
     def file(self, path: Path) -> None:
-        """A file of the run folder, under its path there."""
+        """Save a file of the run folder under its path there."""
         self._send(lambda run: save_file(run, self._folder, path))
 
     def checkpoint(self, path: Path) -> None:
-        """A version of the run's artifact, if all checkpoints are to be such."""
+        """Log the checkpoint as a version of the run's artifact, with `log_checkpoints: all`."""
         if self._log_checkpoints == "all":
             self._log_checkpoint(path, [])
 
     def finish(self, exit_status: int, summary: Mapping[str, Any]) -> None:
-        """Write the best values, end the run, in `finish_timeout` and a few seconds. Raises nothing."""
+        """Write the best values and end the run, within `finish_timeout` and a few seconds. Raises nothing."""
         if self._run is None:
             return
         self._log_artifacts()
@@ -144,41 +157,48 @@ class WandbTracker:
             if best := summary.get("best"):
                 run.summary[f"best/{best['metric']}"] = best["value"]
                 run.summary["best/num_updates"] = best["num_updates"]
-            run.summary["hydrant"] = redacted({key: summary[key] for key in TOLD if key in summary})
-            if exit_status > 128 and not (self._folder / STOPPED).exists():
-                run.mark_preempting()  # so that its sweep, if it belongs to one, hands it out again
+            run.summary["hydrant"] = redacted({key: summary[key] for key in SUMMARY_KEYS if key in summary})
+            if exit_status > 128 and not (self._folder / STOPPED_FILE).exists():
+                run.mark_preempting()  # a W&B sweep then hands the run out again
             run.finish(exit_code=exit_status)
 
-        problem = bounded(end, self._finish_timeout + GRACE_SECONDS)
-        if problem is not None and not isinstance(problem, TimeoutError):
-            # wandb-core is dead or stuck: the next run would talk to it, and our exit wait for it.
-            bounded(teardown, GRACE_SECONDS)
-        if problem is not None:
-            self._fail(f"not everything was uploaded ({first_line(problem)})")
+        with self._session:
+            error = call_with_timeout(end, self._finish_timeout + GRACE_SECONDS)
+            if error is not None and not isinstance(error, TimeoutError):
+                # wandb-core is dead or stuck: the next run would use it, and this process would wait for it at exit.
+                call_with_timeout(stop_core, GRACE_SECONDS)
+        if error is not None:
+            self._fail(f"not everything was uploaded ({first_line(error)})")
 
     def describe(self) -> Mapping[str, Any]:
-        """`id`, null if disabled; `mode`: online, offline, disabled, failed; `path`: entity/project/id or a folder."""
+        """Return `id` (None if disabled), `mode` (online, offline, disabled, failed) and `path`.
+
+        `path` is entity/project/id of an online run, or the folder of an offline one below the run folder.
+        """
         return {"id": self._id, "mode": self._mode, "path": self._path}
 
     def _start(self, arguments: dict[str, Any], probe_timeout: float) -> None:
-        self._id = run_id(self._folder)
-        refusal: str | None = None
-        with own_service():
+        self._id = _run_id(self._folder)
+        online_problem: str | None = None
+        self._session.enter_context(sdk_session())
+        try:
             if self._mode == "online":
-                refusal = obstacle(probe_timeout)
-                if refusal is None:
-                    refusal = self._init("online", arguments)
-                    if refusal is not None:
-                        teardown()  # a start that failed keeps the id in use
+                online_problem = access_problem(probe_timeout) or self._init("online", arguments)
             failure = None if self._run else self._init("offline", arguments)
+        finally:
+            os.environ.pop(SERVICE, None)  # child processes must not use this process's wandb-core
+            if self._run is None:
+                self._session.close()
         if failure is not None:
             self._mode = "failed"
             log.warning("W&B: no run could be started (%s); metrics.jsonl has the numbers", failure)
-        elif refusal is not None:
-            log.warning("W&B: %s; logging offline. Upload it later with: %s", refusal, self._sync_command)
+        elif online_problem is not None:
+            log.warning(
+                "W&B: %s; logging offline. Upload it later with: %s", online_problem, self._sync_command
+            )
 
     def _init(self, mode: Literal["online", "offline"], arguments: dict[str, Any]) -> str | None:
-        """Start the run in `mode`; why it could not be started, or None."""
+        """Start the W&B run in `mode`. Return the reason if that fails, else None."""
         try:
             import wandb
 
@@ -188,7 +208,7 @@ class WandbTracker:
                 id=self._id,
                 dir=str(self._folder),
                 resume="allow",
-                reinit="finish_previous",  # a run left open by a job that raised is not the next job's
+                reinit="finish_previous",  # a failed job may have left its run open
                 allow_val_change=True,
                 settings=wandb.Settings(
                     **self._settings,
@@ -199,16 +219,20 @@ class WandbTracker:
                 ),
             )
             _define_metrics(run, self._best)
-        except Exception as error:  # the SDK lets out its own errors, pydantic's and the socket's
+        except Exception as error:  # the SDK raises its own errors, pydantic's and the socket's
+            if mode == "online":
+                stop_core()  # after a failed start, the id is still in use there
             return first_line(error)
-        fell_back = self._mode != mode  # told with the reason
+        is_requested_mode = self._mode == mode  # else a warning with the reason follows
         self._run, self._id, self._mode = run, run.id, mode
         folder = Path(run.dir).parent
-        self._path = run.path if mode == "online" else os.path.relpath(folder, self._folder)
-        offline = f"hydrant sync {shlex.quote(str(self._folder))}"
-        online = f"wandb sync --include-online {shlex.quote(str(folder))}"
-        self._sync_command = online if mode == "online" else offline
-        if not fell_back:
+        if mode == "online":
+            self._path = run.path
+            self._sync_command = f"wandb sync --include-online {shlex.quote(str(folder))}"
+        else:
+            self._path = os.path.relpath(folder, self._folder)
+            self._sync_command = f"hydrant sync {shlex.quote(str(self._folder))}"
+        if is_requested_mode:
             log.info("W&B: %s", run.url if mode == "online" else f"offline in {folder}")
         return None
 
@@ -217,16 +241,16 @@ class WandbTracker:
             return
         try:
             send(self._run)
-        except Exception as error:  # ConnectionResetError if wandb-core died, the SDK's own, a full disk
-            self._fail(f"logging stopped ({first_line(error)}), the run goes on")
+        except Exception as error:  # wandb-core died, the disk is full, an error of the SDK
+            self._fail(f"logging stopped ({first_line(error)}), training continues")
 
     def _log_checkpoint(self, path: Path, aliases: Sequence[str]) -> None:
-        notes = {"num_updates": int(path.name.rpartition("_")[2])}
-        named = [path.name, *aliases]
-        self._send(lambda run: log_artifact(run, self._folder, path, "checkpoint", named, notes))
+        metadata = {"num_updates": int(path.name.rpartition("_")[2])}
+        aliases = [path.name, *aliases]
+        self._send(lambda run: log_artifact(run, self._folder, path, "checkpoint", aliases, metadata))
 
     def _log_artifacts(self) -> None:
-        """What is kept of a run when it is over."""
+        """Log the artifacts of a run that ends: the best or last checkpoint, and the config."""
         link = self._folder / "checkpoints" / self._log_checkpoints
         if link.exists():  # best or last
             self._log_checkpoint(link.resolve(), [link.name])
@@ -234,16 +258,75 @@ class WandbTracker:
         if self._log_config and config.exists():
             self._send(lambda run: log_artifact(run, self._folder, config, "config", [], {}))
 
-    def _fail(self, what: str) -> None:
+    def _fail(self, reason: str) -> None:
         if self._mode != "failed":  # one warning is enough
-            log.warning("W&B: %s. Upload what is there with: %s", what, self._sync_command)
+            log.warning("W&B: %s. Upload what is there with: %s", reason, self._sync_command)
         self._mode = "failed"
 
 
 def _define_metrics(run: wandb.Run, best: tuple[str, str] | None) -> None:
-    """Everything over `num_updates`; what decides the best checkpoint, and losses, with their best values."""
+    """Plot all metrics over `num_updates`. The summary holds the best losses and the best deciding metric too."""
     run.define_metric("num_updates")
     run.define_metric("*", step_metric="num_updates")
-    summaries = {"train/loss": "min", "val/loss": "min"} | dict([best] if best else [])
-    for name, kind in summaries.items():
-        run.define_metric(name, step_metric="num_updates", summary=f"last,{kind}")
+    modes = {"train/loss": "min", "val/loss": "min"} | dict([best] if best else [])
+    for name, mode in modes.items():
+        run.define_metric(name, step_metric="num_updates", summary=f"last,{mode}")
+
+
+def resolve_mode(mode: str) -> str:
+    """Return `mode`, with `auto` replaced by WANDB_MODE or `online`.
+
+    Raises:
+        ConfigError: unknown mode.
+    """
+    if mode not in MODES:
+        raise unknown_name("tracker.mode", "mode", str(mode), MODES)
+    if mode != "auto":
+        return mode
+    variable = os.environ.get("WANDB_MODE") or "online"
+    if variable not in MODES[1:]:
+        message = f"auto follows WANDB_MODE={variable!r}, which must be one of {', '.join(MODES[1:])}"
+        raise ConfigError("tracker.mode", message)
+    return variable
+
+
+def _run_id(folder: Path) -> str:
+    """Return the id of a run folder's W&B run. It is written there before the run starts."""
+    file = folder / ID_FILE
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        sweep_run_id = os.environ.get("WANDB_RUN_ID") if "WANDB_SWEEP_ID" in os.environ else None
+        replace_file(file, sweep_run_id or secrets.token_hex(6))
+    return file.read_text(encoding="utf-8")
+
+
+def _checked_project(project: str) -> str:
+    if re.search(r"[/\\#?%:]", _checked("tracker.project", project, MAX_NAME)):
+        message = rf"{project!r} has a character that W&B does not accept; leave out / \ # ? % :"
+        raise ConfigError("tracker.project", message)
+    return str(project)
+
+
+def _name_or_default(key: str, name: str | None, default: str) -> str:
+    """Return a configured name, or the default cut to W&B's limit."""
+    return _cut(default, MAX_NAME) if name is None else _checked(f"tracker.{key}", name, MAX_NAME)
+
+
+def _tags_or_default(tags: Sequence[str] | None, defaults: Sequence[str]) -> list[str]:
+    if tags is None:
+        return [_cut(tag, MAX_TAG) for tag in defaults if tag]
+    return [_checked("tracker.tags", tag, MAX_TAG) for tag in tags]
+
+
+def _checked(key: str, value: str, limit: int) -> str:
+    """Return a configured name as text, because YAML reads some names as numbers."""
+    text = str(value)
+    if not 1 <= len(text) <= limit:
+        raise ConfigError(key, f"{text!r} has {len(text)} characters, W&B accepts 1 to {limit}")
+    return text
+
+
+def _cut(text: str, limit: int) -> str:
+    """Cut a name to the limit. A hash of the whole name keeps different names different."""
+    digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    return text if len(text) <= limit else f"{text[: limit - 9]}~{digest[:8]}"

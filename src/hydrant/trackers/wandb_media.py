@@ -1,4 +1,4 @@
-"""What a W&B run is given besides numbers: pictures, tables, histograms and files."""
+"""Log pictures, tables, histograms, files and artifacts to a W&B run."""
 
 from __future__ import annotations
 
@@ -29,43 +29,43 @@ def log_table(
     columns: Sequence[str],
     rows: Sequence[Sequence[Any]],
 ) -> None:
-    """A table, which is an artifact too; `folder` is the run's."""
+    """Log a table, which W&B stores as an artifact. `folder` is the run folder."""
     import wandb
 
-    cells = wandb.Table(columns=list(columns), data=[list(row) for row in rows])
-    with _staged_in(folder):
-        run.log({"num_updates": num_updates, key: cells})
+    table = wandb.Table(columns=list(columns), data=[list(row) for row in rows])
+    with _artifacts_staged_in(folder):
+        run.log({"num_updates": num_updates, key: table})
 
 
 def log_histograms(run: wandb.Run, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
     import wandb
 
-    shown: dict[str, Any] = {
+    values: dict[str, Any] = {
         key: wandb.Histogram(np_histogram=(list(histogram.counts), histogram.edges))  # type: ignore[arg-type]
         for key, histogram in histograms.items()
     }
-    run.log({"num_updates": num_updates, **shown})
+    run.log({"num_updates": num_updates, **values})
 
 
 def save_file(run: wandb.Run, folder: Path, path: Path) -> None:
-    """A file of the run folder, under its path there."""
-    copy = Path(run.dir, path.resolve().relative_to(folder))  # else the SDK warns of its link
+    """Save a file of the run folder under its path there."""
+    copy = Path(run.dir, path.resolve().relative_to(folder))  # a copy, because the SDK warns of links
     copy.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(path, copy)
     run.save(copy, base_path=run.dir, policy="now", glob=False)
 
 
 STAGING = Path("wandb", "artifacts", "staging")
-"""Where in the run folder the files of artifacts wait to be uploaded."""
+"""The folder in a run folder where files of artifacts wait for their upload."""
 
 
 def log_artifact(
-    run: wandb.Run, folder: Path, source: Path, kind: str, aliases: Sequence[str], notes: Mapping[str, Any]
+    run: wandb.Run, folder: Path, source: Path, kind: str, aliases: Sequence[str], metadata: Mapping[str, Any]
 ) -> None:
-    """A file or a folder of the run folder as an artifact, which is a version of `<kind>-<run id>`.
+    """Log a file or folder of the run folder as a version of the artifact `<kind>-<run id>`.
 
-    Its files are linked into `STAGING`, where neither what removes old checkpoints nor a move of the run folder takes
-    them from an upload that comes later.
+    The files are linked into `STAGING`, so that a later upload finds them although the checkpoint has been removed or
+    the run folder has been moved.
     """
     import wandb
 
@@ -73,30 +73,30 @@ def log_artifact(
     files = sorted(source.iterdir()) if source.is_dir() else [source]
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir(parents=True)
-    artifact = wandb.Artifact(f"{kind}-{run.id}", type=kind, metadata=dict(notes))
+    artifact = wandb.Artifact(f"{kind}-{run.id}", type=kind, metadata=dict(metadata))
     for file in files:
         _link(file, staged / file.name)
         artifact.add_file(str(staged / file.name), name=file.name, policy="immutable", skip_cache=True)
-    with _staged_in(folder):
+    with _artifacts_staged_in(folder):
         run.log_artifact(artifact, aliases=list(aliases))
 
 
 @contextlib.contextmanager
-def _staged_in(folder: Path) -> Generator[None]:
-    """While it lasts, the SDK keeps the files of artifacts in `STAGING` of a run folder, not in the home folder."""
-    before = os.environ.get("WANDB_DATA_DIR")
+def _artifacts_staged_in(folder: Path) -> Generator[None]:
+    """Let the SDK stage files of artifacts in `STAGING` of a run folder instead of the home folder."""
+    previous = os.environ.get("WANDB_DATA_DIR")
     os.environ["WANDB_DATA_DIR"] = str(folder / STAGING.parts[0])
     try:
         yield
     finally:
-        if before is None:
+        if previous is None:
             del os.environ["WANDB_DATA_DIR"]
         else:
-            os.environ["WANDB_DATA_DIR"] = before
+            os.environ["WANDB_DATA_DIR"] = previous
 
 
 def _link(file: Path, target: Path) -> None:
-    """The same file under another name, which costs nothing: a checkpoint's are never written again; else a copy."""
+    """Hard-link a file, which is safe because files of checkpoints are never rewritten. Without links, copy it."""
     try:
         target.hardlink_to(file)
     except OSError:  # a file system without links

@@ -1,0 +1,75 @@
+"""Two additions to MkDocs for the documentation site.
+
+- The hooks `on_files` and `on_page_markdown`: links from docs/ to other files of the repository, such as
+  conf/train.yaml, work on the site. Each linked file becomes a page in `repository/`. A link to a folder becomes text.
+- The Griffe extension `Doctests`: examples in docstrings are shown as code.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+import griffe
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+DOCTEST = re.compile(r"^ *>>> .*\n?(?:^ *\S.*\n?)*", re.MULTILINE)
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#:\s]+)(#[^)]*)?\)")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add a page for each linked file outside of docs/, and for the files that those link to."""
+    pages = {f"docs/{page.src_uri}": page.content_string for page in files.documentation_pages()}
+    queue = list(pages.items())
+    while queue:
+        origin, text = queue.pop()
+        for _, target, _ in LINK.findall(text):
+            path = resolve(origin, target)
+            if path in pages or path.startswith("docs/") or not (ROOT / path).is_file():
+                continue
+            content = (ROOT / path).read_text(encoding="utf-8")
+            if not path.endswith(".md"):
+                content = f"# {path}\n\n```{Path(path).suffix.removeprefix('.')}\n{content}```\n"
+            pages[path] = content
+            queue.append((path, content))
+            files.append(File.generated(config, page_uri(path), content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Point each relative link at the page of its file."""
+    uri: str = page.file.src_uri
+    origin = uri.removeprefix("repository/") if uri.startswith("repository/") else f"docs/{uri}"
+
+    def rewrite(match: re.Match[str]) -> str:
+        text, target, anchor = match[1], page_uri(resolve(origin, match[2])), match[3] or ""
+        if match[2].endswith(".md") or files.get_file_from_path(target):
+            return f"[{text}]({posixpath.relpath(target, posixpath.dirname(uri))}{anchor})"
+        return text
+
+    return LINK.sub(rewrite, markdown)
+
+
+def resolve(origin: str, target: str) -> str:
+    """Return the path in the repository of a link's target."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(origin), target))
+
+
+def page_uri(path: str) -> str:
+    """Return the path in the site's sources of a file of the repository."""
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    return f"repository/{path}" if path.endswith(".md") else f"repository/{path}.md"
+
+
+class Doctests(griffe.Extension):
+    """Puts the doctests of every docstring into code blocks."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring:
+            obj.docstring.value = DOCTEST.sub(
+                lambda match: f"```pycon\n{match[0].rstrip()}\n```\n", obj.docstring.value
+            )

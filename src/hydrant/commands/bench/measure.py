@@ -1,0 +1,147 @@
+"""Measure cells: train each for a few updates in a fresh process and without a run folder."""
+
+from __future__ import annotations
+
+import math
+import resource
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hydrant.commands.bench.cells import Cell
+from hydrant.commands.isolated import run_isolated
+from hydrant.config.targets import preload_modules
+from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, typed_line
+from hydrant.signals import StopRequest
+from hydrant.sweeps.fork_server.call import Stopped
+from hydrant.training.loop import make_update
+from hydrant.training.profiling import matmul_rate, peak_flops, peak_memory_gib, synchronize
+from hydrant.training.scratch import prepare_at_least, scratch_trainer
+from hydrant.training.trainer import Trainer
+from hydrant.training.verify_compile import check_compiled
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The result of one repeat of a cell. With an `error`, the other fields are empty."""
+
+    losses: list[float] = field(default_factory=list)  # of each update, including the warm-up
+    update_seconds: list[float] = field(default_factory=list)  # of each update after the warm-up
+    setup_seconds: float = 0.0  # to build the trainer
+    start_seconds: float = 0.0  # to compile, compare with eager if configured, and warm up
+    compile: Mapping[str, Any] = field(default_factory=dict)  # CompileReport.details()
+    peak_memory_gib: float = 0.0  # CUDA: of tensors after the warm-up; CPU: of the whole process
+    flops_per_update: int = 0  # three times the FLOPs of the forward pass
+    matmul_flops: float = 0.0  # FLOP/s of a large matrix product in the cell's dtype
+    peak_flops: float | None = None  # half-precision FLOP/s by the data sheet
+    tolerance: float = 0.0  # how far results of this precision may differ (Precision.tolerance)
+    error: str | None = None  # one line: the cell cannot run, cannot be compiled, or died
+    is_refused: bool = False  # the error is a ConfigError, so the config cannot run
+
+    @property
+    def loss(self) -> float:
+        """The loss of the last update."""
+        return self.losses[-1]
+
+
+def measure_cells(
+    cells: Sequence[Cell], *, repeats: int, num_updates: int, warmup: int, cache_dir: Path
+) -> Iterator[tuple[Cell, Measurement]]:
+    """Yield the measurements of all cells, `repeats` times in rounds, so that other load affects all cells alike.
+
+    Each cell has its own folder in `cache_dir`: its first repeat compiles cold, the later ones reuse the code. A cell
+    with an error is not repeated.
+
+    Raises:
+        Stopped: a signal arrived.
+    """
+    preload = preload_modules([cell.config for cell in cells])
+    remaining = list(enumerate(cells))
+    with StopRequest("stopping") as stop:  # also catches a signal between two processes
+        for _ in range(repeats):
+            for position, cell in list(remaining):
+                config = _bench_config(cell.config, cache_dir / str(position))
+                result = run_isolated(_measure_cell, config, num_updates, warmup, preload=preload)
+                measurement = result if isinstance(result, Measurement) else Measurement(error=str(result))
+                if measurement.error is not None:
+                    remaining.remove((position, cell))
+                yield cell, measurement
+                signum = stop()
+                if signum is not None:
+                    raise Stopped(128 + signum)
+
+
+def _bench_config(config: Mapping[str, Any], cache_dir: Path) -> Mapping[str, Any]:
+    """Return the config with this cache and without a fallback to eager, which would be measured as compiled."""
+    settings = {"on_failure": "fail", "cache_dir": str(cache_dir)}
+    changes = {key: value for key, value in settings.items() if key in config["compile"]}  # none if eager
+    return {**config, "compile": {**config["compile"], **changes}}
+
+
+def _measure_cell(config: Mapping[str, Any], num_updates: int, warmup: int) -> Measurement:
+    try:
+        start = time.perf_counter()
+        with scratch_trainer(prepare_at_least(config, num_updates + warmup)) as trainer:
+            return _train(trainer, num_updates, warmup, time.perf_counter() - start)
+    except HydrantError as error:
+        return Measurement(error=" ".join(str(error).split()), is_refused=isinstance(error, ConfigError))
+    except (Exception, SystemExit) as error:  # from user code, a backend or full device memory
+        return Measurement(error=f"{typed_line(error)} (at {location(error)})")
+
+
+def _train(trainer: Trainer, num_updates: int, warmup: int, setup_seconds: float) -> Measurement:
+    plan, device = trainer.plan, trainer.plan.world.device
+    start = time.perf_counter()
+    if plan.compilation.is_on:
+        check_compiled(trainer)
+    updates = [_time_update(trainer) for _ in range(warmup)]
+    start_seconds = time.perf_counter() - start
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    updates += [_time_update(trainer) for _ in range(num_updates)]
+    return Measurement(
+        losses=[loss for loss, _ in updates],
+        update_seconds=[seconds for _, seconds in updates[warmup:]],
+        setup_seconds=setup_seconds,
+        start_seconds=start_seconds,
+        compile=plan.compilation.report().details(),
+        peak_memory_gib=_peak_memory_gib(device),
+        flops_per_update=3 * plan.flops_per_sample * plan.spec.global_batch_size,
+        matmul_flops=matmul_rate(device, _compute_dtype(trainer)),
+        peak_flops=peak_flops(device),
+        tolerance=plan.precision.tolerance,
+    )
+
+
+def _time_update(trainer: Trainer) -> tuple[float, float]:
+    """Make an update and return (loss, seconds until the device had finished)."""
+    synchronize(trainer.plan.world.device)
+    start = time.perf_counter()
+    make_update(trainer, measure=False)
+    synchronize(trainer.plan.world.device)
+    seconds = time.perf_counter() - start
+    trainer.plan.compilation.check_recompiles(trainer.state.num_updates)
+    loss = trainer.meter.read().get("loss", math.nan)  # missing if the update was skipped
+    if not math.isfinite(loss):
+        raise NonFiniteError("train/loss", trainer.state.num_updates - 1, trainer.state.num_updates)
+    return loss, seconds
+
+
+def _peak_memory_gib(device: torch.device) -> float:
+    allocated = peak_memory_gib(device)
+    if allocated is not None:
+        return allocated
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
+
+
+def _compute_dtype(trainer: Trainer) -> torch.dtype:
+    """Return the dtype of matrix products with the run's parameters; for float8, the dtype of autocast."""
+    weight = torch.ones(1, 1, device=trainer.plan.world.device, dtype=next(trainer.model.parameters()).dtype)
+    with trainer.plan.precision.autocast():
+        return (weight @ weight).dtype

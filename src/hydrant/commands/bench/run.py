@@ -1,0 +1,87 @@
+"""Run `hydrant bench`: plan a grid, measure its cells, write the results."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from hydrant.commands.bench.cells import Cell, plan_cells, with_defaults
+from hydrant.commands.bench.measure import Measurement, measure_cells
+from hydrant.commands.bench.output import BenchOutput
+from hydrant.commands.bench.results import CellResult, cell_name, new_results
+from hydrant.commands.isolated import check_num_updates
+from hydrant.errors import ConfigError, HydrantError
+from hydrant.sweeps.fork_server.call import Stopped
+
+
+def run_bench(options: Namespace, overrides: Sequence[str]) -> int:
+    """Measure the grid of the overrides and return the exit status.
+
+    Raises:
+        ConfigError: no cell can run, or the results cannot be written.
+        Stopped, KeyboardInterrupt: a signal arrived, or Ctrl-C was pressed twice. If any cell was measured before, the
+            results until then are written.
+    """
+    overrides = with_defaults(overrides, on_gpu=torch.cuda.is_available())
+    grid = plan_cells(overrides)
+    results = new_results([(planned.labels, planned.baseline) for planned in grid])
+    cells: list[Cell] = []
+    for planned, result in zip(grid, results, strict=True):
+        if isinstance(planned.config_or_error, HydrantError):
+            result.repeats.append(Measurement(error=str(planned.config_or_error), is_refused=True))
+        else:
+            cells.append(Cell(planned.labels, planned.config_or_error))
+    _check_any_can_run(results)
+    claims = list(dict.fromkeys(cell.config["claim"] for cell in cells if cell.config["claim"] is not None))
+    check_num_updates(cells[0].config, options.warmup + options.updates)
+    with BenchOutput(options, overrides, cells[0].config["name"]) as output:
+        output.open()
+        try:
+            _measure_all(cells, results, options, output.folder)
+        except (Stopped, KeyboardInterrupt) as stop:
+            if any(result.repeats and result.status != "refused" for result in results):
+                exit_status = stop.exit_status if isinstance(stop, Stopped) else 128 + signal.SIGINT
+                output.write(results, claims, exit_status)
+            raise
+        _check_any_can_run(results)
+        exit_status = int(any(result.status in ("failed", "differs", "not compared") for result in results))
+        output.write(results, claims, exit_status)
+        return exit_status
+
+
+def _check_any_can_run(results: Sequence[CellResult]) -> None:
+    if all(result.status == "refused" for result in results):
+        first = results[0]
+        raise ConfigError("", f"{first.error} [{first.name}; none of {len(results)} cells can run]")
+
+
+def _measure_all(
+    cells: Sequence[Cell], results: Sequence[CellResult], options: Namespace, folder: Path
+) -> None:
+    """Measure the cells and add the repeats to their results."""
+    result_of = {result.name: result for result in results}
+    count = f"{len(cells)} cell{'' if len(cells) == 1 else 's'}"
+    repeat = f"{options.warmup} warmup, {options.updates} measured updates"
+    _print_progress(f"{count}, each {options.repeats} times: {repeat}; results are written to {folder}")
+    with tempfile.TemporaryDirectory(prefix="hydrant-bench-", ignore_cleanup_errors=True) as cache_dir:
+        for cell, measurement in measure_cells(
+            cells,
+            repeats=options.repeats,
+            num_updates=options.updates,
+            warmup=options.warmup,
+            cache_dir=Path(cache_dir),
+        ):
+            result = result_of[cell_name(cell.labels)]
+            result.repeats.append(measurement)
+            outcome = measurement.error or f"{1e3 * result.seconds[-1]:.1f} ms per update"
+            _print_progress(f"repeat {len(result.repeats)} of {options.repeats}, {result.name}: {outcome}")
+
+
+def _print_progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,70 @@
+"""The command line of `hydrant compare`."""
+
+from __future__ import annotations
+
+import math
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydrant.config.command_line import Flags, writing_to
+from hydrant.errors import ConfigError
+from hydrant.runs.console import emit, say
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Compare runs. Return the exit status."""
+    options, words = _parse(arguments)
+    from hydrant.commands.compare.comparison import compare  # slow: imports scipy
+    from hydrant.commands.compare.page import write_page
+    from hydrant.commands.compare.serialize import to_csv, to_json
+    from hydrant.commands.compare.sources import read_runs
+    from hydrant.commands.compare.text_report import to_text
+    from hydrant.commands.compare.time_to_target import parse_target
+    from hydrant.commands.compare.wandb_views import check_login, save_views
+
+    if options.wandb:
+        check_login()
+    price = options.price_per_hour
+    if price is not None and not (math.isfinite(price) and price >= 0):
+        raise ConfigError("--price-per-hour", f"{price:g} is not a price; give what one run costs per hour")
+    target = None if options.target is None else parse_target(options.target)  # before it reads any run
+    comparison = compare(
+        read_runs(words),
+        by=None if options.by is None else [key for key in options.by.split(",") if key],
+        metric=options.metric,
+        mode=options.mode,
+        baseline=options.baseline,
+        target=target,
+        price_per_hour=price,
+    )
+    if options.html is not None:
+        with writing_to("--html", options.html):
+            write_page(comparison, options.html)
+    if options.json:
+        emit(to_json(comparison))
+    elif options.csv:
+        emit(to_csv(comparison))
+    else:
+        say(to_text(comparison, options.html))
+    if options.wandb:
+        for line in save_views(comparison):
+            print(line, file=sys.stderr, flush=True)
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
+    parser = Flags("compare")
+    parser.add_argument("--by")
+    parser.add_argument("--metric")
+    parser.add_argument("--mode", choices=["max", "min"])
+    parser.add_argument("--baseline")
+    parser.add_argument("--target")
+    parser.add_argument("--price-per-hour", type=float)
+    parser.add_argument("--html", type=Path)
+    formats = parser.add_mutually_exclusive_group()
+    formats.add_argument("--json", action="store_true")
+    formats.add_argument("--csv", action="store_true")
+    parser.add_argument("--wandb", action="store_true")
+    return parser.split(arguments)

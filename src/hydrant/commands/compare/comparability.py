@@ -1,0 +1,163 @@
+"""Warnings about what makes a comparison unfair or incomplete. They are shown before any result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydrant.commands.compare.config_keys import label
+from hydrant.commands.compare.groups import Group, Metric
+from hydrant.commands.compare.run import Run
+from hydrant.commands.compare.time_to_target import UNITS, runs_without_time
+from hydrant.config.flat import is_neutral
+from hydrant.runs.folder import RunStatus
+
+_MAX_NAMES = 3
+"""At most this many runs or groups are named; more are counted."""
+_MAX_VALUES = 5
+"""At most this many different values are listed; more are counted."""
+
+
+@dataclass(frozen=True)
+class ComparisonWarning:
+    """A warning to read before the results."""
+
+    about: str
+    text: str
+
+
+def find_warnings(
+    runs: Sequence[Run], groups: Sequence[Group], other_keys: Sequence[str], metric: Metric
+) -> list[ComparisonWarning]:
+    """Return the warnings about runs and groups. `other_keys` differ between runs but form no groups."""
+    begun = [run for run in runs if run.summary.get("environment")]
+    conditions: dict[str, Callable[[Run], str]] = {
+        "code commit": lambda run: _commit(run.summary["environment"]),
+        "torch version": lambda run: str(run.summary["environment"].get("torch")),
+        "device": lambda run: str(run.summary["environment"].get("gpu") or "CPU"),
+        "number of ranks": lambda run: str(run.summary["environment"].get("world_size", 1)),
+        "data": _data(begun),
+        "budget": _budget,
+    }
+    warnings = _repeats(runs)
+    warnings += [
+        warning for about, value in conditions.items() for warning in _differing(about, begun, value)
+    ]
+    dirty = [run for run in begun if run.summary["environment"].get("git_dirty")]
+    if dirty:
+        text = f"uncommitted changes in {_names(dirty, runs)}: the code differs from the commit"
+        warnings.append(ComparisonWarning("code commit", text))
+    warnings += _mixed_groups(groups, [key for key in other_keys if key != "seed"])
+    twice = [run for run in runs if run.is_read_twice]
+    if twice:
+        text = f"{_names(twice, runs)}: given as a folder and from W&B; only the folder is used"
+        warnings.append(ComparisonWarning("runs", text))
+    missing = [f"seed {', '.join(g.missing_seeds)} in {g.name}" for g in groups if g.missing_seeds]
+    if missing:
+        warnings.append(ComparisonWarning("results", f"no run with {'; '.join(missing)}"))
+    return warnings + _without_result(runs, metric)
+
+
+def _mixed_groups(groups: Sequence[Group], keys: Sequence[str]) -> list[ComparisonWarning]:
+    """Return a warning if runs of the same group differ in one of the keys."""
+    mixed = [(key, g.name) for key in keys for g in groups if len({label(run, key) for run in g.runs}) > 1]
+    if not mixed:
+        return []
+    differing, names = (list(dict.fromkeys(column)) for column in zip(*mixed, strict=True))
+    text = f"runs of the same group differ in {', '.join(differing)}: {_listed(names, _MAX_NAMES)}"
+    remedy = "the spread is not due to the seeds alone; add these keys to --by to separate the runs"
+    return [ComparisonWarning("groups", f"{text}; {remedy}")]
+
+
+def _repeats(runs: Sequence[Run]) -> list[ComparisonWarning]:
+    pairs = [f"{run.name} repeats {run.repeats}" for run in runs if run.repeats]
+    if not pairs:
+        return []
+    text = f"several runs of the same job with the same seed: {_listed(pairs, _MAX_NAMES)}"
+    return [ComparisonWarning("repeats", f"{text}; only the newest finished run of a job counts")]
+
+
+def _without_result(runs: Sequence[Run], metric: Metric) -> list[ComparisonWarning]:
+    by_reason: dict[str, list[Run]] = {}
+    for run in runs:
+        if not metric.has_result(run) and not run.repeats:
+            by_reason.setdefault(_reason(run, metric), []).append(run)
+    return [
+        ComparisonWarning("results", f"{reason}: {_names(affected, runs)}; not included in any mean")
+        for reason, affected in by_reason.items()
+    ]
+
+
+def _reason(run: Run, metric: Metric) -> str:
+    """Return why a run has no result."""
+    if run.state != RunStatus.FINISHED:
+        return run.state
+    if metric.name in run.series:
+        return f"finished, but its last {metric.name} is not finite"
+    return f"finished without {metric.name}"
+
+
+def find_unknown_times(
+    runs: Sequence[Run], times: Mapping[str, Mapping[str, float]]
+) -> list[ComparisonWarning]:
+    """Return a warning for each unit without an AlgoPerf score, because a run reached the target at an unknown time."""
+    warnings: list[ComparisonWarning] = []
+    for unit in UNITS:
+        names = runs_without_time(times, unit)
+        affected = _names([run for run in runs if run.name in names], runs)
+        if names:
+            text = f"no AlgoPerf score in {unit}, because it is unknown when these runs reached the target: {affected}"
+            warnings.append(ComparisonWarning("target", text))
+    return warnings
+
+
+def _differing(about: str, runs: Sequence[Run], value: Callable[[Run], str]) -> list[ComparisonWarning]:
+    """Return a warning if the runs differ in a value. It names the values, the most frequent first, with their runs."""
+    by_value: dict[str, list[Run]] = {}
+    for run in runs:
+        by_value.setdefault(value(run), []).append(run)
+    if len(by_value) < 2:
+        return []
+    (most_frequent, most), *others = sorted(by_value.items(), key=lambda item: -len(item[1]))
+    values = [f"{most_frequent} ({len(most)} of {len(runs)} runs)"]
+    values += [f"{text} ({_names(affected, runs)})" for text, affected in others]
+    return [ComparisonWarning(about, f"the {about} differs: {_listed(values, _MAX_VALUES)}")]
+
+
+def _listed(texts: Sequence[str], limit: int) -> str:
+    """Return at most `limit` texts, and the number of the others."""
+    more = [f"and {len(texts) - limit} more"] if len(texts) > limit else []
+    return "; ".join([*texts[:limit], *more])
+
+
+def _names(affected: Sequence[Run], runs: Sequence[Run]) -> str:
+    """Return the names of the affected runs if they are few and not all runs, else their number."""
+    if len(affected) <= _MAX_NAMES and len(affected) < max(len(runs), 2):
+        return ", ".join(run.name for run in affected)
+    return f"{len(affected)} of {len(runs)} runs"
+
+
+def _commit(environment: Mapping[str, Any]) -> str:
+    commit = environment.get("git_commit")
+    return "no commit" if commit is None else str(commit)[:10]
+
+
+def _data(runs: Sequence[Run]) -> Callable[[Run], str]:
+    """Return a function that describes the data of a run by the keys in which the runs differ."""
+    labels = {key: {label(run, key) for run in runs} for run in runs for key in run.config if _is_data(key)}
+    differing = [key for key, values in labels.items() if len(values) > 1]
+    # The option `data` determines the other keys.
+    keys = ["data"] if "data" in differing else sorted(differing)
+    return lambda run: " ".join(f"{key}={label(run, key)}" for key in keys)
+
+
+def _is_data(key: str) -> bool:
+    return key in ("data", "limit_train_samples", "limit_val_samples") or (
+        key.startswith("data.") and not is_neutral(key)
+    )
+
+
+def _budget(run: Run) -> str:
+    total, batch = run.summary.get("total_updates"), run.samples_per_update
+    return "unknown" if total is None or batch is None else f"{total * batch:,} samples"

@@ -1,0 +1,199 @@
+"""`compare`: everything that the tables, the files and the page show, computed from the runs."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hydrant.commands.compare.comparability import ComparisonWarning, find_unknown_times, find_warnings
+from hydrant.commands.compare.config_keys import differing_keys, label
+from hydrant.commands.compare.groups import (
+    Group,
+    Metric,
+    difference,
+    find_baseline,
+    find_winner,
+    group_runs,
+    missing_cells,
+    with_differences,
+)
+from hydrant.commands.compare.importance import Importance, importance
+from hydrant.commands.compare.repeats import mark_repeats
+from hydrant.commands.compare.run import REPEAT, Run
+from hydrant.commands.compare.statistics import Difference
+from hydrant.commands.compare.time_to_target import (
+    UNITS,
+    GroupTime,
+    Profile,
+    Target,
+    group_time,
+    profile,
+    runs_without_time,
+    time_to_target,
+    workload_time,
+)
+from hydrant.errors import ConfigError, unknown_name
+
+_WORKLOAD = ("data", "model", "task", "experiment")
+"""The config groups that define what is trained, not how."""
+
+_LESS_IS_BETTER = {"loss", "error", "perplexity", "nll", "mse", "mae", "fid", "distance", "seconds", "memory"}
+"""A metric with one of these words in its name is better if it is smaller."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of a comparison."""
+
+    metric: Metric
+    runs: Sequence[Run]
+    keys: Sequence[str]  # in which the runs differ
+    by: Sequence[str]  # the grouping keys
+    groups: Sequence[Group]
+    winner: Group | None
+    runner_up: Group | None
+    lead: Difference | None  # of the winner over the runner-up
+    baseline: Group | None
+    is_baseline_given: bool  # else the winner is the baseline
+    warnings: Sequence[ComparisonWarning]
+    num_cells: int  # combinations of the groups' labels
+    missing: Sequence[Mapping[str, str]]  # combinations without a run
+    importance: Importance | None
+    target: Target | None
+    times: Mapping[str, Mapping[str, float]]  # to the target, by run and unit
+    group_times: Mapping[str, GroupTime]  # by group
+    profiles: Mapping[str, Profile]  # by unit
+    price_per_hour: float | None  # of the hardware of one run
+
+
+def compare(
+    runs: Sequence[Run], *, by: Sequence[str] | None, metric: str | None, mode: str | None, baseline: str | None,
+    target: Target | None, price_per_hour: float | None = None,
+) -> Comparison:  # fmt: skip
+    """Compare the last value of a metric, grouped by the keys `by` (None: all that differ, except the seed).
+
+    Raises:
+        ConfigError: unknown key, metric, baseline or target.
+    """
+    compared, keys = _choose_metric(runs, metric, mode), differing_keys(runs)
+    runs = mark_repeats(runs, keys)
+    by = [key for key in keys if key != "seed"] if by is None else _known_keys(runs, by, keys)
+    times = _times(runs, target)
+    groups = group_runs(runs, by, keys, compared)
+    winner = find_winner(groups, compared)
+    runner_up = find_winner([group for group in groups if group is not winner], compared)
+    base = winner if baseline is None else find_baseline(groups, baseline)
+    groups = groups if base is None else with_differences(groups, base)
+    by_name = {group.name: group for group in groups}  # with their differences
+    num_cells, missing = missing_cells(groups)
+    other_keys = [key for key in keys if key not in by]
+    return Comparison(
+        metric=compared,
+        runs=runs,
+        keys=keys,
+        by=by,
+        groups=groups,
+        winner=None if winner is None else by_name[winner.name],
+        runner_up=None if runner_up is None else by_name[runner_up.name],
+        lead=None if winner is None or runner_up is None else difference(winner, runner_up),
+        baseline=None if base is None else by_name[base.name],
+        is_baseline_given=baseline is not None,
+        warnings=find_warnings(runs, groups, other_keys, compared) + find_unknown_times(runs, times),
+        num_cells=num_cells,
+        missing=missing,
+        importance=_importance(runs, keys, compared),
+        target=target,
+        times=times,
+        group_times={group.name: group_time(group.runs, times) for group in groups} if times else {},
+        profiles=_profiles(runs, by, times),
+        price_per_hour=price_per_hour,
+    )
+
+
+def _choose_metric(runs: Sequence[Run], name: str | None, mode: str | None) -> Metric:
+    """Return the metric to compare, by default the one of the best checkpoints, and its mode."""
+    deciding = Counter(
+        (r.config["best.metric"], r.config["best.mode"]) for r in runs if "best.metric" in r.config
+    )
+    default_name, default_mode = deciding.most_common(1)[0][0] if deciding else ("val/accuracy", "max")
+    chosen: str = default_name if name is None else name
+    _check_metric(runs, "--metric", chosen)
+    if mode is None and chosen == default_name:
+        mode = default_mode
+    return Metric(chosen, mode or mode_of(chosen))
+
+
+def mode_of(metric: str) -> str:
+    """Return whether a metric should be large or small ("max" or "min"), by the words in its name."""
+    is_less_better = not _LESS_IS_BETTER.isdisjoint(re.split(r"[^a-z]+", metric.lower()))
+    return "min" if is_less_better else "max"
+
+
+def _check_metric(runs: Iterable[Run], flag: str, name: str) -> None:
+    metrics = {key for run in runs for key in run.series}
+    if not metrics:
+        raise ConfigError("RUNS", "none of the runs has logged a metric yet; their summaries give the reason")
+    if name not in metrics:
+        raise unknown_name(flag, "metric", name, metrics)
+
+
+def _known_keys(runs: Sequence[Run], by: Sequence[str], keys: Sequence[str]) -> list[str]:
+    config_keys = {key for run in runs for key in run.config}
+    for key in by:
+        if key not in config_keys:
+            raise unknown_name("--by", "key", key, keys or config_keys)
+    return list(by)
+
+
+def _times(runs: Sequence[Run], target: Target | None) -> dict[str, dict[str, float]]:
+    """Return the times to the target by run and unit."""
+    if target is None:
+        return {}
+    _check_metric(runs, "--target", target.metric)
+    return {run.name: time_to_target(run, target) for run in runs}
+
+
+def _importance(runs: Sequence[Run], keys: Sequence[str], metric: Metric) -> Importance | None:
+    counted = [run for run in runs if metric.has_result(run)]
+    columns = {key: [run.config.get(key) for run in counted] for key in keys}
+    return importance(columns, [value for run in counted if (value := metric.final(run)) is not None])
+
+
+def _profiles(
+    runs: Sequence[Run], by: Sequence[str], times: Mapping[str, Mapping[str, float]]
+) -> dict[str, Profile]:
+    """Return the performance profiles by unit.
+
+    The values of the grouping keys are the submissions, those of data, model, task and experiment among them the
+    workloads, the seeds the studies, and all other differences the trials. A unit has no profile if the time of a run
+    that reached the target is unknown.
+    """
+    if not times:
+        return {}
+    workload_keys = [key for key in by if key in _WORKLOAD]
+    submission_keys = [key for key in by if key not in _WORKLOAD]
+    if not submission_keys:
+        workload_keys, submission_keys = [], list(by)
+    profiles: dict[str, Profile] = {}
+    for unit in UNITS:
+        if runs_without_time(times, unit):
+            continue
+        # by submission, workload and study: the times of the trials
+        submissions: dict[str, dict[str, dict[str, list[float]]]] = {}
+        for run in (run for run in runs if run.state != REPEAT):
+            workloads = submissions.setdefault(_joined_labels(run, submission_keys), {})
+            studies = workloads.setdefault(_joined_labels(run, workload_keys), {})
+            studies.setdefault(label(run, "seed"), []).append(times[run.name][unit])
+        profiles[unit] = profile(
+            {
+                submission: {workload: workload_time(studies) for workload, studies in workloads.items()}
+                for submission, workloads in submissions.items()
+            }
+        )
+    return profiles
+
+
+def _joined_labels(run: Run, keys: Sequence[str]) -> str:
+    return " ".join(f"{key}={label(run, key)}" for key in keys) or "all"

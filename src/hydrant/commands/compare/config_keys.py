@@ -1,0 +1,103 @@
+"""The config keys in which runs differ, and the labels of their values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+from hydrant.commands.compare.run import Run
+from hydrant.config.flat import is_neutral
+from hydrant.errors import shown
+from hydrant.runs.folder import RunStatus
+
+_EXACT = 2.0**53
+"""Below this, every whole number is exact as a float."""
+
+
+def differing_keys(runs: Sequence[Run]) -> list[str]:
+    """Return the keys that distinguish the runs: those of overrides, and others that differ.
+
+    Of the others, a key is left out if another key determines it: `optimizer.betas` if all runs of an `optimizer=` have
+    the same value. Keys that do not influence results, such as the tracker, are left out too.
+    """
+    # The configs of missing runs are partial.
+    begun = [run for run in runs if run.config and run.state != RunStatus.MISSING]
+    overrides = {key for run in runs for key in run.overrides}
+    groups = set(_config_groups(begun))
+    candidates = overrides | {key for run in begun for key in run.config}
+    keys: list[str] = []
+    for key in sorted(candidates, key=lambda key: (key not in overrides, key not in groups, key)):
+        values = {_text(run, key) for run in (runs if key in overrides else begun) if run.config}
+        if len(values) < 2 or is_neutral(key):
+            continue
+        if key in overrides or not any(_determines(begun, other, key) for other in keys):
+            keys.append(key)
+    return sorted(keys, key=lambda key: (key == "seed", "." in key, key))
+
+
+def label(run: Run, key: str) -> str:
+    """Return the value of a key as written in a config; "-" if the run does not have the key."""
+    return as_text(run.config[key]) if key in run.config else "-"
+
+
+def as_text(value: Any) -> str:
+    return value if isinstance(value, str) else shown(_normalized(value))
+
+
+def equals_label(text: str, label: str) -> bool:
+    """Return whether a text of the command line is the same as a label, or the same number.
+
+    >>> equals_label("1e-3", "0.001"), equals_label("adamw", "adamw"), equals_label("1", "10")
+    (True, True, False)
+    """
+    with suppress(ValueError):
+        return text == label or float(text) == float(label)
+    return False
+
+
+def _text(run: Run, key: str) -> str:
+    return json.dumps(_normalized(run.config[key]), sort_keys=True, default=str) if key in run.config else ""
+
+
+def _normalized(value: Any) -> Any:
+    """Return a value in the same form for every source, because W&B turns 1.0 into 1.
+
+    >>> _normalized([1.0, 0.5, 1e30, 10**30, True])
+    [1, 0.5, 1e+30, 1e+30, True]
+    """
+    match value:
+        case bool():
+            return value
+        case int() | float():
+            is_whole = abs(value) < _EXACT and float(value).is_integer()
+            return int(value) if is_whole else float(value)
+        case list():
+            return [_normalized(item) for item in cast("list[Any]", value)]
+        case _:
+            return value
+
+
+def _config_groups(runs: Sequence[Run]) -> Iterator[str]:
+    """Yield the config groups. Their options determine other keys."""
+    for run in runs:
+        tops = {key.partition(".")[0] for key in run.config if "." in key}
+        yield from (key for key in run.config if key in tops or "@" in key or key in ("experiment", "debug"))
+
+
+def _determines(runs: Sequence[Run], key: str, other: str) -> bool:
+    """Return whether all runs with the same value of `key` have the same value of `other`."""
+    values: dict[str, str] = {}
+    return all(values.setdefault(_text(run, key), _text(run, other)) == _text(run, other) for run in runs)
+
+
+def in_natural_order(values: Sequence[Any]) -> list[Any]:
+    """Return the distinct values in order: numbers by size, then texts.
+
+    >>> in_natural_order(["b", 10, 9.5, "a", 10])
+    [9.5, 10, 'a', 'b']
+    """
+    numbers = {v for v in values if isinstance(v, int | float) and not isinstance(v, bool)}
+    texts = {as_text(v) for v in values if not isinstance(v, int | float) or isinstance(v, bool)}
+    return [*sorted(numbers), *sorted(texts)]

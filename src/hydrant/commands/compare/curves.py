@@ -1,0 +1,139 @@
+"""The curves of the page: every run, and each group's mean with its interval, thinned to what a picture can show."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from hydrant.commands.compare.comparison import Comparison, mode_of
+from hydrant.commands.compare.run import Run
+from hydrant.commands.compare.series import FloatArray, Series
+from hydrant.commands.compare.statistics import CONFIDENCE
+
+MAX_POINTS = 400_000
+"""A page has about this many points at most, shared by all its curves."""
+
+_MIN_CURVE_POINTS, _MAX_CURVE_POINTS = 100, 2000
+_DIGITS = 6  # significant
+_CLOCK_POINTS = 64
+_MEASURED = ("grad_norm", "loss_scale", "num_skipped")  # metrics of an optimizer that have no schedule
+
+
+def curves(comparison: Comparison) -> dict[str, Any]:
+    """Return the curves by metric: of the runs and of the groups in their order, with None for a missing curve."""
+    c = comparison
+    metrics = _metrics(c)
+    num_curves = len(metrics) * (len(c.runs) + 2 * len(c.groups))  # a group also has the ends of its interval
+    limit = min(max(MAX_POINTS // max(num_curves, 1), _MIN_CURVE_POINTS), _MAX_CURVE_POINTS)
+    counted = [[run for run in group.runs if c.metric.has_result(run)] for group in c.groups]
+    return {
+        "metrics": metrics,
+        "limit": limit,
+        "is_thinned": any(len(s.updates) > limit for run in c.runs for s in run.series.values()),
+        "runs": {m: [_thinned(run.series.get(m), limit) for run in c.runs] for m in metrics},
+        "groups": {m: [_mean_curve(runs, m, limit) for runs in counted] for m in metrics},
+        "schedules": {m: [_schedules(g.runs, m, limit) for g in c.groups] for m in _scheduled_metrics(c)},
+        "modes": {m: c.metric.mode if m == c.metric.name else mode_of(m) for m in metrics},
+        "clocks": [_clock(run) for run in c.runs],
+        "samples_per_update": [run.samples_per_update for run in c.runs],
+    }
+
+
+def _metrics(c: Comparison) -> list[str]:
+    """Return the metrics of the runs, the compared one first. Those of torch.compile are only in the table."""
+    metrics = {key for run in c.runs for key in run.series if not key.startswith("compile/")}
+    order = ("val", "val_ema", "train", "optim", "perf")
+    places = {prefix: place for place, prefix in enumerate(order)}
+    return sorted(
+        metrics,
+        key=lambda key: (key != c.metric.name, places.get(key.partition("/")[0], len(order)), key),
+    )
+
+
+def _scheduled_metrics(c: Comparison) -> list[str]:
+    """Return the metrics of scheduled fields, the learning rate first."""
+    metrics = {key for run in c.runs for key in (*run.schedules, *run.series)}
+    scheduled = {key for key in metrics if key.startswith("optim/") and not key.endswith(_MEASURED)}
+    return sorted(scheduled, key=lambda key: (key != "optim/lr", key))
+
+
+def _schedules(runs: Sequence[Run], metric: str, limit: int) -> list[dict[str, Any]]:
+    """Return the different schedules of a group: as planned, or as logged if there is no plan."""
+    planned = [_thinned(run.schedules[metric], limit) for run in runs if metric in run.schedules]
+    logged = [_thinned(run.series[metric], limit) for run in runs if metric in run.series]
+    distinct = {json.dumps(curve): curve for curve in planned or logged if curve is not None}
+    return list(distinct.values())
+
+
+def thinning_indices(values: FloatArray, limit: int) -> list[int]:
+    """Return the indices of about `limit` values: the minimum and the maximum of each of `limit` / 2 intervals."""
+    if len(values) <= limit:
+        return list(range(len(values)))
+    size = -(-len(values) // (limit // 2))  # of an interval
+    padded = np.pad(values, (0, -len(values) % size), constant_values=np.nan).reshape(-1, size)
+    least = np.where(np.isfinite(padded), padded, np.inf).argmin(axis=1)
+    greatest = np.where(np.isfinite(padded), padded, -np.inf).argmax(axis=1)
+    starts = size * np.arange(len(padded))
+    indices = np.concatenate((starts + least, starts + greatest, [0, len(values) - 1]))
+    return np.unique(indices).tolist()
+
+
+def _thinned(series: Series | None, limit: int) -> dict[str, Any] | None:
+    if series is None:
+        return None
+    indices = thinning_indices(series.values, limit)
+    return {"u": _plain(series.updates[indices]), "v": _plain(series.values[indices])}
+
+
+def _mean_curve(runs: Sequence[Run], metric: str, limit: int) -> dict[str, Any] | None:
+    """Return the mean over runs at every update where one of them has a value. Others are interpolated linearly."""
+    logged = [(run, run.series[metric]) for run in runs if metric in run.series]
+    if not logged:
+        return None
+    updates = np.unique(np.concatenate([series.updates for _, series in logged]))
+    table = np.array(
+        [np.interp(updates, s.updates, s.values, left=np.nan, right=np.nan) for _, s in logged]
+    )  # (runs, updates)
+    num = np.isfinite(table).sum(axis=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # NaN for no value, or for the std of one
+        mean, std = np.nanmean(table, axis=0), np.nanstd(table, axis=0, ddof=1)
+        half = stats.t.ppf((1 + CONFIDENCE) / 2, num - 1) * std / np.sqrt(num)
+        seconds = np.mean([run.seconds(updates) for run, _ in logged], axis=0)
+    batches = [run.samples_per_update for run, _ in logged if run.samples_per_update is not None]
+    indices = thinning_indices(mean, limit)
+    return {
+        "u": _plain(updates[indices]),
+        "s": _plain(seconds[indices]),
+        "n": int(num.max()),
+        "v": _plain(mean[indices]),
+        "low": _plain((mean - half)[indices]) if len(logged) > 1 else None,
+        "high": _plain((mean + half)[indices]) if len(logged) > 1 else None,
+        "samples_per_update": float(np.mean(batches)) if batches else None,
+    }
+
+
+def _clock(run: Run) -> dict[str, Any] | None:
+    """Return the seconds of training over updates, in few points. The page interpolates between them."""
+    rate = run.series.get("perf/updates_per_second")
+    if rate is None:
+        return None
+    indices = np.unique(np.linspace(0, len(rate.updates) - 1, _CLOCK_POINTS).astype(int))
+    updates = np.concatenate(([0.0], rate.updates[indices]))
+    return {"u": _plain(updates), "s": _plain(run.seconds(updates))}
+
+
+def _plain(values: FloatArray) -> list[Any]:
+    """Return numbers rounded to few digits, so that their JSON is short; None for numbers that are not finite."""
+    finite = np.isfinite(values)
+    if finite.all() and (values == np.rint(values)).all():
+        return values.astype(int).tolist()
+    power = _DIGITS - 1 - np.floor(np.log10(np.where(finite & (values != 0), np.abs(values), 1.0)))
+    up, down = 10.0 ** np.maximum(power, 0), 10.0 ** np.maximum(-power, 0)
+    rounded = (np.rint(np.where(finite, values, 0.0) * up / down) * down / up).tolist()
+    return [value if is_finite else None for value, is_finite in zip(rounded, finite.tolist(), strict=True)]

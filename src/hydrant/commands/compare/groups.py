@@ -1,0 +1,220 @@
+"""Groups of runs by config keys: their results, missing runs, the winner, and differences from a baseline."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hydrant.commands.compare.config_keys import as_text, equals_label, in_natural_order, label
+from hydrant.commands.compare.run import REPEAT, Run
+from hydrant.commands.compare.statistics import Difference, Estimate, estimate, holm, paired
+from hydrant.errors import ConfigError, unknown_name
+from hydrant.runs.folder import RunStatus, choices_in
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The metric to compare, and whether more of it is better."""
+
+    name: str
+    mode: str  # "max" or "min"
+
+    def is_better(self, value: float, other: float) -> bool:
+        return value > other if self.mode == "max" else value < other
+
+    def best(self, values: Sequence[float]) -> float | None:
+        return (max if self.mode == "max" else min)(values, default=None)
+
+    def final(self, run: Run) -> float | None:
+        """Return the last value of a run; None if there is none or it is not finite."""
+        series = run.series.get(self.name)
+        return float(series.values[-1]) if series is not None and math.isfinite(series.values[-1]) else None
+
+    def best_of(self, run: Run) -> float | None:
+        """Return the best value of a run, without the untrained model (as in a study)."""
+        if (series := run.series.get(self.name)) is None:
+            return None
+        return self.best(series.values[np.isfinite(series.values) & (series.updates > 0)].tolist())
+
+    def has_result(self, run: Run) -> bool:
+        """Return whether a run has finished with a finite value."""
+        return run.state == RunStatus.FINISHED and self.final(run) is not None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs with the same values of the grouping keys."""
+
+    labels: Mapping[str, str]
+    runs: Sequence[Run]
+    results: Mapping[str, float]  # by the labels of the other keys, such as the seed
+    estimate: Estimate
+    best: float | None
+    states: Mapping[str, int]  # number of runs by state; "not finite": finished without a finite value
+    missing_seeds: Sequence[str] = ()  # seeds of most other groups; their runs count as missing
+    versus: Difference | None = None  # from the baseline
+
+    @property
+    def name(self) -> str:
+        return " ".join(f"{key}={value}" for key, value in self.labels.items()) or "all runs"
+
+    @property
+    def num_runs(self) -> int:
+        """The number of runs with the missing ones, without repeats."""
+        return sum(num for state, num in self.states.items() if state != REPEAT)
+
+    @property
+    def without_result(self) -> Mapping[str, int]:
+        """The number of runs without a result, by state. Pruned runs do not count: a study prunes by their results."""
+        with_result = (RunStatus.FINISHED, RunStatus.PRUNED, REPEAT)
+        return {state: num for state, num in self.states.items() if state not in with_result}
+
+    @property
+    def shortfall(self) -> str:
+        """What makes the group incomplete, in words; "" if it is complete."""
+        if not self.without_result:
+            return ""
+        states = ", ".join(f"{num} {state}" for state, num in self.without_result.items())
+        return f"{sum(self.without_result.values())} of its {self.num_runs} runs have no result ({states})"
+
+
+def group_runs(runs: Sequence[Run], by: Sequence[str], keys: Sequence[str], metric: Metric) -> list[Group]:
+    """Return the groups, sorted by their labels from the first key to the last."""
+    other_keys = [key for key in keys if key not in by]
+    orders = [_label_order([run.config.get(key) for run in runs]) for key in by]
+    members: dict[tuple[str, ...], list[Run]] = {}
+    for run in runs:
+        members.setdefault(tuple(label(run, key) for key in by), []).append(run)
+    ordered = sorted(
+        members, key=lambda labels: [order[text] for order, text in zip(orders, labels, strict=True)]
+    )
+    groups = [
+        _group(dict(zip(by, labels, strict=True)), members[labels], other_keys, metric) for labels in ordered
+    ]
+    return _with_missing_seeds(groups) if "seed" in other_keys else groups
+
+
+def _with_missing_seeds(groups: Sequence[Group]) -> list[Group]:
+    """Return the groups with the seeds that they lack.
+
+    A seed is missing if more than half of the groups have it, or half of them and one of these has all seeds of the
+    group too. So with seeds 0, 1, 2 of one group and 0 of another, two are missing; with different seeds none is.
+    """
+    seeds = [{label(run, "seed") for run in group.runs} for group in groups]
+    num_groups = Counter(seed for group_seeds in seeds for seed in group_seeds)
+    common = sorted(
+        (seed for seed, num in num_groups.items() if 2 * num >= len(groups)), key=lambda s: (len(s), s)
+    )
+
+    def is_missing(seed: str, group_seeds: set[str]) -> bool:
+        is_subset = any(group_seeds < other for other in seeds if seed in other)
+        return seed not in group_seeds and (is_subset or 2 * num_groups[seed] > len(groups))
+
+    missing = [[seed for seed in common if is_missing(seed, group_seeds)] for group_seeds in seeds]
+    return [
+        replace(g, missing_seeds=lacking, states=Counter(g.states) + Counter(missing=len(lacking)))
+        for g, lacking in zip(groups, missing, strict=True)
+    ]
+
+
+def _label_order(values: Sequence[object]) -> dict[str, int]:
+    """Return the position of each label of a key."""
+    return {text: place for place, text in enumerate(["-", *map(as_text, in_natural_order(values))])}
+
+
+def _group(
+    labels: Mapping[str, str], runs: Sequence[Run], other_keys: Sequence[str], metric: Metric
+) -> Group:
+    finals = {
+        " ".join(label(run, key) for key in other_keys): metric.final(run)
+        for run in runs
+        if metric.has_result(run)
+    }
+    results = {other_labels: final for other_labels, final in finals.items() if final is not None}
+    values = list(results.values())
+    states = Counter(
+        "not finite" if run.state == RunStatus.FINISHED and not metric.has_result(run) else str(run.state)
+        for run in runs
+    )
+    return Group(labels, runs, results, estimate(values), metric.best(values), states)
+
+
+def find_winner(groups: Sequence[Group], metric: Metric) -> Group | None:
+    """Return the complete group with the best mean; an incomplete one only if no group is complete.
+
+    Incomplete groups come last, because their means leave out the runs that failed.
+    """
+    with_mean = [group for group in groups if group.estimate.mean is not None]
+    candidates = [group for group in with_mean if not group.without_result] or with_mean
+    mean = metric.best([_mean(group) for group in candidates])
+    return next((group for group in candidates if group.estimate.mean == mean), None)
+
+
+def passed_over(groups: Sequence[Group], winner: Group, metric: Metric) -> list[Group]:
+    """Return the incomplete groups with a better mean than the winner."""
+    incomplete = [group for group in groups if group.without_result and group.estimate.mean is not None]
+    return [group for group in incomplete if metric.is_better(_mean(group), _mean(winner))]
+
+
+def with_differences(groups: Sequence[Group], baseline: Group) -> list[Group]:
+    """Return the groups with their paired differences from the baseline."""
+    differences = [None if group is baseline else difference(group, baseline) for group in groups]
+    tested = [d.p for d in differences if d is not None and d.p is not None]
+    corrected = iter(holm(tested))
+    return [
+        replace(g, versus=d if d is None or d.p is None else replace(d, p_holm=next(corrected)))
+        for g, d in zip(groups, differences, strict=True)
+    ]
+
+
+def difference(group: Group, other: Group) -> Difference:
+    """Return the paired difference of the results with the same labels of the other keys, such as the seed."""
+    shared = [labels for labels in group.results if labels in other.results]
+    return paired([group.results[labels] for labels in shared], [other.results[labels] for labels in shared])
+
+
+def _mean(group: Group) -> float:
+    assert group.estimate.mean is not None
+    return group.estimate.mean
+
+
+def find_baseline(groups: Sequence[Group], text: str) -> Group:
+    """Return the only group that matches a text such as `optimizer=sgd,scheduler=cosine`.
+
+    Raises:
+        ConfigError: no group matches, or several do.
+    """
+    conditions = choices_in(re.split(r",(?=[\w@./]+=)", text))
+    keys = groups[0].labels
+    for key in conditions:
+        if key not in keys:
+            raise unknown_name("--baseline", "key", key, keys)
+    matches = [
+        g for g in groups if all(equals_label(text, g.labels[key]) for key, text in conditions.items())
+    ]
+    if len(matches) != 1:
+        names = ", ".join(group.name.replace(" ", ",") for group in (matches or groups)[:10])
+        problem = "matches no group" if not matches else f"matches {len(matches)} groups"
+        raise ConfigError("--baseline", f"{text!r} {problem}; give one of: {names}")
+    return matches[0]
+
+
+def missing_cells(groups: Sequence[Group]) -> tuple[int, list[dict[str, str]]]:
+    """Return the number of combinations of the groups' labels, and the combinations without any run.
+
+    The list is empty for trials of a study and if fewer than half of the combinations have a run: they form no grid.
+    """
+    axes = {key: list(dict.fromkeys(group.labels[key] for group in groups)) for key in groups[0].labels}
+    present = {tuple(group.labels.values()) for group in groups if set(group.states) != {RunStatus.MISSING}}
+    num_cells = math.prod(map(len, axes.values()))
+    is_search = any("trial" in run.summary for group in groups for run in group.runs)
+    if is_search or 2 * len(present) < num_cells:
+        return num_cells, []
+    cells = itertools.product(*axes.values())
+    return num_cells, [dict(zip(axes, cell, strict=True)) for cell in cells if cell not in present]

@@ -1,0 +1,49 @@
+// The frame of a plot: its axes with ticks and names.
+
+const MARGIN = { left: 64, right: 16, top: 12, bottom: 44 };
+
+/** Draws the axes and returns the scales of a plot of this size. `x` and `y`: {domain, log, name}. */
+function frame(svg, width, height, x, y) {
+  const inner = { left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top, bottom: height - MARGIN.bottom };
+  const scale = (axis, range) => (axis.log && axis.domain[0] > 0 ? logScale : linearScale)(axis.domain, range);
+  const xs = scale(x, [inner.left, inner.right]), ys = scale(y, [inner.bottom, inner.top]);
+  for (const tick of ys.ticks(Math.max(Math.floor(height / 60), 3))) {
+    svg.append(s("line", { x1: inner.left, x2: inner.right, y1: ys(tick), y2: ys(tick), class: "grid" }));
+    svg.append(s("text", { x: inner.left - 8, y: ys(tick) + 4, class: "soft end" }, number(tick)));
+  }
+  for (const tick of xs.ticks(Math.max(Math.floor(width / 110), 3))) {
+    svg.append(s("line", { x1: xs(tick), x2: xs(tick), y1: inner.bottom, y2: inner.bottom + 5, class: "axis" }));
+    svg.append(s("text", { x: xs(tick), y: inner.bottom + 18, class: "soft middle" }, number(tick)));
+  }
+  svg.append(s("line", { x1: inner.left, x2: inner.right, y1: inner.bottom, y2: inner.bottom, class: "axis" }));
+  svg.append(s("text", { x: (inner.left + inner.right) / 2, y: height - 8, class: "soft middle" }, x.name));
+  const middle = (inner.top + inner.bottom) / 2;
+  svg.append(s("text", { x: 14, y: middle, class: "soft middle", transform: `rotate(-90 14 ${middle})` }, y.name));
+  return { xs, ys, inner };
+}
+
+/** The path through points, with gaps where a value is missing or is not positive on a logarithmic scale. */
+function pathOf(points, xs, ys) {
+  let text = "", pen = "M";
+  for (const [x, y] of points) {
+    if (x === null || y === null || (ys.isLog && y <= 0) || (xs.isLog && x <= 0)) {
+      pen = "M";
+      continue;
+    }
+    text += `${pen}${xs(x).toFixed(1)} ${ys(y).toFixed(1)}`;
+    pen = "L";
+  }
+  return text;
+}
+
+/** A domain for one axis. A logarithmic one starts at the smallest positive value. */
+function domainOf(values, log) {
+  if (!log) return padded(extent(values));
+  const [low, high] = extent(values.filter((value) => value > 0));
+  return [low / 1.1, high * 1.1];
+}
+
+function emptyFigure(svg, width, text) {
+  svg.append(s("text", { x: width / 2, y: 40, class: "soft middle" }, text));
+  return { height: 80, description: text };
+}

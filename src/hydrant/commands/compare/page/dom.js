@@ -1,0 +1,93 @@
+// Elements and formatted numbers.
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  for (const child of children.flat()) {
+    if (child !== null && child !== undefined) element.append(child);
+  }
+  return element;
+}
+
+/** An HTML element: h("td", {class: "number"}, "0.97"). */
+function h(tag, attributes, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+/** An SVG element. */
+function s(tag, attributes, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+/** A number with four significant digits; "–" for a missing one. */
+function number(value, digits = 4) {
+  if (value === null || value === undefined) return "–";
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 1e6 || size < 1e-4) return value.toExponential(2).replace("e+", "e");
+  if (size >= 1e4 || Number.isInteger(value)) return Math.round(value).toLocaleString("en-US");
+  return String(Number(value.toPrecision(digits)));
+}
+
+/** A name with long numbers rounded to four digits, such as optimizer.lr=0.0046105216840724075. */
+function short(text) {
+  return text.replace(/\d*\.\d{5,}(e[+-]?\d+)?/gi, (long) => String(Number(Number(long).toPrecision(4))));
+}
+
+function signed(value) {
+  return `${value > 0 ? "+" : ""}${number(value, 3)}`;
+}
+
+function pValue(value) {
+  if (value === null || value === undefined) return "–";
+  return value < 0.001 ? "< 0.001" : value.toFixed(3);
+}
+
+function interval(low, high) {
+  return low === null || low === undefined ? "–" : `${number(low)} to ${number(high)}`;
+}
+
+/** A labelled <select>; `options` are texts or [value, text]. */
+function choice(text, options, chosen, onchange) {
+  const id = `choice-${document.querySelectorAll("select").length}-${text.toLowerCase()}`;
+  const select = h("select", { id, onchange: () => onchange(select.value) });
+  for (const option of options) {
+    const [value, shown] = Array.isArray(option) ? option : [option, option];
+    select.append(h("option", { value, selected: value === chosen }, shown));
+  }
+  return h("span", { class: "choice" }, h("label", { for: id }, text), select);
+}
+
+const RULER = document.createElement("canvas").getContext("2d");
+RULER.font = "650 12px system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"; // as in figure.css
+
+/** The width of a text in a figure. */
+function textWidth(text) {
+  return RULER.measureText(text).width;
+}
+
+/** The width of the widest text. */
+function widest(texts) {
+  return Math.max(0, ...texts.map(textWidth));
+}
+
+/** A text cut to a width. */
+function cut(text, width) {
+  if (textWidth(text) <= width) return text;
+  let length = text.length;
+  while (length > 1 && textWidth(`${text.slice(0, length)}…`) > width) length--;
+  return `${text.slice(0, length)}…`;
+}
+
+/** Adds a section with a heading to the page, and a link to it. */
+function section(id, title, ...children) {
+  document.getElementById("nav").append(h("a", { href: `#${id}` }, title));
+  const element = h("section", { id, "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, title), ...children);
+  document.getElementById("main").append(element);
+  return element;
+}

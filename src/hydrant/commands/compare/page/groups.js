@@ -1,0 +1,60 @@
+// The groups over seeds: their means with intervals, as a figure and as a table.
+
+/** The runs of a group without a result, by state. */
+function withoutResult(group) {
+  return Object.entries(group.states).filter(([state]) => state !== "finished").map(([state, count]) => `${count} ${state}`).join(", ");
+}
+
+function groupsSection() {
+  const shown = section("groups", "Groups", h("p", { class: "note" },
+    `The mean of ${DATA.metric} after the last update with its ${100 * DATA.confidence} % confidence interval (${DATA.interval}). Small marks are single runs.`));
+  const order = DATA.groups.map((group, place) => ({ group, place }));
+  const score = ({ group }) => (group.mean === null ? -Infinity : IS_MAX ? group.mean : -group.mean);
+  order.sort((a, b) => score(b) - score(a));
+  figure(shown, { name: "groups", label: "Means and intervals of the groups", legend: false, draw: (svg, width) => drawGroups(svg, width, order) });
+  const titles = [...(DATA.by.length ? DATA.by : ["group"]), "n", "mean", "std", `${100 * DATA.confidence} % interval`, "median", "best", "difference", "its interval", "p", "p (Holm)", "without result"];
+  const rows = order.map(({ group }) => {
+    const versus = group.versus || {}, labels = Object.values(group.labels);
+    const difference = group.name === DATA.baseline ? "baseline" : versus.mean === undefined ? "–" : signed(versus.mean);
+    const cells = [...(labels.length ? labels.map(short) : ["all runs"]), `${group.num} of ${group.num_runs}`, number(group.mean), number(group.std), interval(group.low, group.high),
+      number(group.median), number(group.best), difference, interval(versus.low, versus.high), pValue(versus.p), pValue(versus.p_holm), withoutResult(group) || "–"];
+    return { cells, isBest: group.name === DATA.winner };
+  });
+  const caution = DATA.baseline && !DATA.is_baseline_given ? " The baseline is the best group. It was chosen by these results, so p is too small. Choose a baseline beforehand with --baseline." : "";
+  shown.append(h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of groups" },
+    plainTable(`n: runs with a result, of all runs. Difference: from the baseline (${DATA.baseline ?? "none"}), ${DATA.test}.${caution}`, titles, rows, Math.max(DATA.by.length, 1), { id: "groups-table" })));
+  if (DATA.missing.length) {
+    const cells = DATA.missing.slice(0, 40).map((cell) => Object.entries(cell).map(([key, value]) => `${key}=${value}`).join(" "));
+    shown.append(h("p", { class: "note", id: "missing" }, `Missing: ${DATA.missing.length} of ${DATA.num_cells} combinations have no run: ${cells.join("; ")}${DATA.missing.length > 40 ? "; …" : ""}`));
+  }
+}
+
+const MAX_ROWS = 60;
+
+function drawGroups(svg, width, order) {
+  const visible = order.filter(({ place }) => !STATE.hidden.has(place)), rows = visible.slice(0, MAX_ROWS);
+  const nameWidth = widest(rows.map(({ group }) => short(group.name))) + 20, isNarrow = nameWidth > width * 0.45;
+  const room = isNarrow ? 16 : nameWidth, tall = isNarrow ? 42 : 26; // on a narrow screen, the name is below its bar
+  const side = width > 560 ? 130 : 16, height = rows.length * tall + 50;
+  const runs = new Map(DATA.runs.map((run) => [run.name, run]));
+  const finals = ({ group }) => group.runs.map((name) => runs.get(name)).filter(isCounted);
+  const values = rows.flatMap((row) => [row.group.low, row.group.high, ...finals(row).map((run) => run.final)]);
+  const inner = { left: room, right: width - side, bottom: height - 40 };
+  const xs = linearScale(padded(extent(values)), [inner.left, inner.right]);
+  for (const tick of xs.ticks(Math.max(Math.floor((inner.right - inner.left) / 100), 2))) {
+    svg.append(s("line", { x1: xs(tick), x2: xs(tick), y1: 4, y2: inner.bottom, class: "grid" }), s("text", { x: xs(tick), y: inner.bottom + 16, class: "soft middle" }, number(tick)));
+  }
+  svg.append(s("text", { x: (inner.left + inner.right) / 2, y: height - 6, class: "soft middle" }, visible.length > rows.length ? `${DATA.metric} of the best ${rows.length} of ${visible.length} groups` : DATA.metric));
+  rows.forEach((row, n) => {
+    const { group, place } = row, y = 18 + tall * n;
+    const at = isNarrow ? { x: room, y: y + 21 } : { x: room - 12, y: y + 4 }, kind = `${isNarrow ? "" : "end"}${group.name === DATA.winner ? " strong" : ""}`;
+    svg.append(s("text", { ...at, class: kind, "data-tip": group.name }, cut(short(group.name), isNarrow ? width - 2 * room : room - 14)));
+    for (const run of finals(row)) svg.append(s("line", { x1: xs(run.final), x2: xs(run.final), y1: y - 6, y2: y + 6, class: `${strokeOf(place % 10)} thin`, "data-tip": runTip(run) }));
+    const tip = `${group.name}\nmean ${number(group.mean)}\n${100 * DATA.confidence} % interval ${interval(group.low, group.high)}\nn = ${group.num} of ${group.num_runs}`;
+    if (group.low !== null) svg.append(s("line", { x1: xs(group.low), x2: xs(group.high), y1: y, y2: y, class: `whisker ${strokeOf(place % 10)}`, "data-tip": tip }));
+    if (group.mean !== null) svg.append(s("circle", { cx: xs(group.mean), cy: y, r: 5, class: `dot ${fillOf(place)}`, "data-tip": tip }));
+    const note = [`n = ${group.num}`, withoutResult(group)].filter(Boolean).join(", ");
+    if (side > 16) svg.append(s("text", { x: inner.right + 10, y: y + 4, class: "soft" }, cut(note, side - 14)));
+  });
+  return { height, description: DATA.winner ? `best is ${DATA.winner}` : "no group has a result" };
+}

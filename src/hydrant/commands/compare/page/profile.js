@@ -1,0 +1,36 @@
+// The time to the target: performance profiles and the AlgoPerf score.
+
+function profileSection() {
+  if (!DATA.target) return;
+  const chosen = { unit: "updates" }, units = Object.keys(DATA.profiles), names = Object.keys(DATA.profiles.updates.scores);
+  const shown = section("profile", `Time to ${DATA.target}`, h("p", { class: "note" },
+    "The fraction of workloads on which a submission takes at most so many times as long as the fastest one. The score is the area under the curve from 1 to 4, divided by 3 (AlgoPerf). The time of a submission on a workload is the median, over the seeds, of its fastest trial."));
+  let redraw = () => {};
+  redraw = figure(shown, {
+    name: "profile", label: "Performance profiles", legend: false,
+    controls: [choice("In", units, chosen.unit, (value) => { chosen.unit = value; redraw(); })],
+    draw: (svg, width) => drawProfiles(svg, width, chosen.unit, names),
+  });
+  const scores = (unit) => DATA.profiles[unit].scores;
+  const rows = [...names].sort((a, b) => scores("updates")[b] - scores("updates")[a]).map((name) => ({ cells: [name, ...units.map((unit) => scores(unit)[name].toFixed(4))] }));
+  const reached = DATA.runs.filter((run) => run.to_target.updates !== null).length;
+  const times = DATA.groups.map((group) => ({ cells: [group.name, `${group.reached} of ${group.num_runs}`, ...TARGET_UNITS.map((unit) => number(group.to_target[unit]))] }));
+  shown.append(h("div", { class: "scroll" }, plainTable("The time at which the runs of a group first reached the target: the median over the seeds; – if half of the seeds did not reach it.", ["group", "reached", ...TARGET_UNITS], times, 1, { id: "times-table" })));
+  shown.append(h("div", { class: "scroll" }, plainTable(`AlgoPerf score in each unit; ${reached} of ${DATA.runs.length} runs reach the target.`, ["submission", ...units], rows, 1, { id: "scores-table" })));
+}
+
+function drawProfiles(svg, width, unit, names) {
+  const { taus, ratios, scores } = DATA.profiles[unit], height = Math.min(Math.max(width * 0.38, 260), 380);
+  const plot = frame(svg, width, height, { domain: [1, taus[taus.length - 1]], name: `${unit} relative to the fastest` }, { domain: [0, 1.04], name: "fraction of workloads" });
+  names.forEach((name, place) => {
+    let path = "";
+    ratios[name].forEach((share, n) => { path += `${n ? `H${plot.xs(taus[n]).toFixed(1)}V` : `M${plot.xs(1)} `}${plot.ys(share).toFixed(1)}`; });
+    svg.append(s("path", { d: path, class: `line ${strokeOf(place)}`, "data-tip": `${name}\nscore ${scores[name].toFixed(4)}` }));
+  });
+  const left = plot.inner.right - 36 - Math.min(widest(names), width / 2);
+  names.slice(0, 12).forEach((name, place) => {
+    const y = plot.inner.bottom - 14 - 17 * (Math.min(names.length, 12) - 1 - place);
+    svg.append(s("line", { x1: left, x2: left + 24, y1: y - 4, y2: y - 4, class: `line ${strokeOf(place)}` }), s("text", { x: left + 30, y, class: "halo" }, cut(name, width / 2)));
+  });
+  return { height, description: `${names.length} submissions by ${unit}` };
+}

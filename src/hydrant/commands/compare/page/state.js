@@ -1,0 +1,57 @@
+// The choices of the reader, shared by all figures, and the appearance of runs and groups.
+
+const STATE = { hidden: new Set(), shown: DATA.runs.map(() => true), listeners: [] };
+const GROUP_OF = new Map(DATA.groups.flatMap((group, place) => group.runs.map((name) => [name, place])));
+const IS_MAX = DATA.mode === "max", IS_SEARCH = DATA.runs.some(({ trial }) => trial !== null);
+
+function whenChanged(listener) {
+  STATE.listeners.push(listener);
+}
+
+function changed() {
+  for (const listener of STATE.listeners) listener();
+}
+
+function groupOf(run) {
+  return GROUP_OF.get(run.name) ?? 0;
+}
+
+/** The runs that match the filter and whose group is visible, with their positions. */
+function shownRuns() {
+  return DATA.runs
+    .map((run, place) => ({ run, place, group: groupOf(run) }))
+    .filter(({ place, group }) => STATE.shown[place] && !STATE.hidden.has(group));
+}
+
+function isCounted(run) {
+  return run.state === "finished" && run.final !== null;
+}
+
+/** The classes of lines and areas in the colour of a group. Dashes distinguish the groups after the tenth. */
+function strokeOf(place) {
+  const dash = Math.floor(place / 10) % 4;
+  return `c${place % 10}${dash ? ` d${dash}` : ""}`;
+}
+
+function fillOf(place) {
+  return `f${place % 10}`;
+}
+
+function runTip(run) {
+  const labels = Object.entries(run.labels).map(([key, value]) => `${key}=${value}`).join("  ");
+  return `${labels || run.name}\n${DATA.metric} ${number(run.final)}  (${run.state})`;
+}
+
+/** Whether a row matches all words of a filter: text, key=value, key>number or key<number; "_" is a space in a key. */
+function matches(filter, row) {
+  return filter.trim().toLowerCase().split(/\s+/).every((word) => {
+    const [, key, sign, wanted] = word.match(/^([^=<>]+)(>=|<=|=|<|>)(.+)$/) || [];
+    if (!key) return Object.values(row).some((value) => String(value).toLowerCase().includes(word));
+    const name = Object.keys(row).find((title) => [title, title.replaceAll(" ", "_")].some((text) => text.toLowerCase() === key));
+    if (name === undefined || row[name] === null) return false;
+    if (sign === "=" && String(row[name]).toLowerCase() === wanted) return true;
+    const value = Number(row[name]), limit = Number(wanted);
+    if (sign === "=") return value === limit;
+    return sign.startsWith(">") ? (sign.length > 1 ? value >= limit : value > limit) : sign.length > 1 ? value <= limit : value < limit;
+  });
+}

@@ -1,0 +1,83 @@
+// The table of runs, which can be sorted and filtered, and small tables.
+
+const TARGET_UNITS = ["updates", "samples", "seconds"];
+
+const FIGURE_TITLES = {
+  updates_per_second: "updates/s", samples_per_second: "samples/s", peak_memory_gib: "GiB", mfu: "MFU", graphs: "graphs",
+  graph_breaks: "breaks", recompiles: "recompiles", compile_seconds: "compile s",
+};
+
+/** The columns of the table of runs without the empty ones: {title, value(run), isNumber, show(value)}. */
+function runColumns() {
+  const numeric = (title, value) => ({ title, value, isNumber: true, show: number });
+  const text = (title, value) => ({ title, value, isNumber: false, show: (shown) => shown });
+  const isNumeric = (key) => DATA.runs.every((run) => run.labels[key] === "-" || run.labels[key].trim() !== "" && Number.isFinite(Number(run.labels[key])));
+  const keys = DATA.keys.map((key) => isNumeric(key)
+    ? { title: key, value: (run) => run.labels[key] === "-" ? null : Number(run.labels[key]), isNumber: true, show: (value) => value === null ? "–" : String(value) }
+    : text(key, (run) => run.labels[key]));
+  const figures = Object.entries(FIGURE_TITLES).map(([name, title]) => numeric(title, (run) => run.figures[name]));
+  const times = DATA.target ? TARGET_UNITS.map((unit) => numeric(`${unit} to target`, (run) => run.to_target[unit])) : [];
+  const state = { title: "state", value: (run) => run.state, show: (value) => h("span", { class: `state ${value.replace(" ", "-")}` }, value) };
+  const columns = [
+    ...keys, state, numeric("updates", (run) => run.num_updates), numeric(DATA.metric, (run) => run.final),
+    numeric("best", (run) => run.best), ...times, ...figures,
+  ].filter(({ value }) => DATA.runs.some((run) => value(run) !== null && value(run) !== undefined));
+  const error = text("error", (run) => run.error);
+  return [...columns, text("run", (run) => run.name), ...(DATA.runs.some((run) => run.error) ? [error] : [])];
+}
+
+function compared(a, b) {
+  const empty = (value) => value === null || value === undefined || value === "";
+  if (empty(a) || empty(b)) return Number(empty(a)) - Number(empty(b)); // missing values come last in both directions
+  return typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+}
+
+function runTable(parent) {
+  const columns = runColumns(), body = h("tbody", {}), count = h("span", { class: "hint", role: "status" });
+  const rows = DATA.runs.map((run, place) => ({
+    run, place, texts: Object.fromEntries(columns.map(({ title, value }) => [title, value(run)])),
+    element: h("tr", {}, columns.map(({ title, value, show, isNumber }) =>
+      h("td", { class: isNumber ? "number" : title === "error" ? "error" : null }, show(value(run))))),
+  }));
+  let sorting = { column: null, sign: 1 };
+  const heads = columns.map((column) => h("th", { scope: "col", class: column.isNumber ? "number" : null, "aria-sort": "none" },
+    h("button", { type: "button", onclick: () => sortBy(column) }, column.title)));
+
+  function sortBy(column) {
+    sorting = { column, sign: sorting.column === column ? -sorting.sign : 1 };
+    heads.forEach((head, place) => head.setAttribute("aria-sort", columns[place] !== column ? "none" : sorting.sign > 0 ? "ascending" : "descending"));
+    const isEmpty = (row) => row.texts[column.title] === null || row.texts[column.title] === undefined || row.texts[column.title] === "";
+    rows.sort((a, b) => compared(a.texts[column.title], b.texts[column.title]) * (isEmpty(a) || isEmpty(b) ? 1 : sorting.sign) || a.place - b.place);
+    show();
+  }
+
+  function show() {
+    body.replaceChildren(...rows.filter(({ place }) => STATE.shown[place]).map(({ element }) => element));
+    count.textContent = `${body.children.length} of ${rows.length} runs`;
+  }
+
+  const filter = h("input", {
+    type: "search", id: "filter", "aria-describedby": "filter-hint", placeholder: "adamw  seed=0  updates/s>100",
+    oninput: () => {
+      for (const { place, texts } of rows) STATE.shown[place] = matches(filter.value, texts);
+      show();
+      changed();
+    },
+  });
+  parent.append(
+    h("div", { class: "controls" }, h("label", { for: "filter" }, "Filter runs"), filter, count),
+    h("p", { class: "hint", id: "filter-hint" }, "Words that occur in a row, column=value, column>number or column<number. Write _ for a space in the name of a column (compile_s>10). The filter applies to single runs in all figures. Means and intervals of groups always include all their runs."),
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of runs" },
+      h("table", { id: "runs-table" }, h("caption", {}, "Runs and the keys in which they differ. Click on a heading to sort."), h("thead", {}, h("tr", {}, heads)), body)),
+  );
+  show();
+}
+
+/** A table of texts, with numbers aligned to the right. */
+function plainTable(caption, titles, rows, numLabels, attributes = {}) {
+  const kind = (place) => (place >= numLabels ? "number" : null);
+  return h("table", attributes, h("caption", {}, caption),
+    h("thead", {}, h("tr", {}, titles.map((title, place) => h("th", { scope: "col", class: kind(place) }, title)))),
+    h("tbody", {}, rows.map(({ cells, isBest }) => h("tr", { class: isBest ? "best" : null }, cells.map((cell, place) =>
+      place === 0 ? h("th", { scope: "row" }, cell) : h("td", { class: kind(place) }, cell))))));
+}

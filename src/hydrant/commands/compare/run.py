@@ -1,0 +1,52 @@
+"""`Run`: the data of one run that `hydrant compare` uses, from a run folder or from W&B."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hydrant.commands.compare.series import FloatArray, Series
+
+WANDB_PREFIX = "wandb:"
+"""The start of a word that names runs in Weights & Biases, and of the names of these runs."""
+
+REPEAT = "repeat"
+"""The state of a run that repeats the job of a counted run."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run, from any source."""
+
+    name: str  # unique among the compared runs
+    state: str  # a `RunStatus`, or REPEAT
+    config: Mapping[str, Any]  # flat keys, and the option of each config group
+    overrides: Mapping[str, str]  # by key, as written
+    summary: Mapping[str, Any]
+    series: Mapping[str, Series] = field(default_factory=dict[str, Series])  # by metric
+    schedules: Mapping[str, Series] = field(default_factory=dict[str, Series])  # by metric, such as optim/lr
+    error: str = ""
+    title: str = ""  # replaces the name where the titles of all runs differ; "": the name of the folder
+    is_read_twice: bool = False  # from its folder and from W&B
+    last_logged: float = 0.0  # the time of its last row, in unix seconds
+    repeats: str = ""  # the name of the counted run with the same job
+
+    @property
+    def samples_per_update(self) -> int | None:
+        return self.config.get("global_batch_size")
+
+    @property
+    def wandb_id(self) -> str | None:
+        return (self.summary.get("wandb") or {}).get("id")
+
+    def seconds(self, updates: FloatArray) -> FloatArray:
+        """Return the seconds of training after so many updates; NaN if the run did not log its speed."""
+        rate = self.series.get("perf/updates_per_second")
+        if rate is None:
+            return np.full(len(updates), np.nan)
+        durations = np.diff(rate.updates, prepend=0.0) / rate.values
+        points = np.concatenate(([0.0], rate.updates)), np.concatenate(([0.0], np.cumsum(durations)))
+        return np.interp(updates, *points)

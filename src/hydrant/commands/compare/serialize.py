@@ -1,0 +1,157 @@
+"""A comparison as plain values, JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from hydrant.commands.compare.comparison import Comparison
+from hydrant.commands.compare.config_keys import label
+from hydrant.commands.compare.groups import Group, passed_over
+from hydrant.commands.compare.run import Run
+from hydrant.commands.compare.statistics import CONFIDENCE
+from hydrant.commands.compare.time_to_target import GroupTime
+from hydrant.config.atomic_write import json_safe
+from hydrant.sweeps.optuna.objectives import Objective
+
+FIGURES = {
+    "updates_per_second": "perf",
+    "samples_per_second": "perf",
+    "peak_memory_gib": "perf",
+    "mfu": "perf",
+    "graphs": "compile",
+    "graph_breaks": "compile",
+    "recompiles": "compile",
+    "compile_seconds": "compile",
+}
+"""Speed, memory and compilation, each with its section of the summary."""
+
+
+def to_dict(comparison: Comparison) -> dict[str, Any]:
+    """Return everything except the curves, as values that JSON can represent."""
+    c = comparison
+    winner = c.winner
+    return json_safe(
+        {
+            "metric": c.metric.name,
+            "mode": c.metric.mode,
+            "confidence": CONFIDENCE,
+            "interval": "Student's t",
+            "test": "paired t-test, corrected by Holm",
+            "keys": list(c.keys),
+            "by": list(c.by),
+            "price_per_hour": c.price_per_hour,
+            "winner": _name(winner),
+            "passed_over": []
+            if winner is None
+            else [g.name for g in passed_over(c.groups, winner, c.metric)],
+            "runner_up": _name(c.runner_up),
+            "lead": None if c.lead is None else asdict(c.lead),
+            "baseline": _name(c.baseline),
+            "is_baseline_given": c.is_baseline_given,
+            "warnings": [asdict(warning) for warning in c.warnings],
+            "groups": [_group(group, c.group_times.get(group.name)) for group in c.groups],
+            "num_cells": c.num_cells,
+            "missing": list(c.missing),
+            "runs": [run_to_dict(run, c) for run in c.runs],
+            "importance": None
+            if c.importance is None
+            else asdict(c.importance) | {"is_reliable": c.importance.is_reliable},
+            "target": None if c.target is None else str(c.target),
+            "objectives": [asdict(objective) for objective in objectives(c.runs)],
+            "profiles": {
+                unit: {
+                    "taus": profile.taus.tolist(),
+                    "ratios": {name: curve.tolist() for name, curve in profile.ratios.items()},
+                    "scores": dict(profile.scores),
+                }
+                for unit, profile in c.profiles.items()
+            },
+        }
+    )
+
+
+def _name(group: Group | None) -> str | None:
+    return None if group is None else group.name
+
+
+def _group(group: Group, time: GroupTime | None) -> dict[str, Any]:
+    times = {} if time is None else {"reached": time.num_reached, "to_target": dict(time.times)}
+    return {
+        "name": group.name,
+        "labels": dict(group.labels),
+        "num_runs": group.num_runs,
+        "shortfall": group.shortfall,
+        "states": dict(group.states),
+        **asdict(group.estimate),
+        "best": group.best,
+        "versus": None if group.versus is None else asdict(group.versus),
+        "runs": [run.name for run in group.runs],
+        **times,
+    }
+
+
+def run_to_dict(run: Run, comparison: Comparison) -> dict[str, Any]:
+    """Return the labels, state, results and figures of a run."""
+    metric, summary = comparison.metric, run.summary
+    return {
+        "name": run.name,
+        "labels": {key: label(run, key) for key in comparison.keys},
+        "state": run.state,
+        "error": run.error,
+        "num_updates": summary.get("num_updates"),
+        "total_updates": summary.get("total_updates"),
+        "final": metric.final(run),
+        "best": metric.best_of(run),
+        "figures": {name: figure(summary, name) for name in FIGURES},
+        "to_target": comparison.times.get(run.name),
+        "trial": (summary.get("trial") or {}).get("number"),
+        "objectives": {o.metric: o.value(summary, _rows(run, o.metric)) for o in objectives([run])},
+    }
+
+
+def objectives(runs: Iterable[Run]) -> list[Objective]:
+    """Return the objectives of the studies whose trials are among the runs."""
+    entries = [entry for run in runs for entry in (run.summary.get("trial") or {}).get("objectives", ())]
+    return list(dict.fromkeys(Objective(**entry) for entry in entries))
+
+
+def _rows(run: Run, metric: str) -> list[dict[str, float]]:
+    """Return the rows of metrics.jsonl that hold a metric."""
+    if (series := run.series.get(metric)) is None:
+        return []
+    pairs = zip(series.updates.tolist(), series.values.tolist(), strict=True)
+    return [{"num_updates": num_updates, metric: value} for num_updates, value in pairs]
+
+
+def figure(summary: Mapping[str, Any], name: str) -> float | None:
+    """Return a figure of a summary; None if it is unknown or nothing was compiled."""
+    section = summary.get(FIGURES[name]) or {}
+    if FIGURES[name] == "compile" and not section.get("graphs"):
+        return None
+    return section.get(name.removeprefix("compile_"))
+
+
+def to_json(comparison: Comparison) -> str:
+    return json.dumps(to_dict(comparison), indent=2)
+
+
+def to_csv(comparison: Comparison) -> str:
+    """Return one line per run. Unknown values are empty."""
+    c, text = comparison, io.StringIO()
+    units = list(next(iter(c.times.values()), {}))
+    table = csv.writer(text, lineterminator="\n")
+    titles = ["state", "num_updates", c.metric.name, f"best {c.metric.name}", *FIGURES]
+    table.writerow(["run", *c.keys, *titles, *(f"{unit} to {c.target}" for unit in units), "error"])
+    for run in c.runs:
+        row = json_safe(run_to_dict(run, c))
+        values = [row[name] for name in ("state", "num_updates", "final", "best")]
+        times = [row["to_target"][unit] for unit in units]
+        table.writerow(
+            [row["name"], *row["labels"].values(), *values, *row["figures"].values(), *times, row["error"]]
+        )
+    return text.getvalue().rstrip("\n")

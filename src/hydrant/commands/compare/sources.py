@@ -1,0 +1,159 @@
+"""Read the runs that the words of the command line name, from run folders or from W&B."""
+
+from __future__ import annotations
+
+import glob
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hydrant.commands.compare.run import WANDB_PREFIX, Run
+from hydrant.commands.compare.series import last_logged, read_schedules, series_by_metric
+from hydrant.config.flat import flatten, group_choices
+from hydrant.errors import ConfigError, RecordError, suggestion
+from hydrant.runs.console import relative
+from hydrant.runs.folder import (
+    SCHEDULE_VALUES,
+    SWEEP_PLAN,
+    RunStatus,
+    choices_in,
+    is_run_folder,
+    read_config,
+    read_metrics,
+    read_options,
+    read_run,
+)
+from hydrant.sweeps.plan import read_plan
+
+
+def read_runs(words: Sequence[str]) -> list[Run]:
+    """Read the runs of all words, each once.
+
+    A word is a run folder, a folder with run folders below it (a sweep), a glob of folders, or `wandb:...`.
+
+    Raises:
+        ConfigError: a word matches nothing, or there are no runs.
+    """
+    if not words:
+        raise ConfigError("RUNS", "give run folders, sweeps or globs: hydrant compare multirun/lr_study")
+    runs = {run.name: run for word in words for run in _read_word(word)}
+    if not runs:
+        raise ConfigError("RUNS", f"no runs found in {', '.join(words)}; a run folder holds config.yaml")
+    return _with_short_names(_without_copies(list(runs.values())))
+
+
+def _read_word(word: str) -> Sequence[Run]:
+    if word.startswith(WANDB_PREFIX):
+        from hydrant.commands.compare.wandb_source import read_wandb_runs  # uses the W&B SDK
+
+        return read_wandb_runs(word)
+    paths = [Path(p) for p in sorted(glob.glob(word, recursive=True))]  # noqa: PTH207  # Path.glob rejects absolute ones
+    if not paths:
+        raise ConfigError("RUNS", f"{word!r} is not a folder{_suggest_folders(Path(word))}")
+    return [run for path in paths for run in _read_below(path)]
+
+
+def _suggest_folders(path: Path) -> str:
+    """Return a suggestion of existing folders with a similar name."""
+    parent = path.parent
+    names = [p.name for p in parent.iterdir() if p.is_dir()] if parent.is_dir() else []
+    return suggestion(path.name, names, f"Folders in {parent}") if names else ""
+
+
+def _read_below(path: Path) -> list[Run]:
+    """Read a run folder, or the runs below a folder with the jobs of a sweep that never started."""
+    if not path.is_dir():  # a glob also finds files such as sweep.csv
+        return []
+    if is_run_folder(path):
+        return [_read_folder(path)]
+    folders = [p for p in sorted(path.iterdir()) if p.is_dir() and not p.is_symlink() and p.name[0] != "."]
+    runs = [run for folder in folders for run in _read_below(folder)]
+    return runs + _missing_jobs(path, runs) if (path / SWEEP_PLAN).exists() else runs
+
+
+def _read_folder(folder: Path) -> Run:
+    name = relative(folder.resolve())
+    try:
+        run_folder = read_run(folder)
+        config = flatten(read_config(folder)) | group_choices(read_options(folder))
+    except RecordError as error:
+        return Run(name, RunStatus.DAMAGED, {}, {}, {}, error=str(error))
+    run = Run(
+        name,
+        run_folder.state,
+        config or dict(run_folder.choices),  # a run that failed early has no config
+        run_folder.choices,
+        run_folder.summary,
+        error=run_folder.error,
+    )
+    try:
+        rows = read_metrics(folder)
+        schedules = read_schedules(folder / SCHEDULE_VALUES)
+        return replace(run, series=series_by_metric(rows), schedules=schedules, last_logged=last_logged(rows))
+    except RecordError as error:
+        return replace(run, state=RunStatus.DAMAGED, error=str(error))
+
+
+def _missing_jobs(sweep: Path, runs: Sequence[Run]) -> list[Run]:
+    """Return the jobs of the sweep's newest command that have no folder. Their configs are partial."""
+    begun = {run.name for run in runs}
+    try:
+        jobs = read_plan(sweep).jobs
+    except RecordError as error:
+        print(f"{error}; until then, missing jobs are unknown", file=sys.stderr)
+        return []
+    planned = {relative(job.folder.resolve()): choices_in(job.overrides) for job in jobs}
+    common = _common_values([run.config for run in runs])
+    return [
+        Run(
+            name=name,
+            state=RunStatus.MISSING,
+            config=common | {key: _value(key, text, runs) for key, text in job.items() if key != "name"},
+            overrides=job,
+            summary={},
+        )
+        for name, job in planned.items()
+        if name not in begun
+    ]
+
+
+def _common_values(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the keys with the same value in all configs."""
+    first = configs[0] if configs else {}
+    return {k: v for k, v in first.items() if all(k in other and other[k] == v for other in configs)}
+
+
+def _value(key: str, text: str, runs: Sequence[Run]) -> Any:
+    """Return the value of an override: as in other runs of the sweep, else as a number or text."""
+    for run in runs:
+        if run.overrides.get(key) == text and key in run.config:
+            return run.config[key]
+    try:
+        return int(text) if text.isdigit() else float(text)
+    except ValueError:
+        return text
+
+
+def _without_copies(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs without W&B's copies of runs with a folder, because the folder is complete and exact."""
+    remote = {run.wandb_id: run for run in runs if run.name.startswith(WANDB_PREFIX)}
+    folder_ids = {run.wandb_id for run in runs if not run.name.startswith(WANDB_PREFIX)}
+    kept: list[Run] = []
+    for run in runs:
+        is_remote = run.name.startswith(WANDB_PREFIX)
+        if not is_remote and run.wandb_id in remote:
+            address = {"wandb": remote[run.wandb_id].summary["wandb"]}  # it may have been uploaded later
+            kept.append(replace(run, is_read_twice=True, summary={**run.summary, **address}))
+        elif not is_remote or run.wandb_id not in folder_ids:
+            kept.append(run)
+    return kept
+
+
+def _with_short_names(runs: list[Run]) -> list[Run]:
+    """Return the runs with the names of their folders, if these differ."""
+    names = [run.title or Path(run.name).name for run in runs]
+    if len(set(names)) < len(runs):
+        return runs
+    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]

@@ -1,0 +1,179 @@
+"""A comparison as text for the terminal."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from hydrant.commands.compare.comparison import Comparison
+from hydrant.commands.compare.groups import Group, passed_over
+from hydrant.commands.compare.serialize import FIGURES, figure, run_to_dict
+from hydrant.commands.compare.statistics import Difference
+from hydrant.commands.compare.time_to_target import UNITS
+from hydrant.training.text_table import align_columns
+
+_TITLES = ("updates/s", "samples/s", "GiB", "MFU", "graphs", "breaks", "recompiles", "compile s")
+_GROUP_TITLES = ("n", "mean", "std", "95 % interval", "median", "best", "difference", "p (Holm)")
+_MAX_ERROR = 100  # characters of an error in the table
+_MAX_CELLS = 6  # missing cells that are named
+
+
+def to_text(comparison: Comparison, page: Path | None) -> str:
+    """Return the warnings, the runs, the groups, the times to the target and the winner as text."""
+    c = comparison
+    better = "higher" if c.metric.mode == "max" else "lower"
+    head = f"{len(c.runs)} runs: {_states(c)}. {c.metric.name} after the last update; {better} is better."
+    parts = [head, _warnings(c), _runs(c), _groups(c), _target(c), _importance(c), _conclusion(c)]
+    parts += [] if page is None else [f"{page} shows everything, with figures"]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _states(c: Comparison) -> str:
+    states = [run.state for run in c.runs]
+    return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+
+
+def _warnings(c: Comparison) -> str:
+    if not c.warnings:
+        return ""
+    return "\n".join([_bold("Warnings:"), *(f"  ! {warning.text}" for warning in c.warnings)])
+
+
+def _runs(c: Comparison) -> str:
+    names = [name for name in FIGURES if any(figure(run.summary, name) is not None for run in c.runs)]
+    titles = [title for title, name in zip(_TITLES, FIGURES, strict=True) if name in names]
+    lines, errors = [[*(c.keys or ["run"]), "state", "updates", c.metric.name, "best", *titles]], [""]
+    for run in c.runs:
+        row = run_to_dict(run, c)
+        lines.append(
+            [*(row["labels"].values() if c.keys else [row["name"]]), row["state"]]
+            + [_number(row["num_updates"]), _number(row["final"]), _number(row["best"])]
+            + [_number(row["figures"][name]) for name in names]
+        )
+        errors.append(
+            f"  {run.error[:_MAX_ERROR]}{'...' if len(run.error) > _MAX_ERROR else ''}" if run.error else ""
+        )
+    texts = align_columns(lines, range(max(len(c.keys), 1) + 1))
+    return "\n".join((text + error).rstrip() for text, error in zip(texts, errors, strict=True))
+
+
+def _groups(c: Comparison) -> str:
+    lines = [[*(c.by or ["group"]), *_GROUP_TITLES]]
+    for group in c.groups:
+        estimate, versus = group.estimate, group.versus
+        lines.append(
+            [*(group.labels.values() or ["all runs"]), f"{estimate.num}/{group.num_runs}"]
+            + [_number(estimate.mean), _number(estimate.std), _interval(estimate.low, estimate.high)]
+            + [_number(estimate.median), _number(group.best)]
+            + (["", ""] if versus is None else [_signed(versus.mean), _p_value(versus.p_holm)])
+        )
+        if group is c.baseline:
+            lines[-1][-2] = "baseline"
+    title, *table = align_columns(lines, range(max(len(c.by), 1)))
+    table = [_bold(line) if group is c.winner else line for group, line in zip(c.groups, table, strict=True)]
+    return "\n".join(text.rstrip() for text in [title, *table, *_missing(c)]) + f"\n{_legend(c)}"
+
+
+def _legend(c: Comparison) -> str:
+    num = sum(group.versus is not None and group.versus.p is not None for group in c.groups)
+    legend = (
+        "n: runs with a result, of all runs. Interval: of the mean, Student's t. Difference: from the baseline, paired "
+        "by the keys that form no group.\n"
+        f"p: paired t-test, corrected by Holm for {num} comparison{'' if num == 1 else 's'}."
+    )
+    if num and not c.is_baseline_given:
+        legend += (
+            "\nThe baseline is the best group. It was chosen by these results, so p is too small. "
+            "Choose a baseline beforehand with --baseline."
+        )
+    return legend
+
+
+def _missing(c: Comparison) -> list[str]:
+    if not c.missing:
+        return []
+    cells = "; ".join(" ".join(f"{k}={v}" for k, v in cell.items()) for cell in c.missing[:_MAX_CELLS])
+    more = "; ..." if len(c.missing) > _MAX_CELLS else ""
+    return [f"missing: {len(c.missing)} of {c.num_cells} combinations have no run: {cells}{more}"]
+
+
+def _target(c: Comparison) -> str:
+    if c.target is None:
+        return ""
+    num = sum(time.num_reached for time in c.group_times.values())
+    head = f"{num} of {sum(group.num_runs for group in c.groups)} runs reach {c.target}"
+    medians = [["median over the seeds", "reached", *UNITS]]
+    for group in c.groups:
+        time = c.group_times[group.name]
+        values = [_number(time.times[unit] if math.isfinite(time.times[unit]) else None) for unit in UNITS]
+        medians.append([group.name, f"{time.num_reached}/{group.num_runs}", *values])
+    scores = [[f"AlgoPerf score for {c.target}", *c.profiles]]
+    for name in c.profiles["updates"].scores:
+        scores.append([name, *(f"{profile.scores[name]:.4f}" for profile in c.profiles.values())])
+    return "\n".join([head, *align_columns(medians, {0}), "", *align_columns(scores, {0})])
+
+
+def _importance(c: Comparison) -> str:
+    if c.importance is None:
+        return ""
+    keys = ", ".join(f"{key} {mean:.2f}" for key, mean, _ in c.importance.keys)
+    doubt = "" if c.importance.is_reliable else ", which is too low to rely on"
+    method = "loss of R2 of a random forest when the key's values are shuffled"
+    return f"importance: {keys} ({method}; its R2 on unseen runs is {c.importance.fit:.2f}{doubt})"
+
+
+def _conclusion(c: Comparison) -> str:
+    """Return the winner, the runner-up, the lead, and the incomplete groups with a better mean."""
+    if c.winner is None:
+        return f"no winner: no run has finished with a finite {c.metric.name}"
+    winner, mean = c.winner, _number(c.winner.estimate.mean)
+    lines = [_bold(f"best: {winner.name}, {c.metric.name} {mean} ({_certainty(winner)})")]
+    if winner.without_result:
+        lines.append(f"no group is complete, including this one: {winner.shortfall}")
+    if c.runner_up is not None:
+        mean = _number(c.runner_up.estimate.mean)
+        lines.append(f"second: {c.runner_up.name}, {mean} ({_certainty(c.runner_up)})")
+    if c.lead is not None and c.lead.mean is not None:
+        lines.append(f"best - second: {_signed(c.lead.mean)} ({_evidence(c.lead)})")
+    for group in passed_over(c.groups, winner, c.metric):
+        mean = _number(group.estimate.mean)
+        lines.append(f"not counted as best: {group.name}, {mean}, because {group.shortfall}")
+    return "\n".join(lines)
+
+
+def _evidence(lead: Difference) -> str:
+    if lead.p is None:
+        return f"n = {lead.num_pairs}, no test"
+    test = f"95 % interval {_interval(lead.low, lead.high)}, p {_p_value(lead.p)}, {lead.num_pairs} pairs"
+    return f"{test}; p is too small, because the two were chosen by these results"
+
+
+def _certainty(group: Group) -> str:
+    estimate = group.estimate
+    if estimate.low is None:
+        return f"n = {estimate.num}, {'too few for an interval' if estimate.num == 1 else 'all equal'}"
+    return f"95 % interval {_interval(estimate.low, estimate.high)}, n = {estimate.num}"
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "-" if low is None or high is None else f"{low:.4g} to {high:.4g}"
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "-"
+    return str(value) if isinstance(value, int) else f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+
+
+def _signed(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.4f}"
+
+
+def _p_value(value: float | None) -> str:
+    return "-" if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _bold(text: str) -> str:
+    return f"\033[1m{text}\033[0m" if sys.stdout.isatty() else text

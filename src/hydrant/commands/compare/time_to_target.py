@@ -1,0 +1,134 @@
+"""The time until runs reach a target, in updates, samples and seconds; performance profiles and the AlgoPerf score."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hydrant.commands.compare.run import REPEAT, Run
+from hydrant.commands.compare.series import FloatArray
+from hydrant.errors import ConfigError
+
+UNITS: tuple[str, ...] = ("updates", "samples", "seconds")
+
+MAX_TAU = 4.0
+NUM_POINTS = 100
+"""A performance profile has this many points from 1 to MAX_TAU, as in AlgoPerf's scorer."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A value that a metric should reach."""
+
+    metric: str
+    value: float
+    mode: str  # "max": at least the value; "min": at most
+
+    def __str__(self) -> str:
+        return f"{self.metric}{'>=' if self.mode == 'max' else '<='}{self.value:g}"
+
+
+def parse_target(text: str) -> Target:
+    """Parse a target such as `val/accuracy>=0.95`.
+
+    Raises:
+        ConfigError: the text is not a target.
+    """
+    match = re.fullmatch(r"(.+?)(>=|<=)(.+)", text)
+    try:
+        if match is None:
+            raise ValueError
+        value = float(match[3])
+    except ValueError:
+        remedy = "write it in quotes: --target 'val/accuracy>=0.95' or 'val/loss<=0.1'"
+        raise ConfigError("--target", f"{text!r} is not a target; {remedy}") from None
+    return Target(match[1].strip(), value, "max" if match[2] == ">=" else "min")
+
+
+def time_to_target(run: Run, target: Target) -> dict[str, float]:
+    """Return when a run first reached a target, by unit: infinite if it did not, NaN if the time is unknown."""
+    series = run.series.get(target.metric)
+    never = dict.fromkeys(UNITS, math.inf)
+    if series is None:
+        return never
+    is_reached = series.values >= target.value if target.mode == "max" else series.values <= target.value
+    if not is_reached.any():
+        return never
+    updates = series.updates[int(np.argmax(is_reached))]
+    return {
+        "updates": float(updates),
+        "samples": float(updates) * (run.samples_per_update or math.nan),
+        "seconds": float(run.seconds(np.array([updates]))[0]),
+    }
+
+
+def runs_without_time(times: Mapping[str, Mapping[str, float]], unit: str) -> list[str]:
+    """Return the names of the runs that reached the target at an unknown time in this unit."""
+    return [name for name, run_times in times.items() if math.isnan(run_times[unit])]
+
+
+def workload_time(studies: Mapping[str, Sequence[float]]) -> float:
+    """Return the time of a submission on a workload: the median over its studies of the fastest trial.
+
+    >>> workload_time({"0": [3.0, 5.0], "1": [math.inf, 4.0], "2": [math.inf]})
+    4.0
+    """
+    return float(np.median([min(times) for times in studies.values()]))
+
+
+@dataclass(frozen=True)
+class GroupTime:
+    """How many runs of a group reached the target, and when: the median over the seeds, by unit."""
+
+    num_reached: int
+    times: Mapping[str, float]  # infinite if half of the seeds did not reach it, NaN if a time is unknown
+
+
+def group_time(runs: Sequence[Run], times: Mapping[str, Mapping[str, float]]) -> GroupTime:
+    """Return when a group of runs reached the target. For each seed, the fastest run counts."""
+    counted = [run for run in runs if run.state != REPEAT]
+    medians: dict[str, float] = {}
+    for unit in UNITS:
+        studies: dict[str, list[float]] = {}
+        for run in counted:
+            studies.setdefault(str(run.config.get("seed")), []).append(times[run.name][unit])
+        is_known = not any(math.isnan(times[run.name][unit]) for run in counted)
+        medians[unit] = workload_time(studies) if is_known else math.nan
+    return GroupTime(sum(math.isfinite(times[run.name]["updates"]) for run in counted), medians)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """For each submission, the ratio of workloads on which it is within `tau` of the fastest, and its score."""
+
+    taus: FloatArray
+    ratios: Mapping[str, FloatArray]
+    scores: Mapping[str, float]
+
+
+def profile(times: Mapping[str, Mapping[str, float]]) -> Profile:
+    """Return the performance profiles of submissions, from their times on workloads (infinite: not reached).
+
+    The score is the integral of a profile from 1 to 4, divided by 3, by the trapezoidal rule on 100 points as in
+    AlgoPerf's scorer. A workload that no submission reached counts against all of them.
+    """
+    taus = np.linspace(1.0, MAX_TAU, NUM_POINTS)
+    workloads = sorted({workload for by_workload in times.values() for workload in by_workload})
+    fastest = {w: min(by_workload.get(w, math.inf) for by_workload in times.values()) for w in workloads}
+    ratios: dict[str, FloatArray] = {}
+    for submission, by_workload in times.items():
+        slowdowns = [_slowdown(by_workload.get(w, math.inf), fastest[w]) for w in workloads]
+        ratios[submission] = np.mean(np.array(slowdowns)[:, None] <= taus, axis=0)
+    scores = {name: float(np.trapezoid(curve, taus)) / (MAX_TAU - 1) for name, curve in ratios.items()}
+    return Profile(taus, ratios, scores)
+
+
+def _slowdown(time: float, fastest: float) -> float:
+    """Return `time / fastest`. The fastest time is 0 if the untrained model reaches the target."""
+    if not math.isfinite(time):
+        return math.inf
+    return 1.0 if time == fastest else time / fastest if fastest else math.inf

@@ -1,0 +1,182 @@
+"""Read runs with W&B's public API. They equal those that are read from their folders."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+from urllib.parse import unquote
+
+from hydrant.commands.compare.config_keys import equals_label, label
+from hydrant.commands.compare.run import WANDB_PREFIX, Run
+from hydrant.commands.compare.series import last_logged, series_by_metric
+from hydrant.config.flat import flatten
+from hydrant.errors import ConfigError, first_line, unknown_name
+from hydrant.runs.folder import RunStatus, choices_in, status_of
+from hydrant.trackers.wandb_sdk import access_problem, sdk_session
+
+FIELDS = {
+    "group": "group",
+    "job_type": "jobType",
+    "name": "displayName",
+    "state": "state",
+    "sweep": "sweep",
+    "tag": "tags",
+}
+"""The fields of W&B runs in a filter, with W&B's names for them. Every other name is a config key."""
+
+_STATES = {"preempting": RunStatus.PREEMPTED, "pending": RunStatus.NOT_STARTED}
+"""W&B's states with another name in Hydrant."""
+
+_PROBE_SECONDS = 10.0
+_NUM_THREADS = 8  # for reading histories
+
+
+def read_wandb_runs(word: str) -> Sequence[Run]:
+    """Read `wandb:entity/project` (all runs), `.../run` (one run) or `...?group=a,b&optimizer=adamw` (matching runs).
+
+    Raises:
+        ConfigError: the word is malformed, matches no runs, or W&B cannot be read.
+    """
+    query = _Query.parse(word)
+    with sdk_session(fail_fast=True):
+        problem = access_problem(_PROBE_SECONDS)
+        if problem is not None:
+            raise query.error(f"{problem}; log in with `wandb login`, or give run folders")
+        try:
+            runs = query.fetch()
+        except ConfigError:
+            raise
+        except Exception as error:  # the SDK raises its own errors, pydantic's and the socket's
+            raise query.error(f"W&B cannot be read ({first_line(error)}); give run folders") from error
+    return query.select(runs)
+
+
+@dataclass(frozen=True)
+class _Query:
+    """A parsed word of the command line."""
+
+    word: str
+    path: str  # entity/project
+    run_id: str  # "" for all runs
+    conditions: Mapping[str, Sequence[str]]  # accepted values by field or config key
+
+    @classmethod
+    def parse(cls, word: str) -> _Query:
+        query = cls(word, "", "", {})
+        path, _, text = word.removeprefix(WANDB_PREFIX).partition("?")
+        parts = [unquote(part) for part in path.strip("/").split("/")]
+        if len(parts) == 4 and parts[2] == "runs":  # as in the URL of its page
+            del parts[2]
+        if not 2 <= len(parts) <= 3 or not all(parts):
+            forms = "write wandb:entity/project, wandb:entity/project/run or wandb:...?group=lr_study"
+            raise query.error(forms)
+        conditions: dict[str, list[str]] = {}
+        for condition in filter(None, text.split("&")):
+            key, equals, values = condition.partition("=")
+            if not equals:
+                raise query.error(f"{condition!r} has no value; write ?group=lr_study&optimizer=adamw,sgd")
+            conditions[unquote(key)] = [unquote(value) for value in values.split(",")]
+        return cls(word, "/".join(parts[:2]), "".join(parts[2:]), conditions)
+
+    def fetch(self) -> list[Run]:
+        """Read the runs that match the conditions on W&B's fields."""
+        import wandb
+
+        filters: dict[str, Any] = {
+            FIELDS[key]: {"$in": list(values)} for key, values in self.conditions.items() if key in FIELDS
+        }
+        if self.run_id:
+            filters = {"$and": [{"name": self.run_id}, filters]}
+        try:
+            runs = list(wandb.Api().runs(self.path, filters=filters, per_page=200, lazy=False))
+        except ValueError as error:
+            problem = f"W&B has no project {self.path} that this account may see; check the name"
+            raise self.error(problem) from error
+        with ThreadPoolExecutor(_NUM_THREADS) as pool:
+            return list(pool.map(_read_run, runs))
+
+    def select(self, runs: Sequence[Run]) -> list[Run]:
+        """Return the runs that match the conditions on config keys. W&B cannot select by keys with dots."""
+        config_keys = {key for run in runs for key in run.config}
+        keys = [key for key in self.conditions if key not in FIELDS]
+        for key in keys:
+            if runs and key not in config_keys:
+                raise self.error(unknown_name("", "key", key, config_keys | FIELDS.keys()).reason)
+        matches = [run for run in runs if all(_has(run, key, self.conditions[key]) for key in keys)]
+        if not matches:
+            raise self.error("no such runs; leave out a part of the filter to see the available runs")
+        return matches
+
+    def error(self, message: str) -> ConfigError:
+        return ConfigError("RUNS", f"{self.word!r}: {message}")
+
+
+def _has(run: Run, key: str, values: Sequence[str]) -> bool:
+    """Return whether a run has one of these values, also if a number is written differently."""
+    return any(equals_label(value, label(run, key)) for value in values)
+
+
+def _read_run(wandb_run: Any) -> Run:
+    """Read a run of the SDK with all rows of its history."""
+    config = flatten(wandb_run.config)
+    overrides = choices_in(config.pop("overrides", []))
+    recorded: dict[str, Any] = wandb_run.summary_metrics.get("hydrant") or {}
+    path = "/".join(wandb_run.path)
+    rows = _rows(wandb_run.scan_history())
+    series = series_by_metric(rows)
+    num_updates = max((int(metric.updates[-1]) for metric in series.values()), default=0)
+    is_failed = wandb_run.state == RunStatus.FAILED  # the recorded status may be more precise
+    status = recorded.get("status", wandb_run.state) if is_failed else wandb_run.state
+    state = status_of({**recorded, "status": status})
+    return Run(
+        name=f"{WANDB_PREFIX}{path}",
+        state=_STATES.get(state, state),
+        config=config,
+        overrides=overrides,
+        summary={
+            "num_updates": num_updates,
+            **recorded,
+            "wandb": {"id": wandb_run.id, "mode": "online", "path": path},
+        },
+        series=series,
+        last_logged=last_logged(rows),
+        error=(recorded.get("error") or {}).get("message", ""),
+        title=wandb_run.name or wandb_run.id,
+    )
+
+
+def _rows(history: Iterator[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows as in metrics.jsonl, where rows that a resumed run logged again appear once."""
+    rows: list[dict[str, Any]] = []
+    for row in history:
+        values = {key: _number(value) for key, value in row.items() if "/" in key and _is_number(value)}
+        if not values:  # a picture
+            continue
+        new = {"num_updates": row.get("num_updates", row["_step"]), "time": row.get("time"), **values}
+        _drop_repeated(rows, new)
+        rows.append(new)
+    return rows
+
+
+def _drop_repeated(rows: list[dict[str, Any]], new: Mapping[str, Any]) -> None:
+    """Remove the rows past a checkpoint if `new` is the first row after a resume from it.
+
+    An update may have several rows, for example one of training and one of evaluation. They have no key in common
+    except those of compilation.
+    """
+    keys = {key for key in new if not key.startswith("compile/")} - {"num_updates", "time"}
+    later = list(takewhile(lambda row: row["num_updates"] >= new["num_updates"], reversed(rows)))
+    if any(row["num_updates"] > new["num_updates"] or not keys.isdisjoint(row) for row in later):
+        del rows[-len(later) :]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) or value in ("NaN", "Infinity", "-Infinity")
+
+
+def _number(value: Any) -> float | None:
+    return value if math.isfinite(float(value)) else None

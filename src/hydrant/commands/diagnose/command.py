@@ -1,0 +1,139 @@
+"""`hydrant diagnose`: find graph breaks, the failing stage, the smallest failing graph, and the speed of each mode."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hydrant.commands.diagnose.report import Diagnosis, as_json, as_text
+from hydrant.commands.diagnose.variants import Config, Variants, make_variants
+from hydrant.config.command_line import Flags
+from hydrant.errors import ConfigError
+from hydrant.sweeps.fork_server.call import ProcessDied
+
+if TYPE_CHECKING:  # these import torch
+    from hydrant.commands.bench.results import CellResult
+    from hydrant.commands.diagnose.minify import SmallestFailure
+    from hydrant.commands.diagnose.stages import Stage
+
+T = TypeVar("T")
+
+_REPEATS = 2  # the first compiles cold, the second reuses the code
+_WARMUP = 3  # updates that are not timed
+_STAGE_OF_BACKEND = {"eager": "dynamo", "aot_eager": "aot_eager"}
+"""The backends that generate no code, in order, and the stage of torch.compile that each tries."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print a diagnosis and return the exit status: 1 if it has findings."""
+    parser = Flags("diagnose")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--no-timing", action="store_true")
+    parser.add_argument("--updates", type=int, default=10)
+    options, overrides = parser.split(arguments)
+    if options.updates < 1:
+        raise ConfigError("--updates", f"needs at least 1, not {options.updates}")
+    import torch
+
+    variants = make_variants(overrides, on_cuda=torch.cuda.is_available())
+    diagnosis = _diagnose(variants, 0 if options.no_timing else options.updates)
+    print(json.dumps(as_json(diagnosis)) if options.json else as_text(diagnosis))
+    return 1 if diagnosis.findings() else 0
+
+
+def _diagnose(variants: Variants, num_updates: int) -> Diagnosis:
+    from hydrant.commands.diagnose.stages import graph_breaks
+    from hydrant.commands.isolated import check_num_updates
+
+    check_num_updates(variants.given, num_updates + _WARMUP if num_updates else 0)
+    _print_progress("looking for graph breaks")
+    traced = variants.with_backend("eager")
+    results = (_run(traced, graph_breaks, reads_scalars) for reads_scalars in (False, True))
+    # The stages report how a process died.
+    breaks, all_breaks = ([] if isinstance(result, ProcessDied) else result for result in results)
+    locations = {incident.location for incident in breaks}
+    breaks_behind = [incident for incident in all_breaks if incident.location not in locations]
+    stages = _try_stages(variants)
+    failure = _find_smallest_failure(variants, stages)
+    is_correct = stages[-1].verdict == "ok"
+    timings = _time_modes(variants, num_updates) if is_correct and num_updates else []
+    return Diagnosis(variants.given, variants.given_name, breaks, breaks_behind, stages, failure, timings)
+
+
+def _try_stages(variants: Variants) -> list[Stage]:
+    """Try the given config. If it is wrong, try all stages up to the first wrong one."""
+    last = _try(_stage_name(variants.backend), variants.checked)
+    if last.verdict == "ok":
+        return [last]
+    backends = takewhile(lambda backend: backend != variants.backend, _STAGE_OF_BACKEND)
+    stages: list[Stage] = []
+    tries = [("eager", variants.eager), *((_stage_name(b), variants.with_backend(b)) for b in backends)]
+    for name, config in tries:
+        stages.append(_try(name, config))
+        if stages[-1].verdict != "ok":
+            return stages
+    return [*stages, last]
+
+
+def _try(name: str, config: Config) -> Stage:
+    from hydrant.commands.diagnose.stages import Stage, try_stage
+
+    _print_progress(f"trying {name}")
+    result = _run(config, try_stage, name)
+    return Stage(name, "error", str(result)) if isinstance(result, ProcessDied) else result
+
+
+def _stage_name(backend: str) -> str:
+    return _STAGE_OF_BACKEND.get(backend, backend)
+
+
+def _find_smallest_failure(variants: Variants, stages: Sequence[Stage]) -> SmallestFailure | str | None:
+    """Return the smallest graph that fails in the last stage, or why there is none; None without a search."""
+    from hydrant.commands.diagnose.minify import find_smallest_failure
+
+    last = stages[-1]
+    backend = next((b for b, name in _STAGE_OF_BACKEND.items() if name == last.name), last.name)
+    if last.verdict == "ok" or last.name == "eager" or backend == "eager":
+        return None  # nothing is wrong, or it goes wrong before there is a graph
+    _print_progress("looking for the smallest graph that fails; this may take minutes")
+    config = variants.checked if backend == variants.backend else variants.with_backend(backend)
+    result = _run(config, find_smallest_failure, variants.with_backend("eager"), last.verdict)
+    return f"PyTorch's minifier died: {result}" if isinstance(result, ProcessDied) else result
+
+
+def _run(config: Config, function: Callable[..., T], *arguments: Any) -> T | ProcessDied:
+    """Call `function(config, *arguments)` in a new process, and raise its ConfigError here."""
+    from hydrant.commands.isolated import run_isolated
+
+    result = run_isolated(function, config, *arguments)
+    if isinstance(result, ConfigError):
+        raise result
+    return result
+
+
+def _time_modes(variants: Variants, num_updates: int) -> list[CellResult]:
+    from hydrant.commands.bench.cells import Cell
+    from hydrant.commands.bench.measure import measure_cells
+    from hydrant.commands.bench.results import new_results
+
+    cells = [Cell({"compile": name}, config) for name, config in variants.timed().items()]
+    results = new_results([(cell.labels, {"compile": "eager"}) for cell in cells])
+    result_of = {result.labels["compile"]: result for result in results}
+    with tempfile.TemporaryDirectory(prefix="hydrant-diagnose-", ignore_cleanup_errors=True) as folder:
+        measurements = measure_cells(
+            cells, repeats=_REPEATS, num_updates=num_updates, warmup=_WARMUP, cache_dir=Path(folder)
+        )
+        for cell, measurement in measurements:
+            result = result_of[cell.labels["compile"]]
+            result.repeats.append(measurement)
+            _print_progress(f"measured compile={cell.labels['compile']}, {len(result.repeats)} of {_REPEATS}")
+    return results
+
+
+def _print_progress(text: str) -> None:
+    print(f"{text} ...", file=sys.stderr, flush=True)

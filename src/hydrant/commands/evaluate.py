@@ -1,0 +1,44 @@
+"""`evaluate`: evaluate the model of a run on its validation set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from hydrant.config.atomic_write import json_safe
+from hydrant.config.command_line import Flags
+from hydrant.errors import ConfigError
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the metrics of a saved run and return the exit status."""
+    parser = Flags("evaluate")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--weights", default="model")
+    options, words = parser.split(arguments)
+    if not words or "=" in words[0]:
+        example = "hydrant evaluate outputs/lr_study"
+        raise ConfigError("", f"evaluate what? Give a run folder or a checkpoint: {example}")
+    from hydrant.runs.load import open_run  # imports torch
+    from hydrant.training.evaluation import evaluate
+
+    saved = open_run(words[0], words[1:], weights=options.weights)
+    plan = saved.plan
+    plan.precision.activate()
+    plan.world.set_device()
+    with plan.world.process_group():
+        values = evaluate(
+            plan.precision.prepare(plan.task).to(plan.world.device),
+            plan.val.batches(plan.spec, plan.config["eval_batch_size"]),
+            plan.precision,
+            plan.parallel,
+            lambda task, batch: task(batch),
+        )
+    if options.json:
+        content = {"checkpoint": str(saved.checkpoint), "num_updates": saved.num_updates, **values}
+        print(json.dumps(json_safe(content)))
+        return 0
+    print(f"{saved.checkpoint} (update {saved.num_updates}), {plan.val.num_samples:,} samples")
+    for name, value in values.items():
+        print(f"  {name:<20} {value:.6g}")
+    return 0

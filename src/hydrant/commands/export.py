@@ -1,0 +1,162 @@
+"""`export`: write the model of a run for use elsewhere, and check it against the model."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hydrant.config.command_line import Flags, writing_to
+from hydrant.config.distribution import require_extra
+from hydrant.errors import ConfigError, ExportError, HydrantError, typed_line, unknown_name
+from hydrant.runs.folder import EXPORT
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from hydrant.runs.load import SavedRun
+
+_SUFFIXES = {"safetensors": "safetensors", "torch_export": "pt2", "onnx": "onnx"}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write and check a model file and return the exit status."""
+    parser = Flags("export")
+    parser.add_argument("--format", default="safetensors")
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--weights", default="model")
+    options, words = parser.split(arguments)
+    if not words or "=" in words[0]:
+        raise ConfigError("", "export what? Give a run folder: hydrant export outputs/lr_study --format onnx")
+    if options.format not in _SUFFIXES:
+        raise unknown_name("--format", "format", options.format, _SUFFIXES)
+    if options.format == "onnx":
+        require_extra("onnx", ("onnx", "onnxscript", "onnxruntime"), "--format", "onnx")
+    from hydrant.runs.load import open_run  # imports torch
+
+    saved = open_run(words[0], words[1:], weights=options.weights)
+    model = saved.plan.task.model.cpu()
+    children = [name for name, _ in model.named_children()] if type(model).__name__ == "ModuleDict" else []
+    if children and options.format != "safetensors":
+        raise ConfigError(
+            "--format",
+            f"the run holds several models ({', '.join(children)}), which have no common input; use safetensors",
+        )
+    path = options.output or saved.folder / EXPORT / f"model.{_SUFFIXES[options.format]}"
+    difference = _write(options.format, model, _sample_inputs(saved), path)
+    equal = "all is equal" if difference == 0 else f"the outputs differ by {difference:.1e} at most"
+    print(f"{path.resolve()}: {options.format} of {saved.checkpoint}; {equal}")
+    return 0
+
+
+def _write(file_format: str, model: nn.Module, inputs: Tensor, path: Path) -> float:
+    """Write a model file under a temporary name, check it and rename it. Return the largest difference of outputs.
+
+    Raises:
+        ConfigError: the file cannot be written.
+        ExportError: the format cannot hold the model, or the file gives other outputs.
+    """
+    if path.exists() and not path.is_file():
+        raise ConfigError("--output", f"{path} cannot be written (it is no file); give another")
+    path = path.resolve()  # write through a link instead of replacing it
+    try:
+        with writing_to("--output", path), tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            file = Path(folder, path.name)
+            difference = _WRITERS[file_format](model, inputs, file)
+            file.chmod(0o666 & ~_umask())
+            file.replace(path)
+    except HydrantError:
+        raise
+    except Exception as error:  # an exporter passes on whatever the model's code raises
+        message = f"{file_format} cannot hold this model ({typed_line(error)}); try another --format"
+        raise ExportError(message) from error
+    return difference
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def _sample_inputs(saved: SavedRun) -> Tensor:
+    """Return up to 8 validation inputs on the host, (B, *input_shape). B is 2 or more, because 1 is a special case."""
+    import torch
+
+    from hydrant.data import StreamSpec
+
+    val = saved.plan.val
+    on_host = StreamSpec(0, 1, 1, 0, 1, torch.device("cpu"))
+    inputs = next(iter(val.batches(on_host, min(8, val.num_samples)))).inputs
+    return inputs if len(inputs) > 1 else torch.cat([inputs, inputs])
+
+
+def _write_safetensors(model: nn.Module, inputs: Tensor, path: Path) -> float:
+    import copy
+
+    import torch
+    from safetensors.torch import load_model, save_model
+    from torch import nn
+
+    save_model(model, str(path))
+    loaded = copy.deepcopy(model)
+    for tensor in (*loaded.parameters(), *loaded.buffers()):
+        tensor.data.zero_()
+    load_model(loaded, str(path))
+    if isinstance(model, nn.ModuleDict):  # it has no forward
+        for name, tensor in model.state_dict().items():
+            if not torch.equal(tensor, loaded.state_dict()[name]):
+                raise ExportError(f"the export holds another {name} than the model")
+        return 0.0
+    return _compare(model, loaded, inputs)
+
+
+def _write_torch_export(model: nn.Module, inputs: Tensor, path: Path) -> float:
+    import torch
+
+    batch = torch.export.Dim("batch", min=1)
+    program = torch.export.export(model, (inputs,), dynamic_shapes=({0: batch},))
+    torch.export.save(program, path)
+    return _compare(model, torch.export.load(path).module(), inputs)
+
+
+def _write_onnx(model: nn.Module, inputs: Tensor, path: Path) -> float:
+    import onnxruntime
+    import torch
+
+    batch = torch.export.Dim("batch", min=1)
+    torch.onnx.export(
+        model, (inputs,), str(path), input_names=["inputs"], output_names=["logits"], dynamo=True,
+        dynamic_shapes=({0: batch},), external_data=False, verbose=False,
+    )  # fmt: skip
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+    def infer(samples: Tensor) -> Tensor:
+        return torch.from_numpy(session.run(None, {"inputs": samples.numpy()})[0])
+
+    return _compare(model, infer, inputs)
+
+
+def _compare(model: nn.Module, exported: Callable[[Tensor], Tensor], inputs: Tensor) -> float:
+    """Return the largest difference between the outputs of model and export, for several samples and for one.
+
+    Raises:
+        ExportError: they differ by more than float32 rounding.
+    """
+    import torch
+
+    largest = 0.0
+    with torch.no_grad():
+        for part in (inputs, inputs[:1]):
+            expected, outputs = model(part), exported(part)
+            largest = max(largest, float((expected - outputs).abs().max()))
+            if not torch.allclose(expected, outputs, rtol=1e-4, atol=1e-5):
+                raise ExportError(
+                    f"the export gives other outputs than the model: they differ by {largest:.2e}"
+                )
+    return largest
+
+
+_WRITERS = {"safetensors": _write_safetensors, "torch_export": _write_torch_export, "onnx": _write_onnx}

@@ -1,0 +1,153 @@
+"""The help screens. The options are read from the conf folders, so they include a user's own options."""
+
+from __future__ import annotations
+
+import textwrap
+
+from hydrant.config.groups import group_options
+
+WIDTH = 110
+
+TEXTS = {
+    "train": """
+Train a model; with --multirun, one for every combination of the given values.
+
+  python train.py optimizer=adamw scheduler=cosine      choose options of the groups below
+  python train.py optimizer.lr=3e-3 duration=20ep       change any key; conf/train.yaml explains each
+  python train.py name=lr_study                         folder outputs/lr_study; the same command resumes it
+  python train.py --multirun optimizer=adamw,sgd seed=0,1
+  python train.py --multirun sweep=optimizers           a ready grid, whose values you can replace
+  python train.py debug=smoke                           a few updates of every part
+  python train.py --cfg job                             print the config and stop
+  eval "$(python train.py -sc install=bash)"            complete groups, options and keys with Tab
+
+Exit status: 0 finished, 1 the run failed, 2 the config is wrong, 130 Ctrl-C and 143 SIGTERM (resumable).""",
+    "preview": """
+Show what a config would do, without training: updates and epochs, parameter groups, parameters and FLOPs,
+and every schedule. Takes the overrides of train, and
+
+  --json        print {"total_updates": N, "schedules": {"main.0.lr": [N floats]}} and nothing else
+  --png FILE    draw the schedules into a picture
+
+  hydrant preview scheduler=wsd scheduler.warmup=5% --png wsd.png""",
+    "evaluate": """
+Evaluate the newest checkpoint of a run, or another one, on the validation set.
+
+  hydrant evaluate outputs/lr_study                               the newest checkpoint
+  hydrant evaluate outputs/lr_study/checkpoints/best              the best one
+  hydrant evaluate outputs/lr_study eval_batch_size=64 --json     overrides as in train
+  hydrant evaluate outputs/lr_study --weights ema                 the averaged weights (averaging=ema)""",
+    "export": """
+Write the model of a run for use elsewhere, and check that it gives the same outputs.
+
+  hydrant export outputs/lr_study --format safetensors       weights; load with safetensors.torch.load_file
+  hydrant export outputs/lr_study --format torch_export      load with torch.export.load(...).module()
+  hydrant export outputs/lr_study --format onnx              needs the extra `onnx`
+
+  --output FILE   default: <run>/export/model.<safetensors, pt2, onnx>
+  --weights ema   the averaged weights (averaging=ema)""",
+    "diagnose": """
+Show what torch.compile does with a config: graph breaks with their lines and remedies, the first stage
+(Dynamo, AOTAutograd, the backend) that fails or differs from eager, and the speed of each mode.
+Takes the overrides of train, and
+
+  --no-timing   graph breaks and stages only
+  --updates N   updates to time in each mode, twice (10)
+  --json        print {"findings": [...], "graph_breaks": [...], "stages": [...], ...} and nothing else
+
+  hydrant diagnose model=convnet data=synthetic --no-timing
+  hydrant diagnose experiment=vit_tiny_fake compile.scope=blocks
+
+Exit status: 0 no findings, 1 findings, 2 the config is wrong.""",
+    "bench": """
+Compare precisions and compile settings, or the values of any keys: a few updates of every combination in a
+new process, with and without torch.compile. Defaults: experiment=vit_fake (vit_tiny_fake without a GPU; none
+if data, model or task is given), and the precisions and compile options that the machine supports.
+
+  hydrant bench precision=fp32,bf16 compile=eager,default,blocks
+  hydrant bench experiment=digits_convnet compile=default compile.backend=aot_eager,inductor
+
+  --repeats N (3)  --warmup N (3): updates that are not timed  --updates N (10): updates that are timed
+  --output FOLDER  bench.json, bench.csv and bench.png; default: outputs/<name, or date and time>
+  --csv FILE, --png FILE   further copies        --json   print bench.json instead of the table
+  --wandb          log the table, the picture and the numbers to a W&B run (tracker.* as in train)
+
+Exit status: 0 all results equal eager, 1 one fails or differs, 2 nothing can run, 130 and 143 stopped.""",
+    "status": """
+Show the progress of a sweep's runs: queued, running with update, loss and time left, finished with the
+result, failed with the reason. Takes folders of sweeps and runs.
+
+  hydrant status multirun/lr_study
+  hydrant status multirun/lr_study --watch    update the table until nothing is queued or running
+  hydrant status multirun/lr_study --json     {"multirun/lr_study": [{"run": ..., "state": ...}, ...]}
+
+A run whose process was killed is `killed`. A run on another machine, which cannot be checked from here, is
+`running elsewhere`.""",
+    "compare": """
+Compare runs: a table with the keys in which they differ, groups over seeds with means, 95 % intervals and
+paired tests, warnings of unfair comparisons, and the winner. Takes run folders, sweeps, globs, and W&B runs.
+
+  hydrant compare multirun/lr_study                                by all keys that differ except the seed
+  hydrant compare outputs/a 'multirun/*' --by optimizer,scheduler --baseline optimizer=sgd,scheduler=cosine
+  hydrant compare multirun/lr_study --target 'val/accuracy>=0.95' --html report.html
+  hydrant compare multirun/lr_study 'wandb:me/lr_study?state=finished&optimizer=adamw,sgd'
+
+  --by KEYS           the keys that make a group (default: every key that differs, except the seed)
+  --metric METRIC     compare its last value (default: the metric of the best checkpoints)  --mode max|min
+  --baseline GROUP    test the others against it (default: against the winner)
+  --target TARGET     updates, samples and seconds to reach it, performance profiles, the AlgoPerf score
+  --price-per-hour N  the price of one run's machine: the page then shows curves over cost too
+  --html FILE         write everything as one page that works offline
+  --json, --csv       print everything, or one line per run, instead of the tables
+  --wandb             save a workspace and a report of the same groups in W&B (needs a login)
+
+Exit status: 0 compared, 2 the command line is wrong or there are no runs.""",
+    "agent": """
+Train the runs that a W&B sweep hands out, one after the other, until there are no more. `wandb sweep FILE`
+makes a sweep and prints its path; conf/wandb_sweep/ has files for it. Overrides apply to every run.
+
+  wandb sweep --project lr_study conf/wandb_sweep/grid.yaml
+  hydrant agent ENTITY/lr_study/SWEEP
+  hydrant agent ENTITY/lr_study/SWEEP --count 10 parallel.num_processes=2 duration=20ep
+
+  --count N   stop after N runs
+
+A run's folder is outputs/SWEEP/RUN. Runs that were interrupted here are resumed first.
+Exit status: 0 no run failed, 1 a run failed, 2 no such sweep, 130 Ctrl-C and 143 SIGTERM (resumable).""",
+    "sync": """
+Send the offline data of runs to W&B. Takes run folders, sweeps, and globs of them; by default outputs and
+multirun. Running runs are left out. Nothing is sent twice, so the command may be repeated at any time, also
+after it was killed.
+
+  hydrant sync multirun/lr_study --jobs 8
+  hydrant sync --dry-run                   show what would be sent; needs no key
+
+  --jobs N (4)         runs at a time
+  --timeout N (3600)   seconds after which an upload stops; the next command continues it
+  --dry-run            send nothing
+  --json               print {"<run folder>": {"state": ..., "detail": ...}} instead of the table
+
+Exit status: 0 everything is sent except running runs, 1 an upload failed, 2 no key or no such folder.""",
+    "list": """
+List the backends of torch.compile (compile.backend=...), and what each lacks on this machine.
+
+  hydrant list                    a table; the same as `hydrant list backends`
+  hydrant list backends --json    {"inductor": null, "tvm": "needs tvm: ..."}""",
+}
+
+
+def groups() -> str:
+    """Return every config group with its options."""
+    options = group_options()
+    width = max(map(len, options))
+    entries = [
+        textwrap.fill(
+            ", ".join(names),
+            width=WIDTH,
+            initial_indent=f"  {group:<{width}}  ",
+            subsequent_indent=" " * (width + 4),
+            break_on_hyphens=False,
+        )
+        for group, names in options.items()
+    ]
+    return "\n".join(["Groups and their options:", *entries])

@@ -1,0 +1,69 @@
+"""Call a function with a config in a new process."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from hydrant.config.targets import preload_modules
+from hydrant.errors import ConfigError
+from hydrant.sweeps.fork_server.call import ProcessDied, Stopped, call_isolated
+from hydrant.training.scratch import prepare_at_least
+
+T = TypeVar("T")
+
+
+def run_isolated(
+    function: Callable[..., T],
+    config: Mapping[str, Any],
+    *arguments: Any,
+    preload: Sequence[str] | None = None,
+) -> T | ConfigError | ProcessDied:
+    """Call `function(config, *arguments)` in a new process, which isolates crashes and global settings.
+
+    In it, stdout goes to stderr, and only errors are logged.
+
+    Args:
+        function: a module-level function.
+        config: its first argument.
+        arguments: its other arguments.
+        preload: modules that the server of the processes imports first; by default those of the config's targets.
+
+    Returns:
+        The result, the ConfigError that the function raised, or how the process died.
+
+    Raises:
+        Stopped: a signal arrived.
+    """
+    modules = preload_modules([config]) if preload is None else preload
+    call = call_isolated(
+        _call, (function, config, *arguments), preload=[__name__, function.__module__, *modules]
+    )
+    if call.signum is not None:
+        raise Stopped(128 + call.signum)
+    return call.result
+
+
+def check_num_updates(config: Mapping[str, Any], num_updates: int) -> None:
+    """Raise ConfigError if the config cannot run, or has fewer updates than `num_updates`.
+
+    A process that dies raises no error here: it dies again in the measurement, which reports it.
+    """
+    result = run_isolated(_prepare, config, num_updates)
+    if isinstance(result, ConfigError):
+        raise result
+
+
+def _prepare(config: Mapping[str, Any], num_updates: int) -> None:
+    prepare_at_least(config, num_updates)  # its plan cannot be pickled
+
+
+def _call(function: Callable[..., T], *arguments: Any) -> T | ConfigError:
+    os.dup2(2, 1)  # stdout goes to stderr
+    logging.disable(logging.WARNING)
+    try:
+        return function(*arguments)
+    except ConfigError as error:
+        return error

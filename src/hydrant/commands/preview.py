@@ -1,0 +1,75 @@
+"""`preview`: show what a config would do, without training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydrant.config.check import check
+from hydrant.config.command_line import Flags, writing_to
+from hydrant.config.compose import compose
+
+if TYPE_CHECKING:
+    from hydrant.training.plan import Plan
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the plan of a config and return the exit status."""
+    parser = Flags("preview")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--png", type=Path)
+    options, overrides = parser.split(arguments)
+    show(check(compose(overrides)), as_json=options.json, png=options.png)
+    return 0
+
+
+def show(config: Mapping[str, Any], *, as_json: bool, png: Path | None) -> None:
+    """Prepare a run on the host, draw its schedules into `png` and print its plan."""
+    from hydrant.training.build import prepare  # imports torch
+    from hydrant.training.plotting import draw_curves
+
+    plan = prepare(config, is_preview=True)
+    total_updates = plan.clock.total_updates
+    schedules = plan.schedule_values(range(total_updates))
+    if png is not None:
+        with writing_to("--png", png):
+            draw_curves({key: {"": (range(total_updates), values)} for key, values in schedules.items()}, png)
+    if as_json:
+        print(json.dumps({"total_updates": total_updates, "schedules": schedules}))
+        return
+    if png is not None:
+        print(f"picture      {png}")
+    _print_plan(plan, schedules)
+
+
+def _print_plan(plan: Plan, schedules: Mapping[str, Sequence[float]]) -> None:
+    from hydrant.training.plotting import sparkline
+    from hydrant.training.profiling import count_parameters
+
+    clock, spec = plan.clock, plan.spec
+    total, trained = count_parameters(plan.task)
+    epochs = clock.epoch(clock.total_updates)
+    limit = " at most: auto finds what fits" if plan.config["micro_batch_size"] == "auto" else ""
+    micro_batches = f"{spec.micro_batch_size} samples x {spec.num_micro_steps} x {spec.world_size} rank(s)"
+    flops = plan.flops_per_sample
+    print(f"updates      {clock.total_updates:,} of {spec.global_batch_size} samples: {epochs:.4g} epochs")
+    print(f"samples      {plan.train.num_samples:,} to train on, {plan.val.num_samples:,} to evaluate on")
+    print(f"micro-batch  {micro_batches}{limit}")
+    print(f"model        {total:,} parameters, {trained:,} trained")
+    print(f"cost         {flops:,} FLOPs a sample forward, about 3 times that to train on it")
+    for name, entry in plan.optimizers.entries.items():
+        for group_idx, group in enumerate(entry.optimizer.param_groups):
+            print(f"group        {name}.{group_idx} {_describe_group(group)}")
+    for key, values in schedules.items():
+        print(f"schedule     {key}: {values[0]:.4g} -> {max(values):.4g} -> {values[-1]:.4g}")
+        print(f"             {sparkline(values)}")
+
+
+def _describe_group(group: Mapping[str, Any]) -> str:
+    """Return the name, the number of parameters and the numeric fields of a param group."""
+    num_parameters = sum(p.numel() for p in group["params"])
+    fields = {k: v for k, v in group.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    text = ", ".join(f"{k} {v:g}" for k, v in fields.items())
+    return f"({group.get('name', '-')}): {num_parameters:,} parameters; {text}"

@@ -1,0 +1,82 @@
+"""`status`: show the progress of sweeps and runs, while they run or afterwards. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydrant.config.command_line import Flags
+from hydrant.errors import ConfigError, suggestion
+from hydrant.runs.console import emit, relative, say
+from hydrant.runs.folder import SWEEP_PLAN, RunStatus, is_run_folder
+from hydrant.sweeps.live_table import is_terminal, live_display, render_table
+from hydrant.sweeps.progress import RunProgress, sweep_progress
+
+_WATCH_SECONDS = 1
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Show the state of sweeps or runs and return the exit status."""
+    parser = Flags("status")
+    parser.add_argument("--watch", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    options, words = parser.split(arguments)
+    folders = [folder for word in words for folder in _folders(word)]
+    if not folders:
+        raise ConfigError("FOLDER", "give a sweep or a run: hydrant status multirun/lr_study")
+    if options.watch and (options.json or not is_terminal()):
+        raise ConfigError("--watch", "draws in a terminal; leave it out, or call status --json repeatedly")
+    if options.watch:
+        _watch(folders)
+    progress = {relative(folder): sweep_progress(folder) for folder in folders}
+    if options.json:
+        emit(json.dumps({folder: [run.to_json() for run in runs] for folder, runs in progress.items()}))
+    else:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+        say("\n\n".join("\n".join(render_table(folder, runs, width)) for folder, runs in progress.items()))
+    return 0
+
+
+def _folders(word: str) -> list[Path]:
+    """Return the folder of the sweep or run that a word names, or of the sweeps in it.
+
+    Raises:
+        ConfigError: the folder does not exist or has no runs.
+    """
+    folder = Path(word).resolve()
+    if not folder.is_dir():
+        names = [path.name for path in folder.parent.glob("*") if is_run_folder(path) or _sweeps(path)]
+        hint = suggestion(folder.name, names, f"Folders in {relative(folder.parent)}") if names else ""
+        raise ConfigError("FOLDER", f"{word!r} is no folder{hint}")
+    folders = [folder] if sweep_progress(folder) else _sweeps(folder)
+    if not folders:
+        raise ConfigError("FOLDER", f"no runs in {word}; give the folder of a sweep or of a run")
+    return folders
+
+
+def _sweeps(folder: Path) -> list[Path]:
+    """Return the folders of sweeps at or below a folder, such as multirun/<name> and multirun/<date>/<time>."""
+    levels = (SWEEP_PLAN, f"*/{SWEEP_PLAN}", f"*/*/{SWEEP_PLAN}")
+    return sorted(plan.parent for level in levels for plan in folder.glob(level))
+
+
+def _watch(folders: Sequence[Path]) -> None:
+    """Draw the table repeatedly until no run is queued or running."""
+
+    def lines(width: int, height: int) -> list[str]:
+        room = height // len(folders)
+        return [line for f in folders for line in render_table(relative(f), sweep_progress(f), width, room)][
+            :height
+        ]
+
+    with live_display(lines):
+        while any(_is_unfinished(run) for folder in folders for run in sweep_progress(folder)):
+            time.sleep(_WATCH_SECONDS)
+
+
+def _is_unfinished(run: RunProgress) -> bool:
+    return run.state == RunStatus.QUEUED or run.is_running

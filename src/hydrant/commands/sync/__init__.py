@@ -1,0 +1,5 @@
+"""`hydrant sync`: upload offline W&B runs. Does not import torch."""
+
+from hydrant.commands.sync.command import main
+
+__all__ = ["main"]

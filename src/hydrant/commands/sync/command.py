@@ -1,0 +1,119 @@
+"""`hydrant sync`: upload offline W&B runs. Does not import torch."""
+
+from __future__ import annotations
+
+import glob
+import json
+import sys
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+from hydrant.commands.sync.upload import UploadResult, inspect, upload
+from hydrant.config.command_line import Flags
+from hydrant.config.redaction import redacted, redacted_text
+from hydrant.errors import ConfigError
+from hydrant.runs.console import emit, relative, say
+from hydrant.trackers.wandb import ID_FILE
+from hydrant.trackers.wandb_sdk import Account, NoAccessError, access_problem, sdk_session
+from hydrant.training.text_table import align_columns
+
+_PROBE_SECONDS = 10.0
+_ROOTS = ("outputs", "multirun")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Upload offline runs. Return the exit status."""
+    options, words = _parse(arguments)
+    results = {folder: inspect(folder) for folder in _find_folders(words)}
+    waiting = [folder for folder, result in results.items() if result.state == "waiting"]
+    if waiting and not options.dry_run:
+        account = _account()
+        for folder, result in _upload_all(waiting, account, options):
+            results[folder] = result
+            detail = f" ({result.detail})" if result.detail else ""
+            text = redacted_text(f"{relative(folder)}: {result.state}{detail}")
+            print(text, file=sys.stderr, flush=True)
+    if options.json:
+        values = {relative(f): {"state": r.state, "detail": r.detail} for f, r in results.items()}
+        emit(json.dumps(redacted(values)))
+    else:
+        say(_table(results))
+    return int(any(result.state == "failed" for result in results.values()))
+
+
+def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
+    parser = Flags("sync")
+    parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--timeout", type=float, default=3600.0)
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    options, words = parser.split(arguments)
+    if options.jobs < 1:
+        raise ConfigError("--jobs", f"needs 1 or more, not {options.jobs}")
+    if not options.timeout > 0:
+        raise ConfigError("--timeout", f"needs more than 0 seconds, not {options.timeout:g}")
+    return options, words
+
+
+def _find_folders(words: Sequence[str]) -> list[Path]:
+    """Return the run folders with a W&B run in these folders or globs, each once.
+
+    Raises:
+        ConfigError: a word matches nothing.
+    """
+    folders = dict[Path, None]()
+    for word in words or [root for root in _ROOTS if Path(root).is_dir()]:
+        paths = [Path(p) for p in sorted(glob.glob(word, recursive=True))]  # noqa: PTH207  # Path.glob rejects absolute patterns
+        if not paths:
+            raise ConfigError(
+                "RUNS", f"{word!r} is not a folder; give run folders, sweep folders or globs of them"
+            )
+        for path in paths:
+            runs = sorted(file.parents[1] for file in path.rglob(str(ID_FILE)))
+            folders |= dict.fromkeys(run.resolve() for run in runs)
+    return list(folders)
+
+
+def _account() -> Account:
+    """Return the account that receives the runs.
+
+    Raises:
+        ConfigError: there is no API key, or the server does not answer.
+    """
+    with sdk_session():
+        problem = access_problem(_PROBE_SECONDS)
+        if problem is None:
+            try:
+                return Account.configured()
+            except NoAccessError as error:
+                problem = str(error)
+    remedy = "log in with `wandb login`, or set WANDB_API_KEY" if "API key" in problem else "try again later"
+    raise ConfigError("", f"nothing was uploaded: {problem}; {remedy}")
+
+
+def _upload_all(
+    folders: Sequence[Path], account: Account, options: Namespace
+) -> Iterator[tuple[Path, UploadResult]]:
+    """Upload run folders in threads. Yield each folder with its result as soon as it is done."""
+    with ThreadPoolExecutor(options.jobs, "sync") as threads:
+        futures = {threads.submit(upload, folder, account, options.timeout): folder for folder in folders}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:  # Ctrl-C also reaches the uploads that are running
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _table(results: Mapping[Path, UploadResult]) -> str:
+    """Return a table with one line per run, and the number of runs in each state."""
+    if not results:
+        return "no W&B runs found"
+    rows = [[relative(folder), result.state, result.detail] for folder, result in results.items()]
+    counts = Counter(result.state for result in results.values())
+    lines = align_columns([["run", "state", ""], *rows], {0, 1, 2})
+    total = ", ".join(f"{count} {state}" for state, count in counts.items())
+    return "\n".join([*(line.rstrip() for line in lines), "", total])

@@ -1,0 +1,172 @@
+"""`train`: compose the command line with Hydra, then execute one run in this process, or the jobs of a sweep."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import MissingConfigException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from hydrant.config.check import check
+from hydrant.config.command_line import flags_first, refuse_grid
+from hydrant.config.compose import ENTRY, register_resolvers
+from hydrant.config.compose_once import compose_once
+from hydrant.config.error_messages import BUILTIN_ERRORS, HYDRA_ERRORS, explain
+from hydrant.config.flat import group_choices, redacted_yaml
+from hydrant.config.groups import conf_dir
+from hydrant.config.hydra_guard import guard_hydra
+from hydrant.config.import_without_gc import import_without_gc
+from hydrant.errors import ConfigError, HydrantError
+from hydrant.runs.folder import HYDRA_CONFIG, HYDRA_OVERRIDES, HYDRA_SETTINGS, remove_if_empty
+from hydrant.runs.folder_callback import FolderCallback
+from hydrant.runs.job import Job
+from hydrant.runs.outcome import RunResult, report
+from hydrant.signals import ignore_stop_signals, stop_when_orphaned
+from hydrant.sweeps.fork_server.call import Stopped
+from hydrant.sweeps.sweep import Sweep, current_sweep
+from hydrant.training.distributed.env import is_started_as_rank
+
+_COMPOSE_SECONDS = 366 * 24 * 3600.0
+"""The timeout of collectives while the config, which holds the run's own timeout, is not composed yet."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train with these overrides and return the exit status."""
+    if is_started_as_rank():
+        return _train_as_rank(arguments)
+    sweep, results = Sweep(), list[RunResult]()
+
+    def task(config: DictConfig) -> float | None:
+        settings = HydraConfig.get()
+        if settings.mode == RunMode.MULTIRUN:
+            return sweep.run(_job(config, settings), settings.job.num, dict(settings.job.env_set))
+        results.append(_execute(config, settings))
+        return results[0].value
+
+    token = current_sweep.set(sweep)
+    stop_status, failure = 0, ""
+    try:
+        _run_hydra(arguments, task)
+    except HydrantError as error:
+        if not sweep.has_run:
+            raise
+        failure = str(error)
+    except KeyboardInterrupt:
+        stop_status = 130
+        if not (sweep.has_run or results):
+            print("stopped by a signal before the first job", file=sys.stderr, flush=True)
+    except Stopped as request:
+        stop_status = request.exit_status
+    finally:
+        current_sweep.reset(token)
+        remove_if_empty(FolderCallback.new_folders)
+    if results:
+        return report(results[0])
+    has_failed = any([sweep.close(folder) for folder in FolderCallback.sweep_folders])
+    if failure and not stop_status:
+        report(RunResult.failed(failure))
+    return stop_status or int(has_failed or bool(failure))
+
+
+def _train_as_rank(arguments: Sequence[str]) -> int:
+    """Train under torchrun or srun: rank 0 composes the config, all ranks train."""
+    parent = os.getppid()  # read now, because it may end while torch is imported
+    with import_without_gc():
+        from hydrant.runs.elastic import write_error_file
+        from hydrant.runs.execute import execute
+        from hydrant.training.distributed.world import World
+
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        stop_when_orphaned(parent)  # of torchrun
+    world = World.from_launcher()
+    with world.process_group(_COMPOSE_SECONDS):
+        try:
+            job = world.broadcast_from_rank_zero(lambda: _compose_job(arguments))
+        except HydrantError as error:
+            ignore_stop_signals()
+            if world.is_rank_zero:
+                raise
+            return error.exit_status
+        result = RunResult.finished() if job is None else execute(job)
+    if 0 < result.exit_status < 128 and "TORCHELASTIC_ERROR_FILE" in os.environ:
+        write_error_file(result.message)
+    return report(result) if world.is_rank_zero else result.exit_status
+
+
+def _compose_job(arguments: Sequence[str]) -> Job | None:
+    """Return the job of these overrides; None if Hydra only prints something, such as its help."""
+    if {"-m", "--multirun"} & set(arguments):
+        raise ConfigError(
+            "",
+            "a sweep starts the ranks of its jobs itself: python train.py --multirun parallel.num_processes=2 ...",
+        )
+    jobs: list[Job] = []
+
+    def task(config: DictConfig) -> None:
+        jobs.append(_job(config, HydraConfig.get()))
+
+    try:
+        _run_hydra(arguments, task)
+    except HYDRA_ERRORS as error:
+        raise explain(error) from None  # Hydra's own errors cannot be pickled for other ranks
+    return jobs[0] if jobs else None
+
+
+def _run_hydra(arguments: Sequence[str], task: Callable[[DictConfig], Any]) -> None:
+    """Let Hydra compose the config and call `task` for each job.
+
+    Raises:
+        HydrantError: the command line or the config is wrong, or a job raised it.
+    """
+    register_resolvers()
+    words = flags_first(arguments)
+    FolderCallback.reset()
+    sys.argv = [*sys.argv[:1], *words]  # Hydra reads it; `hydrant.cli` restores it and the variables
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors instead of printing them and exiting
+    try:
+        with compose_once(words), guard_hydra(words):
+            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=ENTRY)(task)()
+    except MissingConfigException:
+        raise  # it is an OSError, but not about folders
+    except OSError as error:  # Hydra cannot create the folder; a run reports its own OSErrors
+        key = "hydra.sweep.dir" if FolderCallback.sweep_folders else "hydra.run.dir"
+        where = f"{error.filename or 'the run folder'} cannot be made ({error.strerror or error})"
+        raise ConfigError(key, f"{where}; give a folder that can be written: {key}=<folder>") from error
+    except BUILTIN_ERRORS as error:
+        if FolderCallback.has_begun:
+            raise
+        raise explain(error) from error  # Hydra rejects the command line
+
+
+def _job(config: DictConfig, settings: Any) -> Job:
+    """Check a composed config and return its job. `settings` is the `hydra` node."""
+    resolved = check(config)
+    records = {
+        HYDRA_CONFIG: redacted_yaml(config),
+        HYDRA_SETTINGS: redacted_yaml(OmegaConf.create({"hydra": settings})),
+        HYDRA_OVERRIDES: redacted_yaml(settings.overrides.task),
+    }
+    folder, choices = Path(settings.runtime.output_dir), group_choices(settings.runtime.choices)
+    in_sweep = settings.mode == RunMode.MULTIRUN
+    if not in_sweep:
+        refuse_grid(settings.runtime.choices)
+    sweep_folder = Path(settings.runtime.cwd, settings.sweep.dir) if in_sweep else None
+    return Job(resolved, folder, choices, records, list(settings.overrides.task), sweep_folder)
+
+
+def _execute(config: DictConfig, settings: Any) -> RunResult:
+    try:
+        job = _job(config, settings)
+    except HydrantError as error:
+        return RunResult.from_error(error)
+    with import_without_gc():
+        from hydrant.runs.execute import execute  # imports torch
+
+    return execute(job)

@@ -1,0 +1,78 @@
+"""The installed distribution: its version and commit, and the command that installs one of its extras."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from collections.abc import Sequence
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from hydrant.errors import ConfigError
+
+NAME = "hydrant-ml"
+"""The name on package indexes, where `hydrant` is another project."""
+
+_PACKAGE = Path(__file__).parents[1]
+_CHECKOUT = _PACKAGE.parents[1]
+
+
+def version() -> str:
+    """Return the version and, if known, the commit: `0.1.0 (commit 1a2b3c4)`."""
+    commit = _commit()
+    return metadata.version(NAME) + (f" (commit {commit[:12]})" if commit else "")
+
+
+def require_extra(extra: str, modules: Sequence[str], key: str, what: str) -> None:
+    """Check that the modules of an extra are installed.
+
+    Args:
+        what: the option that needs them, for the message.
+
+    Raises:
+        ConfigError: one is missing; names the command that installs it.
+    """
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        raise ConfigError(key, f"{what} needs {', '.join(missing)}: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra to this installation, from where it was installed.
+
+    An installation from an index, a wheel, a Git URL and a checkout each need another requirement (PEP 610).
+    """
+    tool = "pip install" if find_spec("pip") else "uv pip install"
+    origin = _origin()
+    if "dir_info" in origin:
+        folder = Path(origin["url"].removeprefix("file://"))
+        place = "." if folder == Path.cwd() else str(folder)
+        return f"{tool} -e {shlex.quote(f'{place}[{extra}]')}"
+    url = origin.get("url")
+    if vcs := origin.get("vcs_info"):
+        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+    return f"{tool} {shlex.quote(f'{NAME}[{extra}]' + (f' @ {url}' if url else ''))}"
+
+
+def _origin() -> dict[str, Any]:
+    """Return where the distribution was installed from, as PEP 610 records it; empty for an index."""
+    text = metadata.distribution(NAME).read_text("direct_url.json")
+    return json.loads(text) if text else {}
+
+
+def _commit() -> str | None:
+    """Return the commit of the code: recorded when the wheel was built, or of the checkout."""
+    file = _PACKAGE / "COMMIT"
+    if file.is_file():
+        return file.read_text(encoding="utf-8").strip()
+    if not (_CHECKOUT / ".git").exists():
+        return None
+    try:
+        command = ["git", "-C", _CHECKOUT, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout.strip() or None

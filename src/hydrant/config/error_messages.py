@@ -1,0 +1,151 @@
+"""Turn Hydra's and OmegaConf's errors into ConfigErrors that name the key, the value and the remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import Container, DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from yaml import MarkedYAMLError
+
+from hydrant.errors import ConfigError, HydrantError, first_line, nearest, suggestion
+
+_WORDINGS = {  # pattern of Hydra's message: Hydrant's message
+    re.compile(r"Ambiguous value for argument '(?P<key>[^=]*)=(?P<value>.*?)' 1\."): (
+        "{value} are several values; add --multirun to train with each, or write a list: {key}=[{value}]"
+    ),
+    re.compile(
+        r"Multiple values for (?P<key>\S+)\. To override a value use 'override [^:]*: (?P<value>.*)'"
+    ): ("one is chosen already; to choose another, write {key}={value} without +"),
+    re.compile(r"Could not override '(?P<key>[^']+)'.*To append to your default list use (?P<value>.*)"): (
+        "nothing is chosen there yet; write {value}"
+    ),
+    re.compile(r"Could not append to config\. An item is already at '(?P<key>[^']+)'"): (
+        "exists already; to change it, write {key}=<value> without +"
+    ),
+    re.compile(
+        r"Could not delete.*'(?P<key>[^']+)'.*(does not exist|No match)"
+    ): "no such key, so there is nothing to remove",
+    re.compile(r"Cannot find primary config '(?P<value>[^']+)'(?P<key>)"): (
+        "--config-name: no config {value!r} in the config folders; see --info searchpath"
+    ),
+}
+_IN_FILE = re.compile(r"In '([^']*)':")
+
+
+def explain(error: BaseException) -> HydrantError:
+    """Return the HydrantError for an error that Hydra raised while it composed or resolved a config."""
+    chain = list(_chain(error))
+    for link in chain:
+        if isinstance(link, HydrantError):
+            return link
+        if isinstance(link, MissingConfigException):
+            return _missing_option(link)
+        if isinstance(link, MarkedYAMLError):
+            return _yaml_error(link)
+        if isinstance(link, ConfigAttributeError | ConfigKeyError) and "not in struct" in str(link):
+            return _not_in_struct(link)
+    cause = next((link for link in reversed(chain) if isinstance(link, OmegaConfBaseException)), None)
+    if cause is not None:
+        return ConfigError(str(cause.full_key or ""), first_line(cause))
+    return _reworded(" ".join(str(error).split()) or type(error).__name__)
+
+
+def _reworded(text: str) -> ConfigError:
+    for pattern, wording in _WORDINGS.items():
+        if match := pattern.search(text):
+            return ConfigError(match["key"], wording.format(**match.groupdict()))
+    return ConfigError("", text)
+
+
+def unknown_key(key: str, siblings: Iterable[str]) -> ConfigError:
+    """Return the error for a key that a node of the config does not have."""
+    parent, _, name = key.rpartition(".")
+    return ConfigError(
+        key, f"no such key{suggestion(name, siblings, f'Keys of {parent}' if parent else 'Keys')}"
+    )
+
+
+@contextmanager
+def explain_interpolation(config: DictConfig) -> Generator[None]:
+    """Turn an OmegaConf error of resolving `config` into an error that names the key.
+
+    Raises:
+        ConfigError: A `${...}` cannot be resolved.
+    """
+    try:
+        yield
+    except OmegaConfBaseException as error:
+        raise _first_unresolvable(config, "") or explain(error) from error
+
+
+def _first_unresolvable(node: Container, prefix: str) -> HydrantError | None:
+    names: Iterable[Any] = node.keys() if isinstance(node, DictConfig) else range(len(list(node)))
+    for name in names:
+        key = f"{prefix}{name}"
+        try:
+            value = node[name]
+        except OmegaConfBaseException as error:
+            known = next((link for link in _chain(error) if isinstance(link, HydrantError)), None)
+            raw = OmegaConf.to_container(node, resolve=False)
+            return known or ConfigError(key, f"{raw[name]} cannot be resolved: {_reason(error)}")  # type: ignore[index]
+        inner = _first_unresolvable(value, f"{key}.") if isinstance(value, Container) else None
+        if inner is not None:
+            return inner
+    return None
+
+
+def _reason(error: BaseException) -> str:
+    return re.sub(r"^\w+ raised while resolving interpolation: ", "", first_line(error)).strip('"')
+
+
+def _not_in_struct(error: Any) -> ConfigError:
+    key = str(error.full_key)
+    parent, _, name = key.rpartition(".")
+    if parent == "schedules":
+        return ConfigError(key, f"no such schedule; choose one: +scheduler@{key}=linear")
+    if re.match(r"optimizers\.|param_groups\.patterns\.", key):  # the user chooses these names
+        return ConfigError(key, "does not exist yet; to add it, write + before the key")
+    node = error.parent_node
+    siblings: Mapping[Any, Any] = node if isinstance(node, DictConfig) else {}
+    if not siblings:
+        return ConfigError(key, f"no such key, because {parent} has no keys")
+    unknown = unknown_key(key, [str(s) for s in siblings if not str(s).startswith("_") and s != "hydra"])
+    if "_target_" in siblings and not nearest(name, map(str, siblings)):
+        return ConfigError(key, f"{unknown.reason}. To add it, write +{key}=<value>")
+    return unknown
+
+
+def _missing_option(error: MissingConfigException) -> ConfigError:
+    path = str(error.missing_cfg_file or "").removesuffix(".yaml")
+    group, _, option = path.rpartition("/")
+    if not group:
+        return _reworded(" ".join(str(error).split()))
+    file = _IN_FILE.match(str(error))
+    where = f" (required by {file[1]}.yaml)" if file and file[1] not in ("train", "hydra/config") else ""
+    options = [name for name in error.options or [] if not name.startswith("_")]
+    return ConfigError(group, f"no option {option!r}{where}{suggestion(option, options)}")
+
+
+def _yaml_error(error: MarkedYAMLError) -> ConfigError:
+    mark = error.problem_mark or error.context_mark
+    where = f"{mark.name}, line {mark.line + 1}: " if mark else ""
+    return ConfigError("", f"{where}{error.problem or error.context}")
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        # OmegaConf keeps the original error, which may hold the reason, in `cause`.
+        error = getattr(error, "cause", None) or error.__cause__ or error.__context__
+
+
+HYDRA_ERRORS = (HydraException, OmegaConfBaseException, MarkedYAMLError)
+"""What Hydra and OmegaConf raise on purpose while they compose and resolve."""
+
+BUILTIN_ERRORS = (ValueError, TypeError, AssertionError, KeyError)
+"""What Hydra raises in addition, for inputs that it does not check."""

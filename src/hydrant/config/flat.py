@@ -1,0 +1,100 @@
+"""Configs as flat key-value pairs, and the differences between two configs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from omegaconf import Container, OmegaConf
+
+from hydrant.config.redaction import redacted
+
+# Keys that have no effect on what a run computes: its folder, how it reads data, evaluates and is tracked.
+_NEUTRAL = (
+    "name",
+    "claim",
+    "resume",
+    "resume_strict",
+    "keep_last",
+    "keep_best",
+    "keep_every",
+    "save_async",
+    "histogram_every",
+    "pictures",
+    "allow_targets",
+    "eval_batch_size",
+    "data.num_workers",
+    "data.on_error",  # a run that did not fail met no damaged sample
+    "data.root",
+)
+_NEUTRAL_GROUPS = ("tracker.", "profiler.", "parallel.")
+_NOT_NEUTRAL = ("parallel.sync_batch_norm", "parallel.param_dtype")
+
+
+def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every value that is not a mapping under its dotted key.
+
+    >>> flatten({"optimizer": {"lr": 0.1, "betas": [0.9, 0.99]}, "seed": 0})
+    {'optimizer.lr': 0.1, 'optimizer.betas': [0.9, 0.99], 'seed': 0}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flat |= {f"{key}.{inner}": item for inner, item in flatten(value).items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the keys that make two runs compute different results, with both values; None where a key is missing.
+
+    `micro_batch_size: auto` equals any value, because it resolves to one.
+    """
+    a, b = flatten(one) | _key_orders(one, ""), flatten(other) | _key_orders(other, "")
+    return {
+        key: (a.get(key), b.get(key))
+        for key in sorted(a | b)
+        if a.get(key) != b.get(key)
+        and not is_neutral(key)
+        and not (key == "micro_batch_size" and "auto" in (a.get(key), b.get(key)))
+    }
+
+
+def is_neutral(key: str) -> bool:
+    """Whether a key, or a whole group, has no effect on what a run computes.
+
+    >>> is_neutral("tracker.mode"), is_neutral("tracker"), is_neutral("seed")
+    (True, True, False)
+    """
+    return key in _NEUTRAL or (f"{key}.".startswith(_NEUTRAL_GROUPS) and key not in _NOT_NEUTRAL)
+
+
+def _key_orders(config: Mapping[str, Any], prefix: str) -> dict[str, list[str]]:
+    """Return the key order of the mappings whose order matters.
+
+    The first matching pattern wins, and the schedules of `sequential` run one after the other.
+    """
+    orders: dict[str, list[str]] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            if key in ("patterns", "schedules") and len(value) > 1:
+                orders[f"{prefix}{key} in this order"] = list(value)
+            orders |= _key_orders(value, f"{prefix}{key}.")
+    return orders
+
+
+def group_choices(choices: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the chosen option of each group, `{"optimizer": "adamw", ...}`.
+
+    Hydra's own groups are left out, and `sweep`, because a grid belongs to no single run.
+    """
+    groups = (group for group in sorted(choices) if group != "sweep" and not group.startswith("hydra/"))
+    return {group: choices[group] for group in groups}
+
+
+def redacted_yaml(config: Container) -> str:
+    """Return a config as YAML with unresolved interpolations and without secrets."""
+    plain = OmegaConf.to_container(config, resolve=False)
+    public = redacted(plain)
+    return OmegaConf.to_yaml(config if public == plain else OmegaConf.create(public))

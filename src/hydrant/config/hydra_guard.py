@@ -1,0 +1,150 @@
+"""Patch Hydra 1.3.8 so that it checks a config's `hydra` node before it acts on it.
+
+While Hydra composes and prepares a run, it imports and calls what the `hydra` node names: callbacks, sweeper, launcher
+and logging handlers. Any config file can set that node, and Hydra acts on it before the task function is called, so
+`check_targets` would come too late. The patch wraps `ConfigLoaderImpl.load_configuration` and `load_sweep_config`.
+
+tests/config/test_hydra_guard.py fails when plain Hydra no longer calls a config's callbacks before the task function:
+then this module can be deleted.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from omegaconf import DictConfig, OmegaConf
+
+from hydrant.config.targets import check_consent, lies_under, locate
+from hydrant.errors import ConfigError, shown
+
+_SWEEPERS = ("hydra_plugins.hydrant_sweeper", "hydra_plugins.hydrant_optuna",
+             "hydra._internal.core_plugins.basic_sweeper", "optuna.samplers", "optuna.pruners")  # fmt: skip
+_LAUNCHERS = ("hydra_plugins.hydrant_launchers", "hydra._internal.core_plugins.basic_launcher")
+_LOGGING = ("logging.StreamHandler", "logging.FileHandler", "logging.NullHandler", "logging.Formatter",
+            "ext://sys.stdout", "ext://sys.stderr",
+            # Hydra's own log file. Other files are refused: with a format of its choice, a config could write a program
+            # into one.
+            "${hydra.runtime.output_dir}/${hydra.job.name}.log")  # fmt: skip
+"""What the logging configs of Hydra may create, and the streams and the file that they may write to."""
+
+_ALLOWED = {
+    "callbacks": ("hydrant.runs.folder_callback.FolderCallback", "hydra.experimental.callbacks"),
+    "sweeper": _SWEEPERS,
+    "launcher": _LAUNCHERS,
+    "job_logging": _LOGGING,
+    "hydra_logging": _LOGGING,
+}
+"""What Hydra may call for each key of the `hydra` node."""
+
+_VARIABLES = ("TORCH_LOGS",)
+"""The environment variables that a config file may set, because their values name no code."""
+
+_CALLED = ("_target_", "()", "class", "filename")
+"""Keys whose value Hydra or Python's logging imports and calls, or opens for writing."""
+
+_REFERENCE = re.compile(r"\$\{(?!hydra[.:](job|run|runtime|sweep)\.[\w.]+\}$).*\}", re.DOTALL)
+"""A value that starts and ends as an interpolation, except of hydra.job, run, runtime or sweep.
+
+It may resolve to a node with a `_target_` elsewhere in the config."""
+
+
+@contextmanager
+def guard_hydra(words: Sequence[str]) -> Generator[None]:
+    """Check every config that Hydra composes before Hydra acts on it. `words` are those of the command line."""
+    methods = {name: getattr(ConfigLoaderImpl, name) for name in ("load_configuration", "load_sweep_config")}
+    for name, method in methods.items():
+        setattr(ConfigLoaderImpl, name, _checked(method, words))
+    try:
+        yield
+    finally:
+        for name, method in methods.items():
+            setattr(ConfigLoaderImpl, name, method)
+
+
+def _checked(method: Callable[..., DictConfig], words: Sequence[str]) -> Callable[..., DictConfig]:
+    @functools.wraps(method)
+    def checked(*arguments: Any, **options: Any) -> DictConfig:
+        config = method(*arguments, **options)
+        _check(config, words)
+        return config
+
+    return checked
+
+
+def _check(config: DictConfig, words: Sequence[str]) -> None:
+    """Refuse a `hydra` node that would run code which is not allowed here or in `allow_targets`.
+
+    Raises:
+        ConfigError: Names the key.
+    """
+    raw: Any = OmegaConf.to_container(config, resolve=False)
+    packages = raw.get("allow_targets")
+    check_consent(packages, words)
+    trusted = tuple(map(str, packages)) if isinstance(packages, list) else ()
+    hydra: Mapping[str, Any] = raw.get("hydra") or {}
+    _check_job(hydra.get("job", {}), words)
+    for name, allowed in _ALLOWED.items():
+        for key, value in _called_values(hydra.get(name), f"hydra.{name}"):
+            if (
+                name == "launcher"
+                and lies_under(value, ("hydra_plugins",))
+                and not lies_under(value, allowed)
+            ):
+                reason = "is not allowed: it composes each config again when its job starts"
+                raise ConfigError(
+                    "hydra/launcher", f"{shown(value)} {reason}; use local, joblib, ray or slurm"
+                )
+            if not (_is_allowed(value, key, allowed) or lies_under(value, trusted)):
+                message = f"{shown(value)} is not allowed, because Hydra would call it or write to it"
+                raise ConfigError(
+                    key, f"{message}. If you trust it, add its package: 'allow_targets=[my_package]'"
+                )
+
+
+def _check_job(job: Mapping[str, Any], words: Sequence[str]) -> None:
+    """Check `hydra.job`: environment variables from config files, and the name that becomes a file name."""
+    set_by_user = {word.partition("=")[0].lstrip("+") for word in words}
+    for name in job.get("env_set") or ():
+        key = f"hydra.job.env_set.{name}"
+        if name not in _VARIABLES and not set_by_user & {key, "hydra.job.env_set"}:
+            raise ConfigError(
+                key,
+                "cannot be set in a config file, because a variable may name code to load; "
+                "set it on the command line",
+            )
+    if not re.fullmatch(r"[\w.-]+", title := str(job.get("name"))):
+        raise ConfigError(
+            "hydra.job.name",
+            f"{shown(title)} is not a valid file name; use letters, digits, '.', '_' and '-'",
+        )
+
+
+def _is_allowed(value: Any, key: str, allowed: Sequence[str]) -> bool:
+    """Whether `value` is one of these names, or a class that one of these packages defines.
+
+    A class that an allowed package only imports from elsewhere is not allowed.
+    """
+    if value in _LOGGING:
+        return allowed is _LOGGING
+    if allowed is _LOGGING or not lies_under(value, allowed):
+        return False
+    target = locate(value, key)
+    return inspect.isclass(target) and lies_under(f"{target.__module__}.{target.__qualname__}", allowed)
+
+
+def _called_values(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """Yield (key, value) of everything that would be imported and called, or may resolve to something that is."""
+    if isinstance(value, str) and (value.startswith("ext://") or _REFERENCE.fullmatch(value)):
+        yield key, value
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, item in items:
+        if name in _CALLED and item is not None:
+            yield f"{key}.{name}", item
+        else:
+            yield from _called_values(item, f"{key}.{name}")

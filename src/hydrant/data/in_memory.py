@@ -1,0 +1,160 @@
+"""Data that stay on the device: no DataLoader, no host copies, no synchronization."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from hydrant.batch import Batch
+from hydrant.data.base import SampleOrder, StreamSpec, batch_ranges
+
+Augment = Callable[[Tensor, Tensor, int], Tensor]
+"""`(images (B, C, H, W), draws (B,), seed) -> images`: random, but a pure function of `(seed, draw)`.
+
+An augmentation whose truth value is false changes nothing and is not called."""
+
+
+class DeviceReader(Protocol):
+    """Makes batches on the device from draws or from the indices of samples."""
+
+    def train_batch(self, draws: Tensor) -> Batch: ...
+
+    def eval_batch(self, indices: Tensor) -> Batch: ...
+
+
+_CHUNK_BYTES = 4 * 2**20  # made at once, because launching a small batch takes as long as making it
+_MAX_UPDATES = 64  # in a chunk
+_ALIGNMENT = 64  # bytes
+
+
+@dataclass
+class DeviceStream:
+    """The training stream over a `DeviceReader`. Small batches of several updates are made at once, in a chunk."""
+
+    reader: DeviceReader
+    order: SampleOrder
+    spec: StreamSpec
+    # By position. Each is yielded once, because the model may write into it.
+    _batches: dict[int, Batch] = field(default_factory=dict[int, Batch], init=False)
+    _chunk_updates: int = field(default=1, init=False)  # updates in the next chunk
+    _end: int = field(default=0, init=False)  # all updates before this one were made; one is remade alone
+
+    def micro_batches(self, num_updates: int) -> Iterator[Batch]:
+        for position in self.spec.positions(num_updates):
+            if position not in self._batches:
+                self._make_chunk(num_updates, 1 if num_updates < self._end else self._chunk_updates)
+            yield self._batches.pop(position)
+
+    def _make_chunk(self, start: int, count: int) -> None:
+        size, self._end = self.spec.micro_batch_size, max(self._end, start + count)
+        positions = [at for update in range(start, start + count) for at in self.spec.positions(update)]
+        # On several ranks, the draws of the other ranks lie between two micro-batches of this one.
+        num_adjacent = len(positions) if self.spec.world_size == 1 else 1
+        draws = [self.order.draws(at, num_adjacent * size) for at in positions[::num_adjacent]]
+        chunk = self.reader.train_batch(torch.cat(draws))
+        # `unsafe_split`, because autograd forbids in-place writes into the views of `split`.
+        parts = (torch.unsafe_split(tensor, size) for tensor in chunk)
+        batches = list(itertools.starmap(Batch, zip(*parts, strict=True)))
+        self._batches |= zip(positions, batches, strict=True)
+        # Alignment decides which kernels run, and a resumed run has other chunks: make unaligned batches alone.
+        is_aligned = batches[0].inputs.nbytes % _ALIGNMENT == 0
+        num_fitting = _CHUNK_BYTES * count // max(chunk.inputs.nbytes, 1) if is_aligned else 1
+        self._chunk_updates = min(max(num_fitting, 1), _MAX_UPDATES)
+
+    def close(self) -> None:
+        """Do nothing, because there are no workers."""
+
+
+def device_batches(
+    reader: DeviceReader, num_samples: int, spec: StreamSpec, batch_size: int
+) -> Iterator[Batch]:
+    """Yield the evaluation batches of this rank from a `DeviceReader`."""
+    for indices in batch_ranges(num_samples, batch_size, spec.rank, spec.world_size):
+        yield reader.eval_batch(torch.arange(indices.start, indices.stop, device=spec.device))
+
+
+@dataclass(frozen=True)
+class InMemorySource:
+    """Samples in two tensors, which are copied to the device once.
+
+    uint8 `inputs` (N, *input_shape) are scaled to 0..1 and normalized when a batch is read. Floats are normalized once,
+    or when a batch is read if they are augmented. `mean` and `std` are per channel, for pixels in 0..1.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    augment: Augment | None = None
+    _on_device: dict[torch.device, tuple[Tensor, ...]] = field(
+        default_factory=dict[torch.device, tuple[Tensor, ...]], init=False, repr=False, compare=False
+    )
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.inputs)
+
+    def stream(self, spec: StreamSpec) -> DeviceStream:
+        order = SampleOrder(spec.seed, self.num_samples, spec.device)
+        return DeviceStream(_InMemoryReader.load(self, spec), order, spec)
+
+    def batches(self, spec: StreamSpec, batch_size: int) -> Iterable[Batch]:
+        return device_batches(_InMemoryReader.load(self, spec), self.num_samples, spec, batch_size)
+
+    def first(self, num_samples: int) -> InMemorySource:
+        return replace(self, inputs=self.inputs[:num_samples], targets=self.targets[:num_samples])
+
+    @property
+    def is_normalized_once(self) -> bool:
+        """Whether `on` normalizes the inputs: floats without augmentation. Bytes would grow to floats."""
+        return self.inputs.is_floating_point() and not self.augment
+
+    def on(self, device: torch.device) -> tuple[Tensor, ...]:
+        """Return `inputs`, `targets`, `mean` and `std` on the device, and keep them there for the next call."""
+        if device not in self._on_device:
+            channels_first = (-1, *(1 for _ in self.inputs.shape[2:]))
+            statistics = (torch.tensor(v).view(channels_first) for v in (self.mean, self.std))
+            inputs, targets, mean, std = (t.to(device) for t in (self.inputs, self.targets, *statistics))
+            if self.is_normalized_once:
+                inputs = (inputs - mean) / std
+            self._on_device[device] = inputs, targets, mean, std
+        return self._on_device[device]
+
+
+@dataclass(frozen=True)
+class _InMemoryReader:
+    inputs: Tensor
+    targets: Tensor
+    mean: Tensor
+    std: Tensor
+    is_normalized: bool
+    augment: Augment | None
+    seed: int
+
+    @classmethod
+    def load(cls, source: InMemorySource, spec: StreamSpec) -> _InMemoryReader:
+        inputs, targets, mean, std = source.on(spec.device)
+        return cls(inputs, targets, mean, std, source.is_normalized_once, source.augment, spec.seed)
+
+    def train_batch(self, draws: Tensor) -> Batch:
+        indices = draws % len(self.inputs)
+        inputs = self.inputs.index_select(0, indices)
+        if self.augment:
+            inputs = self.augment(inputs, draws, self.seed)
+        return Batch(self._normalize(inputs), self.targets.index_select(0, indices))
+
+    def eval_batch(self, indices: Tensor) -> Batch:
+        inputs = self._normalize(self.inputs.index_select(0, indices))
+        return Batch(inputs, self.targets.index_select(0, indices))
+
+    def _normalize(self, inputs: Tensor) -> Tensor:
+        if self.is_normalized:
+            return inputs
+        if inputs.dtype == torch.uint8:
+            inputs = inputs.float() / 255
+        return (inputs - self.mean) / self.std

@@ -1,0 +1,91 @@
+"""Mixup and CutMix: training samples and their targets are mixed. `NoMixing` is the null object."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+import torch
+
+from hydrant import seeding
+from hydrant.batch import Batch
+from hydrant.errors import ConfigError
+
+PRELOAD = ("timm.data.mixup",)
+
+
+class Mixing(Protocol):
+    """Built as `mixing(num_classes, micro_batch_size)`."""
+
+    def __call__(self, batch: Batch, *position: int) -> Batch:
+        """Return the mixed micro-batch. Random numbers are a function of `position` (seed, update, micro-batch)."""
+        ...
+
+
+class NoMixing:
+    """Leaves samples as they are."""
+
+    def __init__(self, num_classes: int, micro_batch_size: int) -> None:
+        del num_classes, micro_batch_size
+
+    def __call__(self, batch: Batch, *position: int) -> Batch:
+        del position
+        return batch
+
+
+class MixupCutmix:
+    """Mixup (Zhang et al., 2018) and CutMix (Yun et al., 2019): timm's `Mixup` with a separate random stream.
+
+    Sample i is mixed with sample B - 1 - i of its micro-batch. Targets become class probabilities, (B, num_classes)
+    float32. Label smoothing is left to the task.
+
+    Args:
+        mixup_alpha, cutmix_alpha: parameter of the Beta distribution of the mixing ratio; 0 disables that kind.
+        cutmix_minmax: least and greatest side of the box, as ratios of the image's side; replaces `cutmix_alpha`.
+        prob: probability that a batch (pair, sample) is mixed at all, 0..1.
+        switch_prob: probability of CutMix instead of mixup if both are enabled, 0..1.
+        mode: whether one ratio is drawn for the `batch`, for each `pair` or for each sample (`elem`).
+        correct_lam: recompute the ratio from the part of the box that lies inside the image.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        micro_batch_size: int,
+        *,
+        mixup_alpha: float,
+        cutmix_alpha: float,
+        cutmix_minmax: list[float] | None,
+        prob: float,
+        switch_prob: float,
+        mode: Literal["batch", "pair", "elem"],
+        correct_lam: bool,
+    ) -> None:
+        from timm.data.mixup import Mixup
+
+        for key, value in {"mixup_alpha": mixup_alpha, "cutmix_alpha": cutmix_alpha}.items():
+            if value < 0:
+                raise ConfigError(f"mixing.{key}", f"needs a number of 0 or more, not {value}")
+        for key, value in {"prob": prob, "switch_prob": switch_prob}.items():
+            if not 0 <= value <= 1:
+                raise ConfigError(f"mixing.{key}", f"needs a number from 0 to 1, not {value}")
+        if cutmix_minmax is not None and not _is_ratio_range(cutmix_minmax):
+            message = f"needs two ratios from 0 to 1, the smaller first, not {cutmix_minmax}"
+            raise ConfigError("mixing.cutmix_minmax", message)
+        if not (mixup_alpha or cutmix_alpha or cutmix_minmax):
+            raise ConfigError("mixing.mixup_alpha", "nothing is mixed if both alphas are 0; use mixing=none")
+        if micro_batch_size % 2:
+            message = f"samples are mixed in pairs, but {micro_batch_size} is odd; give an even number"
+            raise ConfigError("micro_batch_size", message)
+        self._mixup = Mixup(
+            mixup_alpha, cutmix_alpha, cutmix_minmax, prob, switch_prob, mode, correct_lam, 0.0, num_classes
+        )
+
+    def __call__(self, batch: Batch, *position: int) -> Batch:
+        with seeding.numpy_stream(seeding.MIXING, *position):
+            # timm mixes in place, and an update that is tried again needs the original batch
+            mixed: tuple[Any, Any] = self._mixup(batch.inputs.clone(), batch.targets)
+        return Batch(mixed[0], mixed[1].to(torch.float32))
+
+
+def _is_ratio_range(sides: list[float]) -> bool:
+    return len(sides) == 2 and 0 <= sides[0] < sides[1] <= 1

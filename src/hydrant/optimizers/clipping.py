@@ -1,0 +1,50 @@
+"""Gradient clipping."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from hydrant.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """Clips the unscaled gradients of an update by at most one of three limits; without a limit it does nothing.
+
+    Args:
+        max_norm: limit of the 2-norm of all gradients together (Pascanu et al., 2013; torch's `clip_grad_norm_`).
+        max_value: limit of the absolute value of each entry (torch's `clip_grad_value_`).
+        agc: adaptive gradient clipping: limit of the ratio between the gradient norm and the weight norm of each unit
+            (Brock et al., "High-performance large-scale image recognition without normalization", 2021; timm's
+            `adaptive_clip_grad`).
+        head: `id`s of the parameters of the last layer, which `agc` does not clip.
+
+    Raises:
+        ConfigError: two limits are given.
+    """
+
+    max_norm: float | None = None
+    max_value: float | None = None
+    agc: float | None = None
+    head: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        limits = {"max_grad_norm": self.max_norm, "max_grad_value": self.max_value, "agc": self.agc}
+        chosen = [key for key, limit in limits.items() if limit is not None]
+        if len(chosen) > 1:
+            raise ConfigError(chosen[1], f"gradients are clipped by {chosen[0]} already; give one of the two")
+
+    def __call__(self, parameters: Sequence[nn.Parameter], norm: Tensor | None) -> None:
+        """Clip in place. `norm`, shape (), is the norm of all gradients; only `max_norm` needs it."""
+        if self.max_norm is not None and norm is not None:
+            torch.nn.utils.clip_grads_with_norm_(parameters, self.max_norm, norm)
+        if self.max_value is not None:
+            torch.nn.utils.clip_grad_value_(parameters, self.max_value)
+        if self.agc is not None:
+            from timm.utils.agc import adaptive_clip_grad
+
+            adaptive_clip_grad([p for p in parameters if id(p) not in self.head], clip_factor=self.agc)

@@ -1,0 +1,135 @@
+"""An average of the weights over the updates, kept in addition to the weights; or none."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Protocol
+
+from torch import nn
+
+from hydrant.clock import Clock
+from hydrant.errors import ConfigError
+from hydrant.optimizers.norms import is_sharded
+
+PRELOAD = ("timm.utils",)
+
+
+class Averaging(Protocol):
+    """Averages the weights of a model. Built as `averaging(clock)`."""
+
+    is_on: bool
+
+    def start(self, model: nn.Module) -> None:
+        """Start with the weights of a model that is on its device."""
+        ...
+
+    def shard(self, shard: Callable[[nn.Module], None]) -> None:
+        """Shard the averaged model over the ranks, like the model itself."""
+        ...
+
+    def update(self, num_updates: int) -> None:
+        """Add the model's weights after `num_updates` completed updates to the average."""
+        ...
+
+    def swapped_into(self, task: nn.Module) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which the task uses the averaged model."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the averaged model, with names as in the model; empty without averaging."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class NoAveraging:
+    """Averages nothing."""
+
+    is_on = False
+
+    def __init__(self, clock: Clock) -> None:
+        del clock
+
+    def start(self, model: nn.Module) -> None: ...
+
+    def shard(self, shard: Callable[[nn.Module], None]) -> None: ...
+
+    def update(self, num_updates: int) -> None: ...
+
+    def swapped_into(self, task: nn.Module) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Ema:
+    """Exponential moving average of weights and buffers: timm's `ModelEmaV3`, with a decay that depends on the update.
+
+    Args:
+        decay: weight of the old average in an update, at least 0 and below 1.
+        min_decay: least decay during the warmup.
+        start_after: duration in which the average equals the model.
+        warmup: increase the decay as 1 - (1 + n / warmup_gamma) ** -warmup_power, n updates after the start.
+        warmup_gamma, warmup_power: constants of this formula.
+        exclude_buffers: copy buffers instead of averaging them.
+    """
+
+    is_on = True
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        decay: float,
+        min_decay: float,
+        start_after: object,
+        warmup: bool,
+        warmup_gamma: float,
+        warmup_power: float,
+        exclude_buffers: bool,
+    ) -> None:
+        for key, value in {"decay": decay, "min_decay": min_decay}.items():
+            if not 0 <= value < 1:
+                raise ConfigError(
+                    f"averaging.{key}", f"needs a number of at least 0 and below 1, not {value}"
+                )
+        self._settings: dict[str, Any] = {
+            "decay": decay,
+            "min_decay": min_decay,
+            "update_after_step": clock.updates(start_after, "averaging.start_after"),
+            "use_warmup": warmup,
+            "warmup_gamma": warmup_gamma,
+            "warmup_power": warmup_power,
+            "exclude_buffers": exclude_buffers,
+        }
+
+    def start(self, model: nn.Module) -> None:
+        from timm.utils import ModelEmaV3
+
+        self._model, self._ema = model, ModelEmaV3(model, **self._settings)
+
+    def shard(self, shard: Callable[[nn.Module], None]) -> None:
+        shard(self._ema.module)
+        # A foreach operation cannot take sharded parameters and unsharded buffers together.
+        self._ema.foreach = not any(is_sharded(p) for p in self._ema.module.parameters())
+
+    def update(self, num_updates: int) -> None:
+        self._ema.update(self._model, step=num_updates)
+
+    @contextlib.contextmanager
+    def swapped_into(self, task: nn.Module) -> Generator[None]:
+        model, task.model = task.model, self._ema.module
+        try:
+            yield
+        finally:
+            task.model = model
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._ema.module.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._ema.module.load_state_dict(state)

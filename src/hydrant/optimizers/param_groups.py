@@ -1,0 +1,210 @@
+"""Param groups: which parameters share a learning rate, weight decay and other fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatch
+from typing import Any
+
+from torch import nn
+
+from hydrant.errors import ConfigError, suggestion
+
+_KEY = "param_groups"
+_PATTERN_FIELDS = ("match", "lr_scale", "schedules")
+"""Fields of a pattern that are not fields of the optimizer."""
+
+
+def split_parameters(
+    task: nn.Module, parts: Mapping[str, Sequence[str] | None]
+) -> dict[str, dict[str, nn.Parameter]]:
+    """Split the trained parameters of a task among the optimizers.
+
+    Args:
+        task: its parameters are named as in checkpoints.
+        parts: by optimizer, the beginnings of the names of its parameters, in whole words, such as `generator`.
+            None stands for all parameters that no other optimizer trains.
+
+    Returns:
+        By optimizer, its parameters by name.
+
+    Raises:
+        ConfigError: an optimizer has no parameter, or a parameter has no optimizer or two.
+    """
+    named = _named_parameters(task)
+    owners = _find_owners(named, parts)
+    rest = [optimizer for optimizer, beginnings in parts.items() if beginnings is None]
+    if len(rest) > 1:
+        message = f"{rest[0]} trains all other parameters already; name the parts of one of the two"
+        raise ConfigError(f"optimizers.{rest[1]}.parts", message)
+    for name, optimizers in owners.items():
+        if len(optimizers) > 1:
+            message = f"{name} is trained by {optimizers[0]} already; leave it to one optimizer"
+            raise ConfigError(f"optimizers.{optimizers[1]}.parts", message)
+        if not optimizers and not rest:
+            message = f"no optimizer trains {name}; add it to one"
+            raise ConfigError(f"optimizers.{next(iter(parts))}.parts", message)
+    split = {o: {n: p for n, p in named.items() if (owners[n] or rest) == [o]} for o in parts}
+    for optimizer, parameters in split.items():
+        if not parameters and len(parts) > 1:
+            message = "the other optimizers train all parameters; leave some to this one"
+            raise ConfigError(f"optimizers.{optimizer}.parts", message)
+    return split
+
+
+def param_groups(
+    model: nn.Module,
+    named: Mapping[str, nn.Parameter],
+    lr: float | None,
+    *,
+    no_decay: bool,
+    layer_decay: float | None,
+    layer_decay_min_scale: float,
+    patterns: Mapping[str, Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """Return the param groups of a model, each with a `name`; a single group, `all`, if no argument asks for more.
+
+    Args:
+        model: its layers and its `no_weight_decay()` are used.
+        named: the parameters by name.
+        lr: the optimizer's learning rate, which layers and patterns may scale.
+        no_decay: no weight decay for vectors (norms, biases) and for what the model's `no_weight_decay()` names.
+        layer_decay: the lr of each layer is this ratio of the next layer's, as timm groups and scales them
+            (Clark et al., "ELECTRA", 2020), but not below `layer_decay_min_scale`.
+        layer_decay_min_scale: the least scale of a layer's lr.
+        patterns: by group name, `match`, a regular expression for the beginning of a parameter's name (`.*norm`
+            matches anywhere), and fields of the optimizer, or `lr_scale`, a ratio of its lr. A parameter belongs to
+            the first pattern that matches it, and `layer_decay` does not apply to it.
+
+    Raises:
+        ConfigError: a pattern matches nothing or is no regular expression, the model has no layers, or the optimizer
+            has no lr to scale.
+    """
+    find = _pattern_finder(patterns, list(named))
+    scales = _layer_scales(model, layer_decay, layer_decay_min_scale)
+    layers = {scale: layer for layer, scale in enumerate(sorted(set(scales.values())))}
+    undecayed: set[str] = set(getattr(model, "no_weight_decay", set)())
+    groups: dict[tuple[object, ...], dict[str, Any]] = {}
+    for name, parameter in named.items():
+        pattern = find(name)
+        rule = patterns[pattern] if pattern is not None else {}
+        fields = {key: value for key, value in rule.items() if key not in _PATTERN_FIELDS}
+        scale = rule.get("lr_scale") if pattern is not None else scales.get(name)
+        words = [pattern] if pattern is not None else [f"layer_{layers[scale]}"] if scale is not None else []
+        if scale is not None:
+            fields["lr"] = _scaled(lr, scale)
+        if no_decay and "weight_decay" not in fields:
+            is_listed = any(fnmatch(name, wildcard) for wildcard in undecayed)
+            is_exempt = parameter.ndim <= 1 or name.endswith(".bias") or is_listed
+            words.append("no_decay" if is_exempt else "decay")
+            fields |= {"weight_decay": 0.0} if is_exempt else {}
+        group = {"params": [], "name": "_".join(words) or "all", "pattern": pattern, **fields}
+        groups.setdefault((pattern, *words), group)["params"].append(parameter)
+    _check_names(list(groups.values()))
+    return list(groups.values())
+
+
+def check_fields(groups: Sequence[Mapping[str, Any]], defaults: Mapping[str, Any], optimizer: str) -> None:
+    """Check that the optimizer has every field of the groups, because torch would silently ignore others.
+
+    Raises:
+        ConfigError: names the first unknown field.
+    """
+    for group in groups:
+        for field in group.keys() - {"params", "name", "pattern"} - defaults.keys():
+            key = _KEY if group["pattern"] is None else f"{_KEY}.patterns.{group['pattern']}.{field}"
+            known = [name for name in defaults if not name.startswith("_")]
+            options = suggestion(field, known, "It has").replace("It has:", "It has")
+            raise ConfigError(key, f"{optimizer} has no {field!r} for the group {group['name']}{options}")
+
+
+def _named_parameters(task: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the trained parameters by their names in the model. A parameter outside the model keeps its whole name."""
+    trained = {name: p for name, p in task.named_parameters() if p.requires_grad}
+    short = {name: name.removeprefix("model.") for name in trained}
+    return {
+        name if short[name] != name and short[name] in trained else short[name]: p
+        for name, p in trained.items()
+    }
+
+
+def _find_owners(names: Mapping[str, Any], parts: Mapping[str, Sequence[str] | None]) -> dict[str, list[str]]:
+    """Return, by parameter name, the optimizers whose parts include it."""
+    owners: dict[str, list[str]] = {name: [] for name in names}
+    for optimizer, beginnings in parts.items():
+        key = f"optimizers.{optimizer}.parts"
+        if beginnings is not None and not beginnings:
+            raise ConfigError(key, "needs at least one part, or null for all other parameters")
+        for beginning in beginnings or ():
+            matches = [name for name in names if f"{name}.".startswith(f"{beginning}.")]
+            if not matches:
+                known = ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
+                raise ConfigError(key, f"no trained parameter starts with {beginning}; there are {known}")
+            for name in matches:
+                owners[name] += [optimizer] * (optimizer not in owners[name])
+    return owners
+
+
+def _check_names(groups: Sequence[Mapping[str, Any]]) -> None:
+    names = [group["name"] for group in groups]
+    for group in groups:
+        if group["pattern"] is not None and names.count(group["name"]) > 1:
+            key = f"{_KEY}.patterns.{group['pattern']}"
+            raise ConfigError(key, f"another group is called {group['name']} already; choose another name")
+
+
+def _pattern_finder(patterns: Mapping[str, Any], names: list[str]) -> Callable[[str], str | None]:
+    """Return a function from a parameter's name to the first pattern that matches it."""
+    compiled = {title: _compile_pattern(title, rule) for title, rule in patterns.items()}
+
+    def find(name: str) -> str | None:
+        return next((title for title, pattern in compiled.items() if pattern.match(name)), None)
+
+    for title in compiled:
+        if title not in map(find, names):
+            examples = ", ".join(names[:3] + ["..."] * (len(names) > 6) + names[max(len(names) - 3, 3) :])
+            match = patterns[title]["match"]
+            message = (
+                f"{match!r} matches no parameter, or only those of an earlier pattern; there are {examples}"
+            )
+            raise ConfigError(f"{_KEY}.patterns.{title}.match", message)
+    return find
+
+
+def _compile_pattern(title: str, rule: Any) -> re.Pattern[str]:
+    key = f"{_KEY}.patterns.{title}"
+    if not isinstance(rule, Mapping) or not isinstance(rule.get("match"), str):
+        raise ConfigError(f"{key}.match", "needs a regular expression; give match, such as head")
+    scale = rule.get("lr_scale")
+    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, int | float) or scale < 0):
+        raise ConfigError(f"{key}.lr_scale", f"needs a number of at least 0, not {scale!r}")
+    if scale is not None and "lr" in rule:
+        raise ConfigError(f"{key}.lr_scale", "there is an lr too; give one of the two")
+    try:
+        return re.compile(rule["match"])
+    except re.error as error:
+        message = f"{rule['match']!r} is no regular expression: {error}"
+        raise ConfigError(f"{key}.match", message) from error
+
+
+def _layer_scales(model: nn.Module, decay: float | None, min_scale: float) -> dict[str, float]:
+    """Return the scale of the lr by parameter name; nothing if `decay` is None."""
+    if decay is None:
+        return {}
+    if not 0 < decay <= 1:
+        raise ConfigError(f"{_KEY}.layer_decay", f"needs a number above 0 and at most 1, not {decay}")
+    from timm.optim import param_groups_layer_decay
+
+    groups = param_groups_layer_decay(model, weight_decay=1.0, layer_decay=decay, min_scale=min_scale)
+    scales = {id(p): group["lr_scale"] for group in groups for p in group["params"]}
+    if decay < 1 and len(set(scales.values())) == 1:
+        message = f"timm finds no layers in {type(model).__name__}; give patterns with lr_scale instead"
+        raise ConfigError(f"{_KEY}.layer_decay", message)
+    return {name: scales[id(p)] for name, p in model.named_parameters() if id(p) in scales}
+
+
+def _scaled(lr: float | None, scale: float) -> float:
+    if lr is None:
+        raise ConfigError("optimizer.lr", "there is none to scale, because this optimizer chooses its own")
+    return lr * scale

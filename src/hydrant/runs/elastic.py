@@ -1,0 +1,278 @@
+"""Start the ranks of a job on this machine with torch's elastic agent, and turn their ends into one result."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from hydrant.config.redaction import redacted_text
+from hydrant.errors import RankHung, log_errors
+from hydrant.runs.folder import SUMMARY, mark_failed, mark_preempted, read_run
+from hydrant.runs.job import Job
+from hydrant.runs.outcome import RunResult, report
+from hydrant.signals import STOP_SIGNALS, send_signal, signal_name
+from hydrant.training.distributed.env import is_started_as_rank, num_cores
+from hydrant.training.distributed.world import check_gpus
+
+_MODULE = "hydrant.runs.rank_main"
+_PREFIX = "hydrant-ranks-"  # of the temporary folder through which this process and the ranks exchange files
+_PIDS_FILE, _SIGNAL_FILE = "pids.json", "signal.json"
+_LOST_CONNECTION = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "remote process exited",
+)
+_LOST_CONNECTION_TYPES = ("DistBackendError", "DistNetworkError", "DistStoreError")
+"""Messages of gloo, and error types of NCCL, on a rank whose peer has ended."""
+
+
+def needs_ranks(job: Job) -> bool:
+    """Return whether a job is configured for several ranks and no launcher has started them."""
+    settings = job.config["parallel"]
+    allows_several = "max_restarts" in settings  # parallel=single refuses several ranks itself
+    return settings["num_processes"] > 1 and allows_several and not is_started_as_rank()
+
+
+def is_launched_rank() -> bool:
+    """Return whether `launch_ranks` started this process."""
+    return os.environ.get("TORCHELASTIC_RUN_ID", "").startswith(_PREFIX)
+
+
+def launch_ranks(job: Job) -> RunResult:
+    """Run a job on ranks in child processes and wait for its end. `STOP_SIGNALS` are forwarded to the ranks.
+
+    Ranks that die or hang are restarted up to `parallel.max_restarts` times. A run that fails with an error is not,
+    because it would fail again.
+
+    Raises:
+        ConfigError: this machine has fewer GPUs than ranks.
+    """
+    check_gpus(job.config["parallel"]["num_processes"])
+    max_restarts = job.config["parallel"]["max_restarts"]
+    num_restarts = 0
+    while True:
+        result, can_restart = _run_ranks(job)
+        if not can_restart or num_restarts == max_restarts:
+            return result
+        num_restarts += 1
+        report(result, f"restart {num_restarts} of {max_restarts}: ")
+        if job.config["resume"] is None:  # resume=null would refuse the folder with its checkpoints
+            job = dataclasses.replace(job, config={**job.config, "resume": "auto"})
+
+
+def take_job(folder: Path, rank: int) -> Job:
+    """Read the job of a rank and delete its file, because the config holds secrets."""
+    file = _file(folder, "job", rank)
+    plain: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    file.unlink()
+    return Job.from_json(plain)
+
+
+def announce_signal_handlers(pids: Sequence[int]) -> None:
+    """Tell the launching process that all ranks now handle stop signals. A signal that came earlier is sent now."""
+    if not is_launched_rank():
+        return
+    folder = Path(tempfile.gettempdir(), os.environ["TORCHELASTIC_RUN_ID"])
+    _write(folder / _PIDS_FILE, pids)
+    if (folder / _SIGNAL_FILE).exists():
+        _signal_ranks(int((folder / _SIGNAL_FILE).read_text(encoding="utf-8")), folder)
+
+
+def write_result(folder: Path, rank: int, result: RunResult) -> None:
+    """Write the result of a rank for the launching process."""
+    _write(_file(folder, "result", rank), dataclasses.asdict(result))
+
+
+def write_error_file(message: str) -> None:
+    """Write why a rank failed where torchrun reads it for its final report."""
+    details = {"py_callstack": redacted_text(message), "timestamp": int(time.time())}
+    content = {"message": {"message": details["py_callstack"], "extraInfo": details}}
+    _write(Path(os.environ["TORCHELASTIC_ERROR_FILE"]), content)
+
+
+def _file(folder: Path, kind: str, rank: int) -> Path:
+    return folder / f"{kind}-{rank}.json"
+
+
+def _write(file: Path, content: Any) -> None:
+    temporary = file.with_name(f".{os.getpid()}-{file.name}")
+    temporary.write_text(json.dumps(content), encoding="utf-8")
+    temporary.rename(file)
+
+
+def _run_ranks(job: Job) -> tuple[RunResult, bool]:
+    """Start the ranks once and wait. Return the result, and whether a restart may help: a rank died or hung."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import elastic_launch
+
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as name, _silence_agent():
+        folder, started_at, failures = Path(name), time.time(), dict[int, Any]()
+        for rank in range(job.config["parallel"]["num_processes"]):
+            _write(_file(folder, "job", rank), job.to_json())
+        with _forward_signals(folder) as received:
+            try:
+                agent = elastic_launch(_launch_config(job, folder), sys.executable)
+                agent("-m", _MODULE, str(folder), str(os.getpid()))
+            except ChildFailedError as error:
+                failures = error.failures
+            except SignalException:
+                message = f"stopped by {signal_name(received[0])} before it started"
+                return RunResult.stopped(received[0], message), False
+        results = _read_results(folder)
+        if (result := _reported_result(job, results, failures)) is not None:
+            return result, False
+        if stopped := [r for r in results.values() if received and r.exit_status > 128]:
+            with log_errors(SUMMARY):
+                mark_preempted(job.folder)  # the other ranks lost their connection before they could stop
+            return stopped[0], False
+        if (hang := _hang_result(job, started_at)) is not None:
+            return hang, not received
+        return _mark_failed(job, RunResult.failed(_describe_death(failures, results, folder))), not received
+
+
+@contextlib.contextmanager
+def _silence_agent() -> Generator[None]:
+    """Silence the loggers of torch's agent, because Hydrant reports the same itself."""
+    names = filter(re.compile(r"torch\.distributed\.elastic").match, logging.root.manager.loggerDict)
+    levels = {name: logging.getLogger(name).level for name in names}
+    for name in levels:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+def _launch_config(job: Job, folder: Path) -> Any:
+    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, Std
+    from torch.distributed.launcher.api import LaunchConfig
+
+    num_ranks = job.config["parallel"]["num_processes"]
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(num_cores() // num_ranks, 1)))
+    # Only rank 0 prints. The output of the others goes to files and is read if they die.
+    redirects = {rank: Std.ALL for rank in range(1, num_ranks)}
+    return LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=num_ranks,
+        run_id=folder.name,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,  # the agent would also restart ranks that fail with an error
+        monitor_interval=0.1,
+        signals_to_handle="SIGQUIT",  # `_forward_signals` handles the others
+        logs_specs=DefaultLogsSpecs(log_dir=str(folder / "logs"), redirects=redirects),
+    )
+
+
+@contextlib.contextmanager
+def _forward_signals(folder: Path) -> Generator[list[int]]:
+    """Forward `STOP_SIGNALS` to the ranks and yield the list of those received.
+
+    Ranks that handle signals may take their time to save. Before that, the agent kills them.
+    """
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+
+    received: list[int] = []
+
+    def forward(signum: int, frame: FrameType | None) -> None:
+        del frame
+        received.append(signum)
+        _write(folder / _SIGNAL_FILE, signum)  # because the exception below may be lost during an import
+        if not _signal_ranks(signum, folder):
+            raise SignalException(f"got {signum}", sigval=signal.SIGTERM)
+
+    with contextlib.ExitStack() as handlers:
+        for signum in STOP_SIGNALS:
+            handlers.callback(signal.signal, signum, signal.signal(signum, forward))
+        handlers.callback(
+            signal.signal, signal.SIGQUIT, signal.getsignal(signal.SIGQUIT)
+        )  # the agent replaces it
+        yield received
+
+
+def _signal_ranks(signum: int, folder: Path) -> bool:
+    """Send a signal to the ranks if they handle signals; return whether they do."""
+    if not (folder / _PIDS_FILE).exists():
+        return False
+    for pid in json.loads((folder / _PIDS_FILE).read_text(encoding="utf-8")):
+        send_signal(signum, pid)
+    return True
+
+
+def _read_results(folder: Path) -> dict[int, RunResult]:
+    """Return the results of the ranks that wrote one, by rank."""
+    files = {int(file.stem.partition("-")[2]): file for file in folder.glob("result-*.json")}
+    return {rank: RunResult(**json.loads(file.read_text(encoding="utf-8"))) for rank, file in files.items()}
+
+
+def _reported_result(
+    job: Job, results: Mapping[int, RunResult], failures: Mapping[int, Any]
+) -> RunResult | None:
+    """Return the result that the ranks reported; None if they only report a lost connection, or nothing."""
+    if not failures:
+        return results.get(0)
+    causes = {
+        rank: r for rank, r in results.items() if 0 < r.exit_status < 128 and not _is_lost_connection(r)
+    }
+    if not causes:
+        return None
+    rank = min(causes)
+    if rank == 0:  # it has written the summary
+        return causes[0]
+    result = dataclasses.replace(causes[rank], message=f"rank {rank}: {causes[rank].message}")
+    return _mark_failed(job, result) if result.exit_status == 1 else result
+
+
+def _mark_failed(job: Job, result: RunResult) -> RunResult:
+    with log_errors(SUMMARY):
+        mark_failed(job.folder, result.message, result.error_type)
+    return result
+
+
+def _is_lost_connection(result: RunResult) -> bool:
+    return result.error_type in _LOST_CONNECTION_TYPES or any(
+        text in result.message for text in _LOST_CONNECTION
+    )
+
+
+def _hang_result(job: Job, started_at: float) -> RunResult | None:
+    """Return the result of the watchdog, which wrote it to the summary before it ended the ranks."""
+    run = read_run(job.folder)
+    is_hang = (run.summary.get("error") or {}).get("type") == RankHung.__name__
+    if not is_hang or run.summary_time < started_at:
+        return None
+    return RunResult.failed(run.error, RankHung.__name__)
+
+
+def _describe_death(failures: Mapping[int, Any], results: Mapping[int, RunResult], folder: Path) -> str:
+    """Return which rank died first without a result, how, and the last line it printed."""
+    if not failures:
+        return "rank 0 ended without a result"
+    rank = next((rank for rank in failures if rank not in results), min(failures))
+    if rank in results:
+        return f"rank {rank}: {results[rank].message}"
+    code, line = failures[rank].exitcode, _last_stderr_line(folder, rank)
+    how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit status {code}"
+    return f"rank {rank} {how}" + (f"; its last output: {line}" if line else "")
+
+
+def _last_stderr_line(folder: Path, rank: int) -> str:
+    files = sorted(folder.glob(f"logs/**/{rank}/stderr.log"))
+    lines = files[-1].read_text(encoding="utf-8", errors="replace").split("\n") if files else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,31 @@
+"""Describe the machine and the software of a run."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from typing import Any
+
+import torch
+
+
+def describe_environment(device: torch.device, world_size: int) -> dict[str, Any]:
+    """Return versions, GPU, number of ranks and the git commit of the current folder; None if there is none."""
+    commit = _git("rev-parse", "HEAD")
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda if device.type == "cuda" else None,
+        "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        "world_size": world_size,
+        "git_commit": commit,
+        "git_dirty": None if commit is None else bool(_git("status", "--porcelain", "--untracked-files=no")),
+    }
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

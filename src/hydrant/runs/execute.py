@@ -1,0 +1,296 @@
+"""Execute one run, from its resolved config to its exit status: the folder, start, resume, stop, end."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import logging
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from hydrant.errors import ConfigError, HydrantError, Interrupted, RankHung, log_errors
+from hydrant.runs.console import relative
+from hydrant.runs.elastic import announce_signal_handlers, is_launched_rank, launch_ranks, needs_ranks
+from hydrant.runs.folder import CHECKPOINTS, LOG, PROFILE, SUMMARY, RunStatus, mark_failed, read_summary
+from hydrant.runs.job import Job
+from hydrant.runs.lock import exclusive
+from hydrant.runs.log_setup import log_to
+from hydrant.runs.optuna_trial import pruning_of
+from hydrant.runs.outcome import RunResult, first_failure, report, unexpected_failure
+from hydrant.runs.reporter import NullRunReporter, RunReporter
+from hydrant.runs.resume import Start, describe_changes, saved_config, starting_point
+from hydrant.signals import StopRequest, ignore_stop_signals
+from hydrant.training.build import build, prepare
+from hydrant.training.checkpoint import (
+    CheckpointManager,
+    Retention,
+    describe_misfits,
+    newest_checkpoint,
+    plain_state,
+)
+from hydrant.training.distributed.env import is_started_as_rank
+from hydrant.training.distributed.watchdog import Watchdog
+from hydrant.training.distributed.world import World
+from hydrant.training.loop import train
+from hydrant.training.memory import TRAINING_REMEDY, explain_out_of_memory
+from hydrant.training.micro_batch import find_micro_batch_size
+from hydrant.training.plan import Plan
+from hydrant.training.profiling import count_parameters
+from hydrant.training.reports import log_inputs
+from hydrant.training.train_state import check_optimizers, checkpoint_content, restore
+from hydrant.training.trainer import Trainer, TrainState
+from hydrant.training.verify_compile import try_compiled
+
+log = logging.getLogger("hydrant")
+
+
+def execute(job: Job) -> RunResult:
+    """Run a job in this process, or on ranks that it starts. Errors are in the result, the log and the summary."""
+    try:
+        if needs_ranks(job):
+            return launch_ranks(job)
+        world = World.from_launcher()
+        timeout_seconds = _timeout_seconds(job.config)
+        with world.process_group(timeout_seconds), contextlib.ExitStack() as stack:
+            world.on_rank_zero(lambda: stack.enter_context(exclusive(job.folder)))
+            stack.enter_context(log_to(job.folder / LOG, world.rank))
+            watchdog = Watchdog(world, timeout_seconds, functools.partial(_report_hang, job, world))
+            stack.enter_context(watchdog)
+            if is_started_as_rank():
+                stack.callback(ignore_stop_signals)  # the rank only returns its result from here on
+            return _start(job, world, watchdog)
+    except KeyboardInterrupt:  # before the handler of StopRequest is set, or when everything is written
+        return RunResult.stopped(signal.SIGINT, "stopped by SIGINT")
+    except HydrantError as error:
+        return RunResult.from_error(error)
+    except (Exception, SystemExit) as error:
+        return unexpected_failure(error, job)
+
+
+def _report_hang(job: Job, world: World, error: RankHung, stacks: str) -> None:
+    """Log a hang and mark the run as failed, from any rank: rank 0, which has the log, may be the one that hangs."""
+    with contextlib.nullcontext() if world.is_rank_zero else log_to(job.folder / LOG):
+        log.debug("%s\n%s", error, stacks)
+    if not is_launched_rank():
+        report(RunResult.from_error(error))
+    with log_errors(SUMMARY):
+        mark_failed(job.folder, str(error), RankHung.__name__)
+
+
+def _start(job: Job, world: World, watchdog: Watchdog) -> RunResult:
+    """Prepare the run at its starting point, then run it."""
+    try:
+        start = world.broadcast_from_rank_zero(lambda: starting_point(job.config, job.folder))
+        if start.is_finished:
+            return _already_finished(job.folder, world)
+        config = _resolve_micro_batch_size(job.config, start, world)
+        job = dataclasses.replace(job, config=config)
+        plan = prepare(config)
+        _prepare_weights(start, plan.task.model, config)
+        if start.checkpoint is not None:
+            check_optimizers(start.checkpoint, plan.task, plan.optimizers)
+        with StopRequest() as stop:
+            pids = world.all_gather(os.getpid())
+            if world.is_rank_zero:
+                announce_signal_handlers(pids)
+            return _open_session(job, plan, start, watchdog).run(stop)
+    except (Exception, SystemExit) as error:
+        if not isinstance(error, HydrantError):  # a refused run leaves no log behind
+            log.debug("the run could not start", exc_info=error)
+        return first_failure(error, job.folder, world)
+
+
+def _already_finished(folder: Path, world: World) -> RunResult:
+    summary = read_summary(folder)
+    if world.is_rank_zero:
+        print(f"already finished: {relative(folder)}, {summary['num_updates']} updates; nothing to do")
+    return RunResult.finished((summary.get("best") or {}).get("value"))
+
+
+def _resolve_micro_batch_size(config: Mapping[str, Any], start: Start, world: World) -> Mapping[str, Any]:
+    """Replace `micro_batch_size: auto` by a number. A run that continues keeps the size it has. All ranks call it."""
+    if config["micro_batch_size"] != "auto":
+        return config
+    if start.checkpoint is None:
+        size = find_micro_batch_size(config, world)
+    else:
+        saved = start.checkpoint.parents[1]
+        size = world.broadcast_from_rank_zero(lambda: saved_config(saved, "resume")["micro_batch_size"])
+    return {**config, "micro_batch_size": size}
+
+
+def _prepare_weights(start: Start, model: nn.Module, config: Mapping[str, Any]) -> None:
+    """Load the initial weights, if any, into a model on the host; check that a checkpoint fits the model.
+
+    Raises:
+        ConfigError: the weights or the checkpoint belong to another model.
+    """
+    if start.weights is not None:
+        start.weights.load(model, "init_from", strict=config["init_strict"])
+        log.info("weights from %s", start.weights.source)
+    misfits = "" if start.checkpoint is None else describe_misfits(start.checkpoint, model)
+    if misfits:
+        raise ConfigError(
+            "resume",
+            f"the weights in {start.checkpoint} belong to another model: {misfits}; choose that model",
+        )
+
+
+def _open_session(job: Job, plan: Plan, start: Start, watchdog: Watchdog) -> _Session:
+    try:
+        return _Session(job, plan, start, watchdog)
+    except OSError as error:
+        raise ConfigError("hydra.run.dir", f"{job.folder} cannot be written: {error}") from error
+
+
+class _Session:
+    """Owns the run folder for one run: start, train, finish."""
+
+    def __init__(self, job: Job, plan: Plan, start: Start, watchdog: Watchdog) -> None:
+        self._job, self._plan, self._start, self._watchdog = job, plan, start, watchdog
+        self._world = plan.world
+        saved = {} if start.checkpoint is None else plain_state(start.checkpoint, "state")
+        self._state = TrainState(**saved)
+        self._checkpoints = _checkpoint_manager(job, plan)
+        self._foreign = start.checkpoint if start.is_foreign else None
+        history = job.folder if self._foreign is None else self._foreign.parents[1]
+        reporter = self._world.on_rank_zero(lambda: RunReporter(job, plan, self._state.num_updates, history))
+        self._reporter = reporter or NullRunReporter()
+
+    def run(self, stop: StopRequest) -> RunResult:
+        """Train and write how the run ended."""
+        try:
+            with explain_out_of_memory(TRAINING_REMEDY):
+                self._train(stop)
+            result = RunResult.finished()
+        except Interrupted as error:
+            message = f"{error}; {self._job.same_command()} continues it"
+            result = RunResult(RunStatus.PREEMPTED, error.exit_status, message)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            result = self._result_of(error, stop)
+        self._watchdog.stop()
+        result = dataclasses.replace(result, value=(self._state.best or {}).get("value"))
+        try:
+            return self._finish(result)
+        except KeyboardInterrupt:  # a second Ctrl-C: plots and the end of the tracker may be missing
+            message = (
+                result.message or "stopped by SIGINT: the run is finished, its trackers may miss the end"
+            )
+            return dataclasses.replace(result, exit_status=128 + signal.SIGINT, message=message)
+
+    def _train(self, stop: StopRequest) -> None:
+        plan, state = self._plan, self._state
+        self._log_start()
+        with self._checkpoints:
+            trainer = build(
+                plan,
+                state,
+                logger=self._reporter,
+                save=self._save,
+                stop_signal=lambda: self._stop_signal(stop),
+                pruning=pruning_of(self._job.trial, self._world),
+                watchdog=self._watchdog,
+            )
+            try:
+                self._restore(trainer)
+                try_compiled(trainer)
+                log_inputs(trainer)
+                profile = self._job.folder / PROFILE
+                with plan.profiler.record(profile, state.num_updates, self._reporter.file):
+                    train(trainer)
+                plan.data.damaged.merge_ranks(self._world.all_gather)
+            finally:
+                trainer.stream.close()
+
+    def _log_start(self) -> None:
+        plan, clock = self._plan, self._plan.clock
+        total, trainable = count_parameters(plan.task)
+        log.info("run folder %s", relative(self._job.folder))
+        log.info(
+            "%d updates of %d samples (%.4g epochs) on %s; %s parameters%s",
+            clock.total_updates,
+            plan.spec.global_batch_size,
+            clock.epoch(clock.total_updates),
+            plan.world.device,
+            f"{total:,}",
+            "" if total == trainable else f", {trainable:,} trained",
+        )
+
+    def _stop_signal(self, stop: StopRequest) -> int | None:
+        # If a background save failed, all ranks stop after the same update; the next save raises the error on each.
+        return signal.SIGTERM if self._checkpoints.has_failed() else stop()
+
+    def _save(self, trainer: Trainer, is_best: bool) -> None:
+        self._plan.data.damaged.merge_ranks(self._world.all_gather)
+        num_updates, best = trainer.state.num_updates, trainer.state.best
+        on_written = functools.partial(self._reporter.checkpoint, num_updates=num_updates, best=best)
+        with checkpoint_content(trainer) as content:
+            self._checkpoints.save(num_updates, content, is_best=is_best, on_written=on_written)
+
+    def _restore(self, trainer: Trainer) -> None:
+        """Restore the checkpoint where the run continues, if any, and roll the folder back to it."""
+        start, state = self._start, trainer.state
+        if start.checkpoint is None:
+            return
+        log.info("continuing from %s at update %d", relative(start.checkpoint), state.num_updates)
+        if start.changes:
+            log.warning(
+                "resume_strict=false: the run continues with another config: %s",
+                describe_changes(start.changes),
+            )
+        fields = {key.rpartition(".")[2] for key in start.changes if "optimizer" in key.split(".")}
+        restore(trainer, start.checkpoint, fields)
+        best = None if state.best is None else state.best["num_updates"]
+        folder = self._checkpoints.folder
+        self._world.on_rank_zero(lambda: folder.roll_back_to(state.num_updates, best, foreign=self._foreign))
+
+    def _finish(self, result: RunResult) -> RunResult:
+        """Write the summary, the plots and the end of the tracker, however the run ended."""
+        if result.message:
+            log.debug("%s", result.message)
+        try:
+            self._reporter.conclude(result, self._state)
+        except (OSError, HydrantError) as error:
+            result = dataclasses.replace(self._failure(error), value=result.value)
+            self._reporter.note(status=result.status, num_updates=self._state.num_updates, error=result.error)
+        self._reporter.close(result)
+        return result
+
+    def _result_of(self, error: BaseException, stop: StopRequest) -> RunResult:
+        if stop.is_urgent or isinstance(
+            error, KeyboardInterrupt
+        ):  # the error may follow from ranks that stopped
+            return RunResult.stopped(signal.SIGINT, self._stopped_without_saving())
+        log.debug("the run failed", exc_info=error)
+        return self._failure(error)
+
+    def _failure(self, error: BaseException) -> RunResult:
+        result = first_failure(error, self._job.folder, self._world)
+        # A ConfigError fails the run too, because it has begun.
+        return dataclasses.replace(result, status=RunStatus.FAILED, exit_status=1)
+
+    def _stopped_without_saving(self) -> str:
+        newest = newest_checkpoint(self._job.folder / CHECKPOINTS)
+        effect = "starts again" if newest is None else f"continues from {newest.name}"
+        return f"stopped by SIGINT without saving; {self._job.same_command()} {effect}"
+
+
+def _checkpoint_manager(job: Job, plan: Plan) -> CheckpointManager:
+    config = job.config
+    every = plan.clock.interval(config["keep_every"], "keep_every")
+    return CheckpointManager(
+        job.folder / CHECKPOINTS,
+        Retention(config["keep_last"], config["keep_best"], every),
+        in_background=config["save_async"],
+        timeout_seconds=_timeout_seconds(config),
+    )
+
+
+def _timeout_seconds(config: Mapping[str, Any]) -> float:
+    return config["parallel"].get("timeout_seconds", 1800)  # options for one rank have no timeout

@@ -1,0 +1,296 @@
+"""The run folder: the names of its files, their content, and the status of its run. Imports no torch.
+
+The names are constants here. Only names that a lower package uses itself are constants of that package: `checkpoints/`
+of `training.checkpoint.folder`, `wandb/` and `tensorboard/` of `trackers`.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from hydrant.config.atomic_write import write_json
+from hydrant.errors import JobFailed, RecordError, first_line
+from hydrant.runs.lock import is_held
+from hydrant.training.checkpoint.folder import CHECKPOINTS as CHECKPOINTS
+from hydrant.training.checkpoint.folder import LAST as LAST
+
+CONFIG = "config.yaml"  # the resolved config
+HYDRA = ".hydra"  # Hydra's own record
+HYDRA_CONFIG = "config.yaml"
+HYDRA_SETTINGS = "hydra.yaml"
+HYDRA_OVERRIDES = "overrides.yaml"
+SUMMARY = "summary.json"
+METRICS = "metrics.jsonl"
+HISTOGRAMS = "histograms.jsonl"
+LOG = "train.log"
+SCHEDULE_VALUES = "schedule.json"
+SCHEDULE_PICTURE = "schedule.png"
+COMPILE_REPORT = "compile_report.json"
+PICTURES = "pictures"
+PROFILE = "profile"
+EXPORT = "export"
+
+SWEEP_PLAN = "sweep.json"  # in the folder of a sweep
+SWEEP_TABLE = "sweep.csv"
+
+
+class RunStatus(StrEnum):
+    """How far a run is, or how it ended. summary.json records the first four; the others follow from the folder."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    PREEMPTED = "preempted"
+
+    PRUNED = "pruned"  # finished early, by the pruner of its study
+    KILLED = "killed"  # `running` in the summary, but no process of this machine holds the folder
+    RUNNING_ELSEWHERE = "running elsewhere"  # `running` on another machine, whose processes cannot be seen
+    NOT_STARTED = "not started"  # without a summary
+    DAMAGED = "damaged"  # a file cannot be read
+    REFUSED = "refused"  # the job of a sweep whose config was rejected
+    MISSING = "missing"  # the job of a sweep without a folder
+    QUEUED = "queued"  # the job of a sweep that will start
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The overrides and the summary of a run, read from its folder."""
+
+    path: Path
+    choices: dict[str, str]  # the overrides of the run, e.g. {"optimizer": "adamw", "optimizer.lr": "0.1"}
+    summary: dict[str, Any]
+
+    @property
+    def summary_time(self) -> float:
+        """When the summary was last written, in unix seconds; 0 if there is none."""
+        return _modified(self.path / SUMMARY)
+
+    @property
+    def record_time(self) -> float:
+        """When the summary or the metrics were last written, in unix seconds."""
+        return max(self.summary_time, _modified(self.path / METRICS))
+
+    @property
+    def has_begun(self) -> bool:
+        return bool(self.summary)
+
+    @property
+    def status(self) -> str:
+        """The recorded status."""
+        return status_of(self.summary)
+
+    @property
+    def state(self) -> str:
+        """The status, where `running` is checked: it is `killed` if no process of this machine holds the folder.
+
+        A run of another machine cannot be checked from here; it is `running elsewhere`.
+        """
+        if self.status != RunStatus.RUNNING or is_held(self.path):
+            return self.status
+        is_here = self.summary.get("host") in (None, platform.node())
+        return RunStatus.KILLED if is_here else RunStatus.RUNNING_ELSEWHERE
+
+    @property
+    def error(self) -> str:
+        return (self.summary.get("error") or {}).get("message", "")
+
+
+def is_run_folder(path: Path) -> bool:
+    """Return whether a folder belongs to a run: it holds a config, or Hydra's record if the run failed before that."""
+    return (path / CONFIG).exists() or (path / HYDRA).is_dir()
+
+
+def read_run(path: Path) -> RunFolder:
+    """Read a run folder. Without a summary the run is `not started`; with an unreadable file it is `damaged`."""
+    overrides = list[str]()
+    try:
+        overrides = read_overrides(path)
+        summary = read_summary(path)
+    except RecordError as error:
+        summary = {"status": RunStatus.DAMAGED, "error": {"message": str(error)}}
+    return RunFolder(path, choices_in(overrides), summary)
+
+
+def runs_of_sweep(folder: Path) -> list[RunFolder]:
+    """Return the runs in the folder of a sweep, by name."""
+    if not folder.is_dir():
+        return []
+    return [read_run(path) for path in sorted(folder.iterdir()) if is_run_folder(path)]
+
+
+def status_of(summary: Mapping[str, Any]) -> str:
+    """Return the status that a summary records; `pruned` for a run that its study finished early."""
+    status = str(summary.get("status", RunStatus.NOT_STARTED))
+    return RunStatus.PRUNED if status == RunStatus.FINISHED and summary.get("pruned") else status
+
+
+def performance_text(summary: Mapping[str, Any]) -> str:
+    """Return speed, memory and compilation of a run as one line; "" if nothing was measured."""
+    perf, compiled = summary.get("perf") or {}, summary.get("compile") or {}
+    rate, memory = perf.get("updates_per_second"), perf.get("peak_memory_gib")
+    parts = [] if rate is None else [f"{rate:.4g} updates/s"]
+    parts += [] if memory is None else [f"{memory:.2f} GiB at most"]
+    if compiled.get("graphs"):
+        for key in ("graphs", "graph_breaks", "recompiles"):
+            word = key.replace("_", " ")
+            parts.append(f"{compiled[key]} {word if compiled[key] != 1 else word.removesuffix('s')}")
+        parts.append(f"{compiled['seconds']:.1f} s to compile")
+    return ", ".join(parts)
+
+
+def read_overrides(path: Path) -> list[str]:
+    """Return the overrides with which a run was started.
+
+    Raises:
+        RecordError: the file is damaged.
+    """
+    return [str(word) for word in _read_yaml(path / HYDRA / HYDRA_OVERRIDES, list)]
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Return the resolved config of a run; empty if it has none.
+
+    Raises:
+        RecordError: the file is damaged.
+    """
+    return _read_yaml(path / CONFIG, dict)
+
+
+def read_options(path: Path) -> dict[str, str]:
+    """Return the option of each config group in a run.
+
+    Raises:
+        RecordError: the file is damaged.
+    """
+    file = path / HYDRA / HYDRA_SETTINGS
+    content = _read_yaml(file, dict)
+    try:
+        return content["hydra"]["runtime"]["choices"] if content else {}
+    except (KeyError, TypeError) as error:
+        raise RecordError(f"{file} is damaged (it has no hydra.runtime.choices)") from error
+
+
+def choices_in(overrides: Iterable[str]) -> dict[str, str]:
+    """Return the value of each key in a list of overrides.
+
+    >>> choices_in(["optimizer=adamw", "+scheduler@schedules.weight_decay=linear"])
+    {'optimizer': 'adamw', 'scheduler@schedules.weight_decay': 'linear'}
+    """
+    parts = (override.lstrip("+~").partition("=") for override in overrides)
+    return {key: value for key, _, value in parts}
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """Return the content of summary.json; empty if there is none.
+
+    Raises:
+        RecordError: the file is damaged.
+    """
+    path = folder / SUMMARY
+    try:
+        summary: Any = json.loads(path.read_bytes()) if path.exists() else {}
+        if not isinstance(summary, dict):
+            raise ValueError("no object")
+        return summary
+    except ValueError as error:
+        raise RecordError(
+            f"{path} is damaged ({first_line(error)}); remove it, and the run continues from its checkpoints"
+        ) from error
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of metrics.jsonl, without a last line that is incomplete.
+
+    Raises:
+        RecordError: a line is damaged.
+    """
+    return read_rows(folder / METRICS)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file of JSON lines, without a last line that is incomplete; [] if there is no file.
+
+    Raises:
+        RecordError: a line is damaged.
+    """
+    if not path.exists():
+        return []
+    lines = path.read_bytes().split(b"\n")[:-1]  # a kill leaves an incomplete line after the last newline
+    try:
+        return [parse_row(line) for line in lines]
+    except ValueError as error:
+        raise RecordError(f"{path} is damaged ({first_line(error)}); remove the line, or the file") from error
+
+
+def parse_row(line: bytes) -> dict[str, Any]:
+    """Parse a line of metrics.jsonl.
+
+    Raises:
+        ValueError: it is no JSON object with a number under `num_updates`.
+    """
+    row: Any = json.loads(line)
+    if not (isinstance(row, dict) and isinstance(row.get("num_updates"), int | float)):
+        raise ValueError("a line without num_updates")
+    return row
+
+
+def mark_failed(folder: Path, message: str, error_type: str = JobFailed.__name__) -> None:
+    """Write `failed` into the summary of a run that could not write it itself."""
+    _mark(folder, RunStatus.FAILED, {"type": error_type, "message": message})
+
+
+def mark_preempted(folder: Path) -> None:
+    """Write `preempted` into the summary of a run that took the stop for a failure."""
+    _mark(folder, RunStatus.PREEMPTED, None)
+
+
+def _mark(folder: Path, status: RunStatus, error: dict[str, str] | None) -> None:
+    try:
+        summary = read_summary(folder)
+    except RecordError:
+        summary = {}
+    write_json(folder / SUMMARY, {"num_updates": 0} | summary | {"status": status, "error": error})
+
+
+def missing_folders(folder: Path) -> list[Path]:
+    """Return the folder and its parents that do not exist, the innermost first."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def remove_if_empty(folders: Iterable[Path]) -> None:
+    """Remove the empty ones of these folders, in this order (after a refused run: those made for it)."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _modified(file: Path) -> float:
+    return file.stat().st_mtime if file.exists() else 0.0
+
+
+def _read_yaml(file: Path, kind: type[_Kind]) -> _Kind:
+    """Return the content of a YAML file; empty if there is none.
+
+    Raises:
+        RecordError: it is damaged.
+    """
+    try:
+        content = yaml.load(file.read_text(encoding="utf-8"), _Loader) if file.exists() else None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RecordError(f"{file} is damaged ({first_line(error)})") from error
+    if not isinstance(content, kind | None):
+        raise RecordError(f"{file} is damaged (it is no {kind.__name__})")
+    return content or kind()
+
+
+_Kind = TypeVar("_Kind", list[Any], dict[str, Any])
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # with libyaml ten times as fast

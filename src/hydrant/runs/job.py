@@ -1,0 +1,49 @@
+"""`Job`: everything that a process needs to execute one run, in plain types that are sent between processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hydrant.runs.console import relative
+from hydrant.runs.optuna_trial import Trial
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to execute."""
+
+    config: Mapping[str, Any]  # resolved and checked
+    folder: Path  # the run folder
+    choices: Mapping[str, str | None]  # {"optimizer": "adamw", ...}
+    records: Mapping[str, str]  # the text of each of Hydra's files in .hydra/
+    overrides: Sequence[str]  # as on the command line, without those of `hydra`
+    sweep_folder: Path | None  # if the job belongs to a sweep
+    trial: Trial | None = None  # if the job belongs to a study
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the job as a JSON object, for `from_json`."""
+        fields = asdict(self)
+        return fields | {
+            key: str(fields[key]) for key in ("folder", "sweep_folder") if fields[key] is not None
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Job:
+        types: dict[str, Callable[[Any], Any]] = {
+            "folder": Path,
+            "sweep_folder": Path,
+            "trial": lambda trial: Trial(**trial),
+        }
+        typed = {key: make(fields[key]) for key, make in types.items() if fields[key] is not None}
+        return cls(**{**fields, **typed})
+
+    def same_command(self) -> str:
+        """Return the words for a message that says how to continue in this run folder."""
+        if self.config["name"] is not None:
+            return "the same command"
+        in_sweep = self.sweep_folder is not None
+        key, folder = ("hydra.sweep.dir", self.sweep_folder) if in_sweep else ("hydra.run.dir", self.folder)
+        return f"the same command with {key}={relative(folder or self.folder)}"

@@ -1,0 +1,112 @@
+"""Load a run from its folder: its config and the model of one of its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+from hydrant.config.flat import flatten
+from hydrant.config.targets import check_consent
+from hydrant.errors import ConfigError, unknown_name
+from hydrant.runs.folder import choices_in, read_options, read_overrides
+from hydrant.runs.resume import saved_config
+from hydrant.training.build import prepare
+from hydrant.training.checkpoint import Weights, find_checkpoint, plain_state, read_state, weight_parts
+from hydrant.training.distributed.base import SINGLE_RANK
+from hydrant.training.plan import Plan
+
+WEIGHTS = ("model", "ema")
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """A run at one of its checkpoints: on the host, in evaluation mode."""
+
+    folder: Path
+    checkpoint: Path
+    num_updates: int
+    plan: Plan
+
+
+def open_run(path: str, overrides: Sequence[str], *, weights: str) -> SavedRun:
+    """Load a run from its folder (the newest checkpoint) or from a checkpoint folder.
+
+    Args:
+        overrides: change keys of the saved config.
+        weights: `model`, or `ema` for the averaged weights.
+
+    Raises:
+        ConfigError: there is no such run, it has no such weights, or the overrides are wrong.
+    """
+    checkpoint = find_checkpoint(path, "")
+    if weights not in WEIGHTS:
+        raise unknown_name("--weights", "weights", weights, WEIGHTS)
+    if weights not in weight_parts(checkpoint):
+        raise ConfigError("--weights", f"{checkpoint} holds no averaged weights; the run needs averaging=ema")
+    folder = checkpoint.parents[1]
+    saved = saved_config(folder, "")
+    check_consent(saved.get("allow_targets"), overrides)
+    config = OmegaConf.create(saved)
+    resolved = _override(config, folder, overrides) if overrides else check(config)
+    plan = prepare({**resolved, "parallel": SINGLE_RANK})
+    Weights(checkpoint, weights).load(plan.task.model, "model")
+    plan.task.load_state_dict(
+        read_state(checkpoint, "task"), strict=False
+    )  # what the task has besides the model
+    plan.task.eval()
+    return SavedRun(folder, checkpoint, plain_state(checkpoint, "state")["num_updates"], plan)
+
+
+def _override(config: DictConfig, folder: Path, overrides: Sequence[str]) -> Mapping[str, Any]:
+    """Apply overrides to the saved config of a run and check it.
+
+    The keys to change are those that the overrides name, and those that differ between the config composed with and
+    without the overrides, e.g. all keys of a group whose option is replaced. All others keep their saved value.
+    """
+    recorded, options, new = read_overrides(folder), read_options(folder), choices_in(overrides)
+    replaced_groups = {key for key, value in new.items() if options.get(key) not in (None, value)}
+
+    def still_applies(override: str) -> bool:
+        [key] = choices_in([override])
+        return (
+            key not in new and key.partition(".")[0] not in replaced_groups
+        )  # another option has other keys
+
+    kept = [override for override in recorded if still_applies(override)]
+    old, fresh = (compose(words, from_user=overrides) for words in (recorded, [*kept, *overrides]))
+    named = [key.replace("/", ".").partition("@")[0] for key in new]
+    with open_dict(config):
+        for key in (*_changed_keys(old, fresh), *named):
+            value = OmegaConf.select(fresh, key, default=_ABSENT)
+            if value is not _ABSENT:  # a group such as `experiment` is no key of the config
+                OmegaConf.update(config, key, value, merge=False, force_add=True)
+    return check(config)
+
+
+_ABSENT = object()
+
+
+def _changed_keys(old: DictConfig, new: DictConfig) -> list[str]:
+    """Return the keys in which two configs differ: a whole group if its option differs, else single keys."""
+    old_values, new_values = (OmegaConf.to_container(config, resolve=False) for config in (old, new))
+    assert isinstance(old_values, dict)
+    assert isinstance(new_values, dict)
+    keys = list[str]()
+    for name, value in new_values.items():
+        before = old_values.get(name)
+        if isinstance(before, dict) and isinstance(value, dict) and _has_same_target(before, value):
+            flat = flatten(before)
+            keys += [f"{name}.{key}" for key, item in flatten(value).items() if flat.get(key) != item]
+        elif before != value:
+            keys.append(str(name))
+    return keys
+
+
+def _has_same_target(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
+    return one.get("_target_") == other.get("_target_")

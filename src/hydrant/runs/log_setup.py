@@ -1,0 +1,82 @@
+"""Set up the log of a run: the terminal and train.log."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import TextIO
+
+from hydrant.config.redaction import redacted_text
+
+log = logging.getLogger("hydrant")
+
+
+class _Console(logging.StreamHandler[TextIO]):
+    """Logs to the terminal. A closed pipe (`| head`) is ignored, because the run continues."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
+        if not isinstance(sys.exception(), BrokenPipeError):
+            super().handleError(record)
+
+
+class _File(logging.FileHandler):
+    """Logs to a file. A full disk is reported once, and the run continues."""
+
+    _is_reported = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            super().emit(record)
+        except OSError:  # the file could not be created
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._is_reported:
+            self._is_reported = True
+            print(f"{Path(self.baseFilename).name} cannot be written: {error.strerror}", file=sys.stderr)
+
+
+class _Formatter(logging.Formatter):
+    """Removes secrets from messages and tracebacks."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redacted_text(super().format(record))
+
+
+@contextlib.contextmanager
+def log_to(file: Path, rank: int = 0) -> Generator[None]:
+    """Log messages to the terminal, and messages and tracebacks to `file`, created with the first message.
+
+    Ranks other than 0 log only warnings, and tracebacks to `file`. The handlers are removed at the end.
+    """
+    file_handler = _File(file, delay=True, encoding="utf-8")
+    file_handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
+    console = _Console(sys.stdout)
+    console.setLevel(logging.INFO)
+    console.setFormatter(_Formatter("%(message)s"))
+    if rank:
+        file_handler.setFormatter(_Formatter(f"%(asctime)s %(levelname)s rank {rank}: %(message)s"))
+        file_handler.addFilter(lambda record: record.levelno >= logging.WARNING or bool(record.exc_info))
+        console = _Console(sys.stderr)
+        console.setLevel(logging.WARNING)
+        console.setFormatter(_Formatter(f"rank {rank}: %(message)s"))
+    level, propagate = log.level, log.propagate
+    log.setLevel(logging.DEBUG)
+    log.propagate = False
+    log.addHandler(file_handler)
+    log.addHandler(console)
+    try:
+        yield
+    finally:
+        log.removeHandler(console)
+        log.removeHandler(file_handler)
+        with contextlib.suppress(OSError):
+            file_handler.close()
+        log.propagate = propagate
+        log.setLevel(level)

@@ -1,0 +1,58 @@
+"""How trackers name and group a run, and the record of its config in its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from omegaconf import OmegaConf
+
+from hydrant.config.atomic_write import replace_file
+from hydrant.config.flat import flatten, is_neutral
+from hydrant.config.redaction import redacted
+from hydrant.runs.folder import CONFIG, HYDRA
+from hydrant.runs.job import Job
+from hydrant.trackers.base import RunIdentity
+
+
+def identify(job: Job) -> RunIdentity:
+    """Return how trackers name and group a run, from its choices of config groups and its overrides.
+
+    Runs that differ only in the seed, or in keys that do not affect the result, share a group.
+    """
+    choices = {group: choice for group, choice in job.choices.items() if choice is not None}
+    subject = choices.get("experiment") or f"{choices['data']}-{choices['model']}"
+    overrides = redacted(list(job.overrides))
+    shown = {"experiment"} if "experiment" in choices else {"data", "model"}
+    others = [word for word in overrides if not _is_left_out(word, shown)]
+    group = "/".join([subject, choices["optimizer"], choices["scheduler"], ",".join(sorted(others))])
+    sweep = [] if job.sweep_folder is None else [job.sweep_folder.name]
+    claim = [] if job.config["claim"] is None else [f"claim: {job.config['claim']}"]
+    best = job.config["best"]
+    is_dated = job.config["name"] is None and job.sweep_folder is None
+    return RunIdentity(
+        folder=job.folder.resolve(),
+        name=f"{job.folder.parent.name}_{job.folder.name}" if is_dated else job.folder.name,
+        group=group.rstrip("/"),
+        job_type=choices["task"],
+        tags=tuple(sorted({*choices.values(), *sweep})),
+        notes=redacted("\n".join([*claim, " ".join(overrides)])),
+        best=(best["metric"], best["mode"]),
+        config=redacted({**flatten(job.config), **job.choices, "overrides": list(job.overrides)}),
+    )
+
+
+def _is_left_out(override: str, shown: Collection[str]) -> bool:
+    """Return whether the group leaves out an override: it is named already, or does not affect the result."""
+    key = override.lstrip("+~").partition("=")[0]
+    if key.endswith("_every"):  # how often the run is logged, evaluated or saved
+        return True
+    return key in {*shown, "optimizer", "scheduler", "seed"} or is_neutral(key)
+
+
+def write_records(job: Job) -> None:
+    """Write Hydra's files into `.hydra/`, and the resolved config, without secrets."""
+    folder = job.folder / HYDRA
+    folder.mkdir(exist_ok=True)
+    for name, text in job.records.items():
+        replace_file(folder / name, text)
+    replace_file(job.folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(redacted(job.config))))

@@ -1,0 +1,100 @@
+"""How a run ended: `RunResult`, and the line on stderr that reports it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hydrant.config.redaction import redacted_text
+from hydrant.errors import ConfigError, HydrantError, first_line, location, typed_line
+from hydrant.runs.console import relative
+from hydrant.runs.folder import LOG, RunStatus
+from hydrant.runs.log_setup import log_to
+
+if TYPE_CHECKING:
+    from hydrant.runs.job import Job
+    from hydrant.training.distributed.world import World
+
+log = logging.getLogger("hydrant")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended. Ranks and processes send it as JSON: `RunResult(**fields)` reads what `asdict` wrote."""
+
+    status: RunStatus  # finished, failed, preempted or refused
+    exit_status: int
+    message: str = ""  # the last line on stderr; "" if there is nothing to report
+    value: float | None = None  # the best value of the deciding metric, for sweepers that search
+    error: Mapping[str, str] | None = None  # type and message, as in summary.json
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "status", RunStatus(self.status))  # a plain string in JSON
+
+    @property
+    def error_type(self) -> str:
+        return (self.error or {}).get("type", "")
+
+    @classmethod
+    def finished(cls, value: float | None = None) -> RunResult:
+        return cls(RunStatus.FINISHED, 0, value=value)
+
+    @classmethod
+    def stopped(cls, signum: int, message: str) -> RunResult:
+        """Return the result of a run that a signal stopped."""
+        return cls(RunStatus.PREEMPTED, 128 + signum, message)
+
+    @classmethod
+    def failed(cls, message: str, error_type: str = "") -> RunResult:
+        error = {"type": error_type, "message": message} if error_type else None
+        return cls(RunStatus.FAILED, 1, message, error=error)
+
+    @classmethod
+    def from_error(cls, error: BaseException, message: str | None = None) -> RunResult:
+        """Return the result of a run that an error ended; `message` replaces the error's own."""
+        exit_status = getattr(error, "exit_status", 1)
+        status = RunStatus.REFUSED if exit_status == ConfigError.exit_status else RunStatus.FAILED
+        described = {"type": type(error).__name__, "message": first_line(error)}
+        return cls(status, exit_status, str(error) if message is None else message, error=described)
+
+
+def unexpected_failure(error: BaseException, job: Job) -> RunResult:
+    """Return the result for an error outside of training, e.g. in the log itself; log its traceback if possible."""
+    message, file = f"{typed_line(error)} (at {location(error)})", job.folder / LOG
+    with contextlib.suppress(OSError), log_to(file):
+        log.debug("the run could not be started, or ended", exc_info=error)
+        message += f"; {file} has the traceback"
+    return RunResult.failed(message)
+
+
+def first_failure(error: BaseException, folder: Path, world: World) -> RunResult:
+    """Return the result of the first rank that failed, because the others may only have lost that rank."""
+    message = f"{typed_line(error)} (at {location(error)}); {relative(folder)}/{LOG} has the traceback"
+    if isinstance(
+        error, OSError
+    ):  # the machine is at fault, and the log may be the file that cannot be written
+        message = typed_line(error)
+    here = RunResult.from_error(error, str(error) if isinstance(error, HydrantError) else message)
+    rank, text = world.first_report(str(folder), json.dumps(dataclasses.asdict(here)))
+    first = RunResult(**json.loads(text))
+    if rank == world.rank or first.message == here.message or first.error is None:
+        return here
+    described = {"type": first.error["type"], "message": f"rank {rank}: {first.error['message']}"}
+    return dataclasses.replace(first, message=f"rank {rank}: {first.message}", error=described)
+
+
+def report(result: RunResult, label: str = "") -> int:
+    """Print on stderr what went wrong, if anything, and return the exit status."""
+    if result.message:
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.flush()
+        kind = "" if result.exit_status > 128 else "error: "
+        print(f"{label}{kind}{redacted_text(' '.join(result.message.split()))}", file=sys.stderr, flush=True)
+    return result.exit_status

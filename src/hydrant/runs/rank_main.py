@@ -1,0 +1,39 @@
+"""The program of a rank that Hydrant starts: `python -m hydrant.runs.rank_main <folder> <pid of the launcher>`."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from hydrant.config.import_without_gc import import_without_gc
+from hydrant.signals import stop_when_orphaned
+
+with import_without_gc():
+    from hydrant.runs.elastic import take_job, write_result
+    from hydrant.runs.execute import execute
+    from hydrant.training.distributed.world import World
+
+
+def main() -> int:
+    """Train and return the exit status: 1 for an error, else 0. To the agent, a stop by a signal is no failure."""
+    faulthandler.enable()
+    folder, parent = Path(sys.argv[1]), int(sys.argv[2])
+    rank = World.from_launcher().rank
+    try:
+        job = take_job(folder, rank)
+    except FileNotFoundError:  # the launching process has ended and removed the folder
+        return 1
+    stop_when_orphaned(parent)
+    result = execute(job)
+    if os.getppid() == parent:
+        write_result(folder, rank, result)
+    else:  # the launching process has ended, so nobody else removes the folder
+        shutil.rmtree(folder, ignore_errors=True)
+    return int(0 < result.exit_status < 128)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

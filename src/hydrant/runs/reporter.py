@@ -1,0 +1,246 @@
+"""Report a run: to the record in its folder, the tracker, the progress bar and the log."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import platform
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hydrant.config.atomic_write import write_json
+from hydrant.config.instantiate import instantiate
+from hydrant.errors import log_errors
+from hydrant.runs.environment import describe_environment
+from hydrant.runs.folder import (
+    CHECKPOINTS,
+    COMPILE_REPORT,
+    HISTOGRAMS,
+    LAST,
+    METRICS,
+    PICTURES,
+    SCHEDULE_PICTURE,
+    SCHEDULE_VALUES,
+    SUMMARY,
+    RunStatus,
+    performance_text,
+    read_metrics,
+)
+from hydrant.runs.job import Job
+from hydrant.runs.metadata import identify, write_records
+from hydrant.runs.optuna_trial import Trial
+from hydrant.runs.outcome import RunResult
+from hydrant.runs.progress_bar import ProgressBar
+from hydrant.runs.record import Record, last_values, typical_value
+from hydrant.trackers.base import Histogram, Tracker
+from hydrant.training.plan import Plan
+from hydrant.training.plotting import draw_curves
+from hydrant.training.profiling import count_parameters, peak_flops, peak_memory_gib
+from hydrant.training.trainer import NullRunLogger, RunLogger, TrainState
+
+log = logging.getLogger("hydrant")
+
+_NUM_SCHEDULE_POINTS = 200  # in schedule.json
+_PERFORMANCE = ("updates_per_second", "samples_per_second", "mfu")
+
+
+class NullRunReporter(NullRunLogger):
+    """The RunReporter of all ranks but 0: reports nothing."""
+
+    def file(self, path: Path) -> None: ...
+
+    def checkpoint(self, **fields: Any) -> None: ...
+
+    def note(self, **fields: Any) -> None: ...
+
+    def conclude(self, result: RunResult, state: TrainState) -> None: ...
+
+    def close(self, result: RunResult) -> None: ...
+
+
+class RunReporter(RunLogger):
+    """Reports a run from the moment when it has its folder.
+
+    Args:
+        history: the folder with the rows before `num_updates`, of this run or of the one that it continues.
+
+    Raises:
+        ConfigError: the tracker rejects its settings; nothing is written then.
+        OSError: the folder cannot be written.
+    """
+
+    def __init__(self, job: Job, plan: Plan, num_updates: int, history: Path) -> None:
+        self._folder, self._plan, self._num_updates = job.folder, plan, num_updates
+        self._reported_causes = set[str]()  # why files could not be written; each is logged once
+        total_updates, world = plan.clock.total_updates, plan.world
+        self._tracker: Tracker = instantiate(job.config, "tracker")(identify(job), num_updates)
+        try:
+            write_records(job)
+            self._record = Record(job.folder, num_updates, history)
+            self._record.update_summary(
+                status=RunStatus.RUNNING,
+                num_updates=num_updates,
+                total_updates=total_updates,
+                environment=describe_environment(world.device, world.world_size),
+                host=platform.node(),
+                wandb=self._tracker.describe(),
+                num_parameters=count_parameters(plan.task)[0],
+                error=None,
+                **_trial_fields(job.trial),
+            )
+        except BaseException:
+            self._tracker.finish(1, {})
+            raise
+        self._progress = ProgressBar.start(total_updates, num_updates)
+
+    def advance(self) -> None:
+        """Count one update."""
+        self._progress.advance()
+
+    def log(self, row: Mapping[str, float]) -> None:
+        """Report a row to the record, the tracker and the bar; an evaluation to the log too."""
+        self._num_updates = int(row["num_updates"])
+        row = dict(row) | self._compile_figures() | self._model_flops_utilization(row)
+        with self._optional(METRICS):
+            self._record.log(row)
+        self._tracker.log(row)
+        self._progress.log(row)
+        values = {k: v for k, v in row.items() if k.startswith(("val/", "val_ema/"))}
+        for key in (k for k, v in values.items() if not math.isfinite(v)):
+            log.warning("%s is not finite at update %d", key, row["num_updates"])
+        if values:
+            shown = ", ".join(f"{k} {v:.4f}" for k, v in values.items())
+            log.info("update %d of %d: %s", row["num_updates"], self._plan.clock.total_updates, shown)
+
+    def picture(self, name: str, draw: Callable[[Path], None]) -> None:
+        """Let `draw` write a picture into `pictures/<name>/`, and send it to the tracker."""
+        path = self._folder / PICTURES / name / f"update_{self._num_updates:08d}.png"
+        with self._optional(f"picture {name}"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draw(path)
+            self._tracker.image(name, path)
+
+    def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
+        """Report the histograms of weights and gradients after `num_updates` to the record and the tracker."""
+        with self._optional(HISTOGRAMS):
+            self._record.histograms(num_updates, histograms)
+        self._tracker.histograms(num_updates, histograms)
+
+    def checkpoint(self, **fields: Any) -> None:
+        """Give the tracker the checkpoint that was just written, and set fields of summary.json."""
+        self.note(**fields)
+        self._tracker.checkpoint((self._folder / CHECKPOINTS / LAST).resolve())
+
+    def file(self, path: Path) -> None:
+        """Give the tracker a file of the run folder."""
+        self._tracker.file(path)
+
+    def note(self, **fields: Any) -> None:
+        """Set fields of summary.json. If it cannot be written, only log that."""
+        with self._optional(SUMMARY):
+            self._record.update_summary(**fields)
+
+    def conclude(self, result: RunResult, state: TrainState) -> None:
+        """Write how the run ended and its results into the summary, and log them.
+
+        Raises:
+            OSError: the summary cannot be written.
+        """
+        self._progress.close()
+        self._record.flush()
+        rows = read_metrics(self._folder)
+        self._record.update_summary(
+            status=result.status,
+            num_updates=state.num_updates,
+            metrics=last_values(rows),
+            best=state.best,
+            compile=self._plan.compilation.report().summary(),
+            perf={key: typical_value(rows, f"perf/{key}") for key in _PERFORMANCE}
+            | {"peak_memory_gib": peak_memory_gib(self._plan.world.device)},
+            num_damaged_samples=self._plan.data.damaged.num_damaged,
+            error=result.error,
+            **({"pruned": True} if state.is_pruned else {}),
+        )
+        if num_damaged := self._plan.data.damaged.num_damaged:
+            log.warning("damaged samples skipped since this start, each named above: %d", num_damaged)
+        if result.status == RunStatus.FINISHED:
+            log.info("finished: %s", _result_text(state, self._plan.clock.total_updates, rows))
+            if self._plan.compilation.is_on:
+                log.info("compiled: %s", self._plan.compilation.report())
+            if self._plan.config["claim"] is not None:
+                log.info("claim: %s", self._plan.config["claim"])
+                log.info("here: %s", performance_text(self._record.summary))
+
+    def close(self, result: RunResult) -> None:
+        """Write the plots and reports and finish the tracker. An error in one of them is logged and stops no other."""
+        picture = self._folder / SCHEDULE_PICTURE
+        with self._optional(COMPILE_REPORT):
+            write_json(self._folder / COMPILE_REPORT, self._plan.compilation.report().details())
+        with self._optional(SCHEDULE_PICTURE):
+            _draw_schedules(self._plan, picture)
+            self._tracker.image("schedule", picture)
+        with self._optional(SCHEDULE_VALUES):
+            write_json(self._folder / SCHEDULE_VALUES, _schedule_points(self._plan))
+        try:
+            with log_errors("tracker"):
+                self._tracker.finish(result.exit_status, self._record.summary)
+            self.note(wandb=self._tracker.describe())
+        finally:
+            with self._optional(METRICS):
+                self._record.close()
+
+    @contextlib.contextmanager
+    def _optional(self, what: str) -> Generator[None]:
+        """Log an error instead of raising it, because training can continue; the same OSError only once."""
+        with log_errors(what):
+            try:
+                yield
+            except OSError as error:
+                cause = error.strerror or str(error)
+                if cause not in self._reported_causes:
+                    log.warning("%s cannot be written: %s; training continues", what, cause)
+                self._reported_causes.add(cause)
+
+    def _compile_figures(self) -> dict[str, float]:
+        report = self._plan.compilation.report()
+        return {f"compile/{k}": v for k, v in report.summary().items()} if report.graphs else {}
+
+    def _model_flops_utilization(self, row: Mapping[str, float]) -> dict[str, float]:
+        peak = peak_flops(self._plan.world.device)
+        rate = row.get("perf/samples_per_second")
+        if peak is None or rate is None:
+            return {}
+        per_device = rate / self._plan.world.world_size
+        return {"perf/mfu": 3 * self._plan.flops_per_sample * per_device / peak}
+
+
+def _trial_fields(trial: Trial | None) -> dict[str, Any]:
+    """Return the fields of summary.json about the study of a trial."""
+    return {} if trial is None else {"trial": {"number": trial.number, "objectives": trial.objectives}}
+
+
+def _draw_schedules(plan: Plan, path: Path) -> None:
+    total = plan.clock.total_updates
+    updates = range(0, total, max(total // 2000, 1))  # a picture shows no more points
+    curves = plan.schedule_values(updates)
+    draw_curves({key: {"": (updates, values)} for key, values in curves.items()}, path)
+
+
+def _schedule_points(plan: Plan) -> dict[str, Any]:
+    """Return the points of the schedules that `hydrant compare` draws, without those that depend on metrics."""
+    last = plan.clock.total_updates - 1
+    updates = sorted({n * last // (_NUM_SCHEDULE_POINTS - 1) for n in range(_NUM_SCHEDULE_POINTS)})
+    return {"updates": updates, "values": plan.optimizers.schedules.curves(updates)}
+
+
+def _result_text(state: TrainState, total_updates: int, rows: list[dict[str, Any]]) -> str:
+    why = "pruned by the study" if state.is_pruned else "no new best within patience"
+    text = f"{state.num_updates} updates{f' ({why})' if state.num_updates < total_updates else ''}"
+    if state.best is not None:
+        metric, value = state.best["metric"], state.best["value"]
+        last = last_values(rows).get(metric, value)
+        shown = "not finite" if last is None else f"{last:.4f}"  # it is null in the record
+        text += f", {metric} {shown}, best {value:.4f} at update {state.best['num_updates']}"
+    return text

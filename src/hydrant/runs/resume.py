@@ -1,0 +1,150 @@
+"""Decide where a run starts: at update 0, at a checkpoint, or not at all because it is finished.
+
+Importing this module imports no torch, because a sweep's parent process checks here which jobs are finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import OmegaConf
+from yaml import YAMLError
+
+from hydrant.config.flat import differences
+from hydrant.config.redaction import redacted
+from hydrant.errors import ConfigError, shown
+from hydrant.runs.folder import CHECKPOINTS, CONFIG, RunStatus, read_summary
+from hydrant.training.checkpoint.folder import find_checkpoint, newest_checkpoint, newest_undamaged
+
+if TYPE_CHECKING:
+    from hydrant.training.checkpoint import Weights
+
+Changes = Mapping[str, tuple[Any, Any]]
+"""Keys of the config that differ: key -> (value in the run folder, value in this config)."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a run starts: at `checkpoint`, else at update 0 with the initial `weights`, if any."""
+
+    checkpoint: Path | None = None
+    weights: Weights | None = None
+    is_foreign: bool = False  # the checkpoint is in another run's folder and will be copied
+    is_finished: bool = False
+    changes: Changes = field(default_factory=dict[str, tuple[Any, Any]])  # resume_strict=false allows them
+
+
+@dataclass(frozen=True)
+class ExistingRun:
+    """What a run folder holds for a config."""
+
+    is_finished: bool  # and nothing is left to do
+    changes: Changes
+
+
+def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
+    """Return where the run in `folder` starts, by `resume`, `init_from` and the content of the folder.
+
+    Raises:
+        ConfigError: the folder or the checkpoint belongs to another config, or there is no checkpoint to continue.
+        CheckpointError: all checkpoints are damaged.
+    """
+    resume, init_from = config["resume"], config["init_from"]
+    newest, existing = newest_checkpoint(folder / CHECKPOINTS), existing_run(config, folder)
+    if newest is not None and resume not in ("auto", None):
+        _check_resumes_itself(resume, newest, saved_config(folder, "resume").get("resume"))
+    if existing.is_finished:
+        return Start(newest, is_finished=True)
+    if newest is not None:
+        return Start(newest_undamaged(folder / CHECKPOINTS), changes=existing.changes)
+    if resume not in ("auto", None):
+        checkpoint = find_checkpoint(resume, "resume")
+        return Start(checkpoint, is_foreign=True, changes=changed_keys(config, checkpoint.parents[1]))
+    if init_from is None:
+        return Start()
+    from hydrant.training.checkpoint import find_weights
+
+    return Start(weights=find_weights(init_from, "init_from"))
+
+
+def existing_run(config: Mapping[str, Any], folder: Path) -> ExistingRun:
+    """Return what a run folder holds for a config.
+
+    Raises:
+        ConfigError: the folder holds a run of another config, or `resume=null` forbids to continue it.
+        RecordError: the summary is damaged.
+    """
+    has_checkpoint = newest_checkpoint(folder / CHECKPOINTS) is not None
+    is_finished = read_summary(folder).get("status") == RunStatus.FINISHED  # save_every=null: no checkpoint
+    if config["resume"] is None and (has_checkpoint or is_finished):
+        raise ConfigError(
+            "resume", f"{folder} holds a run; resume=auto continues it, name=<folder> starts another"
+        )
+    has_config = has_checkpoint or (folder / CONFIG).exists()
+    changes = changed_keys(config, folder) if has_config else {}
+    if is_finished and changes and not has_checkpoint:
+        raise ConfigError(
+            "resume",
+            f"{folder} holds a finished run of another config ({describe_changes(changes)}) and no checkpoint "
+            "to continue from; name=<folder> starts another",
+        )
+    return ExistingRun(is_finished and not changes, changes)
+
+
+def changed_keys(config: Mapping[str, Any], folder: Path) -> Changes:
+    """Return the keys in which a config differs from the config of a run folder.
+
+    Raises:
+        ConfigError: there are such keys and `resume_strict` is true.
+    """
+    changes = differences(saved_config(folder, "resume"), redacted(config))
+    if changes and config["resume_strict"]:
+        raise ConfigError(
+            "resume",
+            f"{folder} holds a run of another config: {describe_changes(changes)}. "
+            "Give the same config, or another name=<folder>",
+        )
+    return changes
+
+
+def describe_changes(changes: Changes) -> str:
+    """Return changed keys as text, with both values."""
+    return ", ".join(f"{key} ({shown(old)} there, {shown(new)} here)" for key, (old, new) in changes.items())
+
+
+def saved_config(folder: Path, key: str) -> dict[str, Any]:
+    """Return the resolved config of a run folder.
+
+    Raises:
+        ConfigError: the folder has none that can be read; `key` is the config key that named the folder.
+    """
+    file = folder / CONFIG
+    try:
+        saved = OmegaConf.to_container(OmegaConf.load(file))
+    except (OSError, YAMLError) as error:
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        raise ConfigError(
+            key, f"{file} cannot be read ({reason}); a run's folder holds its config"
+        ) from error
+    if not isinstance(saved, dict):
+        raise ConfigError(key, f"{file} is no config of a run; a run's folder holds its config")
+    return {str(key): value for key, value in saved.items()}
+
+
+def _check_resumes_itself(resume: str, newest: Path, first_resume: str | None) -> None:
+    """Raise ConfigError if `resume` names another checkpoint than the newest of a run that has its own.
+
+    `first_resume` is the value with which the run began: the same command may be given again.
+    """
+    path, newest = Path(resume).resolve(), newest.resolve()
+    is_same_command = first_resume is not None and path == Path(first_resume).resolve()
+    if path in (newest, newest.parents[1]) or is_same_command:
+        return
+    raise ConfigError(
+        "resume",
+        f"this run continues from its own {newest.name}, not from {resume}; leave resume out, or give "
+        "name=<folder> too: a new run then continues from there",
+    )

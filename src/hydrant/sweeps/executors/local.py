@@ -1,0 +1,128 @@
+"""Jobs on this machine: one after another, or several at once, each with its own GPUs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any
+
+from hydrant.config.distribution import require_extra
+from hydrant.errors import ConfigError
+from hydrant.runs.outcome import RunResult
+from hydrant.sweeps.executors.base import SweepJob, modules_to_preload
+from hydrant.sweeps.fork_server.call import forward_signals
+from hydrant.sweeps.gpus import reserve_gpus, visible_gpus
+from hydrant.training.distributed.env import num_cores
+
+_JobResult = tuple[SweepJob, RunResult | None]
+"""A job and its result; None if a signal arrived before the job began."""
+
+
+class Sequential:
+    """Runs one job after another; their output is printed. Hydra's basic launcher uses it."""
+
+    is_remote = False
+
+    def prepare(self) -> None: ...
+
+    def run(
+        self, sweep_jobs: Sequence[SweepJob], stop_signal: Callable[[], int | None]
+    ) -> Iterator[tuple[SweepJob, RunResult]]:
+        for sweep_job in sweep_jobs:
+            if stop_signal() is None:
+                sweep_job.announce()
+                yield sweep_job, sweep_job.run(is_silent=sweep_job.in_table).result
+
+
+class Local:
+    """Runs several jobs at once: each thread of a pool starts one job and waits for it.
+
+    Args:
+        num_jobs: at once; null: as many as the GPUs suffice for, or the cores if there are no GPUs.
+    """
+
+    is_remote = False
+
+    def __init__(self, num_jobs: int | None) -> None:
+        self._num_jobs = check_num_jobs(num_jobs)
+
+    def prepare(self) -> None:
+        _divide_cores(self._num_jobs)
+
+    def run(
+        self, sweep_jobs: Sequence[SweepJob], stop_signal: Callable[[], int | None]
+    ) -> Iterator[tuple[SweepJob, RunResult]]:
+        gpus = _gpus_for(sweep_jobs)
+        for sweep_job, result in self._map(sweep_jobs, gpus, self._num_jobs or _max_jobs(sweep_jobs, gpus)):
+            if result is not None:
+                yield sweep_job, result
+
+    def _map(
+        self, sweep_jobs: Sequence[SweepJob], gpus: Sequence[str], num_jobs: int
+    ) -> Iterator[_JobResult]:
+        with ThreadPoolExecutor(num_jobs) as pool:
+            futures = [pool.submit(_run_with_gpus, sweep_job, gpus) for sweep_job in sweep_jobs]
+            yield from (future.result() for future in as_completed(futures))
+
+
+class Joblib(Local):
+    """Like `Local`, with the threads of joblib.Parallel."""
+
+    def prepare(self) -> None:
+        require_extra("joblib", ["joblib"], "hydra/launcher", "joblib")
+        super().prepare()
+
+    def _map(
+        self, sweep_jobs: Sequence[SweepJob], gpus: Sequence[str], num_jobs: int
+    ) -> Iterator[_JobResult]:
+        from joblib import Parallel, delayed
+
+        pool: Any = Parallel(n_jobs=num_jobs, backend="threading", return_as="generator_unordered")
+        yield from pool(delayed(_run_with_gpus)(sweep_job, gpus) for sweep_job in sweep_jobs)
+
+
+def num_ranks(sweep_job: SweepJob) -> int:
+    """Return how many ranks the job starts."""
+    return sweep_job.job.config["parallel"]["num_processes"]
+
+
+def check_num_jobs(num_jobs: Any) -> int | None:
+    """Return a valid `hydra.launcher.num_jobs`; raise ConfigError for any other."""
+    if num_jobs is not None and (not isinstance(num_jobs, int) or num_jobs < 1):
+        raise ConfigError("hydra.launcher.num_jobs", f"needs 1 or more, or null, not {num_jobs}")
+    return num_jobs
+
+
+def _run_with_gpus(sweep_job: SweepJob, gpus: Sequence[str]) -> _JobResult:
+    """Reserve a GPU per rank, if there are GPUs, and run the job on them."""
+    with forward_signals() as signals:
+        count = num_ranks(sweep_job) if gpus else 0
+        with reserve_gpus(gpus, count, lambda: signals.signum is not None) as reserved:
+            if signals.signum is not None:
+                return sweep_job, None
+            sweep_job.announce()
+            variables = {"CUDA_VISIBLE_DEVICES": ",".join(reserved)} if gpus else {}
+            return sweep_job, sweep_job.run(variables, is_silent=True).result
+
+
+def _divide_cores(num_jobs: int | None) -> None:
+    """Give each job its share of the cores, so that their threads do not wait for each other.
+
+    Must run before torch is imported, which reads OMP_NUM_THREADS.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(num_cores() // num_jobs, 1) if num_jobs else 1))
+
+
+def _gpus_for(sweep_jobs: Sequence[SweepJob]) -> list[str]:
+    """Return the visible GPUs; raise ConfigError if they are too few for one of the jobs."""
+    gpus = visible_gpus(modules_to_preload([sweep_job.job.config for sweep_job in sweep_jobs]))
+    most = max(map(num_ranks, sweep_jobs))
+    if gpus and most > len(gpus):
+        message = f"{most} ranks need as many GPUs, but there are {len(gpus)}; give {len(gpus)} or fewer"
+        raise ConfigError("parallel.num_processes", message)
+    return gpus
+
+
+def _max_jobs(sweep_jobs: Sequence[SweepJob], gpus: Sequence[str]) -> int:
+    return max((len(gpus) or num_cores()) // max(map(num_ranks, sweep_jobs)), 1)

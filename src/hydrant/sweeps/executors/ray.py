@@ -1,0 +1,94 @@
+"""Jobs as tasks of a Ray cluster. The sweep's folder must have the same path on all its machines."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hydrant.config.distribution import require_extra
+from hydrant.errors import ConfigError, first_line
+from hydrant.runs.folder import read_run
+from hydrant.runs.outcome import RunResult
+from hydrant.sweeps.executors.base import SweepJob, result_from_folder
+from hydrant.sweeps.executors.local import check_num_jobs, num_ranks
+
+
+class Ray:
+    """Runs each job as one task, so on one machine with all its ranks. Ray decides on which.
+
+    Args:
+        num_jobs: at once; null: as many as the cluster has resources for.
+        num_cpus: cores per rank.
+        num_gpus: GPUs per rank; null: 1 if the cluster has GPUs.
+        init: arguments of ray.init; without an `address`, Ray starts a cluster on this machine.
+    """
+
+    is_remote = True
+
+    def __init__(
+        self, num_jobs: int | None, num_cpus: float, num_gpus: float | None, init: Mapping[str, Any]
+    ) -> None:
+        self._num_jobs, self._num_cpus, self._num_gpus = check_num_jobs(num_jobs), num_cpus, num_gpus
+        self._init = dict(init)
+
+    def prepare(self) -> None:
+        require_extra("ray", ["ray"], "hydra/launcher", "ray")
+        import ray  # sets a handler for SIGTERM
+
+        if ray.is_initialized():
+            return
+        try:
+            ray.init(**self._init)
+        except (ConnectionError, RuntimeError, ValueError, TypeError) as error:
+            raise ConfigError("hydra.launcher.init", f"ray.init: {first_line(error)}") from error
+
+    def run(
+        self, sweep_jobs: Sequence[SweepJob], stop_signal: Callable[[], int | None]
+    ) -> Iterator[tuple[SweepJob, RunResult]]:
+        import ray
+
+        waiting, running = deque(sweep_jobs), dict[Any, SweepJob]()
+        is_stopping = False
+        while waiting or running:
+            if stop_signal() is not None and not is_stopping:
+                is_stopping = True
+                waiting.clear()
+                for task in running:
+                    ray.cancel(task)  # raises KeyboardInterrupt there, as Ctrl-C
+            while waiting and len(running) < (self._num_jobs or len(sweep_jobs)):
+                sweep_job = waiting.popleft()
+                sweep_job.announce()
+                running[self._start(sweep_job)] = sweep_job
+            ended, _ = ray.wait(list(running), timeout=0.2) if running else ([], [])
+            for task in ended:
+                sweep_job = running.pop(task)
+                if not is_stopping or read_run(sweep_job.job.folder).has_begun:
+                    yield sweep_job, _result(task, sweep_job)
+
+    def _start(self, sweep_job: SweepJob) -> Any:
+        import ray
+
+        num_gpus, count = self._num_gpus, num_ranks(sweep_job)
+        if num_gpus is None:
+            num_gpus = min(ray.cluster_resources().get("GPU", 0), 1)
+        options: dict[str, Any] = {
+            "num_cpus": self._num_cpus * count,
+            "num_gpus": num_gpus * count,
+            "max_retries": 0,
+        }
+        return ray.remote(**options)(_run).remote(sweep_job)
+
+
+def _run(sweep_job: SweepJob) -> RunResult:
+    return sweep_job.run(is_silent=True).result
+
+
+def _result(task: Any, sweep_job: SweepJob) -> RunResult:
+    import ray
+    from ray.exceptions import RayError
+
+    try:
+        return ray.get(task)
+    except RayError as error:
+        return result_from_folder(sweep_job.job, f"Ray ended it: {first_line(error)}")

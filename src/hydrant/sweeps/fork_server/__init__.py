@@ -1,0 +1,12 @@
+"""Call functions in processes that are forked from a server with all slow imports done.
+
+`call` starts the server and calls functions. The other modules run in the server: `disable_gc` before its imports,
+`freeze_gc` after them, `warm_matplotlib` among them. Imported in any other process, they do nothing.
+"""
+
+import sys
+
+
+def is_fork_server() -> bool:
+    """Return whether this process is the fork server or was forked from it."""
+    return any("multiprocessing.forkserver" in word for word in sys.orig_argv)

@@ -1,0 +1,196 @@
+"""Call a function in a process that is forked from a server with all slow imports done.
+
+What a run leaves behind in its process (default dtypes, random state, compiled graphs, a tracker's session, the
+frames of an exception) ends with that process, so the next run starts from a clean state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection, wait
+from types import FrameType, MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from hydrant.signals import STOP_SIGNALS, send_signal, signal_name
+
+T = TypeVar("T")
+
+_POLL_SECONDS = 0.5
+
+
+class ProcessDied(Exception):
+    """The process ended without a result. `exit_code` is negative for a signal, as in `subprocess`."""
+
+    def __init__(self, exit_code: int) -> None:
+        cause = signal_name(-exit_code) if exit_code < 0 else f"exit status {exit_code}"
+        super().__init__(f"the process ended by {cause} without a result")
+        self.exit_code = exit_code
+
+
+class Stopped(BaseException):
+    """A signal arrived during a call. `exit_status` is 128 + the signal."""
+
+    def __init__(self, exit_status: int) -> None:
+        super().__init__(exit_status)
+        self.exit_status = exit_status
+
+
+@dataclass(frozen=True)
+class CallResult(Generic[T]):
+    """What the function returned, and the last signal that was forwarded to its process."""
+
+    result: T
+    signum: int | None
+
+
+def call_isolated(
+    function: Callable[..., T],
+    arguments: tuple[Any, ...],
+    preload: Sequence[str],
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> CallResult[T | ProcessDied]:
+    """Return `function(*arguments)`, called in a fresh process with this process's environment and standard streams.
+
+    Function, arguments and result are pickled. Signals of `STOP_SIGNALS` that arrive during the call are forwarded to
+    the process, and its result is still awaited. If this process dies, the other one receives SIGTERM. Several threads
+    may call at once inside `forward_signals`.
+
+    Args:
+        preload: modules that the server imports before it forks. Only the first call, which starts it, decides them.
+        environment: variables to add to this process's environment, or to replace in it.
+
+    Returns:
+        The result, or ProcessDied if the process ended without one, with the last signal.
+    """
+    context = multiprocessing.get_context("forkserver")
+    with forward_signals() as signals:
+        with _start_or_join:
+            _start_server(preload)
+            receiver, sender = context.Pipe(duplex=False)
+            variables = {**os.environ, **environment}
+            process = context.Process(target=_run_in_child, args=(sender, variables, function, arguments))
+            if signals.signum is not None:
+                return CallResult(ProcessDied(-signals.signum), signals.signum)
+            process.start()
+            sender.close()
+        with signals.to_process(process.pid or 0):
+            results: list[T] = []
+            while not receiver.poll(
+                _POLL_SECONDS
+            ):  # ray.cancel interrupts Python code only, no blocking wait
+                pass
+            with contextlib.suppress(EOFError):
+                results.append(receiver.recv())
+            wait([process.sentinel])
+        with _start_or_join:
+            process.join()
+        return CallResult(results[0] if results else ProcessDied(process.exitcode or 0), signals.signum)
+
+
+_start_or_join = threading.Lock()
+"""Held while a process is started or joined, because multiprocessing then also joins the processes of other threads."""
+
+
+def _start_server(preload: Sequence[str]) -> None:
+    """Start the server with signals blocked: Ctrl-C in the terminal would end it in the middle of its imports."""
+    forkserver.set_forkserver_preload(
+        ["hydrant.sweeps.fork_server.disable_gc", *preload, "hydrant.sweeps.fork_server.freeze_gc"]
+    )
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(
+            signal.SIG_BLOCK, STOP_SIGNALS
+        )  # again: the line above unblocks SIGINT and SIGTERM
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
+
+
+class SignalForwarding:
+    """Forwards signals of `STOP_SIGNALS` to child processes instead of interrupting this process.
+
+    A KeyboardInterrupt would be lost where Python ignores exceptions, as in the callbacks of an import.
+    """
+
+    def __init__(self) -> None:
+        self._pids: set[int] = set()
+        self._previous_handlers: dict[int, Any] = {}
+        self.signum: int | None = None  # the last signal that arrived
+
+    @contextlib.contextmanager
+    def to_process(self, pid: int) -> Generator[None]:
+        """Forward signals to this process too; one that has already arrived is sent now."""
+        self._pids.add(pid)
+        if self.signum is not None:
+            send_signal(self.signum, pid)
+        try:
+            yield
+        finally:
+            self._pids.remove(pid)
+
+    def __enter__(self) -> SignalForwarding:
+        if threading.current_thread() is threading.main_thread():
+            self._previous_handlers = {s: signal.signal(s, self._forward) for s in STOP_SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for signum, handler in self._previous_handlers.items():
+            signal.signal(signum, handler)
+
+    def _forward(self, signum: int, frame: FrameType | None) -> None:
+        del frame
+        self.signum = signum
+        for pid in tuple(self._pids):
+            send_signal(signum, pid)
+
+
+_active: list[SignalForwarding] = []
+
+
+@contextlib.contextmanager
+def forward_signals() -> Generator[SignalForwarding]:
+    """Forward signals to child processes. Inside another `forward_signals`, use that one."""
+    if _active:
+        yield _active[0]
+        return
+    with SignalForwarding() as signals:
+        _active.append(signals)
+        try:
+            yield signals
+        finally:
+            _active.remove(signals)
+
+
+def _run_in_child(
+    sender: Connection, environment: dict[str, str], function: Callable[..., T], arguments: tuple[Any, ...]
+) -> None:
+    os.setpgrp()  # Ctrl-C in the terminal reaches only the parent, which forwards it
+    os.environ.clear()
+    os.environ.update(environment)  # the server has the environment of its first call
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        result = function(*arguments)
+    except KeyboardInterrupt:  # SIGINT before the function installed its own handler
+        sys.stdout.flush()
+        os._exit(128 + signal.SIGINT)
+    with contextlib.suppress(BrokenPipeError):  # the parent is gone
+        sender.send(result)
+        sender.close()
+        sys.stdout.flush()
+
+
+def _stop_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)

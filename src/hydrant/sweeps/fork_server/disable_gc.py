@@ -1,0 +1,16 @@
+"""The fork server's first import: disable the garbage collector, and end the server without Python's finalization.
+
+Written against CPython 3.11. Imports create half a million objects that stay, so collections during the imports cost
+time and free nothing; `freeze_gc`, the last import, enables the collector again. Finalization would report every
+frozen object of Triton's bindings as a leak; tests/config/test_import_without_gc.py looks for such reports.
+"""
+
+import atexit
+import gc
+import os
+
+from hydrant.sweeps.fork_server import is_fork_server
+
+if is_fork_server():
+    atexit.register(os._exit, 0)  # registered first, so it runs after the handlers of all other modules
+    gc.disable()

@@ -1,0 +1,159 @@
+"""The grid sweeper, default of `--multirun`: it checks every job before the first one starts."""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.utils import JobReturn, JobStatus
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from hydrant.config.atomic_write import replace_file
+from hydrant.config.check import check
+from hydrant.config.command_line import check_overrides, check_sweep
+from hydrant.config.compose import register_resolvers
+from hydrant.config.error_messages import HYDRA_ERRORS, explain
+from hydrant.config.flat import redacted_yaml
+from hydrant.errors import ConfigError
+from hydrant.runs.console import say
+from hydrant.runs.lock import shared
+from hydrant.sweeps.executors import Executor
+from hydrant.sweeps.executors.local import Sequential
+from hydrant.sweeps.launcher import ExecutorLauncher
+from hydrant.sweeps.preflight import (
+    check_same_config,
+    describe_start,
+    find_config_errors,
+    is_finished,
+    trained_elsewhere,
+)
+from hydrant.sweeps.sweep import current_sweep
+
+
+@dataclass
+class GridConfig:
+    _target_: str = "hydra_plugins.hydrant_sweeper.GridSweeper"
+    max_batch_size: int | None = None
+    params: dict[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class _ComposedJob:
+    words: Sequence[str]  # all overrides
+    config: dict[str, Any]
+    folder: Path
+    overrides: Sequence[str]  # without those of Hydra's own config
+
+
+_Fault = tuple[ConfigError, Sequence[str]]
+"""Why a job cannot run, and the words of the job."""
+
+
+class GridSweeper(BasicSweeper):
+    """Runs a job for every combination of values.
+
+    If one of the jobs cannot run, none starts. If a job fails later, the others still run. `max_batch_size` limits how
+    many jobs the launcher receives at once; null: all.
+    """
+
+    def sweep(self, arguments: list[str]) -> Any:
+        assert self.config is not None
+        overrides = self._parse_overrides(arguments)
+        for override in overrides:
+            check_sweep(override)
+        # `sweep=lr` has added its parameters in front; without it, the jobs equal those of the written-out command.
+        overrides = [override for override in overrides if override.key_or_group != "sweep"]
+        register_resolvers([o.get_key_element().lstrip("+~") for o in overrides if o.is_sweep_override()])
+        job_words = self.split_arguments(overrides, None)[0]
+        jobs, faults = self._compose_all(job_words)
+        unfinished = [job for job in jobs if not is_finished(job.config, job.folder)]
+        faults = faults or self._find_faults(unfinished)
+        if faults:
+            error, words = faults[0]
+            counts = f"{len(faults)} of {len(job_words)} cannot run"
+            raise ConfigError(error.key, f"{error.reason} [job: {' '.join(words)}; {counts}]")
+        folder = Path(self.config.hydra.sweep.dir)
+        say(describe_start(folder, {job.folder: job not in unfinished for job in jobs}))
+        return self._launch(folder, jobs)
+
+    def _parse_overrides(self, arguments: Sequence[str]) -> list[Override]:
+        """Return the sweeper's own parameters, then the overrides of the command line."""
+        assert self.hydra_context is not None
+        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+        return parser.parse_overrides([*self._parse_config(), *arguments])
+
+    def _find_faults(self, jobs: Sequence[_ComposedJob]) -> list[_Fault]:
+        """Return why jobs cannot run on this machine; nothing if a launcher runs them on others."""
+        if not jobs or self._executor.is_remote:
+            return []
+        if elsewhere := [
+            (ConfigError("name", why), job.words) for job in jobs if (why := trained_elsewhere(job.folder))
+        ]:
+            return elsewhere
+        errors = find_config_errors([job.config for job in jobs])
+        return [(error, job.words) for job, error in zip(jobs, errors, strict=True) if error]
+
+    @property
+    def _executor(self) -> Executor:
+        return self.launcher.executor if isinstance(self.launcher, ExecutorLauncher) else Sequential()
+
+    def _launch(self, folder: Path, jobs: Sequence[_ComposedJob]) -> list[Sequence[JobReturn]]:
+        assert self.config is not None and self.launcher is not None
+        size = self.max_batch_size or len(jobs)
+        starts, words = range(0, len(jobs), size), [list(job.words) for job in jobs]
+        folder.mkdir(parents=True, exist_ok=True)
+        with shared(folder), current_sweep.get().active(folder, {job.folder: job.overrides for job in jobs}):
+            replace_file(folder / "multirun.yaml", redacted_yaml(self.config))
+            batches = [self.launcher.launch(words[n : n + size], initial_job_idx=n) for n in starts]
+        failed = [job for batch in batches for job in batch if job.status is not JobStatus.COMPLETED]
+        if failed:
+            # The property `return_value` would also print "Error executing job".
+            raise failed[0]._return_value  # pyright: ignore[reportPrivateUsage]
+        return batches
+
+    def _compose_all(self, jobs: Sequence[Sequence[str]]) -> tuple[list[_ComposedJob], list[_Fault]]:
+        """Return the composed jobs, and why others cannot be composed or run in their folder."""
+        composed, faults = dict[Path, _ComposedJob](), list[_Fault]()
+        for number, words in enumerate(jobs):
+            try:
+                job = self._compose(words, number)
+                if job.folder in composed:
+                    raise ConfigError(
+                        "", f"another job has the same folder, {job.folder.name}; give each value once"
+                    )
+                composed[job.folder] = job
+                check_same_config(job.config, job.folder)
+            except (ConfigError, *HYDRA_ERRORS) as raised:
+                error = explain(raised)
+                faults.append(
+                    (error if isinstance(error, ConfigError) else ConfigError("", str(error)), words)
+                )
+        return list(composed.values()), faults
+
+    def _compose(self, words: Sequence[str], number: int) -> _ComposedJob:
+        assert self.hydra_context is not None and self.config is not None
+        check_overrides(words)
+        config = self.hydra_context.config_loader.load_sweep_config(self.config, list(words))
+        with _hydra_config_of_job(config, number):
+            without_hydra = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+            folder = Path(config.hydra.sweep.dir, config.hydra.sweep.subdir).resolve()
+            return _ComposedJob(words, check(without_hydra), folder, list(config.hydra.overrides.task))
+
+
+@contextmanager
+def _hydra_config_of_job(config: DictConfig, number: int) -> Generator[None]:
+    """Let `${hydra:...}` resolve as in the job of this config."""
+    hydra_config = HydraConfig.instance()
+    previous = hydra_config.cfg
+    with open_dict(config):
+        config.hydra.job.id = config.hydra.job.num = number
+    hydra_config.set_config(config)
+    try:
+        yield
+    finally:
+        hydra_config.cfg = previous

@@ -1,0 +1,39 @@
+"""Base class of the Hydra launchers: Hydra composes the jobs, an executor runs them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
+from hydra.core.utils import JobReturn, JobStatus
+
+from hydrant.errors import JobFailed
+from hydrant.sweeps.executors import Executor
+from hydrant.sweeps.sweep import current_sweep
+
+
+class ExecutorLauncher(BasicLauncher):
+    """Composes all jobs in this process, like Hydra's basic launcher, then lets `executor_class` run them."""
+
+    executor_class: ClassVar[Callable[..., Executor]]
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self.executor = type(self).executor_class(**settings)
+
+    def setup(self, **arguments: Any) -> None:
+        super().setup(**arguments)
+        self.executor.prepare()
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        sweep = current_sweep.get()
+        with sweep.collect_jobs() as sweep_jobs:
+            returns = super().launch(job_overrides, initial_job_idx)
+        results = sweep.run_all(sweep_jobs, self.executor)
+        for number, job in enumerate(returns, initial_job_idx):
+            if number not in results:  # the job was refused when it was composed
+                continue
+            job.return_value = results[number].value
+            if results[number].exit_status:
+                job.status = JobStatus.FAILED
+                job.return_value = JobFailed(f"job {number}: {results[number].message}")
+        return returns

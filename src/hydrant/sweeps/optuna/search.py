@@ -1,0 +1,202 @@
+"""The loop of a study: it draws trials while fewer than `n_jobs` run, runs them, and records how they end."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hydrant.config.atomic_write import replace_file
+from hydrant.errors import ConfigError, JobFailed
+from hydrant.runs.console import relative, say
+from hydrant.runs.folder import (
+    RunStatus,
+    read_metrics,
+    read_overrides,
+    read_run,
+    remove_if_empty,
+    runs_of_sweep,
+)
+from hydrant.runs.outcome import RunResult, report
+from hydrant.sweeps.executors import Executor, SweepJob
+from hydrant.sweeps.fork_server.call import SignalForwarding, Stopped, forward_signals
+from hydrant.sweeps.optuna.objectives import Objective
+from hydrant.sweeps.optuna.space import Space
+from hydrant.sweeps.optuna.trials import PendingTrial, Trials
+from hydrant.sweeps.sweep import Sweep
+
+RESULTS = "optimization_results.yaml"
+
+_Running = dict["Future[RunResult | None]", tuple[PendingTrial, SweepJob]]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a study ends."""
+
+    n_trials: int  # finished or pruned
+    n_jobs: int  # at once
+    max_failures: int  # of trials since this start of the study
+
+
+class SearchLoop:
+    """Runs the trials of a study from one start of it to its end.
+
+    Args:
+        compose_job: returns the job of a trial; raises ConfigError if it cannot run.
+    """
+
+    def __init__(
+        self,
+        trials: Trials,
+        space: Space,
+        objectives: Sequence[Objective],
+        limits: Limits,
+        sweep: Sweep,
+        compose_job: Callable[[PendingTrial], SweepJob],
+    ) -> None:
+        self._trials, self._space, self._objectives, self._limits = trials, space, objectives, limits
+        self._sweep, self._compose_job = sweep, compose_job
+        self._began = time.time()
+        self._failures: dict[int, str] = {}  # the reason by the number of the trial
+        self._stopped_status = 0  # exit status of a trial that received a signal itself
+
+    def run(self, executor: Executor) -> None:
+        """Run trials until there are enough.
+
+        Raises:
+            JobFailed: too many trials failed, or an interrupted one cannot continue.
+            Stopped: a signal arrived; the trials have saved their state, or are finished.
+        """
+        self._sweep.has_run = self._sweep.may_fail = True
+        runs = [run for run in runs_of_sweep(self._trials.folder) if run.status != RunStatus.DAMAGED]
+        earlier_jobs = {run.path.resolve(): read_overrides(run.path) for run in runs}
+        self._print_start()
+        try:
+            with (
+                self._sweep.active(self._trials.folder, earlier_jobs),
+                forward_signals() as signals,
+                ThreadPoolExecutor(self._limits.n_jobs) as pool,
+            ):
+                running: _Running = {}
+                while self._fill(running, pool, executor, signals):
+                    ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in ended:
+                        self._record(*running.pop(future), future.result())
+        finally:
+            self._report_best()
+        if signals.signum is not None:
+            raise Stopped(128 + signals.signum)
+        if self._stopped_status:
+            raise Stopped(self._stopped_status)
+        if len(self._failures) > self._limits.max_failures:
+            reasons = "; ".join(f"trial {number}: {why}" for number, why in self._failures.items())
+            limit = f"hydra.sweeper.max_failures={self._limits.max_failures}"
+            num = len(self._failures)
+            raise JobFailed(f"{num} trial{'s' * (num != 1)} failed, more than {limit}: {reasons}")
+
+    def _fill(
+        self, running: _Running, pool: ThreadPoolExecutor, executor: Executor, signals: SignalForwarding
+    ) -> bool:
+        """Start trials until `n_jobs` run; return whether any runs."""
+        while (
+            signals.signum is None and len(running) < self._limits.n_jobs and self._needs_more(len(running))
+        ):
+            trial = self._trials.ask()
+            try:
+                sweep_job = self._compose_job(trial)
+            except ConfigError as error:
+                self._record_failure(trial, str(error), is_reported=False)
+                continue
+            running[pool.submit(_run, executor, sweep_job, signals)] = trial, sweep_job
+        return bool(running)
+
+    def _needs_more(self, num_running: int) -> bool:
+        if self._stopped_status or len(self._failures) > self._limits.max_failures:
+            return False
+        if self._trials.num_finished + num_running >= self._limits.n_trials:
+            return False
+        return bool(self._trials.interrupted) or not self._trials.is_exhausted
+
+    def _record(self, trial: PendingTrial, sweep_job: SweepJob, result: RunResult | None) -> None:
+        """Record a trial's result in the sweep and the study. A stopped trial continues in the next start."""
+        folder = sweep_job.job.folder
+        if result is None:
+            remove_if_empty([folder])
+            return
+        self._sweep.record(sweep_job, result, self._began)
+        if result.exit_status > 128:
+            self._stopped_status = result.exit_status
+        elif result.exit_status == ConfigError.exit_status and trial.has_begun:  # the study keeps it
+            raise JobFailed(f"trial {trial.number}: {result.message}")
+        elif result.exit_status:
+            self._record_failure(trial, result.message, is_reported=True)
+        elif (run := read_run(folder)).status == RunStatus.PRUNED:
+            self._trials.tell(trial.number, None, is_pruned=True)
+            self._say(sweep_job, f"pruned after update {run.summary['num_updates']}")
+        else:
+            self._record_values(trial, sweep_job, run.summary)
+
+    def _record_values(self, trial: PendingTrial, sweep_job: SweepJob, summary: Mapping[str, Any]) -> None:
+        rows = read_metrics(sweep_job.job.folder)
+        candidates = [(objective.metric, objective.value(summary, rows)) for objective in self._objectives]
+        if missing := [metric for metric, value in candidates if value is None]:
+            self._record_failure(trial, f"it has no finite {', '.join(missing)}", is_reported=False)
+            return
+        values = [value for _, value in candidates if value is not None]
+        self._trials.tell(trial.number, values)
+        self._say(sweep_job, f"finished: {self._format(values)}")
+
+    def _record_failure(self, trial: PendingTrial, message: str, *, is_reported: bool) -> None:
+        self._failures[trial.number] = message
+        self._trials.tell(trial.number, None)
+        if not is_reported:
+            report(RunResult.failed(message), f"job {trial.number}: ")
+
+    def _say(self, sweep_job: SweepJob, text: str) -> None:
+        if not sweep_job.in_table:
+            say(f"job {sweep_job.number}: {text}")
+
+    def _format(self, values: Sequence[float]) -> str:
+        return ", ".join(f"{o.metric} {value:.6g}" for o, value in zip(self._objectives, values, strict=True))
+
+    def _print_start(self) -> None:
+        finished, interrupted = self._trials.num_finished, len(self._trials.interrupted)
+        limit = min(self._limits.n_trials, self._trials.size or self._limits.n_trials)
+        continued = (
+            f"; continuing {interrupted} interrupted trial{'s' * (interrupted != 1)}" if interrupted else ""
+        )
+        say(f"{relative(self._trials.folder)}: {finished} of {limit} trials are finished{continued}")
+
+    def _report_best(self) -> None:
+        """Write the best trials to a file, and add them to the lines at the end of the sweep."""
+        best = self._trials.best()
+        if not best:
+            return
+        solutions = [
+            {"params": self._space.parse_choices(trial.params), "values": list(trial.values)}
+            for trial in best
+        ]
+        results: dict[str, Any] = {"name": "optuna"}
+        if len(self._objectives) > 1:
+            results["solutions"] = solutions
+        else:
+            results |= {"best_params": solutions[0]["params"], "best_value": best[0].value}
+        replace_file(Path(self._trials.folder, RESULTS), yaml.safe_dump(results, sort_keys=False))
+        for trial in best:
+            # Without `sweep=`, which would start another search; the parameters of its file are among the others.
+            overrides = self._space.overrides(trial.params)
+            words = [word for word in overrides if not word.startswith(("name=", "sweep="))]
+            self._sweep.closing_lines.append(f"best: trial {trial.number}, {self._format(trial.values)}")
+            self._sweep.closing_lines.append(f"  python train.py {shlex.join(words)}")
+
+
+def _run(executor: Executor, sweep_job: SweepJob, signals: SignalForwarding) -> RunResult | None:
+    """Run one job and return its result; None if a signal arrived before it began."""
+    return next((result for _, result in executor.run([sweep_job], lambda: signals.signum)), None)

@@ -1,0 +1,161 @@
+"""The Optuna sweeper: a search whose trials are the jobs of a sweep."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
+from omegaconf import OmegaConf
+
+from hydrant.config.atomic_write import replace_file
+from hydrant.config.distribution import require_extra
+from hydrant.config.error_messages import HYDRA_ERRORS, explain
+from hydrant.config.flat import redacted_yaml
+from hydrant.config.redaction import redacted
+from hydrant.config.type_hints import check_value
+from hydrant.errors import ConfigError
+from hydrant.runs.folder import runs_of_sweep
+from hydrant.runs.lock import exclusive
+from hydrant.sweeps.executors import SweepJob
+from hydrant.sweeps.executors.local import Sequential
+from hydrant.sweeps.grid import GridSweeper
+from hydrant.sweeps.optuna.objectives import Objective
+from hydrant.sweeps.optuna.space import Space, read_space
+from hydrant.sweeps.preflight import find_config_errors, trained_elsewhere
+from hydrant.sweeps.sweep import current_sweep
+
+_KEY = "hydra.sweeper"
+_MINIMUM = {"n_trials": 1, "n_jobs": 1, "max_failures": 0}
+
+
+class OptunaSweeper(GridSweeper):
+    """Searches for the best values with Optuna. The same command continues the search.
+
+    conf/hydra/sweeper/optuna.yaml describes the arguments.
+    """
+
+    def __init__(
+        self, params: Any, sampler: Any, pruner: Any, objectives: Any, storage: str, **limits: Any
+    ) -> None:
+        super().__init__(max_batch_size=None, params=params)
+        self._sampler, self._pruner = _to_container(sampler), _to_container(pruner)
+        self._objectives, self._storage, self._limits = _to_container(objectives), storage, limits
+
+    def sweep(self, arguments: list[str]) -> None:
+        require_extra("optuna", ["optuna"], "hydra/sweeper", "optuna")
+        from hydrant.sweeps.optuna.samplers import check_parts  # these import Optuna
+        from hydrant.sweeps.optuna.search import Limits, SearchLoop
+        from hydrant.sweeps.optuna.trials import PendingTrial, Search, Trials
+
+        assert self.hydra_context is not None and self.config is not None
+        limits = Limits(**self._check_limits())
+        space = read_space(self._parse_overrides(arguments))
+        check_parts(self._sampler, self._pruner, space)
+        self._check_objectives()
+        config = self._check_values(space)
+        objectives = [
+            Objective(**objective)
+            for objective in ([config["best"]] if self._objectives is None else self._objectives)
+        ]
+        folder = Path(self.config.hydra.sweep.dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        with exclusive(folder):
+            self._check_not_trained_elsewhere(folder)
+            trials = Trials(folder, self._storage, Search(space, objectives, self._sampler, self._pruner))
+            replace_file(folder / "multirun.yaml", redacted_yaml(self.config))
+
+            def compose_job(trial: PendingTrial) -> SweepJob:
+                sweep_job = self._compose_job(trial.number, space.overrides(trial.params), trial.params)
+                return replace(sweep_job, job=replace(sweep_job.job, trial=trials.for_job(trial)))
+
+            SearchLoop(trials, space, objectives, limits, current_sweep.get(), compose_job).run(
+                self._executor
+            )
+
+    def _check_not_trained_elsewhere(self, folder: Path) -> None:
+        """Raise ConfigError if another machine trains a trial."""
+        if self._executor.is_remote:
+            return
+        for run in runs_of_sweep(folder):
+            if reason := trained_elsewhere(run.path):
+                raise ConfigError("name", reason)
+
+    def _check_limits(self) -> dict[str, int]:
+        """Return `n_trials`, `n_jobs` and `max_failures`; raise ConfigError for one that is not possible."""
+        assert self.config is not None
+        limits = dict(self._limits)
+        num_jobs = OmegaConf.select(self.config, "hydra.launcher.num_jobs")
+        if limits["n_jobs"] is None:
+            limits["n_jobs"] = num_jobs or 1
+        for name, minimum in _MINIMUM.items():
+            check_value(f"{_KEY}.{name}", int, limits[name])
+            if limits[name] < minimum:
+                raise ConfigError(f"{_KEY}.{name}", f"needs {minimum} or more, not {limits[name]}")
+        if limits["n_jobs"] > 1 and isinstance(self._executor, Sequential):
+            message = (
+                "the basic launcher runs one trial after another; add hydra/launcher=local, or another one"
+            )
+            raise ConfigError(f"{_KEY}.n_jobs", message)
+        return limits
+
+    def _check_objectives(self) -> None:
+        """Raise ConfigError if `objectives` is no list of metrics and modes, or the pruner allows only one."""
+        key, objectives = f"{_KEY}.objectives", self._objectives
+        if objectives is None:
+            return
+        check_value(key, list[dict[str, str]], objectives)
+        for objective in objectives:
+            for name in {"metric", "mode"} ^ objective.keys():
+                problem = "is unknown" if name in objective else "is missing"
+                raise ConfigError(key, f"{name} {problem}; write [{{metric: val/accuracy, mode: max}}]")
+            if objective["mode"] not in ("max", "min"):
+                raise ConfigError(key, f"mode needs max or min, not {objective['mode']}")
+        if not objectives:
+            raise ConfigError(key, "needs one or more, or null for best.metric")
+        if len(objectives) > 1 and not str(self._pruner["_target_"]).endswith(".NopPruner"):
+            message = "no pruner decides between several objectives; give hydra/sweeper/pruner=none"
+            raise ConfigError("hydra/sweeper/pruner", message)
+
+    def _check_values(self, space: Space) -> Mapping[str, Any]:
+        """Check each value of the space once, with the first values of all other keys; return the first config.
+
+        Raises:
+            ConfigError: a value cannot be composed, or no job can run on this machine.
+        """
+        first = {key: space.values(key)[0] for key in space.distributions}
+        others = [{**first, key: value} for key in space.distributions for value in space.values(key)[1:]]
+        words = [space.overrides(params) for params in (first, *others)]
+        jobs = [self._compose(job_words, number) for number, job_words in enumerate(words)]
+        errors = [] if self._executor.is_remote else find_config_errors([job.config for job in jobs])
+        if errors and errors[0] and all(errors):
+            raise ConfigError(errors[0].key, f"{errors[0].reason} [job: {' '.join(words[0])}]")
+        return jobs[0].config
+
+    def _compose_job(self, number: int, overrides: Sequence[str], params: Mapping[str, Any]) -> SweepJob:
+        """Return the job of a trial, with a folder named after its number and parameters.
+
+        Raises:
+            ConfigError: its values do not fit together.
+        """
+        assert isinstance(self.launcher, BasicLauncher)
+        labels = redacted([f"{key.lstrip('+')}={_short(value)}" for key, value in sorted(params.items())])
+        slug = re.sub(r"[^\w.%+-]", "-", "_".join([f"{number:04d}", *labels]))[:120]
+        words = [*overrides, f"hydra.sweep.subdir='{slug}'"]
+        try:
+            with current_sweep.get().collect_jobs() as sweep_jobs:
+                (returned,) = BasicLauncher.launch(self.launcher, [words], initial_job_idx=number)
+            if not sweep_jobs:
+                raise returned._return_value  # pyright: ignore[reportPrivateUsage]
+        except HYDRA_ERRORS as error:
+            raise ConfigError("", str(explain(error))) from error
+        return sweep_jobs[0]
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _to_container(node: Any) -> Any:
+    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node

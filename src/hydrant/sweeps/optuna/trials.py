@@ -1,0 +1,170 @@
+"""The trials of a study. Optuna's storage in the sweep's folder keeps them, so that the same command continues."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.distributions import CategoricalDistribution, FloatDistribution
+from optuna.trial import TrialState
+
+from hydrant.config.flat import flatten, is_neutral
+from hydrant.config.redaction import redacted
+from hydrant.errors import ConfigError
+from hydrant.runs.folder import choices_in
+from hydrant.runs.optuna_trial import FILES, Trial, drop_torn_line, make_part, open_storage
+from hydrant.sweeps.optuna.objectives import Objective
+from hydrant.sweeps.optuna.samplers import grid_size, make_sampler
+from hydrant.sweeps.optuna.space import Space
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+_SEARCH = "search"
+_FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+
+
+@dataclass(frozen=True)
+class Search:
+    """The definition of a study: what is searched, and how."""
+
+    space: Space
+    objectives: Sequence[Objective]
+    sampler: Mapping[str, Any]
+    pruner: Mapping[str, Any]
+
+    def describe(self) -> dict[str, Any]:
+        """Return by key what must not change when a study continues."""
+        fixed = choices_in(redacted(list(self.space.fixed)))
+        parts = {"sampler": self.sampler, "pruner": self.pruner}
+        return {
+            **{key: text for key, text in fixed.items() if not is_neutral(key)},
+            **{key.lstrip("+"): text for key, text in self.space.texts.items()},
+            **flatten({"hydra": {"sweeper": parts}}),
+            "hydra.sweeper.objectives": [asdict(objective) for objective in self.objectives],
+        }
+
+
+@dataclass(frozen=True)
+class PendingTrial:
+    """A trial that must run."""
+
+    number: int
+    params: Mapping[str, Any]  # by key
+    has_begun: bool = False  # in an earlier start of the study
+
+
+class Trials:
+    """The study in the folder of a sweep: created, or loaded if it exists.
+
+    Raises:
+        ConfigError: the folder holds another study.
+    """
+
+    def __init__(self, folder: Path, storage: str, search: Search) -> None:
+        self.folder, self._storage, self._search = folder, storage, search
+        self.size = grid_size(search.sampler, search.space)
+        _check_storage(folder, storage)
+        drop_torn_line(folder)
+        self._study = optuna.create_study(
+            study_name=folder.name,
+            storage=open_storage(storage, folder),
+            pruner=make_part(search.pruner),
+            directions=["maximize" if o.mode == "max" else "minimize" for o in search.objectives],
+            load_if_exists=True,
+        )
+        self._check_same_search()
+        if _SEARCH not in self._study.user_attrs:
+            self._study.set_user_attr(_SEARCH, search.describe())
+        self.interrupted = [trial.number for trial in self._all(TrialState.RUNNING)]  # in an earlier start
+
+    @property
+    def num_finished(self) -> int:
+        return len(self._all(*_FINISHED))
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the sampler has drawn all trials of its grid."""
+        return self.size is not None and len(self._study.get_trials(deepcopy=False)) >= self.size
+
+    def ask(self) -> PendingTrial:
+        """Return the next trial to run: an interrupted one first, else a new one."""
+        number = self.interrupted.pop(0) if self.interrupted else len(self._study.get_trials(deepcopy=False))
+        self._study.sampler = make_sampler(self._search.sampler, self._search.space, number)
+        begun = {trial.number: trial for trial in self._all(TrialState.RUNNING)}.get(number)
+        trial = self._study.ask() if begun is None else optuna.Trial(self._study, _trial_id(begun))
+        # A kill may have left some parameters without a value. Those with a value keep it.
+        for key, distribution in self._search.space.distributions.items():
+            _suggest(trial, key, distribution)
+        return PendingTrial(number, trial.params, has_begun=begun is not None)
+
+    def for_job(self, trial: PendingTrial) -> Trial:
+        """Return what the job of a trial needs to report to the study."""
+        objectives, pruner = [asdict(o) for o in self._search.objectives], dict(self._search.pruner)
+        return Trial(
+            number=trial.number,
+            study=self._study.study_name,
+            storage=self._storage,
+            folder=str(self.folder.resolve()),
+            objectives=objectives,
+            pruner=pruner if len(objectives) == 1 else None,
+        )
+
+    def tell(self, number: int, values: Sequence[float] | None, *, is_pruned: bool = False) -> None:
+        """Record how a trial ended: finished with `values`, pruned, or failed."""
+        state = TrialState.PRUNED if is_pruned else TrialState.FAIL if values is None else TrialState.COMPLETE
+        # After its last trial, a grid sampler would call study.stop(), which fails outside of study.optimize().
+        self._study.sampler = optuna.samplers.RandomSampler()
+        self._study.tell(number, values=None if is_pruned else values, state=state)
+
+    def best(self) -> list[FrozenTrial]:
+        """Return the best trial; with several objectives, the Pareto front."""
+        if not self._all(TrialState.COMPLETE):
+            return []
+        return self._study.best_trials if len(self._search.objectives) > 1 else [self._study.best_trial]
+
+    def _all(self, *states: TrialState) -> list[FrozenTrial]:
+        return self._study.get_trials(deepcopy=False, states=states)
+
+    def _check_same_search(self) -> None:
+        old, new = self._study.user_attrs.get(_SEARCH), json.loads(json.dumps(self._search.describe()))
+        if old in (None, new):
+            return
+        changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        changes = ", ".join(f"{key} ({_shown(old, key)} there, {_shown(new, key)} here)" for key in changed)
+        raise ConfigError(
+            "name",
+            f"{self.folder} holds a study of another search: {changes}. Give the same, or another name=<folder>",
+        )
+
+
+def _suggest(trial: optuna.Trial, key: str, distribution: Any) -> None:
+    if isinstance(distribution, CategoricalDistribution):
+        trial.suggest_categorical(key, distribution.choices)
+        return
+    suggest: Any = trial.suggest_float if isinstance(distribution, FloatDistribution) else trial.suggest_int
+    step = {} if distribution.log else {"step": distribution.step}
+    suggest(key, distribution.low, distribution.high, log=distribution.log, **step)
+
+
+def _trial_id(trial: FrozenTrial) -> int:
+    return trial._trial_id  # pyright: ignore[reportPrivateUsage]
+
+
+def _shown(search: Mapping[str, Any], key: str) -> str:
+    return json.dumps(search[key]) if key in search else "nothing"
+
+
+def _check_storage(folder: Path, storage: str) -> None:
+    key = "hydra.sweeper.storage"
+    if storage not in FILES:
+        raise ConfigError(key, f"needs {' or '.join(FILES)}, not {storage}")
+    for other, file in FILES.items():
+        if other != storage and (folder / file).exists():
+            raise ConfigError(
+                key, f"{folder / file} holds a study; give {key}={other}, or another name=<folder>"
+            )

@@ -1,0 +1,117 @@
+"""Check that the jobs of a sweep can run, before the first one starts."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hydrant.errors import ConfigError, HydrantError, RecordError
+from hydrant.runs.console import relative
+from hydrant.runs.folder import HYDRA, RunStatus, read_run, runs_of_sweep
+from hydrant.runs.resume import existing_run
+from hydrant.sweeps.executors.base import modules_to_preload
+from hydrant.sweeps.fork_server.call import ProcessDied, Stopped, call_isolated
+from hydrant.sweeps.plan import read_plan
+
+_NEUTRAL_KEYS = ("name", "seed")
+"""Keys that do not decide whether a run can start: jobs that differ only in these are checked once."""
+
+_LOST_SECONDS = 300.0
+"""A run on another machine that has not written its record for this long is taken for lost."""
+
+
+def is_finished(config: Mapping[str, Any], folder: Path) -> bool:
+    """Return whether the folder holds a finished run of this config."""
+    with suppress(HydrantError):  # the job itself reports it
+        return existing_run(config, folder).is_finished
+    return False
+
+
+def check_same_config(config: Mapping[str, Any], folder: Path) -> None:
+    """Raise ConfigError if the folder holds a run of another config."""
+    with suppress(RecordError):
+        existing_run(config, folder)
+
+
+def trained_elsewhere(folder: Path) -> str:
+    """Return why a job must not continue in its folder: another machine trains there; "" if none does.
+
+    A run whose machine seems lost is only printed.
+    """
+    run = read_run(folder)
+    if run.state != RunStatus.RUNNING_ELSEWHERE:
+        return ""
+    seconds = time.time() - run.record_time
+    message = (
+        f"{relative(folder)} holds a run on {run.summary['host']}, which wrote its record {seconds:.0f} s ago"
+    )
+    if seconds < _LOST_SECONDS:
+        remedy = f"if that machine is lost, it continues here {_LOST_SECONDS:.0f} s after its last record"
+        return f"{message}; wait for it; {remedy}"
+    print(
+        f"{message}: that machine is taken for lost, so the run continues here", file=sys.stderr, flush=True
+    )
+    return ""
+
+
+def describe_start(folder: Path, jobs: Mapping[Path, bool]) -> str:
+    """Return the first line of a sweep: how many jobs are finished, begun and new, and what else its folder holds.
+
+    Args:
+        jobs: whether the job in each folder is finished.
+    """
+    counts = Counter("finished" if finished else _begun_or_new(job) for job, finished in jobs.items())
+    counted = ", ".join(
+        f"{counts[kind]} {kind}" for kind in ("finished", "begun before", "new") if counts[kind]
+    )
+    text = f"{relative(folder.resolve())}: {len(jobs)} job{'s' * (len(jobs) != 1)}: {counted}"
+    if others := [run for run in runs_of_sweep(folder) if run.path.resolve() not in jobs]:
+        text += f"; {len(others)} other run{'s' * (len(others) != 1)} in this folder"
+    with suppress(RecordError):  # a damaged plan is about to be replaced
+        planned = [job.folder.resolve() for job in read_plan(folder).jobs]
+        if dropped := [job for job in planned if job not in jobs and _begun_or_new(job) == "new"]:
+            text += f"; {len(dropped)} of the previous command never began and are no longer planned"
+    return text
+
+
+def _begun_or_new(folder: Path) -> str:
+    return "begun before" if (folder / HYDRA).is_dir() else "new"
+
+
+def find_config_errors(configs: Sequence[Mapping[str, Any]]) -> list[ConfigError | None]:
+    """Return why each checked config cannot run on this machine; None if it can.
+
+    Raises:
+        Stopped: a signal arrived.
+    """
+    keys = [repr(sorted((k, v) for k, v in config.items() if k not in _NEUTRAL_KEYS)) for config in configs]
+    distinct = dict(zip(keys, configs, strict=True))
+    call = call_isolated(_prepare_all, (list(distinct.values()),), preload=modules_to_preload(configs))
+    if call.signum is not None:
+        print("stopped by a signal before the first job", file=sys.stderr)
+        raise Stopped(128 + call.signum)
+    if isinstance(call.result, ProcessDied):  # the job that causes it reports it
+        return [None] * len(configs)
+    errors = dict(zip(distinct, call.result, strict=True))
+    return [errors[key] for key in keys]
+
+
+def _prepare_all(configs: Sequence[Mapping[str, Any]]) -> list[ConfigError | None]:
+    return [_prepare(config) for config in configs]
+
+
+def _prepare(config: Mapping[str, Any]) -> ConfigError | None:
+    from hydrant.training.build import prepare  # imports torch
+
+    try:
+        prepare(config, is_preview=True)
+    except ConfigError as error:
+        return error.with_traceback(None)
+    except Exception:  # such as damaged data: its job reports it, and the other jobs run
+        return None
+    return None

@@ -1,0 +1,128 @@
+"""The progress of a sweep's runs, read from their folders: by any process, on any machine that sees the folders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hydrant.runs.folder import (
+    METRICS,
+    RunFolder,
+    RunStatus,
+    choices_in,
+    is_run_folder,
+    parse_row,
+    read_run,
+    runs_of_sweep,
+)
+from hydrant.runs.lock import is_held, is_in_use
+from hydrant.sweeps.plan import PlannedJob, read_plan
+
+_TAIL_BYTES = 1 << 16  # the end of metrics.jsonl, which holds the last rows of training and of evaluation
+
+_RUNNING = (RunStatus.RUNNING, RunStatus.RUNNING_ELSEWHERE)
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """The progress of a run. Unknown values are None."""
+
+    run: str  # its folder, relative to the sweep's
+    choices: Mapping[str, str]
+    state: str  # a RunStatus
+    num_updates: int | None = None
+    total_updates: int | None = None
+    loss: float | None = None
+    seconds_left: float | None = None
+    metric: str | None = None  # the one that decides the best checkpoint
+    best: float | None = None
+    best_num_updates: int | None = None
+    message: str = ""  # why it failed, or how an earlier start of a queued run ended
+
+    @property
+    def is_running(self) -> bool:
+        return self.state in _RUNNING
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that `hydrant status --json` prints."""
+        fields = asdict(self)
+        fields["told"] = fields.pop("message")
+        return fields
+
+
+def sweep_progress(folder: Path) -> list[RunProgress]:
+    """Return the progress of a sweep's jobs in their order, then of other runs in its folder.
+
+    In a run folder, return the progress of that run.
+
+    Raises:
+        RecordError: the plan of the sweep is damaged.
+    """
+    if is_run_folder(folder):
+        return [_run_progress(read_run(folder), folder.parent)]
+    plan = read_plan(folder)
+    began = plan.began if is_in_use(folder) else None
+    planned = {job.folder.resolve() for job in plan.jobs}
+    others = [run for run in runs_of_sweep(folder) if run.path.resolve() not in planned]
+    jobs = (_job_progress(job, folder, began) for job in plan.jobs)
+    return [*jobs, *(_run_progress(run, folder) for run in others)]
+
+
+def _job_progress(job: PlannedJob, sweep: Path, began: float | None) -> RunProgress:
+    """Return the progress of a job; `began` is when its sweep started, None if no process runs the sweep."""
+    run = read_run(job.folder)
+    progress = _run_progress(replace(run, choices=choices_in(job.overrides)), sweep)
+    if job.refused:
+        return replace(progress, state=RunStatus.REFUSED, message=job.refused)
+    is_queued = began is not None and run.summary_time < began and progress.state != RunStatus.FINISHED
+    if not is_queued or progress.is_running:
+        return progress
+    return replace(progress, state=RunStatus.QUEUED, message=f"{run.state} before" if run.has_begun else "")
+
+
+def _run_progress(run: RunFolder, sweep: Path) -> RunProgress:
+    state, best = run.state, run.summary.get("best") or {}
+    if state not in (RunStatus.FINISHED, *_RUNNING) and is_held(run.path):
+        state = RunStatus.RUNNING  # a process has just started to train
+    progress = RunProgress(
+        run=os.path.relpath(run.path, sweep),
+        choices=run.choices,
+        state=state,
+        num_updates=run.summary.get("num_updates"),
+        total_updates=run.summary.get("total_updates"),
+        metric=best.get("metric"),
+        best=best.get("value"),
+        best_num_updates=best.get("num_updates"),
+        message="" if state in (RunStatus.FINISHED, *_RUNNING) else run.error,
+    )
+    return _with_rows(progress, list(_last_rows(run.path))) if run.status == RunStatus.RUNNING else progress
+
+
+def _with_rows(progress: RunProgress, rows: Sequence[Mapping[str, Any]]) -> RunProgress:
+    """Add what the newest rows of metrics.jsonl say beyond the summary."""
+    num_updates = max([progress.num_updates or 0, *(row["num_updates"] for row in rows)])
+    rate, total = _last(rows, "perf/updates_per_second"), progress.total_updates
+    left = None if not (rate and total and progress.is_running) else (total - num_updates) / rate
+    return replace(progress, num_updates=num_updates, loss=_last(rows, "train/loss"), seconds_left=left)
+
+
+def _last(rows: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    return next((row[key] for row in reversed(rows) if row.get(key) is not None), None)
+
+
+def _last_rows(run: Path) -> Iterator[dict[str, Any]]:
+    """Yield the last complete rows of metrics.jsonl, which another process may be writing."""
+    try:
+        with (run / METRICS).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - _TAIL_BYTES, 0))
+            lines = file.read().split(b"\n")[:-1]  # what follows the last newline is incomplete
+    except FileNotFoundError:
+        return
+    for line in lines[1:] if size > _TAIL_BYTES else lines:
+        with suppress(ValueError):  # a damaged line
+            yield parse_row(line)

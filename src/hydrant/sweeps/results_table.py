@@ -1,0 +1,61 @@
+"""The results of a sweep: sweep.csv, and the lines printed at the end."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydrant.config.atomic_write import replace_file
+from hydrant.runs.console import relative, say
+from hydrant.runs.folder import SWEEP_TABLE, RunFolder, performance_text
+
+
+def write_sweep_csv(folder: Path, runs: Sequence[RunFolder]) -> None:
+    """Write `sweep.csv` atomically: a row per run with its overrides, status and results."""
+    choices = _columns(run.choices for run in runs)
+    metrics = _columns(run.summary.get("metrics") or {} for run in runs)
+    text = io.StringIO()
+    table = csv.writer(text)
+    table.writerow(["run", *choices, "status", "num_updates", "best", "best_num_updates", *metrics, "error"])
+    for run in runs:
+        best, values = run.summary.get("best") or {}, run.summary.get("metrics") or {}
+        table.writerow(
+            [run.path.name, *(run.choices.get(c, "") for c in choices), run.state]
+            + [run.summary.get("num_updates", ""), best.get("value", ""), best.get("num_updates", "")]
+            + [values.get(m, "") for m in metrics]
+            + [run.error]
+        )
+    replace_file(folder / SWEEP_TABLE, text.getvalue())
+
+
+def print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str]) -> None:
+    """Print a line per run: the choices that differ between the runs, its state, and its best value or its error.
+
+    With `claims` (the config's `claim`), print these and each run's speed and memory too.
+    """
+    labels = _labels(runs)
+    width = max(map(len, labels))
+    folder = Path(relative(folder))
+    say(f"\n{folder}: {len(runs)} run{'s' if len(runs) > 1 else ''}, see {folder / SWEEP_TABLE}")
+    for run, label in zip(runs, labels, strict=True):
+        best = run.summary.get("best") or {}
+        value = best.get("value")
+        details = [] if value is None else [f"{best['metric']} {value:.4f} at update {best['num_updates']}"]
+        details += [run.error, performance_text(run.summary) if claims else ""]
+        say(f"  {label:<{width}}  {run.state:<11} {'; '.join(filter(None, details))}")
+    for claim in claims:
+        say(f"claim: {claim}")
+
+
+def _labels(runs: Sequence[RunFolder]) -> list[str]:
+    """Return the choices of each run that are not the same in all runs; the folder's name if it has none."""
+    shared = set.intersection(*(set(run.choices.items()) for run in runs))
+    return [" ".join(f"{k}={v}" for k, v in run.choices.items() if (k, v) not in shared) or run.path.name
+            for run in runs]  # fmt: skip
+
+
+def _columns(rows: Iterable[dict[str, Any]]) -> list[str]:
+    return sorted({key for row in rows for key in row})

@@ -1,0 +1,220 @@
+"""Runs the jobs of a sweep, each in a process of its own, and writes its plan and its table of results."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from hydrant.config.redaction import redacted
+from hydrant.errors import ConfigError, JobFailed
+from hydrant.runs.console import relative, say
+from hydrant.runs.folder import (
+    SWEEP_PLAN,
+    SWEEP_TABLE,
+    RunFolder,
+    RunStatus,
+    choices_in,
+    mark_failed,
+    read_run,
+    remove_if_empty,
+    runs_of_sweep,
+)
+from hydrant.runs.job import Job
+from hydrant.runs.metadata import write_records
+from hydrant.runs.outcome import RunResult, report
+from hydrant.sweeps.executors.base import Executor, SweepJob, result_from_folder
+from hydrant.sweeps.fork_server.call import Stopped, forward_signals
+from hydrant.sweeps.live_table import is_terminal, live_display, render_table
+from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
+from hydrant.sweeps.preflight import is_finished
+from hydrant.sweeps.progress import sweep_progress
+from hydrant.sweeps.results_table import print_table, write_sweep_csv
+
+
+class Sweep:
+    """The sweep that one `--multirun` command runs in this process."""
+
+    def __init__(self) -> None:
+        self._began = time.time()
+        self._jobs: dict[Path, PlannedJob] = {}  # by folder, in their order
+        self._claims: dict[str, None] = {}  # the config's `claim` of each job, without duplicates
+        self._collected: list[SweepJob] | None = None
+        self._has_table = False
+        self.has_run = False
+        self.may_fail = False  # a failed job of a search does not fail the sweep
+        self.closing_lines: list[str] = []  # printed below the table of results
+
+    @contextmanager
+    def active(self, folder: Path, jobs: Mapping[Path, Sequence[str]]) -> Generator[None]:
+        """Plan `jobs` (overrides by folder); meanwhile jobs run, planned or not, and a terminal shows their progress.
+
+        The caller holds the lock of the sweep's folder.
+        """
+        self._jobs |= {path: PlannedJob(path, redacted(list(overrides))) for path, overrides in jobs.items()}
+        self._write_plan(folder)
+        self._has_table = is_terminal()
+        with live_display(partial(_table, folder)) if self._has_table else nullcontext():
+            yield
+
+    def run(self, job: Job, number: int, environment: Mapping[str, str]) -> float | None:
+        """Run one job and return its value, for sweepers that search. Inside `collect_jobs`, only collect it.
+
+        Raises:
+            JobFailed: the job failed; the reason is printed.
+            Stopped: a signal arrived; the job has saved its state, or is finished.
+        """
+        if (path := job.folder.resolve()) not in self._jobs:
+            self._jobs[path] = PlannedJob(path, redacted(list(job.overrides)))
+            self._write_plan(job.sweep_folder or path.parent)
+        if job.config["claim"] is not None:
+            self._claims[job.config["claim"]] = None
+        sweep_job = SweepJob(number, job, environment, self._has_table)
+        if self._collected is not None:
+            self._collected.append(sweep_job)
+            return None
+        self.has_run, began = True, time.time()
+        if (finished := _result_if_finished(sweep_job)) is not None:
+            return finished.value
+        sweep_job.announce()
+        call = sweep_job.run(is_silent=self._has_table)
+        result, signum = call.result, call.signum
+        self.record(sweep_job, result, began)
+        if signum is not None or result.exit_status > 128:
+            raise Stopped(max(result.exit_status, 128 + (signum or 0)))
+        if result.exit_status:
+            raise JobFailed(f"{job.folder.name}: {result.message}")
+        return result.value
+
+    @contextmanager
+    def collect_jobs(self) -> Generator[list[SweepJob]]:
+        """Let `run` collect the jobs in the returned list instead of running them."""
+        self._collected = sweep_jobs = list[SweepJob]()
+        try:
+            yield sweep_jobs
+        finally:
+            self._collected = None
+
+    def run_all(self, sweep_jobs: Sequence[SweepJob], executor: Executor) -> dict[int, RunResult]:
+        """Run the jobs that are not finished, and return the results of all by job number.
+
+        Raises:
+            Stopped: a signal arrived here or at a job; the jobs have saved their state, or are finished.
+        """
+        began = time.time()
+        results = {
+            sweep_job.number: result
+            for sweep_job in sweep_jobs
+            if (result := _result_if_finished(sweep_job)) is not None
+        }
+        unfinished = [sweep_job for sweep_job in sweep_jobs if sweep_job.number not in results]
+        try:
+            with forward_signals() as signals:
+                for sweep_job, result in (
+                    executor.run(unfinished, lambda: signals.signum) if unfinished else ()
+                ):
+                    self.has_run = True
+                    results[sweep_job.number] = result
+                    self.record(sweep_job, result, began)
+                    if not (result.exit_status or self._has_table):
+                        say(f"job {sweep_job.number}: finished")
+        finally:
+            remove_if_empty([sweep_job.job.folder for sweep_job in sweep_jobs])
+        if signals.signum is not None:
+            raise Stopped(128 + signals.signum)
+        if stopped := [result.exit_status for result in results.values() if result.exit_status > 128]:
+            raise Stopped(max(stopped))
+        return results
+
+    def record(self, sweep_job: SweepJob, result: RunResult, began: float) -> None:
+        """Write a job's result into the files of the sweep, and print why it failed."""
+        job = sweep_job.job
+        if result.exit_status == ConfigError.exit_status:
+            remove_if_empty([job.folder])
+            path = job.folder.resolve()
+            self._jobs[path] = replace(self._jobs[path], refused=result.message)
+            self._write_plan(job.sweep_folder or path.parent)
+        elif 0 < result.exit_status < 128:
+            _record_failure(job, result, began)
+        if job.sweep_folder is not None:
+            self._write_table(job.sweep_folder, self._runs(job.sweep_folder))
+        report(result, f"job {sweep_job.number}: ")
+
+    def close(self, folder: Path) -> bool:
+        """Write and print the table of results; return whether the sweep failed, because a job failed in it."""
+        runs = self._runs(folder)
+        if not any(run.has_begun for run in runs):
+            return False
+        self._write_table(folder, runs)
+        print_table(folder, runs, list(self._claims))
+        for line in self.closing_lines:
+            say(line)
+        is_refused = any(job.refused for job in self._jobs.values())
+        is_any_failed = any(
+            run.status == RunStatus.FAILED and run.summary_time >= self._began for run in runs
+        )
+        return not self.may_fail and (is_refused or is_any_failed)
+
+    def _runs(self, folder: Path) -> list[RunFolder]:
+        """Return the runs of the jobs in their order, then the other runs in the folder."""
+        runs = [_run_of(job) for job in self._jobs.values()]
+        return runs + [run for run in runs_of_sweep(folder) if run.path.resolve() not in self._jobs]
+
+    def _write_plan(self, folder: Path) -> None:
+        with _print_write_errors(folder / SWEEP_PLAN):
+            write_plan(folder, Plan(self._began, list(self._jobs.values())))
+
+    def _write_table(self, folder: Path, runs: Sequence[RunFolder]) -> None:
+        with _print_write_errors(folder / SWEEP_TABLE):
+            write_sweep_csv(folder, runs)
+
+
+current_sweep: ContextVar[Sweep] = ContextVar("sweep")
+"""The sweep of this process. Not an argument, because Hydra itself constructs sweeper and launcher from the config."""
+
+
+def _record_failure(job: Job, result: RunResult, began: float) -> None:
+    """Write the failure of a job that did not write it, because it died or failed before it had its folder."""
+    run = read_run(job.folder)
+    if run.status == RunStatus.FAILED and run.summary_time >= began:
+        return
+    with _print_write_errors(job.folder):
+        write_records(job)
+        mark_failed(job.folder, result.message)
+
+
+@contextmanager
+def _print_write_errors(path: Path) -> Generator[None]:
+    """Print an OSError instead of raising it, so that the jobs continue."""
+    try:
+        yield
+    except OSError as error:
+        print(f"{path} cannot be written: {error.strerror or error}", file=sys.stderr)
+
+
+def _run_of(job: PlannedJob) -> RunFolder:
+    choices = choices_in(job.overrides)
+    if job.refused:  # the folder may hold an earlier run
+        return RunFolder(
+            job.folder, choices, {"status": RunStatus.REFUSED, "error": {"message": job.refused}}
+        )
+    return RunFolder(job.folder, choices, read_run(job.folder).summary)
+
+
+def _result_if_finished(sweep_job: SweepJob) -> RunResult | None:
+    """Return the recorded result of a job that is finished; None if it must run."""
+    job = sweep_job.job
+    if not is_finished(job.config, job.folder):
+        return None
+    if not sweep_job.in_table:
+        say(f"job {sweep_job.number}: already finished: {relative(job.folder)}")
+    return result_from_folder(job, "")
+
+
+def _table(folder: Path, width: int, height: int) -> list[str]:
+    return render_table(relative(folder.resolve()), sweep_progress(folder), width, height)

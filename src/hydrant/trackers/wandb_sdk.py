@@ -1,0 +1,189 @@
+"""Safe use of the W&B SDK: check access, limit its time, and undo what it changes in this process."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import ssl
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hydrant.errors import first_line
+
+SERVICE = "WANDB_SERVICE"
+"""The variable with the address of wandb-core, the SDK's background process. Child processes inherit it."""
+
+_QUIET = {"WANDB_ERROR_REPORTING": "false", "WANDB_QUIET": "true", "WANDB_SILENT": "true"}
+_FAIL_FAST = {"WANDB_X_GRAPHQL_RETRY_MAX": "5", "WANDB_X_GRAPHQL_RETRY_WAIT_MAX_SECONDS": "4"}
+
+
+class NoAnswerError(Exception):
+    """A call did not return within its time limit."""
+
+
+class NoAccessError(Exception):
+    """W&B cannot be used online; the message gives the reason."""
+
+
+def call_with_timeout(function: Callable[[], object], timeout: float) -> Exception | None:
+    """Call `function` and wait at most `timeout` seconds.
+
+    The call runs in a thread, because name resolution and waits for wandb-core cannot be interrupted otherwise.
+
+    Returns:
+        None on success, the exception that `function` raised, or NoAnswerError after the time limit.
+    """
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            function()
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True, name="hydrant-wandb")
+    thread.start()
+    thread.join(timeout)
+    if thread.is_alive():
+        return NoAnswerError(f"no answer within {timeout:g} s")
+    return errors[0] if errors else None
+
+
+@dataclass(frozen=True)
+class Account:
+    """The server and the API key. The key is None where the SDK obtains a token from an identity file."""
+
+    base_url: str
+    key: str | None
+
+    @classmethod
+    def configured(cls) -> Account:
+        """Read the account from the environment, netrc and the W&B settings. Does not use the network.
+
+        Raises:
+            NoAccessError: no account is configured.
+        """
+        try:
+            import wandb
+            from wandb.sdk.lib import wbauth
+
+            base_url = wandb.setup().settings.base_url
+            auth = wbauth.authenticate_session(
+                host=base_url, source="hydrant", prompt=False, update_session=False
+            )
+        except Exception as error:  # a malformed key, contradictory settings
+            raise NoAccessError(first_line(error)) from error
+        if auth is None:
+            raise NoAccessError("no API key (neither WANDB_API_KEY nor an entry of `wandb login`)")
+        return cls(base_url, auth.api_key if isinstance(auth, wbauth.AuthApiKey) else None)
+
+    def query(self, query: str, variables: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+        """Return the data of a GraphQL response within `timeout` seconds.
+
+        Does not use the SDK: without an answer, its start blocks for 90 s and its exit sometimes forever.
+
+        Raises:
+            NoAccessError: the server does not answer the query.
+            ssl.SSLCertVerificationError: the certificate is not trusted here. The SDK may still trust it,
+                because it has its own root certificates.
+        """
+        answers: list[dict[str, Any] | None] = []
+        error = call_with_timeout(lambda: answers.append(self._post(query, variables, timeout)), timeout)
+        if isinstance(error, NoAccessError):
+            raise error
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            raise reason
+        if error is not None:
+            raise NoAccessError(f"{self.base_url} cannot be reached ({first_line(error)})")
+        return answers[0] or {}
+
+    def _post(self, query: str, variables: Mapping[str, Any], timeout: float) -> dict[str, Any] | None:
+        request = urllib.request.Request(
+            f"{self.base_url.rstrip('/')}/graphql",
+            json.dumps({"query": query, "variables": variables}).encode(),
+            {"Content-Type": "application/json"},
+        )
+        if self.key is not None:
+            credentials = base64.b64encode(f"api:{self.key}".encode()).decode()
+            request.add_unredirected_header("Authorization", f"Basic {credentials}")
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as response:
+                return json.load(response)["data"]
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise NoAccessError(f"{self.base_url} answered HTTP {error.code}") from error
+
+
+def access_problem(timeout: float) -> str | None:
+    """Return why W&B cannot be used online, or None. Waits at most `timeout` seconds for the server."""
+    try:
+        account = Account.configured()
+        data = account.query("query Viewer { viewer { id } }", {}, timeout)
+    except NoAccessError as error:
+        return str(error)
+    except ssl.SSLCertVerificationError:
+        return None  # the SDK may trust the certificate, and its start has a time limit
+    is_known = data.get("viewer") is not None or account.key is None
+    return None if is_known else f"{account.base_url} does not accept the API key"
+
+
+@contextlib.contextmanager
+def sdk_session(*, fail_fast: bool = False) -> Generator[None]:
+    """Let the SDK start a quiet wandb-core of this process, and leave the process unchanged afterwards.
+
+    Without WANDB_ERROR_REPORTING=false, wandb-core reports to its vendor, which takes 10 s at exit where a firewall
+    drops the packets. Without WANDB_SILENT, the SDK fetches the account's name without a time limit. A wandb-core of a
+    parent process is not used, because it may be dead. Variables that the user has set keep their values.
+
+    Args:
+        fail_fast: let a query to a failing server end within half a minute instead of hours.
+    """
+    service = os.environ.pop(SERVICE, None)
+    exit_function, excepthook = sys.exit, sys.excepthook
+    defaults = _QUIET | (_FAIL_FAST if fail_fast else {})
+    added = {name: value for name, value in defaults.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in (SERVICE, *added):
+            os.environ.pop(name, None)
+        if service is not None:
+            os.environ[SERVICE] = service
+        _remove_exit_hooks(exit_function, excepthook)
+
+
+def _remove_exit_hooks(exit_function: object, excepthook: object) -> None:
+    """Remove the hooks that W&B 0.31 puts around `sys.exit` and `sys.excepthook` when it starts wandb-core.
+
+    They record the exit status for runs that are never finished, and W&B never removes them. Hooks of other libraries
+    and earlier hooks of W&B stay.
+    """
+    if "wandb.sdk.lib.exit_hooks" not in sys.modules:
+        return
+    from wandb.sdk.lib.exit_hooks import ExitHooks
+
+    while sys.exit is not exit_function and isinstance(
+        hooks := getattr(sys.exit, "__self__", None), ExitHooks
+    ):
+        sys.exit = hooks._orig_exit  # pyright: ignore[reportPrivateUsage]
+    while sys.excepthook is not excepthook and isinstance(
+        hooks := getattr(sys.excepthook, "__self__", None), ExitHooks
+    ):
+        sys.excepthook = hooks._orig_excepthook or sys.__excepthook__  # pyright: ignore[reportPrivateUsage]
+
+
+def stop_core() -> None:
+    """Stop wandb-core, so that the next run starts a new one. Never raises: the SDK exits where wandb-core has died."""
+    import wandb
+
+    with contextlib.suppress(Exception, SystemExit):
+        wandb.teardown()

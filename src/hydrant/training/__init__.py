@@ -1,0 +1,34 @@
+"""The training engine: the loop and everything it calls.
+
+The names below are the `_target_`s of config groups. Importing this package imports no torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from hydrant.config.lazy_import import lazy_exports
+
+if TYPE_CHECKING:
+    from hydrant.training.checkpoint.weights import with_weights as with_weights
+    from hydrant.training.compile.base import Eager as Eager
+    from hydrant.training.compile.compiled_task import Compile as Compile
+    from hydrant.training.distributed.base import Single as Single
+    from hydrant.training.distributed.ddp import Ddp as Ddp
+    from hydrant.training.distributed.fsdp import Fsdp as Fsdp
+    from hydrant.training.precision import Precision as Precision
+    from hydrant.training.profiling.base import NoProfiler as NoProfiler
+    from hydrant.training.profiling.trace import TorchProfiler as TorchProfiler
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "Compile": "hydrant.training.compile.compiled_task",
+        "Ddp": "hydrant.training.distributed.ddp",
+        "Eager": "hydrant.training.compile.base",
+        "Fsdp": "hydrant.training.distributed.fsdp",
+        "NoProfiler": "hydrant.training.profiling.base",
+        "Precision": "hydrant.training.precision",
+        "Single": "hydrant.training.distributed.base",
+        "TorchProfiler": "hydrant.training.profiling.trace",
+        "with_weights": "hydrant.training.checkpoint.weights",
+    },
+)

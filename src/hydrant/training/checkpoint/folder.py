@@ -1,0 +1,225 @@
+"""The checkpoints in a run folder: which exist, which are undamaged, which are kept."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hydrant.clock import Interval
+from hydrant.errors import CheckpointError, ConfigError
+from hydrant.training.checkpoint.manifest import MANIFEST, check_undamaged, find_damage, read_manifest
+
+log = logging.getLogger("hydrant")
+
+CHECKPOINTS = "checkpoints"  # in a run folder
+LAST, BEST = "last", "best"  # links in it
+_NAME = re.compile(r"update_(\d{8,})")
+
+
+@dataclass(frozen=True)
+class Retention:
+    """Which checkpoints are kept.
+
+    Args:
+        last: number of the newest checkpoints.
+        best: number of the best checkpoints: the current best and those that were the best before.
+        every: checkpoints at multiples of this interval.
+    """
+
+    last: int
+    best: int = 1
+    every: Interval = field(default_factory=lambda: Interval(None))
+
+
+class CheckpointFolder:
+    """`<run folder>/checkpoints`, created when the first checkpoint is published. Only rank 0 changes it."""
+
+    def __init__(self, path: Path, keep: Retention) -> None:
+        self._path = path
+        self._keep = keep
+
+    def path_of(self, num_updates: int) -> Path:
+        return self._path / _name(num_updates)
+
+    def temporary_path(self, num_updates: int) -> Path:
+        """Return the folder in which a checkpoint is written before it is published, the same on all ranks."""
+        return _temporary(self.path_of(num_updates))
+
+    def publish(self, num_updates: int, *, is_best: bool) -> None:
+        """Rename the temporary folder to the newest checkpoint, and remove those that are not kept."""
+        temporary, path = self.temporary_path(num_updates), self.path_of(num_updates)
+        if path.exists():  # it is damaged; otherwise the run would have continued from it
+            shutil.rmtree(path)
+        _sync(temporary)  # the file names; the files are on disk already
+        temporary.rename(path)
+        _sync(self._path)
+        self._link(LAST, path.name)
+        if is_best:
+            self.mark_best(num_updates)
+        self._remove_old()
+
+    def discard(self, num_updates: int) -> None:
+        """Remove the temporary folder."""
+        shutil.rmtree(self.temporary_path(num_updates), ignore_errors=True)
+
+    def roll_back_to(self, num_updates: int, best: int | None, *, foreign: Path | None) -> None:
+        """Restore the folder to its state when the checkpoint of `num_updates` was saved.
+
+        Args:
+            best: the update of the best checkpoint at that time.
+            foreign: the checkpoint, if it is in the folder of another run; it is copied.
+        """
+        if foreign is not None:
+            self.copy_from(foreign, best)
+        self.rename_newer(num_updates)
+        if best is None:
+            return
+        if not self.mark_best(best):  # the process may have been killed before it moved the link
+            log.warning("the best checkpoint so far, of update %d, is missing", best)
+        elif best != num_updates and (message := find_damage(self.path_of(best))):
+            log.warning("the best checkpoint so far is damaged: %s", message)
+
+    def copy_from(self, checkpoint: Path, best: int | None) -> None:
+        """Copy a checkpoint of another run, and the checkpoint of update `best` in the same folder."""
+        best_paths = [checkpoint.parent / _name(best)] if best is not None else []
+        # In this order, because after a kill in between the run continues from the newest checkpoint here.
+        for source in (checkpoint, *(path for path in best_paths if path != checkpoint and path.is_dir())):
+            with self._published(self._path / source.name) as temporary:
+                shutil.copytree(source, temporary, dirs_exist_ok=True)
+        self._link(LAST, checkpoint.name)
+
+    def mark_best(self, num_updates: int) -> bool:
+        """Point `best` at a checkpoint, if it exists; return whether it does."""
+        exists = self.path_of(num_updates).is_dir()
+        if exists:
+            self._link(BEST, _name(num_updates))
+        return exists
+
+    def rename_newer(self, num_updates: int) -> None:
+        """Rename the checkpoints of later updates to `damaged_...`, because the run continues from this one."""
+        for path in _checkpoints(self._path):
+            if _num_updates(path) > num_updates:
+                damaged = path.with_name(f"damaged_{path.name}")
+                shutil.rmtree(damaged, ignore_errors=True)
+                path.rename(damaged)
+
+    @contextmanager
+    def _published(self, path: Path) -> Generator[Path]:
+        """Yield a temporary folder to fill. Rename it to `path` at the end, or remove it after an error."""
+        self._remove_temporary()
+        temporary = _temporary(path)
+        temporary.mkdir(parents=True)
+        try:
+            yield temporary
+            for file in (*temporary.iterdir(), temporary):
+                _sync(file)
+            temporary.rename(path)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        _sync(self._path)
+
+    def _link(self, link: str, name: str) -> None:
+        temporary = _temporary(self._path / link)
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(name)
+        temporary.rename(self._path / link)
+
+    def _remove_old(self) -> None:
+        paths = _checkpoints(self._path)
+        best = self._path / BEST
+        kept = {best.resolve().name, *(path.name for path in paths[-self._keep.last :])}
+        kept |= {path.name for path in [p for p in paths if _was_best(p)][-self._keep.best :]}
+        kept |= {path.name for path in paths if self._keep.every.due(_num_updates(path))}
+        for path in paths:
+            if path.name not in kept:
+                path.rename(_temporary(path))  # atomic, so that a kill leaves no incomplete checkpoint
+        self._remove_temporary()
+
+    def _remove_temporary(self) -> None:
+        for path in self._path.glob(".update_*"):
+            shutil.rmtree(path)
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Return the checkpoint with the most updates. `last` may be older, after a kill before the link moved."""
+    return next(reversed(_checkpoints(folder)), None)
+
+
+def newest_undamaged(folder: Path) -> Path | None:
+    """Return the newest checkpoint without damage, and log the damage of newer ones. None if there is no checkpoint.
+
+    Raises:
+        CheckpointError: all checkpoints are damaged.
+    """
+    messages: list[str] = []
+    for path in reversed(_checkpoints(folder)):
+        if not (message := find_damage(path)):
+            for line in messages:
+                log.warning("damaged: %s; %s is the newest undamaged checkpoint", line, path.name)
+            return path
+        messages.append(message)
+    if messages:
+        raise CheckpointError(f"all checkpoints in {folder} are damaged: {'; '.join(messages)}")
+    return None
+
+
+def find_checkpoint(path: str | Path, key: str) -> Path:
+    """Return the checkpoint at `path`, or the newest undamaged one of the run folder at `path`.
+
+    Raises:
+        ConfigError: there is none; `key` is the config key that named it.
+        CheckpointError: it is damaged.
+    """
+    path = Path(path)
+    folder = path.resolve()
+    if (folder / MANIFEST).is_file() or (folder.is_dir() and _NAME.fullmatch(folder.name)):
+        check_undamaged(folder)
+        return folder
+    newest = newest_undamaged(path / CHECKPOINTS)
+    if newest is None:
+        problem = "holds no checkpoint" if path.is_dir() else "does not exist"
+        message = f"{path} {problem}; give a run folder or one of its checkpoints/update_... folders"
+        raise ConfigError(key, message)
+    return newest
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoints in a folder, oldest first."""
+    if not folder.is_dir():
+        return []
+    return sorted((p for p in folder.iterdir() if _NAME.fullmatch(p.name)), key=_num_updates)
+
+
+def _name(num_updates: int) -> str:
+    return f"update_{num_updates:08d}"
+
+
+def _num_updates(path: Path) -> int:
+    return int(path.name.removeprefix("update_"))
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}")
+
+
+def _was_best(path: Path) -> bool:
+    try:
+        return bool(read_manifest(path).get("is_best"))
+    except CheckpointError:
+        return False
+
+
+def _sync(path: Path) -> None:
+    """Flush a file, or the file names of a folder, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,170 @@
+"""Saving checkpoints: copy the state to the host, then write the copy while training continues."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import cast
+
+import torch
+import torch.distributed as dist
+
+from hydrant.errors import CheckpointError, Interrupted, typed_line
+from hydrant.training.checkpoint import storage
+from hydrant.training.checkpoint.content import Checkpoint, Snapshot
+from hydrant.training.checkpoint.folder import CheckpointFolder, Retention, newest_checkpoint
+
+log = logging.getLogger("hydrant")
+
+
+class CheckpointManager:
+    """Saves the checkpoints of one run. Every rank has a manager, and all ranks save at the same time.
+
+    A context inside a process group, which ends when the last checkpoint is written. A full or read-only disk does not
+    stop training. It is logged once for each cause, and the context raises the error at its end unless a later
+    checkpoint was written.
+
+    Args:
+        path: `<run folder>/checkpoints`.
+        in_background: `save` returns after the copy to the host, instead of after writing.
+        timeout_seconds: how long a rank that has written its part waits for the other ranks before saving fails.
+    """
+
+    def __init__(
+        self, path: Path, keep: Retention, *, in_background: bool = False, timeout_seconds: float = 1800
+    ) -> None:
+        self.folder = CheckpointFolder(path, keep)
+        self._path = path
+        self._in_background = in_background
+        self._timeout = timedelta(seconds=timeout_seconds)
+        self._pending: tuple[int, Future[None], Callable[[], None]] | None = None
+        self._snapshot: Snapshot | None = None  # the last one, whose memory the next one reuses
+        self._disk_error = ""  # of the last checkpoint
+        self._logged_causes = set[str]()
+
+    def __enter__(self) -> CheckpointManager:
+        # A separate group, because training's collectives run at the same time.
+        self._group = cast("dist.ProcessGroup", dist.new_group(backend="gloo", timeout=self._timeout))
+        self._is_rank_zero = dist.get_rank() == 0
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del error, trace
+        is_regular = kind is None or issubclass(kind, Interrupted)
+        try:
+            self.wait()
+            if self._disk_error and is_regular:
+                raise CheckpointError(self._disk_error)
+        except CheckpointError as failed:
+            if is_regular:
+                raise
+            log.warning("%s", failed)  # another error ends the run already
+        finally:
+            self._thread.shutdown()
+            self._snapshot = None
+            dist.destroy_process_group(self._group)
+
+    def save(
+        self,
+        num_updates: int,
+        content: Checkpoint,
+        *,
+        is_best: bool,
+        on_written: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Save the checkpoint of `num_updates`, point `last` (and `best`) at it, and remove those not kept.
+
+        `on_written` is called in this thread, by this or a later call, once the checkpoint is on disk.
+
+        Raises:
+            CheckpointError: this checkpoint or the one before cannot be saved, and the disk is not the cause.
+        """
+        self.wait()
+        snapshot = Snapshot.of(content, is_rank_zero=self._is_rank_zero, reuse=self._snapshot)
+        self._snapshot, wait_for_copies = snapshot, _copy_barrier()
+        future = self._thread.submit(self._write, num_updates, snapshot, wait_for_copies, is_best)
+        self._pending = num_updates, future, on_written
+        if not self._in_background:
+            self.wait()
+
+    def has_failed(self) -> bool:
+        """Return whether saving in the background has failed for another cause than the disk. Does not wait.
+
+        The next `save` raises the error. Ranks learn of a failure at different times, so they must agree before they
+        act on it.
+        """
+        if self._pending is None or not self._pending[1].done():
+            return False
+        if isinstance(self._pending[1].exception(), OSError | None):
+            self.wait()
+            return False
+        return True
+
+    def wait(self) -> None:
+        """Wait until the pending checkpoint is written.
+
+        Raises:
+            CheckpointError: it cannot be saved, and the disk is not the cause.
+        """
+        if self._pending is None:
+            return
+        num_updates, future, on_written = self._pending
+        path = self.folder.path_of(num_updates)
+        try:
+            future.result()
+        except OSError as error:
+            self._record_disk_error(f"{path} cannot be written", error.strerror or str(error))
+        except CheckpointError:
+            raise
+        except Exception as error:
+            raise CheckpointError(f"{path} cannot be written: {typed_line(error)}") from error
+        finally:
+            if future.done():  # it is not after a KeyboardInterrupt
+                self._pending = None
+        if future.exception() is None:
+            self._disk_error = ""
+            on_written()
+
+    def _write(
+        self, num_updates: int, snapshot: Snapshot, wait_for_copies: Callable[[], None], is_best: bool
+    ) -> None:
+        wait_for_copies()
+        try:
+            storage.write(
+                self.folder.temporary_path(num_updates),
+                snapshot.parts,
+                snapshot.texts,
+                {"num_updates": num_updates, "is_best": is_best},
+                lambda: self.folder.publish(num_updates, is_best=is_best),
+                self._group,
+            )
+        except BaseException:
+            if self._is_rank_zero:
+                self.folder.discard(num_updates)
+            raise
+
+    def _record_disk_error(self, message: str, cause: str) -> None:
+        newest = newest_checkpoint(self._path)
+        kept = (
+            "there is no earlier checkpoint" if newest is None else f"{newest.name} is the newest checkpoint"
+        )
+        self._disk_error = f"{message}: {cause}; {kept}"
+        if cause not in self._logged_causes:
+            self._logged_causes.add(cause)
+            log.warning("%s; training continues", self._disk_error)
+
+
+def _copy_barrier() -> Callable[[], None]:
+    """Return a function that waits for the copies from CUDA issued so far."""
+    if not torch.cuda.is_available():
+        return lambda: None
+    event = torch.cuda.Event()
+    event.record()
+    return event.synchronize

@@ -1,0 +1,134 @@
+"""Weights without training state: of a checkpoint, a safetensors file or a pretrained model of timm."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from hydrant.errors import CheckpointError, ConfigError, first_line
+from hydrant.training.checkpoint import storage
+from hydrant.training.checkpoint.folder import find_checkpoint
+
+log = logging.getLogger("hydrant")
+
+TIMM = "timm:"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The place of weights: `source` is a checkpoint folder, a safetensors file or `timm:<model>.<tag>`."""
+
+    source: Path | str
+    part: str = "model"
+
+    def read(self, key: str) -> dict[str, Tensor]:
+        """Return all weights by name, unsharded, on the host. `key` is the config key that named them.
+
+        Raises:
+            CheckpointError: a file is damaged.
+            ConfigError: timm does not have them.
+        """
+        if isinstance(self.source, str):
+            return _timm_weights(self.source, key)
+        files = _files(self.source, self.part)
+        shapes = storage.shapes(files)
+        weights = {name: torch.empty(size, dtype=dtype) for name, (size, dtype) in shapes.items()}
+        storage.read(files, weights)
+        return weights
+
+    def load(self, model: nn.Module, key: str, *, strict: bool = True) -> None:
+        """Load the weights into a model on the host. Without `strict`, load those that fit and log the others.
+
+        Raises:
+            ConfigError: they belong to another model.
+        """
+        weights = self.read(key)
+        misfits = _misfits({name: value.shape for name, value in weights.items()}, model)
+        if misfits and strict:
+            message = (
+                f"the weights in {self.source} belong to another model: {_listed(misfits)}; choose that model"
+            )
+            raise ConfigError(key, message)
+        if len(misfits) == len(weights.keys() | model.state_dict().keys()):
+            raise ConfigError(key, f"none of the weights in {self.source} fits: {_listed(misfits)}")
+        for message in misfits.values():
+            log.warning("not loaded from %s: %s", self.source, message)
+        fitting = {name: value for name, value in weights.items() if name not in misfits}
+        model.load_state_dict(fitting, strict=strict)
+
+
+def find_weights(source: str, key: str) -> Weights:
+    """Return the weights of a run folder, checkpoint folder, safetensors file or `timm:<model>.<tag>`.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    if source.startswith(TIMM):
+        return Weights(source)
+    if Path(source).is_file():
+        if Path(source).suffix != ".safetensors":
+            message = f"{source} is not a safetensors file; give one, or a run or checkpoint folder"
+            raise ConfigError(key, message)
+        return Weights(Path(source).resolve())
+    return Weights(find_checkpoint(source, key))
+
+
+def describe_misfits(path: Path, model: nn.Module) -> str:
+    """Return how the weights of a checkpoint differ from a model's in name or shape; "" if they fit."""
+    shapes = {name: size for name, (size, _) in storage.shapes(_files(path, "model")).items()}
+    return _listed(_misfits(shapes, model))
+
+
+def _files(source: Path, part: str) -> list[Path]:
+    if source.is_file():
+        return [source]
+    files = storage.files_of(source, part)
+    if not files:
+        raise CheckpointError(f"{source} holds no {part} weights")
+    return files
+
+
+def _misfits(saved: Mapping[str, torch.Size], model: nn.Module) -> dict[str, str]:
+    """Return a message for each weight that is missing, unexpected or of another shape, by name."""
+    built = {name: value.shape for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    names = [name for name in (*built, *(saved.keys() - built)) if saved.get(name) != built.get(name)]
+    return {
+        name: f"{name} is {_shown(saved.get(name))} in the file, {_shown(built.get(name))} in the model"
+        for name in names
+    }
+
+
+def _shown(shape: torch.Size | None) -> str:
+    return "absent" if shape is None else str(tuple(shape))
+
+
+def _listed(misfits: Mapping[str, str]) -> str:
+    messages = list(misfits.values())
+    return ", ".join(messages[:3]) + (f" and {len(messages) - 3} more" if len(messages) > 3 else "")
+
+
+def _timm_weights(source: str, key: str) -> dict[str, Tensor]:
+    import timm
+
+    name = source.removeprefix(TIMM)
+    try:
+        return dict(timm.create_model(name, pretrained=True).state_dict())
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(key, f"timm cannot load {name}'s weights: {first_line(error)}") from error
+
+
+def with_weights(model: nn.Module, *, path: str | None) -> nn.Module:
+    """Return the model with the weights of a run or checkpoint folder; unchanged if `path` is None.
+
+    Raises:
+        ConfigError: there is no such run, or its weights belong to another model.
+    """
+    if path is None:
+        return model
+    Weights(find_checkpoint(path, "task.teacher.path")).load(model, "task.teacher.model")
+    return model

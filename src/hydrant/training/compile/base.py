@@ -1,0 +1,100 @@
+"""The interface between the training loop and torch.compile, and the implementation that compiles nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
+
+from torch import nn
+from torch.optim import Optimizer
+
+from hydrant.batch import Batch, Outcome
+from hydrant.training.compile.eager_step import EagerStep, OptimizerStep
+from hydrant.training.compile.monitor import CompileReport
+from hydrant.training.distributed.collectives import Collective
+from hydrant.training.distributed.world import World
+
+
+class Compilation(Protocol):
+    """Compiles a task and reports what was compiled. The builder calls `compilation(world)`."""
+
+    is_on: bool  # False after `disable`
+    checks: bool  # compare the first loss and gradients with those of the eager task
+    falls_back: bool  # continue eager if the task cannot be compiled
+    reuses_memory: bool  # the next call overwrites outcomes and gradients, because CUDA graphs are replayed
+
+    def apply(self, task: nn.Module, *, retains_graph: bool) -> None:
+        """Compile a task in place. `retains_graph`: backward runs several times through one graph."""
+        ...
+
+    def check_fits(self, task: nn.Module, collectives: Sequence[Collective]) -> None:
+        """Check that the task can be compiled as configured.
+
+        Raises:
+            ConfigError: the task lacks the parts to compile, or one of its collectives cannot be compiled.
+        """
+        ...
+
+    def force_eager(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which no compiled code runs."""
+        ...
+
+    def disable(self) -> None:
+        """Run everything eager from now on."""
+        ...
+
+    def forward_train(self, task: nn.Module, batch: Batch) -> Outcome:
+        """Return the outcome of a micro-batch in training, in memory that the next call does not overwrite."""
+        ...
+
+    def forward_eval(self, task: nn.Module, batch: Batch) -> Outcome:
+        """Return the outcome of a batch in evaluation."""
+        ...
+
+    def optimizer_step(self, optimizer: Optimizer, scheduled: Collection[str]) -> OptimizerStep:
+        """Return the step of an optimizer. `scheduled`: the fields of its groups that change during the run."""
+        ...
+
+    def check_recompiles(self, num_updates: int) -> None:
+        """Log recompilations since the last call.
+
+        Raises:
+            CompileError: there are more recompilations or graph breaks than the config allows.
+        """
+        ...
+
+    def report(self) -> CompileReport: ...
+
+
+class Eager:
+    """Compiles nothing."""
+
+    is_on = checks = falls_back = reuses_memory = False
+
+    def __init__(self, world: World) -> None:
+        del world
+
+    def apply(self, task: nn.Module, *, retains_graph: bool) -> None: ...
+
+    def check_fits(self, task: nn.Module, collectives: Sequence[Collective]) -> None: ...
+
+    def force_eager(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext()
+
+    def disable(self) -> None: ...
+
+    def forward_train(self, task: nn.Module, batch: Batch) -> Outcome:
+        return task(batch)
+
+    def forward_eval(self, task: nn.Module, batch: Batch) -> Outcome:
+        return task(batch)
+
+    def optimizer_step(self, optimizer: Optimizer, scheduled: Collection[str]) -> OptimizerStep:
+        del scheduled
+        return EagerStep(optimizer)
+
+    def check_recompiles(self, num_updates: int) -> None: ...
+
+    def report(self) -> CompileReport:
+        return CompileReport()

@@ -1,0 +1,118 @@
+"""What the ranks of a run do together. With one rank there is nothing to do."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from hydrant.batch import Batch
+from hydrant.errors import ConfigError, DataError
+from hydrant.signals import STOP_SIGNALS
+from hydrant.training.distributed.world import World
+
+SINGLE_RANK = {"_target_": f"{__name__}.Parallel", "_partial_": True}
+"""The config group `parallel` for a process that opens a run alone, whatever number of ranks trains it."""
+
+
+class Parallel:
+    """The collectives of a run. Subclasses wrap or shard the task; this class leaves it as it is.
+
+    Built as `parallel(world)`.
+
+    Args:
+        sync_batch_norm: compute batch norm statistics over all ranks; needs CUDA.
+    """
+
+    device: torch.device
+    is_sharded = False  # each rank holds only its shard of the weights
+    param_dtype: torch.dtype | None = (
+        None  # dtype in which sharded weights are gathered; None: as they are stored
+    )
+
+    def __init__(self, world: World, *, sync_batch_norm: bool = False) -> None:
+        if sync_batch_norm and world.device.type != "cuda":
+            raise ConfigError("parallel.sync_batch_norm", "torch's SyncBatchNorm needs CUDA; use false")
+        self._world = world
+        self._is_single = world.world_size == 1
+        self._sync_batch_norm = sync_batch_norm
+        self.device = world.device
+
+    def prepare(self, task: nn.Module) -> nn.Module:
+        """Return the task with batch norms converted if needed. Call it before the task is copied and compiled."""
+        if not self._sync_batch_norm:
+            return task
+        # torch's own conversion loses the activations inside timm's layers.
+        from timm.layers.norm_act import convert_sync_batchnorm
+
+        return convert_sync_batchnorm(task)
+
+    def shard(self, module: nn.Module) -> None:
+        """Shard a module's weights over the ranks in place, like `wrap` does for the task."""
+
+    def wrap(self, task: nn.Module) -> nn.Module:
+        """Return the module that the loop calls. It is the outermost wrapper, applied after compilation."""
+        return task
+
+    def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
+        """Return the context of one micro-step. Ranks reduce gradients in the last micro-step of an update."""
+        del task, is_last
+        return nullcontext()
+
+    def all_reduce(self, values: Tensor) -> Tensor:
+        """Sum a tensor over all ranks, in place."""
+        if not self._is_single:
+            dist.all_reduce(values)
+        return values
+
+    def all_reduce_targets(self, num_targets: int, signum: int | None) -> tuple[int, int | None]:
+        """Return the number of targets on all ranks, and a stop signal that any rank received."""
+        if self._is_single:
+            return num_targets, signum
+        counts = torch.tensor([num_targets, *(int(signum == stop) for stop in STOP_SIGNALS)])
+        dist.all_reduce(counts)  # a host tensor goes through gloo, so no rank waits for its device
+        total, *received = counts.tolist()
+        return total, next((stop for stop, count in zip(STOP_SIGNALS, received, strict=True) if count), None)
+
+    def pad_batches(self, batches: Iterable[Batch]) -> Generator[tuple[int, Batch, bool]]:
+        """Yield (index among the batches of all ranks, batch, whether it counts), equally often on every rank.
+
+        A rank that runs out of batches repeats its last one, because the model may call collectives.
+
+        Raises:
+            DataError: some rank has no batch at all; raised on all ranks.
+        """
+        last: Batch | None = None
+        iterator, num_ranks = iter(batches), self._world.world_size
+        for batch_idx in itertools.count(self._world.rank, num_ranks):
+            batch = next(iterator, None)
+            num_with_batch = int(self.all_reduce(torch.tensor(int(batch is not None))))
+            last = last if batch is None else batch
+            if batch_idx < num_ranks and num_with_batch < num_ranks:
+                where = f"on {num_ranks - num_with_batch} of {num_ranks} rank(s)"
+                raise DataError(f"no validation sample can be read {where}; repair the damaged files")
+            if not num_with_batch:
+                return
+            assert last is not None  # the first round raised otherwise
+            yield batch_idx, last, batch is not None
+
+    def broadcast_buffers(self, task: nn.Module) -> None:
+        """Copy the buffers of rank 0 to every rank, because rank 0's are evaluated and saved."""
+        if not self._is_single:
+            for buffer in task.buffers():
+                dist.broadcast(buffer, src=0)
+
+
+class Single(Parallel):
+    """One process on one device."""
+
+    def __init__(self, world: World, *, num_processes: int) -> None:
+        super().__init__(world)
+        for count, origin in ((num_processes, "configured"), (world.world_size, "started by the launcher")):
+            if count != 1:
+                message = f"{count} ranks are {origin}, but parallel=single runs one; use parallel=ddp"
+                raise ConfigError("parallel", message)

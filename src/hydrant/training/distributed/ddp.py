@@ -1,0 +1,61 @@
+"""DistributedDataParallel: every rank holds the whole task, and gradients are averaged."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
+
+from torch import nn
+
+from hydrant.training.distributed.base import Parallel
+from hydrant.training.distributed.world import World
+
+
+class Ddp(Parallel):
+    """DistributedDataParallel: gradients are averaged over the ranks while backward runs.
+
+    Args:
+        num_processes: ranks that a plain `python train.py` starts on this machine. Under torchrun or srun, their
+            number applies instead.
+        max_restarts: how often such ranks restart from the last checkpoint after one of them dies.
+        timeout_seconds: time without progress after which the watchdog names the rank that hangs and ends the run.
+        sync_batch_norm: compute batch norm statistics over all ranks; needs CUDA.
+        bucket_cap_mb, gradient_as_bucket_view, static_graph, find_unused_parameters: arguments of
+            `torch.nn.parallel.DistributedDataParallel`.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        num_processes: int,
+        max_restarts: int,
+        timeout_seconds: float,
+        sync_batch_norm: bool,
+        bucket_cap_mb: float,
+        gradient_as_bucket_view: bool,
+        static_graph: bool,
+        find_unused_parameters: bool,
+    ) -> None:
+        super().__init__(world, sync_batch_norm=sync_batch_norm)
+        del num_processes, max_restarts, timeout_seconds  # read by the process that starts the ranks
+        self._settings: dict[str, Any] = {
+            "bucket_cap_mb": bucket_cap_mb,
+            "gradient_as_bucket_view": gradient_as_bucket_view,
+            "static_graph": static_graph,
+            "find_unused_parameters": find_unused_parameters,
+        }
+
+    def wrap(self, task: nn.Module) -> nn.Module:
+        if self._is_single:
+            return task
+        from torch.nn.parallel import DistributedDataParallel
+
+        devices = [self.device] if self.device.type == "cuda" else None
+        return DistributedDataParallel(task, device_ids=devices, **self._settings)
+
+    def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
+        # With static_graph, DDP fails in any micro-step that does not reduce gradients.
+        if is_last or self._is_single or self._settings["static_graph"]:
+            return nullcontext()
+        return cast("Any", task).no_sync()

@@ -1,0 +1,130 @@
+"""FSDP2: each rank keeps a shard of the weights, gradients and optimizer state, through torch's `fully_shard`."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, cast
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
+
+from hydrant.errors import ConfigError, unknown_name
+from hydrant.models.blocks import repeated_blocks
+from hydrant.training.distributed.base import Parallel
+from hydrant.training.distributed.world import World
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Fsdp(Parallel):
+    """FSDP2: each repeated block of the task is one FSDP unit, and the remaining weights are another.
+
+    A block is gathered only while it computes. With `replicate` above 1, several groups of ranks each hold all the
+    weights, and gradients are averaged over the groups: hybrid sharding (HSDP).
+
+    Args:
+        num_processes, max_restarts, timeout_seconds, sync_batch_norm: as for `parallel=ddp`.
+        replicate: number of groups of ranks that each hold all the weights; `auto` is one group per node.
+        reshard_after_forward: `true` frees gathered weights after the forward pass and gathers them again for the
+            backward pass; `false` keeps them in between; `auto` keeps only those outside the blocks.
+        param_dtype: dtype in which weights are gathered and computed, `bfloat16` or `float16`, norms and biases
+            included. It must be the dtype of `precision`. None: the dtype in which they are stored.
+        reduce_dtype: dtype in which gradients are reduced; None: the dtype in which they are computed.
+        cpu_offload: keep weights, gradients and optimizer state in host memory; needs CUDA.
+    """
+
+    is_sharded = True
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        num_processes: int,
+        max_restarts: int,
+        timeout_seconds: float,
+        sync_batch_norm: bool,
+        replicate: int | Literal["auto"],
+        reshard_after_forward: bool | Literal["auto"],
+        param_dtype: str | None,
+        reduce_dtype: str | None,
+        cpu_offload: bool,
+    ) -> None:
+        super().__init__(world, sync_batch_norm=sync_batch_norm)
+        del max_restarts, timeout_seconds  # read by the process that starts the ranks
+        if cpu_offload and world.device.type == "cpu":
+            raise ConfigError(
+                "parallel.cpu_offload",
+                "needs CUDA; on the CPU all weights are in host memory already. Use false",
+            )
+        self._replicate: int | Literal["auto"] = replicate
+        if replicate != "auto":
+            self._check_divides(replicate, num_processes if world.world_size == 1 else world.world_size)
+        self.param_dtype = _dtype("param_dtype", param_dtype)
+        self._settings: dict[str, Any] = {
+            "reshard_after_forward": None if reshard_after_forward == "auto" else reshard_after_forward,
+            # Inputs are not cast, because `precision` already does that.
+            "mp_policy": MixedPrecisionPolicy(
+                self.param_dtype, _dtype("reduce_dtype", reduce_dtype), cast_forward_inputs=False
+            ),
+            "offload_policy": CPUOffloadPolicy() if cpu_offload else OffloadPolicy(),
+        }
+        self._cached_mesh: tuple[object, DeviceMesh] | None = None  # and its process group
+
+    def wrap(self, task: nn.Module) -> nn.Module:
+        self.shard(task)
+        task.register_forward_hook(_reshard_after_evaluation)
+        return task
+
+    def shard(self, module: nn.Module) -> None:
+        settings: dict[str, Any] = {**self._settings, "mesh": self._mesh()}
+        for block in repeated_blocks(module):
+            fully_shard(block, **settings)
+        fully_shard(module, **settings)
+
+    def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
+        root = cast("FSDPModule", task)
+        root.set_requires_gradient_sync(is_last)
+        root.set_is_last_backward(is_last)
+        return nullcontext()
+
+    def _mesh(self) -> DeviceMesh:
+        """Return the mesh of all ranks, (replicate, shard) or (shard,); created once per process group."""
+        if self._cached_mesh is None or self._cached_mesh[0] is not dist.group.WORLD:
+            num_ranks = self._world.world_size
+            is_first_of_node = self._world.all_gather(self._world.local_rank == 0)
+            num_replicas = sum(is_first_of_node) if self._replicate == "auto" else self._replicate
+            self._check_divides(num_replicas, num_ranks)
+            shape = (num_replicas, num_ranks // num_replicas) if num_replicas > 1 else (num_ranks,)
+            names = ("replicate", "shard")[-len(shape) :]
+            mesh = init_device_mesh(self._world.device.type, shape, mesh_dim_names=names)
+            self._cached_mesh = dist.group.WORLD, mesh
+        return self._cached_mesh[1]
+
+    def _check_divides(self, num_replicas: int, num_ranks: int) -> None:
+        if num_replicas < 1 or num_ranks % num_replicas:
+            message = f"{num_replicas} replicas do not divide {num_ranks} rank(s); give a number that does"
+            raise ConfigError("parallel.replicate", message)
+
+
+def _reshard_after_evaluation(task: nn.Module, batch: object, outcome: object) -> None:
+    """Free gathered weights after a forward pass without gradients. Otherwise the backward pass frees them."""
+    del batch, outcome
+    if not torch.is_grad_enabled():
+        for module in task.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+
+
+def _dtype(key: str, name: str | None) -> torch.dtype | None:
+    if name is not None and name not in _DTYPES:
+        raise unknown_name(f"parallel.{key}", "dtype", name, _DTYPES)
+    return None if name is None else _DTYPES[name]

@@ -1,0 +1,190 @@
+"""Find the rank that hangs, report where it is, and end the run.
+
+Without this, the other ranks would wait for it forever, or fail with an error of the collective they wait in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TypeVar
+
+import torch.distributed as dist
+
+from hydrant.errors import RankHung, innermost, typed_line
+from hydrant.training.distributed.world import World
+
+log = logging.getLogger("hydrant")
+
+T = TypeVar("T")
+
+_TICK_SECONDS = 0.5
+_ANSWER_SECONDS = 5.0  # in which every rank must write its position
+_STORE_SECONDS = 30.0
+_START_SECONDS = 300.0  # least timeout until the second update, because data are read and models compiled
+_HANG_KEY = "hang"
+_frames: Callable[[], dict[int, FrameType]] = sys._current_frames  # pyright: ignore[reportPrivateUsage]
+"""The frame of each thread; Python has no public name for it."""
+
+
+@dataclass(frozen=True)
+class RankPosition:
+    """Where the main thread of a rank is."""
+
+    num_phases: int  # phases entered so far; every rank enters the same ones
+    phase: str  # such as "forward after update 4"
+    location: str  # file:line
+    is_waiting: bool  # in torch.distributed, for other ranks
+    stack: str
+
+
+class Watchdog:
+    """A context with a thread that watches the progress of the loop. Off for a single rank.
+
+    After `timeout_seconds` without progress, every rank writes its position to the store. The rank that is behind is
+    passed to `report` with the stacks of all ranks, and every rank ends with exit status 1. A rank that writes no
+    position is the one that hangs, and the ranks on its machine kill it.
+    """
+
+    def __init__(
+        self,
+        world: World | None = None,
+        timeout_seconds: float = 0.0,
+        report: Callable[[RankHung, str], None] = lambda error, stacks: None,
+    ) -> None:
+        self._world, self._timeout, self._report = world, timeout_seconds, report
+        self._limit = max(timeout_seconds, _START_SECONDS)
+        self._num_phases, self._phase, self._num_updates = 0, "", 0
+        self._progress_at = time.monotonic()
+        self._stopped = threading.Event()
+        self._main_thread_id = threading.get_ident()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_on(self) -> bool:
+        return self._world is not None and self._world.world_size > 1
+
+    def enter(self, phase: str, num_updates: int) -> None:
+        """Note that the loop enters a phase. Every rank enters the same phases."""
+        self._num_phases += 1
+        if self._phase and num_updates > self._num_updates:  # the first update, which compiles, is done
+            self._limit = self._timeout
+        self._phase, self._num_updates = phase, num_updates
+        self._progress_at = time.monotonic()
+
+    def track(self, items: Iterable[T]) -> Generator[T]:
+        """Yield the items; each counts as progress."""
+        for item in items:
+            self._progress_at = time.monotonic()
+            yield item
+
+    def __enter__(self) -> Watchdog:
+        if self._world is not None and self._world.world_size > 1:
+            store = self._world.store("watchdog")
+            self._thread = threading.Thread(target=self._watch, args=(self._world, store), daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop watching. Afterwards no timeout applies."""
+        self._stopped.set()
+        if self._thread is not None:  # a thread inside the store when Python exits would cause a SIGABRT
+            self._thread.join(_STORE_SECONDS)
+
+    def _watch(self, world: World, store: dist.Store) -> None:
+        with contextlib.suppress(RuntimeError):
+            store.set(_key("process", world.rank), f"{os.getpid()} {socket.gethostname()}")
+        ticked_at = time.monotonic()
+        while not self._stopped.wait(_TICK_SECONDS):
+            now = time.monotonic()
+            # A late tick means that the processes were suspended: that time does not count.
+            self._progress_at += max(now - ticked_at - 2 * _TICK_SECONDS, 0)
+            ticked_at = now
+            with contextlib.suppress(
+                RuntimeError
+            ):  # the process that hosts the store has ended, so the run ends
+                if time.monotonic() - self._progress_at > self._limit:
+                    store.set(_HANG_KEY, "")
+                if store.check([_HANG_KEY]):
+                    self._end_run(world, store)
+
+    def _end_run(self, world: World, store: dist.Store) -> None:
+        try:
+            store.set(_key("position", world.rank), json.dumps(dataclasses.asdict(self._position())))
+            positions = _read_positions(store, world.world_size)
+            error, stacks = _diagnose(positions, world.world_size, self._limit)
+            if world.rank == min(positions):
+                self._report(error, stacks)
+            _kill_silent_ranks(store, world, positions)
+        finally:
+            sys.stdout.flush()
+            os._exit(1)
+
+    def _position(self) -> RankPosition:
+        stack = traceback.extract_stack(_frames()[self._main_thread_id])
+        file, line = innermost((frame.filename, frame.lineno) for frame in stack)
+        is_waiting = "torch/distributed/" in stack[-1].filename
+        text = "".join(traceback.format_list(stack))
+        phase = f"{self._phase} after update {self._num_updates}" if self._phase else "the start"
+        return RankPosition(self._num_phases, phase, f"{Path(file).name}:{line}", is_waiting, text)
+
+
+def _key(name: str, rank: int) -> str:
+    return f"{name}/{rank}"
+
+
+def _read_positions(store: dist.Store, world_size: int) -> dict[int, RankPosition]:
+    """Wait some seconds for the positions of all ranks; return those written, by rank."""
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    silent = set(range(world_size))
+    while silent and time.monotonic() < deadline:
+        silent -= {rank for rank in silent if store.check([_key("position", rank)])}
+        time.sleep(0.05)
+    answered = [rank for rank in range(world_size) if rank not in silent]
+    return {rank: RankPosition(**json.loads(store.get(_key("position", rank)))) for rank in answered}
+
+
+def _diagnose(positions: dict[int, RankPosition], world_size: int, timeout: float) -> tuple[RankHung, str]:
+    """Return the error that names the ranks that hang, and the stacks of the ranks that answered."""
+    silent = [rank for rank in range(world_size) if rank not in positions]
+    hung = silent or _ranks_behind(positions)
+    named = f"rank {hung[0]} hangs" if len(hung) == 1 else f"ranks {', '.join(map(str, hung))} hang"
+    where = {rank: f"is at {p.phase} ({p.location})" for rank, p in positions.items()}
+    message = f"{named}: no progress for {timeout:g} s (parallel.timeout_seconds); "
+    message += ", ".join(f"rank {rank} {where.get(rank, 'does not answer')}" for rank in hung)
+    stacks = [f"stack of rank {rank}, at {p.phase}:\n{p.stack}" for rank, p in positions.items()]
+    return RankHung(message), "\n".join(stacks)
+
+
+def _ranks_behind(positions: dict[int, RankPosition]) -> list[int]:
+    """Return the ranks that entered the fewest phases; of those, the ones that do not wait for other ranks."""
+    fewest = min(position.num_phases for position in positions.values())
+    last = [rank for rank, position in positions.items() if position.num_phases == fewest]
+    return [rank for rank in last if not positions[rank].is_waiting] or last
+
+
+def _kill_silent_ranks(store: dist.Store, world: World, positions: dict[int, RankPosition]) -> None:
+    """Kill the ranks on this machine that did not answer, because the launcher's SIGTERM would not end them."""
+    for rank in set(range(world.world_size)) - positions.keys():
+        pid, _, host = store.get(_key("process", rank)).decode().partition(" ")
+        if host == socket.gethostname():
+            try:
+                os.kill(int(pid), signal.SIGKILL)
+            except OSError as error:
+                log.debug("rank %d: %s", rank, typed_line(error))

@@ -1,0 +1,146 @@
+"""The rank and the device of this process. They come from the launcher, never from the config."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import sys
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
+
+from hydrant.errors import ConfigError, typed_line
+from hydrant.training.distributed.env import set_torchrun_variables
+
+T = TypeVar("T")
+
+_EXTRA_SECONDS = 300.0  # after the watchdog's timeout, before a collective itself fails
+_STORE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among the ranks of its run, in torchrun's terms."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    device: torch.device
+
+    @classmethod
+    def from_launcher(cls) -> World:
+        """Read the variables of torchrun or srun. Without a launcher, this process is the only rank."""
+        set_torchrun_variables()
+        rank, local_rank = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
+        device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
+        return cls(rank, local_rank, int(os.environ.get("WORLD_SIZE", "1")), device)
+
+    @property
+    def is_rank_zero(self) -> bool:
+        return self.rank == 0
+
+    def set_device(self) -> None:
+        """Make `device` the current CUDA device."""
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+
+    @contextlib.contextmanager
+    def process_group(self, timeout_seconds: float = 1800) -> Generator[None]:
+        """Initialize the default process group, also for a single rank. Inside another group, do nothing.
+
+        Host tensors go through gloo, CUDA tensors through NCCL. A collective fails some minutes after
+        `timeout_seconds`, because the watchdog first reports which rank hangs.
+        """
+        if dist.is_initialized():
+            yield
+            return
+        check_gpus(self.local_rank + 1)
+        excepthook = sys.excepthook
+        self._init_process_group(timedelta(seconds=timeout_seconds + _EXTRA_SECONDS))
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+            # torch wraps the hook at each initialization and never unwraps it.
+            sys.excepthook = excepthook
+
+    def _init_process_group(self, timeout: timedelta) -> None:
+        store, rank, world_size = dist.HashStore(), 0, 1
+        if self.world_size > 1:
+            store, rank, world_size = next(rendezvous("env://", timeout=timeout))
+            # torchrun's agent keeps its store over restarts, and the store keeps the addresses of earlier ranks.
+            store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+        backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
+
+    def on_rank_zero(self, function: Callable[[], T]) -> T | None:
+        """Call `function` on rank 0 and return its result there, None elsewhere. Raise its error on every rank."""
+        if self.world_size == 1:
+            return function()
+        result: T | None = None
+        error: Exception | None = None
+        box: list[Exception | None] = [None]
+        if self.is_rank_zero:
+            try:
+                result = function()
+            except Exception as raised:  # any error must end all ranks
+                box = [_picklable(raised)]
+                error = raised
+        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        error = error or box[0]
+        if error is not None:
+            raise error
+        return result
+
+    def broadcast_from_rank_zero(self, function: Callable[[], T]) -> T:
+        """Call `function` on rank 0 and return its result, or raise its error, on every rank."""
+        box: list[Any] = [self.on_rank_zero(function)]
+        if self.world_size > 1:
+            dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+        return box[0]
+
+    def all_gather(self, value: T) -> list[T]:
+        """Return the values of all ranks, by rank."""
+        if self.world_size == 1:
+            return [value]
+        box: list[Any] = [None] * self.world_size
+        dist.all_gather_object(box, value)
+        return box
+
+    def store(self, name: str) -> dist.Store:
+        """Return the store of the rendezvous, over a new connection, with keys under `name`."""
+        pool: Any = dist.distributed_c10d
+        store = dist.PrefixStore(name, pool._get_default_store().clone())
+        store.set_timeout(timedelta(seconds=_STORE_SECONDS))
+        return store
+
+    def first_report(self, key: str, text: str) -> tuple[int, str]:
+        """Return (rank, text) of the first rank that called this with `key`. Does not block."""
+        report = f"{self.rank} {text}"
+        if self.world_size > 1 and dist.is_initialized():
+            with contextlib.suppress(RuntimeError):  # the process that hosts the store has ended
+                report = self.store("first").compare_set(key, "", report).decode()
+        rank, _, first = report.partition(" ")
+        return int(rank), first
+
+
+def check_gpus(num_ranks: int) -> None:
+    """Raise ConfigError if this machine has GPUs, but fewer than `num_ranks`."""
+    if torch.cuda.is_available() and num_ranks > (count := torch.cuda.device_count()):
+        message = f"{num_ranks} ranks need as many GPUs, but there are {count}; give {count} or fewer"
+        raise ConfigError("parallel.num_processes", message)
+
+
+def _picklable(error: Exception) -> Exception:
+    """Return the error, or a RuntimeError with its message if it cannot be pickled."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # pickling runs the code of the class, which raises anything
+        return RuntimeError(typed_line(error))
+    return error

@@ -1,0 +1,173 @@
+"""Checks, on the host and before anything starts, that the parts of a config fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from hydrant.batch import Batch, Outcome
+from hydrant.data import Data, Source, StreamSpec
+from hydrant.data.mixup import Mixing
+from hydrant.errors import ConfigError, DataError, location, suggestion, typed_line
+from hydrant.training.distributed.collectives import Collective, CollectiveRecorder
+from hydrant.training.distributed.world import World
+from hydrant.training.metrics import check_measurement
+from hydrant.training.profiling import count_flops
+
+
+def make_stream_spec(config: Mapping[str, Any], world: World, num_samples: int) -> StreamSpec:
+    """Divide the samples of an update among ranks and micro-batches.
+
+    Raises:
+        ConfigError: they cannot be divided.
+    """
+    batch_size, micro, ranks = config["global_batch_size"], config["micro_batch_size"], world.world_size
+    if batch_size > num_samples:
+        limit = "" if config["limit_train_samples"] is None else " (limit_train_samples)"
+        raise ConfigError(
+            "global_batch_size",
+            f"{batch_size} is more than the {num_samples} training samples there are{limit}; "
+            f"give {num_samples} or fewer",
+        )
+    if batch_size % ranks:
+        near = _nearest_multiples(batch_size, ranks)
+        raise ConfigError("global_batch_size", f"{batch_size} is not divisible by {ranks} ranks; {near} is")
+    per_rank = batch_size // ranks
+    micro = per_rank if micro in (None, "auto") else micro
+    if per_rank % micro:
+        divisors = ", ".join(str(n) for n in range(1, per_rank + 1) if per_rank % n == 0)
+        raise ConfigError(
+            "micro_batch_size",
+            f"{micro} samples on each of {ranks} rank(s) do not divide global_batch_size={batch_size}; "
+            f"these do: {divisors}",
+        )
+    return StreamSpec(config["seed"], batch_size, micro, world.rank, ranks, world.device)
+
+
+def eval_batch_size(config: Mapping[str, Any], world: World, num_samples: int) -> int:
+    """Return how many samples a rank evaluates at once: the configured number, or fewer so that every rank has some.
+
+    Raises:
+        ConfigError: there are fewer samples than ranks.
+    """
+    if num_samples < world.world_size:
+        message = f"{num_samples} validation samples are too few for {world.world_size} ranks; give more"
+        raise ConfigError("limit_val_samples", message)
+    return min(config["eval_batch_size"], num_samples // world.world_size)
+
+
+def scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
+    """Return the lr for this batch size, scaled from `lr_base_size` by `lr_scaling` (Goyal et al., 2017; timm).
+
+    Without `lr_scaling` the result is empty.
+
+    Raises:
+        ConfigError: the optimizer has no lr.
+    """
+    rule, ratio = config["lr_scaling"], config["global_batch_size"] / config["lr_base_size"]
+    if rule is None:
+        return {}
+    if "lr" not in config["optimizer"]:
+        raise ConfigError("lr_scaling", "this optimizer has no lr to scale; leave lr_scaling out")
+    return {"lr": config["optimizer"]["lr"] * (ratio if rule == "linear" else ratio**0.5)}
+
+
+def limit_samples(source: Source, num_samples: int | None) -> Source:
+    """Return the first samples of a source, at most `num_samples`; None means all."""
+    return source if num_samples is None else source.first(min(num_samples, source.num_samples))
+
+
+def read_samples(source: Source, num_samples: int) -> Batch:
+    """Return `num_samples` samples in a row that can be read, or all if there are fewer, on the host.
+
+    Raises:
+        DataError: no such samples can be read.
+    """
+    num_samples = min(num_samples, source.num_samples)
+    host = StreamSpec(0, 1, 1, 0, 1, torch.device("cpu"))
+    for limit in (num_samples, source.num_samples):
+        for batch in source.first(limit).batches(host, num_samples):
+            if len(batch.targets) == num_samples:
+                return batch
+    raise DataError(f"no {num_samples} samples in a row can be read; the log names the damaged ones")
+
+
+def dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
+    """Run the task on one sample, on the host; return its FLOPs and the outcome.
+
+    Raises:
+        ConfigError: the model does not fit the data, or a measurement is neither a scalar nor bool.
+    """
+    batch = read_samples(val, 1)
+    try:
+        flops, outcome = count_flops(task, batch)
+    except Exception as error:  # a user's model may raise anything, and there is no train.log yet
+        message = (
+            f"fails on samples of shape {list(data.input_shape)}: {typed_line(error)} (at {location(error)})"
+        )
+        remedy = "Choose another model, or set its keys to this shape"
+        raise ConfigError("model", f"{message}. {remedy}") from error
+    for name, value in outcome.measurements.items():
+        if not torch.is_tensor(value):  # a user's task may return anything
+            raise ConfigError("task", f"measures {name!r} as {value!r}, which is not a tensor")
+        check_measurement(name, value.dtype, value.shape)
+    return flops, outcome
+
+
+def dry_collectives(task: Any, train: Source) -> list[Collective]:
+    """Return the collectives of a training forward, found with two samples on the host.
+
+    Raises:
+        ConfigError: the forward fails.
+    """
+    batch = read_samples(train, 2)
+    buffers, was_training = [buffer.clone() for buffer in task.buffers()], task.training
+    try:
+        with torch.random.fork_rng(devices=[]), CollectiveRecorder() as recorder:
+            task.train().forward(batch)
+    except Exception as error:  # a user's model may raise anything
+        message = f"fails in training: {typed_line(error)} (at {location(error)})"
+        raise ConfigError("model", f"{message}; compile=eager shows the traceback") from error
+    task.train(was_training)
+    for buffer, value in zip(task.buffers(), buffers, strict=True):
+        buffer.copy_(value)
+    return recorder.collectives
+
+
+def dry_mixing(task: Any, train: Source, mixing: Mixing) -> None:
+    """Run the task on two mixed samples, on the host.
+
+    Raises:
+        ConfigError: the mixing does not fit the data or the task.
+    """
+    batch = read_samples(train, 2)
+    try:
+        mixed = mixing(batch, 0, 0, 0)
+        if mixed is not batch:
+            count_flops(task, mixed)
+    except Exception as error:  # timm and a user's task may raise anything
+        message = f"does not fit this data and task: {typed_line(error)} (at {location(error)})"
+        raise ConfigError("mixing", f"{message}; use mixing=none") from error
+
+
+def check_best(key: str, metric: str, mode: str, splits: Sequence[str], task: Any, outcome: Outcome) -> None:
+    """Check that evaluations report a metric, and that a loss is not maximised. `key` begins the config keys.
+
+    Raises:
+        ConfigError: the metric or the mode is wrong.
+    """
+    losses = {"loss"} | (set(outcome.losses) if len(outcome.losses) > 1 else set[str]())
+    names = {
+        f"{split}/{name}" for split in splits for name in (*losses, *outcome.measurements, *task.metrics)
+    }
+    if metric not in names:
+        raise ConfigError(f"{key}metric", f"no evaluation gives {metric!r}{suggestion(metric, names)}")
+    if metric.partition("/")[2] in losses and mode == "max":
+        raise ConfigError(f"{key}mode", f"the best {metric} is the lowest; give {key}mode=min")
+
+
+def _nearest_multiples(number: int, divisor: int) -> str:
+    below = number - number % divisor
+    return f"{below} or {below + divisor}" if below else str(divisor)

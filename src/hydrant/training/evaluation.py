@@ -1,0 +1,98 @@
+"""The losses and metrics of a task over every sample of a split. Each sample counts once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from hydrant import seeding
+from hydrant.batch import Batch, Outcome
+from hydrant.training.distributed.base import Parallel
+from hydrant.training.memory import EVALUATION_REMEDY, explain_out_of_memory
+from hydrant.training.metrics import Meter
+from hydrant.training.pictures import Observe
+from hydrant.training.precision import Precision
+from hydrant.training.trainer import Trainer
+
+
+def evaluate_run(trainer: Trainer) -> dict[str, float]:
+    """Evaluate the task as it is now (`val/...`) and, if the weights are averaged, with the average (`val_ema/...`)."""
+    plan, task = trainer.plan, trainer.task
+
+    def evaluate_task(observe: Observe | None = None) -> dict[str, float]:
+        plan.parallel.broadcast_buffers(task)
+        batches = trainer.watchdog.track(trainer.val_batches())
+        forward = plan.compilation.forward_eval
+        return evaluate(task, batches, plan.precision, plan.parallel, forward, observe)
+
+    with trainer.optimizers.eval_weights():
+        row = evaluate_task(trainer.pictures.observer())
+    if plan.averaging.is_on:
+        with plan.averaging.swapped_into(task):
+            row |= {key.replace("val/", "val_ema/", 1): value for key, value in evaluate_task().items()}
+    return row
+
+
+@torch.no_grad()
+@explain_out_of_memory(EVALUATION_REMEDY)
+def evaluate(
+    task: nn.Module,
+    batches: Iterable[Batch],
+    precision: Precision,
+    parallel: Parallel,
+    forward: Callable[[nn.Module, Batch], Outcome],
+    observe: Observe | None = None,
+) -> dict[str, float]:
+    """Return the means over `batches` and the task's own metrics, as `val/...`.
+
+    The random numbers that a task draws are the same in every evaluation.
+
+    Args:
+        task: the unwrapped task; it is in evaluation mode during the call.
+        batches: those of this rank.
+        precision: autocasts the forward pass.
+        parallel: reduces the sums over the ranks.
+        forward: returns the task's outcome for a batch, eager or compiled.
+        observe: receives every batch and its outcome.
+    """
+    device = parallel.device  # sharded weights may be kept on another one
+    meter = Meter(device, parallel.all_reduce)
+    metrics: dict[str, Any] = dict(cast("nn.ModuleDict", task.metrics).items())
+    with _eval_mode(task):
+        for batch_idx, batch, counts in parallel.pad_batches(batches):
+            seeding.seed_evaluation(batch_idx, device)
+            with precision.autocast():
+                outcome = forward(task, precision.cast(batch))
+            if not counts:
+                continue
+            meter.add(outcome.scalars(), outcome.num_targets)
+            for metric in metrics.values():
+                metric.update(outcome.predictions, batch.targets)
+            if observe is not None:
+                observe(batch, outcome)
+    values = meter.read()
+    for name, metric in metrics.items():
+        values[name] = float(metric.compute())
+        metric.reset()
+    return {f"val/{name}": value for name, value in values.items()}
+
+
+@torch.no_grad()
+def draw(task: Any, precision: Precision) -> dict[str, Tensor]:
+    """Return the pictures that a task draws, by name: (3 or 1, H, W) in 0..1, on the host."""
+    with _eval_mode(task), precision.autocast():
+        return {name: picture.float().cpu() for name, picture in task.pictures().items()}
+
+
+@contextlib.contextmanager
+def _eval_mode(task: nn.Module) -> Generator[None]:
+    was_training = task.training
+    task.eval()
+    try:
+        yield
+    finally:
+        task.train(was_training)

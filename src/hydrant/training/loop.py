@@ -1,0 +1,183 @@
+"""The training loop. It receives built objects only: no config, no setup."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from hydrant import seeding
+from hydrant.batch import Outcome
+from hydrant.clock import NOTHING, Due
+from hydrant.errors import Interrupted, NonFiniteError
+from hydrant.training.evaluation import evaluate_run
+from hydrant.training.metrics import Pace
+from hydrant.training.nonfinite import check_finite
+from hydrant.training.reports import log_histograms, log_pictures, training_row, with_progress
+from hydrant.training.trainer import Trainer
+from hydrant.training.update import Accumulation, StepStatus, Update
+
+
+def train(trainer: Trainer) -> None:
+    """Advance a run to its last update, or to the update where `patience` or a pruner ends it.
+
+    `state.num_updates` counts completed optimizer updates. A row or a checkpoint of `num_updates` describes the
+    parameters after that many updates: 0 is the initialisation, `total_updates` the result.
+
+    Raises:
+        NonFiniteError: a metric became NaN or infinite; the last good checkpoint is kept.
+        Interrupted: the ranks agreed to stop, because one received a signal; the state is saved.
+    """
+    state, total_updates = trainer.state, trainer.plan.clock.total_updates
+    if state.num_updates == 0 and trainer.intervals.eval_every.is_on:
+        row = evaluate_run(trainer)  # so that every curve starts at the untrained model
+        trainer.logger.log(with_progress(trainer, row))
+        log_pictures(trainer, is_last=False)
+    trainer.pace = Pace(state.num_updates)
+    while state.num_updates < total_updates and not ends_early(trainer):
+        train_update(trainer, is_last=state.num_updates + 1 == total_updates)
+
+
+def train_update(trainer: Trainer, *, is_last: bool) -> None:
+    """Make one update, and do what is due after it."""
+    due = trainer.intervals.due(trainer.state.num_updates + 1, is_last=is_last)
+    update = make_update(trainer, measure=due.log)
+    trainer.plan.compilation.check_recompiles(trainer.state.num_updates)
+    trainer.logger.advance()
+    if due is not NOTHING or update.stop is not None:
+        report_and_save(trainer, due, update, is_last=is_last)
+    if trainer.plan.profiler.is_on:
+        with trainer.pace.paused():
+            trainer.plan.profiler.advance()
+    if update.stop is not None and not (is_last or ends_early(trainer)):
+        raise Interrupted(update.stop, trainer.state.num_updates)
+
+
+def make_update(trainer: Trainer, *, measure: bool) -> Update:
+    """Make one update and count it.
+
+    An update whose scaled gradients overflow is tried again with a smaller loss scale. With `skip_non_finite`, an
+    update of NaN or infinity is counted but not applied.
+    """
+    state = trainer.state
+    update = try_update(trainer, measure=measure)
+    while update.status is StepStatus.OVERFLOWED:
+        update = try_update(trainer, measure=measure)
+    state.num_updates += 1
+    if update.status is StepStatus.APPLIED:
+        state.num_skipped_in_a_row = 0
+        trainer.plan.averaging.update(state.num_updates)
+        for outcome in update.outcomes:  # device tensors: no host sync in the hot path
+            trainer.meter.add(outcome.scalars(), outcome.num_targets)
+    return update
+
+
+def try_update(trainer: Trainer, *, measure: bool) -> Update:
+    """Try the next update. If it is not applied, count it as skipped and restore the buffers.
+
+    Raises:
+        NonFiniteError: more than `max_skipped` updates in a row were not applied.
+    """
+    plan, state, optimizers = trainer.plan, trainer.state, trainer.optimizers
+    may_skip = optimizers.skips_non_finite or plan.precision.scales_loss
+    saved = [buffer.clone() for buffer in trainer.task.buffers()] if may_skip else []
+    update = optimizers.update(
+        state.num_updates, lambda: accumulate_gradients(trainer), plan.parallel.all_reduce, measure=measure
+    )
+    trainer.enter("other")
+    if update.status is not StepStatus.APPLIED:
+        for buffer, value in zip(trainer.task.buffers(), saved, strict=True):
+            buffer.copy_(value)  # such as batch norm statistics, which include the samples of this update
+        state.num_skipped += 1
+        state.num_skipped_in_a_row += 1
+        if state.num_skipped_in_a_row > trainer.max_skipped:
+            has_overflowed = update.status is StepStatus.OVERFLOWED
+            raise NonFiniteError.after_skips(state.num_updates, trainer.max_skipped, has_overflowed)
+    return update
+
+
+def accumulate_gradients(trainer: Trainer) -> Accumulation:
+    """Accumulate the gradients of the next update: those of the mean loss over its targets on all ranks.
+
+    Every call gives the same gradients.
+    """
+    plan, spec, optimizers = trainer.plan, trainer.plan.spec, trainer.optimizers
+    num_updates, num_micro_steps = trainer.state.num_updates, spec.num_micro_steps
+    outcomes: list[Outcome] = []
+    trainer.enter("data_wait")
+    for micro_step, batch in enumerate(trainer.stream.micro_batches(num_updates)):
+        is_last = micro_step == num_micro_steps - 1
+        micro_batch_idx = micro_step * plan.world.world_size + plan.world.rank
+        batch = plan.mixing(batch, spec.seed, num_updates, micro_batch_idx)
+        trainer.enter("forward")
+        seeding.seed_micro_step(spec.seed, num_updates, micro_batch_idx, plan.world.device)
+        with plan.parallel.gradient_sync(trainer.trained, is_last):  # the ranks reduce once per update
+            with plan.precision.autocast():
+                outcome = plan.compilation.forward_train(trainer.trained, plan.precision.cast(batch))
+            trainer.enter("backward")
+            add_gradients(trainer, outcome)
+        outcomes.append(outcome)
+        if not is_last:
+            if plan.compilation.reuses_memory:
+                optimizers.clone_gradients()
+            trainer.enter("data_wait")
+    trainer.enter("optimizer")
+    num_targets = sum(outcome.num_targets for outcome in outcomes)
+    num_targets, stop = plan.parallel.all_reduce_targets(num_targets, trainer.stop_signal())
+    if num_targets not in (spec.global_batch_size, 0):
+        optimizers.scale_gradients(spec.global_batch_size / num_targets)
+    return Accumulation(outcomes, stop)
+
+
+def add_gradients(trainer: Trainer, outcome: Outcome) -> None:
+    """Add the gradients of one micro-batch, weighted by its number of targets."""
+    ratio = outcome.num_targets / trainer.plan.spec.micro_batch_size
+    if ratio:
+        weight = trainer.loss_weight if ratio == 1 else trainer.loss_weight * ratio
+        trainer.optimizers.backward(outcome, weight)
+    else:
+        trainer.optimizers.backward_zeros(outcome)
+
+
+def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool) -> None:
+    """Log, evaluate, draw and save what is due after an update."""
+    state, pace, row = trainer.state, trainer.pace, dict[str, float]()
+    if due.log:
+        trainer.enter("log")
+        row |= training_row(trainer, update.grad_norms)  # the only host sync
+    if due.histogram:
+        log_histograms(trainer)
+    if due.eval:
+        trainer.enter("evaluation")
+        with pace.paused():
+            row |= evaluate_run(trainer)
+        trainer.optimizers.schedules.observe(row)
+    new_best = trainer.early_stopping.improved(state.best, row, state.num_updates)
+    state.best = new_best or state.best
+    if row:
+        trainer.logger.log(with_progress(trainer, row))
+    if due.eval:
+        with pace.paused():
+            state.is_pruned = prunes(trainer, row) and not is_last
+    ends = is_last or ends_early(trainer)
+    if due.eval:
+        with pace.paused():
+            log_pictures(trainer, is_last=ends)
+    trainer.enter("other")
+    saves = trainer.intervals.save_every.is_on and (due.save or new_best is not None or ends)
+    if saves or update.stop is not None:
+        trainer.enter("checkpoint")
+        check_finite(trainer)
+        with pace.paused():
+            trainer.save(trainer, new_best is not None)
+
+
+def prunes(trainer: Trainer, row: Mapping[str, float]) -> bool:
+    """Return whether the pruner ends the run after the evaluation in `row`."""
+    every = trainer.intervals.eval_every.every or 1
+    return trainer.pruning.ends(row, math.ceil(trainer.state.num_updates / every))
+
+
+def ends_early(trainer: Trainer) -> bool:
+    """Return whether the run ends before its last update. Depends on the state only, so a resumed run agrees."""
+    state = trainer.state
+    return state.is_pruned or trainer.early_stopping.has_stalled(state.best, state.num_updates)

@@ -1,0 +1,179 @@
+"""Means that accumulate on the device and are read with one synchronisation, and the speed of training."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import time
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hydrant.batch import AllReduce
+from hydrant.errors import ConfigError
+
+_MAX_PENDING = 64  # calls; adding so many at once takes as long as adding a few one by one
+_MAX_FLAGS = 65536  # of one batch; more are reduced at once
+
+
+class Meter:
+    """Weighted means of named scalars, and of the fractions of bool tensors that are true, since the last read.
+
+    >>> meter = Meter(torch.device("cpu"))
+    >>> meter.add({"loss": torch.tensor(1.0)}, weight=1)
+    >>> meter.add({"loss": torch.tensor(4.0)}, weight=3)
+    >>> meter.read(), meter.read()
+    ({'loss': 3.25}, {})
+    """
+
+    def __init__(self, device: torch.device, all_reduce: AllReduce = lambda sums: sums) -> None:
+        self._device = device
+        self._all_reduce = all_reduce
+        self._names: list[str] = []
+        self._sums = torch.zeros(0, dtype=torch.float64, device=device)
+        self._weight = 0  # of the sums
+        self._pending: list[Tensor] = []  # not yet in the sums: the values of one call after the other
+        self._pending_weight = 0  # of each of these calls
+        self._last_sums = self._sums  # of this rank, at the last read
+
+    def add(self, values: Mapping[str, Tensor], weight: int) -> None:
+        """Add the means of `weight` targets: scalars, shape (), or bool tensors of any shape.
+
+        The names must not change before the next read. Weight 0 only registers the names, because a mean over no
+        targets is NaN.
+        """
+        if self._names != list(values):
+            self._names, self._pending = list(values), []
+            self._sums = torch.zeros(len(values), dtype=torch.float64, device=self._device)
+        if not weight:
+            return
+        if weight != self._pending_weight:
+            self._fold()
+            self._pending_weight = weight
+        self._pending += map(_snapshot, values.values())
+        if len(self._pending) >= _MAX_PENDING * len(values):
+            self._fold()
+
+    def read(self, unreduced: Mapping[str, Tensor] | None = None) -> dict[str, float]:
+        """Return the means over all ranks and the scalars in `unreduced`, with one synchronisation; then reset."""
+        if not self._names:  # the same on every rank
+            return {}
+        self._fold()
+        weighted = torch.cat([self._sums, self._sums.new_full((1,), self._weight)])
+        extra = [
+            value.detach().to(self._device, torch.float64).reshape(1) for value in (unreduced or {}).values()
+        ]
+        numbers: list[float] = torch.cat([self._all_reduce(weighted), *extra]).tolist()
+        count = len(self._names)
+        self._last_sums, self._sums, self._weight = self._sums, torch.zeros_like(self._sums), 0
+        if not numbers[count]:
+            return {}
+        means = {name: total / numbers[count] for name, total in zip(self._names, numbers, strict=False)}
+        return means | dict(zip(unreduced or {}, numbers[count + 1 :], strict=True))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was added since the last read, so that a resumed run logs the same numbers bit for bit."""
+        return {
+            "names": list(self._names),
+            "sums": self._sums.clone(),
+            "weight": self._weight,
+            "pending": self._pending_rows(),
+            "pending_weight": self._pending_weight,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._names, self._weight = list(state["names"]), state["weight"]
+        self._sums = state["sums"].to(self._device)
+        self._pending = list(state["pending"].to(self._device).flatten().unbind())
+        self._pending_weight = state["pending_weight"]
+
+    def first_non_finite(self) -> str | None:
+        """Return the first name whose sum on this rank is NaN or infinite; synchronises.
+
+        The sums are those since the last read or, if nothing was added, those at the last read.
+        """
+        sums = self._last_sums
+        if self._weight or self._pending:
+            sums = self._sums + self._pending_rows().sum(0)
+        return next(
+            (n for n, s in zip(self._names, sums.tolist(), strict=False) if not math.isfinite(s)), None
+        )
+
+    def _pending_rows(self) -> Tensor:
+        """Return what is not yet in the sums, one row per call; float64."""
+        if not self._pending:
+            return self._sums.new_zeros(0, len(self._names))
+        count = len(self._names)
+        columns = [_column(name, self._pending[at::count]) for at, name in enumerate(self._names)]
+        return torch.stack(columns, dim=1)
+
+    def _fold(self) -> None:
+        """Add what is pending to the sums. When this happens decides the rounding, so it depends on the calls only."""
+        rows = self._pending_rows()
+        self._sums.add_(rows.sum(0), alpha=self._pending_weight)
+        self._weight += len(rows) * self._pending_weight
+        self._pending = []
+
+
+def _snapshot(value: Tensor) -> Tensor:
+    """Return a value to add later. A parameter, a buffer or a view is copied, because it may be overwritten."""
+    if value.dtype is torch.bool and value.numel() > _MAX_FLAGS:
+        return value.mean(dtype=torch.float64)
+    is_result = value.grad_fn is not None and not value._is_view()  # pyright: ignore[reportPrivateUsage]
+    if is_result:
+        return value.detach()
+    return value.detach().clone() if value.requires_grad else value.clone()
+
+
+def check_measurement(name: str, dtype: torch.dtype, shape: Sequence[int]) -> None:
+    """Raise a ConfigError unless a measurement is a scalar or a bool tensor."""
+    if shape and dtype is not torch.bool:
+        message = f"measures {name!r} as {dtype} of shape {list(shape)}; it is to be a scalar, or bool"
+        raise ConfigError("task", message)
+
+
+def _column(name: str, values: Sequence[Tensor]) -> Tensor:
+    """Return the values of one name as scalars, (N,) float64; a fraction is exact however many are computed at once."""
+    parts = [torch.stack([*alike]) for _, alike in itertools.groupby(values, key=lambda value: value.shape)]
+    for part in parts:
+        check_measurement(name, part.dtype, part.shape[1:])
+    return torch.cat([part.reshape(len(part), -1).mean(dim=1, dtype=torch.float64) for part in parts])
+
+
+def merge_meters(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the state of one meter that received what several meters did."""
+    whole = states[0] | {"pending": states[0]["pending"][:0], "pending_weight": 0}
+    used = [state for state in states if state["weight"] or len(state["pending"])]
+    if not used:
+        return whole
+    sums = [state["sums"] + state["pending"].sum(0) * state["pending_weight"] for state in used]
+    weight = sum(state["weight"] + len(state["pending"]) * state["pending_weight"] for state in used)
+    return whole | {"names": used[0]["names"], "sums": torch.stack(sums).sum(0), "weight": weight}
+
+
+class Pace:
+    """Updates per second of training, without the time of evaluation and saving."""
+
+    def __init__(self, num_updates: int) -> None:
+        self.logged_at = num_updates
+        self._since = time.perf_counter()
+        self._paused_seconds = 0.0
+
+    @contextlib.contextmanager
+    def paused(self) -> Generator[None]:
+        """Return a context whose time is not counted."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._paused_seconds += time.perf_counter() - started
+
+    def read(self, num_updates: int) -> float:
+        """Return the updates per second since the last read; then reset."""
+        now = time.perf_counter()
+        rate = (num_updates - self.logged_at) / max(now - self._since - self._paused_seconds, 1e-9)
+        self.logged_at, self._since, self._paused_seconds = num_updates, now, 0.0
+        return rate

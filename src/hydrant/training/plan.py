@@ -1,0 +1,46 @@
+"""A run before it touches a device: everything that `prepare` made of its config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydrant.clock import Clock
+from hydrant.data import Data, Source, StreamSpec
+from hydrant.data.mixup import Mixing
+from hydrant.optimizers.ema import Averaging
+from hydrant.optimizers.scheduled_fields import Schedules
+from hydrant.training.compile import Compilation
+from hydrant.training.distributed.base import Parallel
+from hydrant.training.distributed.world import World
+from hydrant.training.precision import Precision
+from hydrant.training.profiling import Profiler
+from hydrant.training.update import Optimizers
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run before it touches a device."""
+
+    config: Mapping[str, Any]
+    world: World
+    data: Data
+    train: Source
+    val: Source
+    clock: Clock
+    spec: StreamSpec
+    task: Any  # a Task, which is an nn.Module; on the host
+    flops_per_sample: int  # of a forward pass
+    schedules: Schedules
+    precision: Precision
+    compilation: Compilation
+    parallel: Parallel
+    averaging: Averaging
+    mixing: Mixing
+    profiler: Profiler
+    optimizers: Optimizers  # over the task on the host, to check and show their groups and schedules
+
+    def schedule_values(self, updates: Sequence[int]) -> dict[str, list[float]]:
+        """Return the value of every scheduled field in each of these updates, by `optimizer.group.field`."""
+        return {key: [f.value(n) for n in updates] for key, f in self.optimizers.schedules.fields.items()}

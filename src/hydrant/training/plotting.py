@@ -1,0 +1,157 @@
+"""Figures of a run: images, curves, bars, a confusion matrix, and a line of text."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Curve = tuple[Sequence[float], Sequence[float]]
+"""(x, y) of the same length."""
+
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+def _new_figure(width: float, height: float, layout: Literal["constrained"] | None = None) -> Figure:
+    """Return an empty figure of this size in inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # not pyplot, which is slow to import
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout=layout)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _save(figure: Figure, path: Path) -> None:
+    figure.savefig(path, dpi=110, format="png")
+
+
+def draw_pixels(picture: Tensor, path: Path) -> None:
+    """Write a picture, (3 or 1, H, W) in 0..1, as PNG."""
+    from PIL import Image
+
+    pixels = (picture.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).squeeze(2).numpy()
+    Image.fromarray(pixels).save(path)
+
+
+def draw_images(images: Tensor, titles: Sequence[str], path: Path) -> None:
+    """Write a PNG of images, (N, 3 or 1, H, W), each scaled to its own range, with a title above it."""
+    num_columns = min(8, len(images))
+    num_rows = -(-len(images) // num_columns)
+    num_lines = 1 + max(title.count("\n") for title in titles)
+    figure = _new_figure(1.5 * num_columns, (1.4 + 0.2 * num_lines) * num_rows, layout="constrained")
+    axes = list(figure.subplots(num_rows, num_columns, squeeze=False).flat)
+    for panel in axes:
+        panel.set_axis_off()
+    for panel, image, title in zip(axes, images.float(), titles, strict=False):
+        low, high = image.amin(), image.amax()
+        pixels = ((image - low) / (high - low).clamp(min=1e-12)).permute(1, 2, 0).squeeze(2)
+        panel.imshow(pixels.numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        panel.set_title(title, fontsize="small")
+    _save(figure, path)
+
+
+def draw_confusion(counts: Tensor, path: Path) -> None:
+    """Write a PNG of a confusion matrix, (C, C): rows are classes, columns predictions; colors are row ratios."""
+    ratios = counts / counts.sum(dim=1, keepdim=True).clamp(min=1)
+    num_classes, has_numbers = len(counts), len(counts) <= 20
+    side = max(4.0, 0.45 * num_classes) if has_numbers else 9.0
+    figure = _new_figure(side + 1.2, side, layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(ratios.numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+    if has_numbers:
+        axes.set_xticks(range(num_classes))
+        axes.set_yticks(range(num_classes))
+        for row, column in counts.nonzero().tolist():
+            color = "white" if ratios[row, column] > 0.5 else "black"
+            number = f"{int(counts[row, column]):,}"
+            axes.text(column, row, number, ha="center", va="center", color=color, fontsize="small")
+    num_correct = int(counts.diagonal().sum())
+    title = f"{num_correct:,} of {int(counts.sum()):,} correct"
+    axes.set(xlabel="predicted class", ylabel="true class", title=title)
+    figure.colorbar(image, ax=axes, label="ratio of the true class", shrink=0.8)
+    _save(figure, path)
+
+
+def draw_curves(panels: Mapping[str, Mapping[str, Curve]], path: Path, *, columns: int = 1) -> None:
+    """Write a PNG with a panel for each title and, in it, a curve over the updates for each label.
+
+    A panel whose only label is "" has no legend.
+    """
+    num_rows = -(-len(panels) // columns)
+    width, height = 8 if columns == 1 else 5 * columns, 2.8 * num_rows  # inches, as below
+    figure = _new_figure(width, height)
+    # A fixed layout, because every run draws this figure and an automatic layout draws everything twice.
+    figure.subplots_adjust(
+        left=0.9 / width, right=1 - 0.25 / width, top=1 - 0.4 / height, bottom=0.55 / height,
+        wspace=1.15 / 3.85, hspace=0.95 / 1.85,
+    )  # fmt: skip
+    axes = list(figure.subplots(num_rows, columns, squeeze=False).flat)
+    for panel in axes[len(panels) :]:
+        panel.set_visible(False)
+    for panel, (title, curves) in zip(axes, panels.items(), strict=False):
+        for label, (x, y) in curves.items():
+            panel.plot(x, y, label=label, linewidth=1.5)
+        panel.set_title(title, y=1.0)  # a fixed height spares matplotlib measuring what lies below
+        panel.set_xlabel("update")
+        panel.grid(alpha=0.3)
+        if set(curves) != {""}:
+            panel.legend(fontsize="small")
+    _save(figure, path)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar from 0 to `value` with an error bar from `low` to `high` and a note to its right."""
+
+    label: str
+    value: float
+    low: float
+    high: float
+    note: str
+    is_marked: bool  # drawn in grey
+
+
+def draw_bars(bars: Sequence[Bar], path: Path, *, title: str, unit: str, marked: str, plain: str) -> None:
+    """Write a PNG of bars, the first on top; `marked` and `plain` are the legends of the two colors."""
+    figure = _new_figure(9, 1.4 + 0.35 * len(bars), layout="constrained")
+    axes = figure.subplots()
+    for name, color, is_marked in ((plain, "tab:blue", False), (marked, "tab:gray", True)):
+        positions = [n for n, bar in enumerate(bars) if bar.is_marked == is_marked]
+        if positions:
+            axes.barh(positions, [bars[n].value for n in positions], color=color, label=name)
+    for n, bar in enumerate(bars):
+        axes.hlines(n, bar.low, bar.high, color="black", linewidth=1)
+        axes.annotate(
+            bar.note, (max(bar.value, bar.high), n), (4, 0), textcoords="offset points", va="center"
+        )
+    axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
+    axes.invert_yaxis()
+    axes.set(xlabel=unit, xlim=(0, 1.3 * max((max(bar.value, bar.high) for bar in bars), default=1)))
+    figure.suptitle(textwrap.fill(title, 100), fontsize="medium")
+    if bars:
+        axes.legend(fontsize="small", loc="upper right")
+    _save(figure, path)
+
+
+def sparkline(values: Sequence[float], width: int = 60) -> str:
+    """Return a curve as one line of text.
+
+    >>> sparkline([0, 1, 2, 4], width=4)
+    ' ▂▄█'
+    """
+    top = max(values)
+    columns = min(width, len(values))
+    edges = [round(i * len(values) / columns) for i in range(columns + 1)]
+    peaks = [max(values[a:b]) for a, b in itertools.pairwise(edges)]
+    levels = len(_BARS) - 1
+    return "".join(_BARS[max(round(v / top * levels), 1) if v > 0 else 0] for v in peaks)

@@ -1,0 +1,211 @@
+"""Number formats of the forward and backward pass, with the loss scaler that fp16 needs.
+
+fp32 uses the same class without autocast and with a disabled scaler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hydrant.batch import Batch
+from hydrant.config.distribution import require_extra
+from hydrant.errors import ConfigError, unknown_name
+
+_AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+_PARAMETERS = {"float32": None, "bfloat16": torch.bfloat16}
+_FP8 = ("tensorwise", "rowwise")
+_MATMUL = ("highest", "high")
+_NO_AUTOCAST = nullcontext()
+
+
+class Precision:
+    """Autocast of the forward pass, loss scaling of the backward pass, and the mode of float32 matmuls.
+
+    Args:
+        device: device of the run.
+        autocast: dtype of torch.autocast: `bfloat16`, `float16` or `None` (no autocast).
+        scale_loss: multiply the loss so that small float16 gradients do not underflow (torch.amp.GradScaler).
+        matmul: `highest` computes float32 products in float32, `high` in TensorFloat-32.
+        parameters: `float32`, or `bfloat16` for weights, buffers and the optimizer's state too.
+        fp8: recipe of torchao for float8 products in linear layers: `tensorwise`, `rowwise` or `None`.
+        emulate: compute float8 products in float32 on a device without float8: slow, for trying it out.
+        init_scale: first loss scale; halved when a gradient overflows.
+        growth_interval: updates without overflow before the scale doubles.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        autocast: str | None,
+        scale_loss: bool,
+        matmul: str,
+        parameters: str,
+        fp8: str | None,
+        emulate: bool,
+        init_scale: float,
+        growth_interval: int,
+    ) -> None:
+        _check_formats(autocast, scale_loss, matmul, parameters, fp8, emulate)
+        if not 0 < init_scale < float("inf"):
+            raise ConfigError("precision.init_scale", f"needs a number above 0, not {init_scale}")
+        if growth_interval < 1:
+            raise ConfigError("precision.growth_interval", f"needs a number above 0, not {growth_interval}")
+        uses_bf16 = autocast == "bfloat16" or parameters == "bfloat16"
+        _require_support(device, uses_bf16=uses_bf16, uses_tf32=matmul == "high")
+        if fp8 is not None and not emulate:
+            _require_fp8(device)
+        self._parameters = _PARAMETERS[parameters]
+        self._fp8 = fp8
+        self._emulate = emulate
+        self._device_type = device.type
+        self.autocast_dtype = None if autocast is None else _AUTOCAST[autocast]
+        """The dtype of matrix products; None means the dtype of the parameters."""
+        self._matmul = matmul
+        self.scales_loss = scale_loss
+        self.scaler = torch.amp.GradScaler(
+            device.type, init_scale=init_scale, growth_interval=growth_interval, enabled=scale_loss
+        )
+
+    @property
+    def keeps_float32(self) -> bool:
+        """Whether the parameters are float32, which does not round small updates away."""
+        return self._parameters is None
+
+    @property
+    def tolerance(self) -> float:
+        """How far gradients may differ, relative to their norm, if only the order of the operations differs."""
+        if self._fp8 is not None:
+            return 0.3
+        if self.autocast_dtype is not None or self._parameters is not None:
+            return 0.05
+        return 1e-3 if self._matmul == "highest" else 0.01
+
+    def check_fits(self, task: nn.Module) -> None:
+        """Raise ConfigError if float8 is configured and the task has no layer for it."""
+        if self._fp8 is None:
+            return
+        require_extra("fp8", ["torchao"], "precision", "fp8")
+        if not any(_fits_fp8(module, name) for name, module in task.named_modules()):
+            message = "fp8 needs linear layers whose sizes are multiples of 16, and this model has none"
+            raise ConfigError("precision", f"{message}; use precision=bf16")
+
+    def prepare(self, task: nn.Module) -> nn.Module:
+        """Convert the task in place to the dtype of its parameters, and its linear layers to float8 if configured."""
+        if self._fp8 is not None:
+            _convert_to_fp8(task, self._fp8, self._emulate)
+        return task.to(self._parameters)
+
+    def activate(self) -> None:
+        """Set the process-wide float32 matmul mode; convolutions follow it."""
+        torch.set_float32_matmul_precision(self._matmul)
+        torch.backends.cudnn.allow_tf32 = self._matmul != "highest"
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the context for the forward pass and the loss."""
+        dtype = self.autocast_dtype
+        return _NO_AUTOCAST if dtype is None else torch.autocast(self._device_type, dtype=dtype)
+
+    def cast(self, batch: Batch) -> Batch:
+        """Return the batch with inputs in the dtype of the parameters."""
+        return batch if self._parameters is None else batch._replace(inputs=batch.inputs.to(self._parameters))
+
+    def backward(
+        self, loss: Tensor, weight: Tensor, inputs: Sequence[Tensor] | None, *, retain_graph: bool
+    ) -> None:
+        """Add the scaled gradients of `weight * loss` (both of shape ()) to those of `inputs` (None: all leaves)."""
+        gradient = weight if weight.dtype is loss.dtype else weight.to(loss.dtype)
+        self.scaler.scale(loss).backward(gradient, retain_graph=retain_graph, inputs=inputs)
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divide the gradients of an optimizer by the loss scale. Call it once per update, before clipping."""
+        self.scaler.unscale_(optimizer)
+
+    def step(self, steps: Mapping[torch.optim.Optimizer, Callable[[], Any]]) -> bool:
+        """Call the step of every optimizer and return True, or call none and return False if any gradient overflowed.
+
+        With a loss scaler this synchronizes once. `GradScaler.step` would synchronize for each optimizer, and it does
+        not return whether the step was skipped.
+        """
+        has_overflowed = self.scales_loss and self._has_overflowed(list(steps))
+        if not has_overflowed:
+            for step in steps.values():
+                step()
+        self.scaler.update()
+        return not has_overflowed
+
+    def _has_overflowed(self, optimizers: list[torch.optim.Optimizer]) -> bool:
+        per_optimizer = [self.scaler._found_inf_per_device(o) for o in optimizers]  # pyright: ignore[reportPrivateUsage]
+        return bool(torch.stack([flag for per_device in per_optimizer for flag in per_device.values()]).any())
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.scaler.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state:
+            self.scaler.load_state_dict(state)
+
+
+def _check_formats(
+    autocast: str | None, scale_loss: bool, matmul: str, parameters: str, fp8: str | None, emulate: bool
+) -> None:
+    """Raise ConfigError for unknown names and for formats that exclude each other."""
+    if autocast is not None and autocast not in _AUTOCAST:
+        raise unknown_name("precision.autocast", "dtype", autocast, _AUTOCAST)
+    if matmul not in _MATMUL:
+        raise unknown_name("precision.matmul", "setting", matmul, _MATMUL)
+    if parameters not in _PARAMETERS:
+        raise unknown_name("precision.parameters", "dtype", parameters, _PARAMETERS)
+    if fp8 is not None and fp8 not in _FP8:
+        raise unknown_name("precision.fp8", "recipe", fp8, _FP8)
+    if scale_loss and parameters != "float32":
+        raise ConfigError("precision.scale_loss", "the loss scaler needs float32 parameters")
+    if parameters == "bfloat16" and autocast is not None:
+        raise ConfigError(
+            "precision.autocast", "bfloat16 parameters need no autocast; use precision.autocast=null"
+        )
+    if emulate and fp8 is None:
+        raise ConfigError("precision.emulate", "only applies to fp8; use precision=fp8")
+
+
+def _require_support(device: torch.device, *, uses_bf16: bool, uses_tf32: bool) -> None:
+    """Raise ConfigError for a format that the device does not support; the message names one that works."""
+    has_tensor_cores = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+    if uses_tf32 and not has_tensor_cores:
+        raise ConfigError(
+            "precision",
+            f"tf32 needs CUDA with compute capability 8.0 or more; this is {device}. Use precision=fp32",
+        )
+    if uses_bf16 and device.type == "cuda" and not has_tensor_cores:
+        raise ConfigError(
+            "precision", f"bf16 needs compute capability 8.0 or more ({device}). Use precision=fp16"
+        )
+
+
+def _require_fp8(device: torch.device) -> None:
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 9):
+        raise ConfigError(
+            "precision",
+            f"fp8 needs CUDA with compute capability 8.9 or more; this is {device}. Use precision=bf16, or try it out "
+            "slowly with precision.emulate=true",
+        )
+
+
+def _convert_to_fp8(task: nn.Module, recipe: str, emulate: bool) -> None:
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    # Padding allows micro-batches of any size.
+    config = replace(Float8LinearConfig.from_recipe_name(recipe), emulate=emulate, pad_inner_dim=True)
+    convert_to_float8_training(task, module_filter_fn=_fits_fp8, config=config)
+
+
+def _fits_fp8(module: nn.Module, name: str) -> bool:
+    """Return whether a module is a linear layer whose sizes are multiples of 16, as tensor cores need."""
+    del name
+    return isinstance(module, nn.Linear) and not (module.in_features % 16 or module.out_features % 16)

@@ -1,0 +1,82 @@
+"""What a run logs while it trains: rows of metrics, pictures and histograms."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from functools import partial
+
+from torch import Tensor
+
+from hydrant.training.evaluation import draw
+from hydrant.training.histograms import histograms
+from hydrant.training.nonfinite import non_finite_error
+from hydrant.training.pictures import Draw, input_pictures
+from hydrant.training.plotting import draw_pixels
+from hydrant.training.trainer import Trainer
+
+
+def training_row(trainer: Trainer, grad_norms: Mapping[str, Tensor]) -> dict[str, float]:
+    """Return the means since the last log point, the values of the schedules and the pace.
+
+    Raises:
+        NonFiniteError: a mean or a gradient norm is NaN or infinite.
+    """
+    plan, state, schedules = trainer.plan, trainer.state, trainer.optimizers.schedules
+    measured = {f"optim/{name}": norm for name, norm in grad_norms.items()}
+    row = {k if "/" in k else f"train/{k}": v for k, v in trainer.meter.read(measured).items()}
+    for name, value in row.items():
+        if not math.isfinite(value):
+            is_here = plan.world.all_gather(trainer.meter.first_non_finite() is not None)
+            raise non_finite_error(trainer, name, is_here)
+    latest = schedules.values(state.num_updates - 1)  # of the update that was just made
+    row |= {f"optim/{name}": value for name, value in latest.items()}
+    if plan.precision.scales_loss:
+        row["optim/loss_scale"] = plan.precision.scaler.get_scale()
+    if plan.precision.scales_loss or trainer.optimizers.skips_non_finite:
+        row["optim/num_skipped"] = state.num_skipped
+    updates_per_second = trainer.pace.read(state.num_updates)
+    row["perf/updates_per_second"] = updates_per_second
+    row["perf/samples_per_second"] = updates_per_second * plan.spec.global_batch_size
+    return row
+
+
+def with_progress(trainer: Trainer, row: Mapping[str, float]) -> dict[str, float]:
+    """Put the update, the epoch and the time in front of a row."""
+    num_updates = trainer.state.num_updates
+    progress = {
+        "num_updates": num_updates,
+        "epoch": trainer.plan.clock.epoch(num_updates),
+        "time": time.time(),
+    }
+    return {**progress, **row}
+
+
+def log_pictures(trainer: Trainer, *, is_last: bool) -> None:
+    """Log what the task draws, and the configured pictures of the latest evaluation."""
+    plan = trainer.plan
+    with trainer.optimizers.eval_weights():
+        pixels = draw(trainer.task, plan.precision)
+    pictures: dict[str, Draw] = {name: partial(draw_pixels, picture) for name, picture in pixels.items()}
+    pictures |= trainer.pictures.pictures(plan.world, plan.parallel.all_reduce, is_last=is_last)
+    for name, picture in pictures.items():
+        trainer.logger.picture(name, picture)
+
+
+def log_inputs(trainer: Trainer) -> None:
+    """Log the first samples of the next update as the model receives them, if pictures are configured."""
+    if trainer.pictures.is_on:
+        plan, num_updates = trainer.plan, trainer.state.num_updates
+        batch = next(iter(trainer.stream.micro_batches(num_updates)))
+        mixed = plan.mixing(batch, plan.spec.seed, num_updates, plan.world.rank)
+        for name, picture in input_pictures(mixed).items():
+            trainer.logger.picture(name, picture)
+
+
+def log_histograms(trainer: Trainer) -> None:
+    """Log histograms of the weights after this update, and of the gradients that it applied."""
+    trainer.enter("log")
+    reports = trainer.plan.parallel.is_sharded or trainer.plan.world.is_rank_zero
+    if reports:  # unsharded weights are equal on all ranks, so rank 0 suffices
+        trainer.logger.histograms(trainer.state.num_updates, histograms(trainer.model))

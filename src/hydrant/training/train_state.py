@@ -1,0 +1,167 @@
+"""What a checkpoint holds of a run, and how a run is restored from it, on the same or another number of ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hydrant import seeding
+from hydrant.errors import CheckpointError, ConfigError, HydrantError, typed_line
+from hydrant.training.checkpoint import Checkpoint, plain_state, read_into, read_state
+from hydrant.training.metrics import merge_meters
+from hydrant.training.trainer import Trainer
+from hydrant.training.update import Optimizers
+
+
+@contextmanager
+def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
+    """Yield everything that is not a function of `num_updates`. Copy it inside the block."""
+    optimizers = trainer.optimizers.state_dict()
+    names = _parameter_names(trainer.task)
+    for name, entry in trainer.optimizers.entries.items():
+        parameters = [names[id(p)] for p in entry.parameters]
+        kind = {"type": type(entry.optimizer).__name__}
+        optimizers["optimizers"][name] = kind | _by_name(optimizers["optimizers"][name], parameters)
+    training = {
+        "optimization": optimizers,
+        "precision": trainer.plan.precision.state_dict(),
+        "state": dataclasses.asdict(trainer.state),
+        "task": _state_outside_model(trainer.task),
+        "ranks": trainer.plan.world.all_gather(
+            {"meter": _on_host(trainer.meter.state_dict()), "host": seeding.host_state()}
+        ),
+    }
+    with trainer.optimizers.eval_weights():
+        yield Checkpoint(trainer.model.state_dict(), training, trainer.plan.averaging.state_dict())
+
+
+def check_optimizers(path: Path, task: nn.Module, optimizers: Optimizers) -> None:
+    """Check that a checkpoint's optimizers have the same types and param groups as this run's.
+
+    Raises:
+        ConfigError: they differ.
+    """
+    saved = plain_state(path, "optimization")["optimizers"]
+    names = _parameter_names(task)
+    for name in saved.keys() | optimizers.entries.keys():
+        entry = optimizers.entries.get(name)
+        if entry is None or name not in saved:
+            message = (
+                f"{path} has the optimizers {', '.join(saved)}; here are {', '.join(optimizers.entries)}"
+            )
+            raise ConfigError("resume", message)
+        state, kind = saved[name], type(entry.optimizer).__name__
+        if state["type"] != kind:
+            message = f"{path} holds the state of {state['type']}, which is no state of {kind}"
+            raise ConfigError("resume", message)
+        groups = [[names[id(p)] for p in group["params"]] for group in entry.optimizer.param_groups]
+        if _has_torch_format(state) and groups != [group["params"] for group in state["param_groups"]]:
+            raise ConfigError("resume", f"{path} has other param groups of {kind} than this run")
+
+
+def restore(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> None:
+    """Load a checkpoint into a run. The param group fields in `changed` keep the values of the config.
+
+    Raises:
+        CheckpointError: the checkpoint does not fit the run.
+    """
+    try:
+        for part, target in (("model", trainer.model), ("ema", trainer.plan.averaging)):
+            weights = target.state_dict()
+            if weights:
+                read_into(path, part, weights)
+                target.load_state_dict(weights)
+        _restore_optimizers(trainer, path, changed)
+        trainer.plan.precision.load_state_dict(read_state(path, "precision"))
+        outside = {f"task.{name}": value for name, value in _state_outside_model(trainer.task).items()}
+        trainer.task.load_state_dict(read_state(path, "task", outside.get), strict=False)
+        _restore_ranks(trainer, read_state(path, "ranks"))
+    except HydrantError:
+        raise
+    except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+        raise CheckpointError(f"{path} does not fit this run: {typed_line(error)}") from error
+
+
+def _restore_optimizers(trainer: Trainer, path: Path, changed: Collection[str]) -> None:
+    names = _parameter_names(trainer.task)
+    owners: dict[
+        str, Tensor
+    ] = {}  # the parameter to which a saved tensor belongs, by the beginning of its key
+    for name, entry in trainer.optimizers.entries.items():
+        prefix = f"optimization.optimizers.{name}.state."
+        owners |= {f"{prefix}{names[id(p)]}": p for p in entry.parameters}
+    weights = trainer.optimizers.state_dict()["trained_weights"]
+    owners |= {f"optimization.trained_weights.{n}": value for n, value in enumerate(weights)}
+
+    def owner(key: str) -> Tensor | None:
+        while key and key not in owners:
+            key = key.rpartition(".")[0]
+        return owners.get(key)
+
+    state = read_state(path, "optimization", owner)
+    for name, entry in trainer.optimizers.entries.items():
+        parameters = [names[id(p)] for p in entry.parameters]
+        saved = state["optimizers"][name]
+        del saved["type"]
+        state["optimizers"][name] = _by_position(saved, parameters, entry.optimizer.state_dict(), changed)
+    trainer.optimizers.load_state_dict(state)
+
+
+def _restore_ranks(trainer: Trainer, ranks: list[dict[str, Any]]) -> None:
+    """Restore each rank's meter and random state. On another number of ranks, rank 0 receives the sums of all."""
+    world, meters = trainer.plan.world, [rank["meter"] for rank in ranks]
+    if len(ranks) != world.world_size:
+        total = merge_meters(meters)
+        empty = total | {"sums": torch.zeros_like(total["sums"]), "weight": 0}
+        meters = [total, *[empty] * world.rank]
+    trainer.meter.load_state_dict(meters[world.rank])
+    seeding.set_host_state(ranks[world.rank % len(ranks)]["host"])
+
+
+def _has_torch_format(state: Mapping[str, Any]) -> bool:
+    return {"state", "param_groups"} <= state.keys()
+
+
+def _parameter_names(task: nn.Module) -> dict[int, str]:
+    """Return the names of a task's parameters by their `id`."""
+    return {id(parameter): name for name, parameter in task.named_parameters()}
+
+
+def _by_name(state: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
+    """Replace the positions of parameters in an optimizer's state by names, if it has torch's format."""
+    if not _has_torch_format(state):
+        return dict(state)
+    named = {names[key] if isinstance(key, int) else key: value for key, value in state["state"].items()}
+    groups = [group | {"params": [names[n] for n in group["params"]]} for group in state["param_groups"]]
+    return {**state, "state": named, "param_groups": groups}
+
+
+def _by_position(
+    state: Mapping[str, Any], names: list[str], fresh: Mapping[str, Any], changed: Collection[str]
+) -> dict[str, Any]:
+    """Undo `_by_name` for an optimizer whose present state is `fresh`; take the fields in `changed` from there."""
+    if not _has_torch_format(state):
+        return dict(state)
+    saved: list[dict[str, Any]] = state["param_groups"]
+    positions = {name: n for n, name in enumerate(names)}
+    by_position = {positions.get(key, key): value for key, value in state["state"].items()}
+    groups = [
+        was | {"params": now["params"]} | {field: now[field] for field in changed if field in now}
+        for was, now in zip(saved, fresh["param_groups"], strict=True)
+    ]
+    return {**state, "state": by_position, "param_groups": groups}
+
+
+def _state_outside_model(task: nn.Module) -> dict[str, Any]:
+    """Return the parameters and buffers of the task itself."""
+    return {name: value for name, value in task.state_dict().items() if not name.startswith("model.")}
+
+
+def _on_host(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value.cpu() if isinstance(value, Tensor) else value for key, value in state.items()}

@@ -1,0 +1,109 @@
+"""A run on its device: what is built, and what changes while it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from hydrant.batch import Batch
+from hydrant.clock import Intervals
+from hydrant.data import Stream
+from hydrant.trackers.base import Histogram
+from hydrant.training.distributed.watchdog import Watchdog
+from hydrant.training.early_stopping import EarlyStopping
+from hydrant.training.metrics import Meter, Pace
+from hydrant.training.pictures import EvaluationPictures
+from hydrant.training.plan import Plan
+from hydrant.training.profiling import Phase, Profiler
+from hydrant.training.pruning import Pruning
+from hydrant.training.update import Optimizers
+
+
+@dataclass
+class TrainState:
+    """What changes during a run and is not a function of `num_updates`. Every checkpoint holds it."""
+
+    num_updates: int = 0  # completed updates
+    num_skipped: int = 0  # updates that were tried but not applied, because a gradient was not finite
+    num_skipped_in_a_row: int = 0
+    best: dict[str, Any] | None = None  # metric, value, num_updates
+    is_pruned: bool = False  # the pruner of an Optuna study ended the run
+
+
+class RunLogger(Protocol):
+    """Receives what the loop reports: for the run folder, the tracker and the progress bar."""
+
+    def advance(self) -> None:
+        """Count one update."""
+        ...
+
+    def log(self, row: Mapping[str, float]) -> None: ...
+
+    def picture(self, name: str, draw: Callable[[Path], None]) -> None:
+        """Log a picture; `draw` writes it as a PNG."""
+        ...
+
+    def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None: ...
+
+
+class NullRunLogger:
+    """Discards everything."""
+
+    def advance(self) -> None: ...
+
+    def log(self, row: Mapping[str, float]) -> None: ...
+
+    def picture(self, name: str, draw: Callable[[Path], None]) -> None: ...
+
+    def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None: ...
+
+
+@dataclass
+class Trainer:
+    """Everything that a run trains with. `plan` holds what does not depend on the device.
+
+    The task of `plan` may still be the one on the host: use `task`, or `trained` for a training forward.
+    """
+
+    plan: Plan
+    state: TrainState
+    task: nn.Module  # not wrapped: for evaluation and checkpoints
+    trained: nn.Module  # the task as training calls it: compiled, wrapped for its ranks
+    optimizers: Optimizers
+    stream: Stream
+    val_batches: Callable[[], Iterable[Batch]]
+    intervals: Intervals
+    pictures: EvaluationPictures
+    early_stopping: EarlyStopping
+    max_skipped: int  # updates in a row
+    logger: RunLogger
+    save: Callable[[Trainer, bool], None]  # (trainer, is_best)
+    stop_signal: Callable[[], int | None]  # the signal that this process received, if any
+    pruning: Pruning
+    watchdog: Watchdog
+    meter: Meter = field(init=False)
+    pace: Pace = field(init=False)
+    loss_weight: Tensor = field(init=False)  # of a full micro-batch, shape ()
+    phase_observers: list[Profiler | Watchdog] = field(init=False)
+
+    def __post_init__(self) -> None:
+        device = self.plan.world.device
+        self.meter = Meter(device, self.plan.parallel.all_reduce)
+        self.pace = Pace(self.state.num_updates)
+        self.loss_weight = torch.tensor(1.0 / self.plan.spec.num_micro_steps, device=device)
+        self.phase_observers = [o for o in (self.plan.profiler, self.watchdog) if o.is_on]
+
+    @property
+    def model(self) -> nn.Module:
+        """The model of the task, which checkpoints hold: its names have no prefix."""
+        return cast("nn.Module", self.task.model)
+
+    def enter(self, phase: Phase) -> None:
+        """Tell the profiler and the watchdog that a phase of the loop begins; it lasts until the next one."""
+        for observer in self.phase_observers:
+            observer.enter(phase, self.state.num_updates)

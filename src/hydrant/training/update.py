@@ -1,0 +1,275 @@
+"""One update: named optimizers over named parts of a task, their schedules, and one loss scaler.
+
+A model with one optimizer is the plain case: a single optimizer named `main`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from hydrant.batch import AllReduce, Outcome, mean_loss
+from hydrant.errors import ConfigError
+from hydrant.optimizers.clipping import Clipping
+from hydrant.optimizers.norms import total_norm
+from hydrant.optimizers.scheduled_fields import FieldSchedules, config_prefix, metric_prefix
+from hydrant.training.compile import OptimizerStep
+from hydrant.training.precision import Precision
+
+
+class StepStatus(Enum):
+    """Whether an update was applied."""
+
+    APPLIED = auto()
+    OVERFLOWED = auto()  # skipped by the loss scaler: try it again with the smaller scale
+    NOT_FINITE = auto()  # skipped because its loss or a gradient is NaN or infinite at any scale
+
+
+class Accumulation(NamedTuple):
+    """What accumulating the gradients of an update returns."""
+
+    outcomes: list[Outcome]  # of the micro-batches of this rank
+    stop: int | None  # the signal because of which all ranks stop after this update
+
+
+class Update(NamedTuple):
+    """What one update did."""
+
+    outcomes: list[Outcome]  # of the micro-batches of this rank
+    stop: int | None  # the signal because of which all ranks stop after this update
+    status: StepStatus
+    grad_norms: dict[str, Tensor]  # `grad_norm`, `critic/grad_norm`: before clipping, shape (); if computed
+
+
+Accumulate = Callable[[], Accumulation]
+
+
+@dataclass(frozen=True)
+class OptimizerEntry:
+    """One optimizer: what applies its update, how its gradients are clipped, and the losses it follows.
+
+    Without `losses` it follows the sum of all losses, in one backward pass. Named losses take one pass each, in the
+    order given.
+    """
+
+    optimizer: Optimizer
+    step: OptimizerStep  # eager or compiled
+    clipping: Clipping
+    losses: tuple[str, ...] | None = None
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
+
+
+class Optimizers:
+    """Applies updates to the parameters of a task.
+
+    Args:
+        entries: the optimizers by name.
+        schedules: the values of their scheduled fields.
+        precision: owns the loss scaler.
+        skip_non_finite: do not apply an update whose loss or gradient is NaN or infinite for another reason than a
+            too large loss scale. Synchronises with the device in every update.
+
+    Raises:
+        ConfigError: an optimizer evaluates the loss itself, and a setting does not allow that.
+    """
+
+    def __init__(
+        self,
+        entries: Mapping[str, OptimizerEntry],
+        schedules: FieldSchedules,
+        precision: Precision,
+        *,
+        skip_non_finite: bool = False,
+    ) -> None:
+        self.entries = dict(entries)
+        self.schedules = schedules
+        self._precision = precision
+        self.skips_non_finite = skip_non_finite
+        self._parameters = {name: entry.parameters for name, entry in entries.items()}
+        self._all_parameters = [p for parameters in self._parameters.values() for p in parameters]
+        self._steps = {entry.optimizer: entry.step for entry in entries.values()}
+        self._custom_zero_grad = [o for o in self._steps if type(o).zero_grad is not Optimizer.zero_grad]
+        self._with_modes = [o for o in self._steps if _has_modes(o)]
+        self._with_modes_parameters = [
+            p for o in self._with_modes for g in o.param_groups for p in g["params"]
+        ]
+        self._set_train_weights(self._train_weights())
+        self._passes = self._plan_passes()
+        self._with_closure = [o for o in self._steps if needs_closure(o)]
+        if self._with_closure:
+            self._check_closure()
+
+    @property
+    def retains_graph(self) -> bool:
+        """Whether several backward passes run through the graph, because optimizers follow single losses."""
+        return any(entry.losses is not None for entry in self.entries.values())
+
+    def update(
+        self, num_updates: int, accumulate: Accumulate, all_reduce: AllReduce, *, measure: bool
+    ) -> Update:
+        """Make the update after `num_updates` completed ones: write the schedules, accumulate, clip and step.
+
+        Args:
+            num_updates: completed updates.
+            accumulate: adds the gradients; it gives the same ones however often it is called.
+            all_reduce: sums a tensor over the ranks.
+            measure: compute the gradient norms even if clipping does not need them.
+        """
+        self.schedules.write(num_updates)
+        if self._with_closure:
+            return self._update_with_closure(accumulate, all_reduce, measure)
+        accumulation = self._accumulate(accumulate)
+        if self.skips_non_finite and not bool(mean_loss(accumulation.outcomes, all_reduce).isfinite()):
+            return Update(*accumulation, StepStatus.NOT_FINITE, {})
+        norms = self._clip(measure)
+        checks_norms = self.skips_non_finite and not self._precision.scales_loss
+        if checks_norms and not bool(torch.stack(list(norms.values())).isfinite().all()):
+            return Update(*accumulation, StepStatus.NOT_FINITE, {})
+        is_applied = self._precision.step(self._steps)
+        return Update(*accumulation, StepStatus.APPLIED if is_applied else StepStatus.OVERFLOWED, norms)
+
+    def backward(self, outcome: Outcome, weight: Tensor) -> None:
+        """Add the gradients of `weight` (shape ()) times each loss to the parameters that follow this loss."""
+        for position, (name, parameters) in enumerate(self._passes):
+            loss = outcome.total_loss() if name is None else outcome.losses[name]
+            retain_graph = position < len(self._passes) - 1  # losses share parts of the graph
+            self._precision.backward(loss, weight, parameters, retain_graph=retain_graph)
+
+    def backward_zeros(self, outcome: Outcome) -> None:
+        """Run backward for a micro-batch without targets, with zero gradients.
+
+        The other ranks wait in the collectives of their backward. Sharded weights still receive the gradients that
+        those ranks send.
+        """
+        hooks = [p.register_hook(torch.zeros_like) for p in self._all_parameters if p.requires_grad]
+        self.backward(outcome, torch.zeros_like(outcome.total_loss()))
+        for hook in hooks:
+            hook.remove()
+
+    def clone_gradients(self) -> None:
+        """Copy every gradient to new memory."""
+        for parameter in self._all_parameters:
+            parameter.grad = None if parameter.grad is None else parameter.grad.clone()
+
+    def scale_gradients(self, ratio: float) -> None:
+        """Multiply every gradient by `ratio`."""
+        for gradient in [p.grad for p in self._all_parameters if p.grad is not None]:
+            gradient.mul_(ratio)
+
+    @contextlib.contextmanager
+    def eval_weights(self) -> Generator[None]:
+        """Give the parameters the values to evaluate and to save; afterwards restore them bit for bit.
+
+        The values only differ for optimizers with `train()` and `eval()` modes, such as schedule-free ones (Defazio et
+        al., "The road less scheduled", 2024).
+        """
+        weights = self._train_weights()
+        for optimizer in self._with_modes:
+            optimizer.eval()  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            self._set_train_weights(weights)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "optimizers": {name: entry.optimizer.state_dict() for name, entry in self.entries.items()},
+            "schedules": self.schedules.state_dict(),
+            "steps": {name: entry.step.state_dict() for name, entry in self.entries.items()},
+            "trained_weights": self._train_weights(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the optimizers. The scheduled fields are not restored, because every update writes them first."""
+        for name, entry in self.entries.items():
+            entry.optimizer.load_state_dict(state["optimizers"][name])
+            entry.step.load_state_dict(state["steps"][name])
+        self.schedules.load_state_dict(state["schedules"])
+        self._set_train_weights(state["trained_weights"])
+
+    def _accumulate(self, accumulate: Accumulate) -> Accumulation:
+        for optimizer in self._custom_zero_grad:
+            optimizer.zero_grad()
+        for parameter in self._all_parameters:
+            parameter.grad = None  # torch's own zero_grad does only this, in three times as long
+        return accumulate()
+
+    def _update_with_closure(self, accumulate: Accumulate, all_reduce: AllReduce, measure: bool) -> Update:
+        """Make the update of an optimizer that evaluates the loss itself; return its first evaluation."""
+        evaluations: list[Update] = []
+
+        def closure() -> Tensor:
+            accumulation = self._accumulate(accumulate)
+            evaluations.append(Update(*accumulation, StepStatus.APPLIED, self._clip(measure)))
+            return mean_loss(accumulation.outcomes, all_reduce)
+
+        self._with_closure[0].step(closure)  # type: ignore[arg-type]  # returns a tensor, as LBFGS needs
+        return evaluations[0]._replace(stop=evaluations[-1].stop)
+
+    def _clip(self, measure: bool) -> dict[str, Tensor]:
+        """Unscale and clip the gradients; return their norms before clipping, if they are measured or needed."""
+        norms: dict[str, Tensor] = {}
+        for name, entry in self.entries.items():
+            self._precision.unscale(entry.optimizer)
+            parameters, norm = self._parameters[name], None
+            if measure or self.skips_non_finite or entry.clipping.max_norm is not None:
+                gradients = [p.grad for p in parameters if p.grad is not None]
+                norm = total_norm([g.coalesce().values() if g.is_sparse else g for g in gradients])
+                norms[f"{metric_prefix(name)}grad_norm"] = norm
+            entry.clipping(parameters, norm)
+        return norms
+
+    def _plan_passes(self) -> list[tuple[str | None, list[nn.Parameter] | None]]:
+        """Return the backward passes in order: (a loss, its parameters). None stands for the sum, and for all."""
+        if not self.retains_graph:
+            return [(None, None)]
+        by_losses = {name: entry.losses for name, entry in self.entries.items()}
+        summed = [p for name, losses in by_losses.items() if losses is None for p in self._parameters[name]]
+        passes: list[tuple[str | None, list[nn.Parameter] | None]] = [(None, summed)] if summed else []
+        for loss in dict.fromkeys(loss for losses in by_losses.values() for loss in losses or ()):
+            followers = [name for name, losses in by_losses.items() if loss in (losses or ())]
+            passes.append((loss, [p for name in followers for p in self._parameters[name]]))
+        return passes
+
+    def _check_closure(self) -> None:
+        """Raise a ConfigError if a setting does not allow an optimizer that evaluates the loss itself."""
+        optimizer = self._with_closure[0]
+        name = next(name for name, entry in self.entries.items() if entry.optimizer is optimizer)
+        reason = f"{type(optimizer).__name__} evaluates the loss several times an update, which"
+        if self._precision.scales_loss:
+            raise ConfigError("precision", f"{reason} a loss scaler rules out; use precision=bf16 or fp32")
+        if len(self.entries) > 1:
+            key = f"{config_prefix(name)}optimizer"
+            raise ConfigError(key, f"{reason} other optimizers rule out; choose another one")
+        if self.skips_non_finite:
+            raise ConfigError("skip_non_finite", f"{reason} rules it out; use skip_non_finite=false")
+
+    def _train_weights(self) -> list[Tensor]:
+        return [p.detach().clone() for p in self._with_modes_parameters]
+
+    def _set_train_weights(self, weights: list[Tensor]) -> None:
+        for optimizer in self._with_modes:
+            optimizer.train()  # type: ignore[attr-defined]
+        for parameter, value in zip(self._with_modes_parameters, weights, strict=True):
+            parameter.data.copy_(value)
+
+
+def needs_closure(optimizer: Optimizer) -> bool:
+    """Return whether the optimizer's `step` requires a closure that evaluates the loss."""
+    parameter = inspect.signature(optimizer.step).parameters.get("closure")
+    return parameter is not None and parameter.default is inspect.Parameter.empty
+
+
+def _has_modes(optimizer: Optimizer) -> bool:
+    return callable(getattr(optimizer, "train", None)) and callable(getattr(optimizer, "eval", None))

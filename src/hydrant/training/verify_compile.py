@@ -1,0 +1,166 @@
+"""Checks that a compiled task computes what the eager task does: the loss and gradients of one micro-batch."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hydrant import seeding
+from hydrant.errors import CompileError, CompileMismatch, location
+from hydrant.optimizers.norms import exceeds_distance
+from hydrant.training.compile import user_line
+from hydrant.training.memory import is_out_of_memory
+from hydrant.training.trainer import Trainer
+
+log = logging.getLogger("hydrant")
+
+_MAX_NAMES = 5  # parameters that an error lists
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """The loss of one micro-batch, shape (), and its gradients by parameter name."""
+
+    loss: Tensor
+    gradients: dict[str, Tensor]
+
+
+def try_compiled(trainer: Trainer) -> None:
+    """Run `check_compiled`, if the task is compiled. If that fails and the config allows it, continue eager.
+
+    Raises:
+        CompileError: the check failed, and `compile.on_failure` is not `fallback`.
+    """
+    compilation = trainer.plan.compilation
+    if not compilation.is_on:
+        return
+    try:
+        check_compiled(trainer)
+    except CompileError as error:
+        message = str(error).rstrip(".")
+        if not compilation.falls_back:
+            remedy = "Use compile=eager, or compile.on_failure=fallback to continue eager"
+            raise type(error)(f"{message}. {remedy}") from error
+        if trainer.plan.world.is_rank_zero:
+            log.warning("%s. Continuing eager", message)
+        compilation.disable()
+
+
+def check_compiled(trainer: Trainer) -> None:
+    """Compile the task by running the next micro-batch; compare it with the eager task if the config says so.
+
+    Gradients, buffers and random states are left as they were. An error of one rank is raised on all ranks.
+
+    Raises:
+        CompileError: the task cannot be compiled, or nothing in it was compiled.
+        CompileMismatch: the compiled task computes something else.
+    """
+    try:
+        compiled, failure = _compiled_gradients(trainer), None
+    except CompileError as error:
+        compiled, failure = None, error
+    message = _first_message(trainer, None if failure is None else str(failure))
+    if compiled is None or message is not None:
+        raise failure or CompileError(message)
+    if trainer.plan.compilation.checks:
+        with trainer.plan.compilation.force_eager():
+            _check_equal(first_gradients(trainer), compiled, trainer)
+
+
+def check_repeatable(trainer: Trainer) -> None:
+    """Check that two calls of the eager task give the same loss and gradients.
+
+    Raises:
+        CompileMismatch: they differ.
+    """
+    with trainer.plan.compilation.force_eager():
+        first, second = first_gradients(trainer), first_gradients(trainer)
+    difference = _difference(first, second, trainer.plan.precision.tolerance, "two calls")
+    difference = _first_message(trainer, difference)
+    if difference is not None:
+        raise CompileMismatch(f"the eager task, too, gives another result in each call: {difference}")
+
+
+def first_gradients(trainer: Trainer) -> Gradients:
+    """Return the loss and gradients of the next micro-batch; leave gradients and buffers as they were."""
+    plan, task, num_updates = trainer.plan, trainer.task, trainer.state.num_updates
+    buffers = [buffer.clone() for buffer in task.buffers()]
+    batch = next(iter(trainer.stream.micro_batches(num_updates)))
+    batch = plan.mixing(batch, plan.spec.seed, num_updates, plan.world.rank)
+    seeding.seed_micro_step(plan.spec.seed, num_updates, plan.world.rank, plan.world.device)
+    task.zero_grad(set_to_none=True)
+    with plan.precision.autocast():
+        outcome = task(plan.precision.cast(batch))
+    trainer.optimizers.backward(outcome, trainer.loss_weight)
+    gradients = {name: p.grad.clone() for name, p in task.named_parameters() if p.grad is not None}
+    task.zero_grad(set_to_none=True)
+    with torch.no_grad():
+        for buffer, value in zip(task.buffers(), buffers, strict=True):
+            buffer.copy_(value)
+    return Gradients(outcome.total_loss().detach(), gradients)
+
+
+def _compiled_gradients(trainer: Trainer) -> Gradients:
+    try:
+        with warnings.catch_warnings():
+            # Dynamo reads `.grad` of every input of a graph, also of activations inside a model.
+            warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
+            compiled = first_gradients(trainer)
+    except Exception as error:  # a backend may raise anything
+        if is_out_of_memory(error):
+            raise
+        raise CompileError(_compile_message(error)) from error
+    trainer.plan.compilation.check_recompiles(trainer.state.num_updates)
+    report = trainer.plan.compilation.report()
+    if not report.graphs:
+        why = f": {report.graph_breaks[0]}" if report.graph_breaks else ". Try another compile.scope"
+        raise CompileError(f"nothing was compiled: torch.compile found no graph in this task{why}")
+    return compiled
+
+
+def _check_equal(eager: Gradients, compiled: Gradients, trainer: Trainer) -> None:
+    if not bool(eager.loss.isfinite()):
+        log.warning("the first loss is %s, so compiled and eager cannot be compared", float(eager.loss))
+    tolerance = trainer.plan.precision.tolerance
+    difference = _first_message(trainer, _difference(eager, compiled, tolerance, "compiled and eager"))
+    if difference is not None:
+        check_repeatable(trainer)
+        raise CompileMismatch(difference)
+
+
+def _first_message(trainer: Trainer, message: str | None) -> str | None:
+    """Return the message of the first rank that has one, on all ranks, because they must all continue in one way."""
+    return next((m for m in trainer.plan.world.all_gather(message) if m is not None), None)
+
+
+def _compile_message(error: Exception) -> str:
+    head, _, code = str(error).partition("from user code:")
+    reason = " ".join(head.strip().split("\n\n")[0].split())
+    where = user_line(code) or location(error)
+    return f"the task cannot be compiled: {type(error).__name__}: {reason} (at {where})"
+
+
+def _difference(eager: Gradients, other: Gradients, tolerance: float, between: str) -> str | None:
+    """Describe what differs by more than `tolerance` relative to its norm; return None if nothing does."""
+    eager_loss, other_loss = float(eager.loss), float(other.loss)
+    if exceeds_distance(eager.loss, other.loss, tolerance * max(abs(eager_loss), 1e-3)):
+        values = f"{other_loss:.6g} and {eager_loss:.6g} ({between})"
+        return f"the loss is {values}, which differ by more than rounding"
+    norms = {name: float(g.double().norm()) for name, g in eager.gradients.items()}
+    least = 1e-3 * max(norms.values(), default=0.0)  # small gradients carry the rounding of large ones
+    distances: dict[str, float] = {}
+    for name, norm in norms.items():
+        gradient = eager.gradients[name]
+        counterpart = other.gradients.get(name, torch.zeros_like(gradient))
+        if exceeds_distance(gradient, counterpart, tolerance * max(norm, least)):
+            distances[name] = float((gradient - counterpart).double().norm()) / max(norm, least)
+    missing = other.gradients.keys() - norms.keys()
+    if not (distances or missing):
+        return None
+    names = [f"{name} (by {size:.2g} of its norm)" for name, size in distances.items()] + sorted(missing)
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"the gradients differ between {between}: {', '.join(names[:_MAX_NAMES])}{more}"

@@ -1,0 +1,87 @@
+"""Runs with known results, comparisons of them, and a page in a browser."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planted import write_planted
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from hydrant.commands.compare.comparison import Comparison, compare
+from hydrant.commands.compare.page import write_page
+from hydrant.commands.compare.sources import read_runs
+from hydrant.commands.compare.time_to_target import parse_target
+
+Compare = Callable[..., Comparison]
+
+
+@pytest.fixture(scope="session")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep with known means and noise, failed and missing runs, and a run of another commit."""
+    return write_planted(tmp_path_factory.mktemp("planted") / "sweep")
+
+
+@pytest.fixture(scope="session")
+def comparing() -> Compare:
+    def run(*words: Path | str, target: str | None = None, **options: Any) -> Comparison:
+        options = {"by": None, "metric": None, "mode": None, "baseline": None} | options
+        parsed = None if target is None else parse_target(target)
+        return compare(read_runs([str(word) for word in words]), target=parsed, **options)
+
+    return run
+
+
+@pytest.fixture(scope="module")  # not for longer: this thread has a running event loop meanwhile
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("needs Chromium: apt install chromium")
+    with sync_playwright() as playwright:
+        # The sandbox cannot start as root, as in a container. The page is trusted.
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def report(planted: Path, comparing: Compare, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    write_page(
+        comparing(planted, target="val/accuracy>=0.9", baseline="optimizer=sgd", price_per_hour=3600.0), path
+    )
+    return path
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Open a report. At the end, the console must be empty and no request sent."""
+    problems: list[str] = []
+    contexts = []
+
+    def run(path: Path, **options: str) -> Page:
+        context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True, **options)  # type: ignore[arg-type]
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: problems.append(message.text))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on(
+            "request",
+            lambda request: problems.append(request.url) if request.url.startswith("http") else None,
+        )
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-drawn]")
+        return page
+
+    yield run
+    for context in contexts:
+        context.close()
+    assert problems == []
+
+
+@pytest.fixture
+def page(open_page: Callable[..., Page], report: Path) -> Page:
+    return open_page(report)

@@ -1,0 +1,134 @@
+"""The command line of `hydrant compare`: its tables, JSON and CSV, and its errors."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from planted import write_run
+
+from hydrant import cli
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def compare_planted(planted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Compare the planted runs. Returns the exit status and the output."""
+    monkeypatch.chdir(planted.parent)
+
+    def run(*words: str) -> tuple[int, str]:
+        status = cli.main(["compare", "sweep", *words])
+        printed = capsys.readouterr()
+        return status, printed.err if status else printed.out
+
+    return run
+
+
+def test_the_terminal_shows_the_winner_and_what_casts_doubt_on_it(compare_planted) -> None:
+    status, text = compare_planted("--target", "val/accuracy>=0.9")
+    assert status == 0
+    assert (
+        "20 runs: 17 finished, 2 failed, 1 missing. val/accuracy after the last update; higher is better."
+        in text
+    )
+    assert text.index("! the code commit differs") < text.index("optimizer  scheduler  seed  state")
+    assert (
+        "best: optimizer=adamw scheduler=cosine, val/accuracy 0.9504 (95 % interval 0.9461 to 0.9547, n = 5)"
+        in text
+    )
+    assert "second: optimizer=adamw scheduler=wsd" in text
+    assert (
+        "best - second: +0.0220 (95 % interval 0.01839 to 0.02562, p <0.001, 5 pairs; p is too small, because"
+        in text
+    )
+    assert "The baseline is the best group. It was chosen by these results, so p is too small." in text
+    assert (
+        "not counted as best: optimizer=lion scheduler=wsd, 0.9704, because 2 of its 5 runs have no result (2 failed)"
+        in text
+    )
+    assert (
+        "missing: 2 of 6 combinations have no run: optimizer=lion scheduler=cosine; optimizer=sgd scheduler=wsd"
+        in text
+    )
+    assert "15 of 20 runs reach val/accuracy>=0.9" in text
+    assert ["optimizer=adamw", "scheduler=wsd", "5/5", "75", "4800", "0.75"] in [
+        line.split() for line in text.splitlines()
+    ]
+    assert text.count("train/loss became NaN or infinite") == 2
+    assert "\033" not in text, "no escape codes without a terminal"
+    rows = [line.split() for line in text.splitlines()]
+    assert ["lion", "wsd", "3/5", "0.9704"] in [row[:4] for row in rows]
+    assert ["sgd", "cosine", "4/5", "0.9001"] in [row[:4] for row in rows]
+
+
+def test_json_and_csv_hold_the_same_runs(compare_planted) -> None:
+    status, text = compare_planted("--json", "--target", "val/accuracy>=0.9")
+    assert status == 0
+    record = json.loads(text)
+    _, table = compare_planted("--csv", "--target", "val/accuracy>=0.9")
+    rows = list(csv.DictReader(io.StringIO(table)))
+    assert len(rows) == len(record["runs"]) == 20
+    for row, run in zip(rows, record["runs"], strict=True):
+        assert (row["run"], row["state"], row["seed"]) == (run["name"], run["state"], run["labels"]["seed"])
+        assert row["val/accuracy"] == ("" if run["final"] is None else str(run["final"]))
+        reached = run["to_target"]["updates"]
+        assert row["updates to val/accuracy>=0.9"] == ("" if reached is None else str(reached))
+    assert record["winner"] == "optimizer=adamw scheduler=cosine"
+    assert record["groups"][0]["states"] == {"finished": 5}
+    assert "nan" not in text.lower().replace("became nan", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--metric", "val/acuracy"], "--metric: unknown metric 'val/acuracy'; did you mean 'val/accuracy'? Options: "),
+        (["--target", "val/los<=1"], "--target: unknown metric 'val/los'; did you mean 'val/loss'? Options: "),
+        (["--by", "optimiser"], "--by: unknown key 'optimiser'; did you mean 'optimizer'? Options: "),
+        (["--baseline", "optimizer=lamb"],
+         "--baseline: 'optimizer=lamb' matches no group; give one of: optimizer=adamw,"),
+        (["--baseline", "optimizer=adamw"], "--baseline: 'optimizer=adamw' matches 2 groups; give one of: optimizer="),
+        (["--baseline", "lr=1"], "--baseline: unknown key 'lr'. Options: optimizer, scheduler"),
+        (["--price-per-hour", "nan"], "--price-per-hour: nan is not a price; give what one run costs per hour"),
+        (["--json", "--csv"], "hydrant compare: --csv: not allowed with argument --json"),
+        (["--html", "/proc/report.html"], "--html: /proc/report.html cannot be written ("),
+        (["swep"], "RUNS: 'swep' is not a folder; did you mean 'sweep'? Folders in .: sweep"),
+    ],
+)  # fmt: skip
+def test_a_wrong_command_line_is_reported_in_one_line(
+    words: list[str], message: str, compare_planted
+) -> None:
+    status, text = compare_planted(*words)
+    assert status == 2
+    assert text.startswith(f"error: {message}")
+    assert len(text.splitlines()) == 1
+
+
+def test_runs_without_metrics_are_an_error(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(workdir / "run", {"seed": 0}, None, status="failed")
+    (run / "metrics.jsonl").unlink()
+    assert cli.main(["compare", "run"]) == 2
+    assert "none of the runs has logged a metric yet" in capsys.readouterr().err
+
+
+def test_a_single_run_is_shown_without_an_interval(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(workdir / "run", {"seed": 0}, 0.9)
+    assert cli.main(["compare", "run", "--html", "deep/report.html"]) == 0
+    printed = capsys.readouterr().out
+    assert "best: all runs, val/accuracy 0.9 (n = 1, too few for an interval)" in printed
+    assert "deep/report.html shows everything, with figures" in printed
+    assert (workdir / "deep" / "report.html").is_file()
+
+
+def test_compare_imports_neither_torch_nor_a_tracker(planted: Path, tmp_path: Path) -> None:
+    words = ["compare", str(planted), "--html", str(tmp_path / "report.html")]
+    code = f"import sys; from hydrant.cli import main; main({words}); print(*sorted(sys.modules), sep='\\n')"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = {name.partition(".")[0] for name in process.stdout.splitlines()}
+    assert "scipy" in modules
+    assert modules & {"torch", "torchvision", "timm", "wandb", "matplotlib", "tensorboard"} == set()

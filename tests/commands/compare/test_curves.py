@@ -1,0 +1,38 @@
+"""The curves of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hydrant.commands.compare.comparison import Comparison
+from hydrant.commands.compare.curves import curves, thinning_indices
+
+Compare = Callable[..., Comparison]
+
+
+def test_thinned_curves_keep_their_thinning_indices() -> None:
+    values = np.random.default_rng(0).normal(size=10_000)
+    indices = thinning_indices(values, 200)
+    assert len(indices) <= 202
+    assert {0, len(values) - 1, int(values.argmin()), int(values.argmax())} <= set(indices)
+    assert thinning_indices(values[:200], 200) == list(range(200))
+    values[5] = np.nan
+    assert np.isfinite(values[thinning_indices(values, 200)]).all()
+
+
+def test_mean_curves_include_the_runs_with_a_result(planted: Path, comparing: Compare) -> None:
+    comparison = comparing(planted)
+    data = curves(comparison)
+    place = next(n for n, g in enumerate(comparison.groups) if g.labels["optimizer"] == "lion")
+    runs = [run for run in comparison.groups[place].runs if run.state == "finished"]
+    curve = data["groups"]["val/accuracy"][place]
+    assert curve["n"] == len(runs) == 3
+    assert curve["v"] == pytest.approx(
+        np.mean([r.series["val/accuracy"].values for r in runs], axis=0), rel=1e-5
+    )
+    assert curve["low"][-1] == pytest.approx(comparison.groups[place].estimate.low, rel=1e-5)
+    assert curve["s"][-1] == 1.0

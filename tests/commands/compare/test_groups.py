@@ -1,0 +1,93 @@
+"""Groups of runs: the winner, the baseline, missing runs and missing combinations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from planted import INCOMPLETE, expected_results, group_of, warning_texts, write_run
+
+from hydrant.commands.compare.comparison import Comparison
+from hydrant.commands.compare.text_report import to_text
+
+Compare = Callable[..., Comparison]
+
+
+def test_the_winner_is_the_best_complete_group(planted: Path, comparing: Compare) -> None:
+    comparison = comparing(planted)
+    assert comparison.winner is group_of(comparison, "adamw", "cosine")
+    incomplete = group_of(comparison, *INCOMPLETE)
+    assert incomplete.estimate.mean is not None
+    assert incomplete.estimate.mean > max(expected_results(("adamw", "cosine")).values())
+    assert (incomplete.without_result, incomplete.states) == ({"failed": 2}, {"finished": 3, "failed": 2})
+    assert comparing(planted, metric="val/loss").winner is not None
+    assert comparing(planted, metric="val/loss").winner.name == comparison.winner.name  # type: ignore[union-attr]
+    least = comparing(planted, mode="min").winner
+    assert least is not None
+    assert least.name == "optimizer=adamw scheduler=wsd", "a run of optimizer=sgd is missing"
+
+
+@pytest.mark.parametrize("status", ["running", "preempted", "failed", "absent"])
+def test_a_group_with_lost_runs_does_not_win(status: str, tmp_path: Path, comparing: Compare) -> None:
+    """Of three runs of sgd, only one has a result, which is the best of all. "running" without a process: killed."""
+    for seed in range(3):
+        write_run(tmp_path / f"a{seed}", {"optimizer": "adamw", "seed": seed}, 0.95 + seed / 1000)
+        if status != "absent" or seed == 0:
+            final = {"final": 0.97} if seed == 0 else {"final": 0.1, "status": status}
+            write_run(tmp_path / f"b{seed}", {"optimizer": "sgd", "seed": seed}, **final)
+    comparison = comparing(tmp_path)
+    assert comparison.winner is comparison.baseline is comparison.groups[0]
+    word = {"running": "killed", "absent": "missing"}.get(status, status)
+    assert comparison.groups[1].shortfall == f"2 of its 3 runs have no result (2 {word})"
+    assert comparison.runner_up is comparison.groups[1]
+
+
+def test_without_a_complete_group_an_incomplete_one_wins(tmp_path: Path, comparing: Compare) -> None:
+    write_run(tmp_path / "a0", {"optimizer": "adamw", "seed": 0}, 0.9)
+    write_run(tmp_path / "a1", {"optimizer": "adamw", "seed": 1}, None, status="failed")
+    write_run(tmp_path / "b0", {"optimizer": "sgd", "seed": 0}, None, status="failed")
+    comparison = comparing(tmp_path)
+    assert comparison.winner is not None
+    assert comparison.winner.name == "optimizer=adamw"
+    text = "no group is complete, including this one: 1 of its 2 runs have no result (1 failed)"
+    assert text in to_text(comparison, None)
+
+
+def test_a_baseline_may_write_a_number_differently(tmp_path: Path, comparing: Compare) -> None:
+    for lr in (0.001, 0.01):
+        write_run(tmp_path / f"{lr}", {"optimizer.lr": lr}, 0.9 + lr)
+    baseline = comparing(tmp_path, baseline="optimizer.lr=1e-3").baseline
+    assert baseline is not None
+    assert baseline.name == "optimizer.lr=0.001"
+
+
+def test_seeds_of_the_other_groups_are_missing(tmp_path: Path, comparing: Compare) -> None:
+    for optimizer, seeds in {"adamw": 3, "sgd": 3, "lion": 2}.items():
+        for seed in range(seeds):
+            write_run(
+                tmp_path / f"{optimizer}-{seed}", {"optimizer": optimizer, "seed": seed}, 0.9 + seed / 100
+            )
+    comparison = comparing(tmp_path)
+    assert [(group.estimate.num, group.num_runs) for group in comparison.groups] == [(3, 3), (2, 3), (3, 3)]
+    assert warning_texts(comparison) == "no run with seed 2 in optimizer=lion"
+
+
+def test_combinations_without_a_run_are_missing(planted: Path, comparing: Compare, tmp_path: Path) -> None:
+    comparison = comparing(planted)
+    assert comparison.num_cells == 6
+    assert comparison.missing == [
+        {"optimizer": "lion", "scheduler": "cosine"},
+        {"optimizer": "sgd", "scheduler": "wsd"},
+    ]
+    for n in range(5):
+        write_run(tmp_path / f"{n}", {"optimizer.lr": 0.1 * n, "scheduler.warmup": n}, 0.9)
+    assert comparing(tmp_path).missing == [], "a random search is not a grid"
+
+
+def test_groups_that_mix_keys_cause_a_warning(planted: Path, comparing: Compare) -> None:
+    comparison = comparing(planted, by=["optimizer"])
+    text = "runs of the same group differ in scheduler: optimizer=adamw; the spread is not due to the seeds alone"
+    assert text in warning_texts(comparison)
+    versus = [group.versus for group in comparison.groups if group.versus is not None]
+    assert [difference.num_pairs for difference in versus] == [3, 4], "paired by scheduler and seed"

@@ -1,0 +1,198 @@
+"""The figures of the page of `hydrant compare`, in Chromium."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from planted import many_runs, write_run
+from playwright.sync_api import Page, expect
+from reports import description, figure
+
+from hydrant.commands.compare.comparison import Comparison, compare
+from hydrant.commands.compare.curves import MAX_POINTS
+from hydrant.commands.compare.page import write_page
+
+Compare = Callable[..., Comparison]
+
+
+def test_curves_change_their_unit_metric_scale_and_smoothing(page: Page) -> None:
+    assert description(page, "curves") == "Curves: val/accuracy over updates, 4 groups"
+    line = figure(page, "curves").locator("path.line").first
+    initial = line.get_attribute("d")
+    for unit, last in {"samples": "6,000", "seconds": "1", "cost": "1"}.items():
+        page.get_by_label("Over", exact=True).first.select_option(unit)
+        assert description(page, "curves") == f"Curves: val/accuracy over {unit}, 4 groups"
+        assert last in figure(page, "curves").locator("text").all_text_contents()
+    page.get_by_label("Over", exact=True).first.select_option("updates")
+    assert line.get_attribute("d") == initial
+    page.get_by_label("Metric", exact=True).select_option("train/loss")
+    assert description(page, "curves") == "Curves: train/loss over updates, 4 groups"
+    page.get_by_role("checkbox", name="Logarithmic").check()
+    assert line.get_attribute("d") != initial
+    rough = line.get_attribute("d")
+    slider = page.get_by_role("slider", name="Smoothing")
+    slider.focus()
+    slider.press("End")
+    assert line.get_attribute("d") != rough
+    expect(page.locator("output")).to_have_text("0.99")
+
+
+def scales(page: Page, expression: str) -> Any:
+    """Return the value of an expression that uses scales.js."""
+    text = (Path(write_page.__code__.co_filename).parent / "scales.js").read_text()
+    return page.evaluate(f"(() => {{ {text}; return {expression}; }})()")
+
+
+def test_interpolation_stops_at_gaps(page: Page) -> None:
+    xs, ys = [0, 10, 20, 30, 40], "[0.1, 0.5, null, 0.8, 0.9]"
+    for at, expected in {5: 0.3, 10: 0.5, 13: None, 20: None, 28: None, 30: 0.8, 35: 0.85, 41: None}.items():
+        value = scales(page, f"interpolate({xs}, {ys}, {at})")
+        assert value == (None if expected is None else pytest.approx(expected))
+
+
+def test_smoothing_equals_that_of_wandb(page: Page) -> None:
+    """docs.wandb.ai, "Smooth line plots": the time-weighted exponential moving average."""
+    xs, ys, smoothing = [0, 1, 5, 6, 20], [1.0, 3.0, 2.0, 8.0, 5.0], 0.9
+    values = scales(page, f"smoothed({xs}, {ys}, {smoothing}, 20)")
+    weight, last, debias, expected = min(smoothing**0.5, 0.999), 0.0, 0.0, list[float]()
+    for n, y in enumerate(ys):
+        adjusted = weight ** ((xs[n] - xs[max(n - 1, 0)]) / 20 * 1000)
+        last, debias = last * adjusted + y, debias * adjusted + 1
+        expected.append(last / debias)
+    assert values == pytest.approx(expected, rel=1e-12)
+
+
+def test_figures_switch_their_axes_and_groups(page: Page) -> None:
+    assert (
+        description(page, "heatmap")
+        == "Heat map of two keys: optimizer by scheduler, 6 cells, 2 without a run"
+    )
+    assert figure(page, "heatmap").get_by_text("no run").count() == 2
+    page.get_by_label("Columns", exact=True).select_option("seed")
+    assert (
+        description(page, "heatmap") == "Heat map of two keys: optimizer by seed, 15 cells, 1 without a run"
+    )
+    assert figure(page, "heatmap").get_by_text("failed").count() == 2
+    assert description(page, "scatter") == "Result over time: 17 runs, 1 on the Pareto front"
+    page.get_by_label("Over", exact=True).last.select_option("updates")
+    assert "updates" in figure(page, "scatter").locator("text").all_text_contents()
+    page.get_by_label("In", exact=True).select_option("seconds")
+    assert description(page, "profile") == "Performance profiles: 4 submissions by seconds"
+    assert description(page, "parallel") == "Parallel coordinates: 17 runs over 4 axes"
+    assert description(page, "importance").startswith("Importance of the keys: optimizer ")
+    assert description(page, "schedules") == "Schedules: 1 different schedules of optim/lr"
+    figure(page, "curves").get_by_role("button", name="optimizer=lion scheduler=wsd").click()
+    assert description(page, "curves") == "Curves: val/accuracy over updates, 3 groups"
+    assert description(page, "scatter").startswith("Result over time: 14 runs")
+    expect(figure(page, "scatter").get_by_role("button", name="optimizer=lion")).to_have_attribute(
+        "aria-pressed", "false"
+    )
+
+
+def test_the_tip_shows_the_values_at_the_pointer(page: Page) -> None:
+    figure(page, "curves").get_by_role("img").hover(position={"x": 600, "y": 150})
+    expect(page.locator("#tip")).to_contain_text(
+        re.compile(r"val/accuracy, updates [\d.]+\n[\d.]+ +optimizer=lion")
+    )
+    page.get_by_label("Metric", exact=True).select_option("train/loss")
+    figure(page, "curves").get_by_role("img").hover(position={"x": 600, "y": 150})
+    lines = page.locator("#tip").inner_text().splitlines()[1:]
+    assert len(lines) == 4
+    losses = [float(line.split()[0]) for line in lines]
+    assert losses == sorted(losses), "the smallest loss first, although more accuracy is better"
+    figure(page, "scatter").locator("circle").last.hover()
+    expect(page.locator("#tip")).to_contain_text("(finished)")
+
+
+def test_filtered_runs_are_not_shown_as_missing(page: Page) -> None:
+    page.get_by_role("searchbox", name="Filter runs").fill("optimizer=adamw")
+    assert description(page, "heatmap").endswith(
+        "optimizer by scheduler, 6 cells, 2 without a run, 2 filtered out"
+    )
+    assert figure(page, "heatmap").get_by_text("no run").count() == 2
+    figure(page, "heatmap").locator('[data-tip*="filtered out"]').first.hover()
+    expect(page.locator("#tip")).to_contain_text("filtered out")
+
+
+def test_schedules_are_shown_as_planned(
+    comparing: Compare, open_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    """For a run without schedule.json, the single logged point is a dot."""
+    for name, scheduler in {"a": "cosine", "b": "wsd", "c": "linear"}.items():
+        folder = write_run(tmp_path / name, {"scheduler": scheduler}, 0.9, num_rows=2)
+        if name != "c":
+            points = {"updates": [0, 10, 99], "values": {"lr": [0.0, 1.0, 0.5], "weight_decay": [1, 1, 1]}}
+            (folder / "schedule.json").write_text(json.dumps(points))
+    comparison = comparing(tmp_path)
+    write_page(comparison, tmp_path / "report.html")
+    page = open_page(tmp_path / "report.html")
+    assert description(page, "schedules") == "Schedules: 2 different schedules of optim/lr"
+    assert figure(page, "schedules").locator("circle").count() == 1
+    assert figure(page, "schedules").get_by_text("scheduler=cosine + 1 more").count() == 1
+    page.get_by_label("Field", exact=True).select_option("optim/weight_decay")
+    assert description(page, "schedules") == "Schedules: 1 different schedules of optim/weight_decay"
+
+
+def test_names_do_not_overlap_on_a_narrow_screen(open_page: Callable[..., Page], report: Path) -> None:
+    page = open_page(report)
+    page.set_viewport_size({"width": 390, "height": 800})
+    names = figure(page, "groups").locator("text").all_text_contents()
+    assert {"optimizer=adamw scheduler=cosine", "optimizer=adamw scheduler=wsd"} <= set(names)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    titles = figure(page, "parallel").locator("text.strong")
+    boxes = [titles.nth(n).bounding_box() for n in range(titles.count())]
+    for box in boxes:
+        others = [other for other in boxes if other is not box]
+        assert box is not None
+        assert not any(
+            other is not None
+            and abs(box["y"] - other["y"]) < box["height"]
+            and box["x"] < other["x"] + other["width"]
+            and other["x"] < box["x"] + box["width"]
+            for other in others
+        )
+
+
+@pytest.mark.parametrize("kind", ["SVG", pytest.param("PNG", marks=pytest.mark.slow)])
+def test_every_figure_is_saved(page: Page, kind: str, tmp_path: Path) -> None:
+    figures = page.locator("figure").all()
+    assert len(figures) == 8
+    for number, holder in enumerate(figures):
+        with page.expect_download() as waiting:
+            holder.get_by_role("button", name=re.compile(f"^Save .* as {kind}$")).click()
+        saved = tmp_path / f"{number}.{kind.lower()}"
+        waiting.value.save_as(saved)
+        assert waiting.value.suggested_filename == f"{holder.get_attribute('data-figure')}.{kind.lower()}"
+        if kind == "PNG":
+            with Image.open(saved) as image:
+                assert image.width >= 2000
+                colours = (
+                    image.convert("RGB").resize((image.width // 8, image.height // 8)).getcolors(1 << 20)
+                )
+                assert len(colours or []) > 20, "the picture is not empty"
+        else:
+            text = saved.read_text()
+            assert text.startswith("<svg")
+            assert "var(" not in text, "no variables of the page"
+
+
+def test_many_long_curves_are_thinned(open_page: Callable[..., Page], tmp_path: Path) -> None:
+    options = {"by": None, "metric": None, "mode": None, "baseline": None, "target": None}
+    write_page(compare(many_runs(), **options), tmp_path / "report.html")
+    page = open_page(tmp_path / "report.html")
+    page.get_by_label("Show", exact=True).select_option("runs")
+    assert description(page, "curves") == "Curves: val/accuracy over updates, 200 runs"
+    assert figure(page, "curves").locator("path.line").count() == 200
+    points = int(figure(page, "curves").get_by_role("img").get_attribute("data-points") or 0)
+    assert 200 * 200 <= points <= MAX_POINTS, "within the limit of a page"
+    expect(
+        page.get_by_role("region", name="Curves").get_by_text(
+            "reduced to the minimum and maximum of each interval"
+        )
+    ).to_be_visible()

@@ -1,0 +1,223 @@
+"""`hydrant agent` trains the runs of a W&B sweep, made by the real `wandb sweep` and handed out by the real SDK."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from checks import run_command
+from wandb_rows import without_sdk_keys
+from wandb_server import WandbServer
+
+from hydrant import cli
+from hydrant.commands.agent import _interrupted_runs
+from hydrant.config.compose import compose
+from hydrant.runs.folder import read_metrics, read_run
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "conf" / "wandb_sweep").glob("*.yaml"))
+SHORT = ["duration=6", "log_every=1", "eval_every=3", "save_every=2", "model.hidden=[16]"]
+LONG = [*SHORT[1:], "duration=200000"]
+
+Sweep = Callable[..., str]
+
+
+@pytest.fixture
+def sweep(wandb_server: WandbServer, workdir: Path) -> Sweep:
+    """Return a function that makes a sweep from a file with `wandb sweep` and returns its path."""
+
+    def make(file: Path) -> str:
+        command = [
+            sys.executable,
+            "-m",
+            "wandb",
+            "sweep",
+            "--entity",
+            "tester",
+            "--project",
+            "study",
+            str(file),
+        ]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        assert "Run sweep agent with" in done.stderr
+        return f"tester/study/{list(wandb_server.sweeps.by_id)[-1]}"
+
+    return make
+
+
+def file_of(folder: Path, parameters: Mapping[str, Any]) -> Path:
+    """Write the grid of conf/wandb_sweep with other parameters."""
+    file = folder / "sweep.yaml"
+    config = yaml.safe_load((ROOT / "conf" / "wandb_sweep" / "grid.yaml").read_text())
+    file.write_text(yaml.safe_dump(config | {"parameters": parameters}))
+    return file
+
+
+def once(condition: Callable[[], bool], act: Callable[[], object]) -> threading.Thread:
+    """Call `act` in a thread as soon as `condition` holds."""
+
+    def wait() -> None:
+        end = time.monotonic() + 60
+        while not condition() and time.monotonic() < end:
+            time.sleep(0.1)
+        act()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def processes(word: str) -> list[int]:
+    """Return the processes that have a word on their command line."""
+    files = [path for path in Path("/proc").glob("[0-9]*/cmdline") if word.encode() in path.read_bytes()]
+    return [int(path.parent.name) for path in files]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_parameters_of_the_ready_sweeps_are_config_keys(file: Path) -> None:
+    content = yaml.safe_load(file.read_text())
+    overrides = list[str]()
+    for key, parameter in content["parameters"].items():
+        [first, *_] = parameter.get("values", [parameter.get("value", parameter.get("min"))])
+        overrides.append(f"{key}={first}")
+    compose(overrides)
+    assert content["metric"] == {"name": "val/accuracy", "goal": "maximize"}
+    assert content["command"] == ["${env}", "${interpreter}", "${program}", "${args_no_hyphens}"]
+
+
+def test_an_unknown_sweep_is_refused(wandb_server: WandbServer, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, message in {
+        ("study",): "SWEEP: 'study' is not a sweep; write ENTITY/PROJECT/SWEEP",
+        ("tester/study/s", "--count", "0"): "--count: needs 1 or more, not 0",
+        ("tester/study/s", "seed"): "'seed' has no value",
+        (
+            "tester/study/s",
+        ): "SWEEP: tester/study/s cannot be joined (Sweep tester/study/s not found); `wandb sweep FILE`",
+    }.items():
+        assert cli.main(["agent", *words]) == 2
+        assert f"error: {message}" in capsys.readouterr().err
+
+
+def test_an_agent_resumes_no_run_of_another_machine(tmp_path: Path) -> None:
+    runs: dict[str, dict[str, str]] = {
+        "elsewhere": {"status": "running", "host": "node7"},
+        "killed": {"status": "running", "host": platform.node()},
+        "stopped": {"status": "preempted", "host": "node7"},
+        "whole": {"status": "finished"},
+    }
+    for name, summary in runs.items():
+        (tmp_path / name / ".hydra").mkdir(parents=True)
+        (tmp_path / name / "summary.json").write_text(json.dumps(summary))
+    assert [folder.name for folder in _interrupted_runs(tmp_path)] == ["killed", "stopped"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_wandb_sweep_accepts_the_ready_sweeps(file: Path, sweep: Sweep, wandb_server: WandbServer) -> None:
+    sweep(file)
+    assert wandb_server.sweeps.only_sweep().config == yaml.safe_load(file.read_text())
+
+
+@pytest.mark.slow
+def test_runs_of_a_sweep_equal_direct_runs_on_two_ranks(
+    sweep: Sweep, wandb_server: WandbServer, workdir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = sweep(file_of(workdir, {"optimizer": {"values": ["sgd"]}, "optimizer.lr": {"value": 0.001}}))
+    extra = [*SHORT, "parallel.num_processes=2"]
+    assert cli.main(["agent", path, *extra]) == 0
+    assert "outputs/sweep0: 1 finished" in capfd.readouterr().out
+    swept = wandb_server.only_run()
+    assert (swept.sweep, swept.run_id, swept.state) == ("sweep0", "sweep0-run0", "finished")
+    assert swept.name == "optimizer.lr-0.001_optimizer-sgd"
+
+    words = ["optimizer=sgd", "optimizer.lr=0.001", "tracker.project=study", *extra]
+    assert run_command("name=direct", *words, cwd=workdir).returncode == 0
+    direct = next(run for run in wandb_server.runs.values() if run.name == "direct")
+    assert direct.sweep is None
+    own_keys = {"name", "overrides", "tracker.name", "tracker.project"}
+    assert swept.config.keys() == direct.config.keys()
+    assert {key for key in swept.config if swept.config[key] != direct.config[key]} <= own_keys
+    losses = [[row["train/loss"] for row in run.history if "train/loss" in row] for run in (swept, direct)]
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 6
+    assert (
+        cli.main(["compare", "wandb:tester/study?sweep=sweep0", "outputs/direct", "--by", "optimizer"]) == 0
+    )
+    assert "2 runs: 2 finished" in capfd.readouterr().out
+
+
+@pytest.mark.slow
+def test_an_agent_reports_failed_and_killed_runs_and_trains_the_others(
+    sweep: Sweep, wandb_server: WandbServer, workdir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = sweep(file_of(workdir, {"seed": {"values": [0, 1, 2]}, "optimizer.lr": {"value": 1e30}}))
+    folder = workdir / "outputs" / "sweep0"
+    assert cli.main(["agent", path, "--count", "1", *SHORT]) == 1
+    assert "run sweep0-run0: failed (exit status 1), see outputs/sweep0/sweep0-run0" in capfd.readouterr().out
+    wandb_server.sweeps.only_sweep().points = [{"seed": 3, "duration": 200000}, {"seed": 4, "duration": 4}]
+    first = "hydra.run.dir=outputs/sweep0/sweep0-run1"
+    killer = once(
+        lambda: (folder / "sweep0-run1" / "metrics.jsonl").exists(),
+        lambda: [os.kill(pid, signal.SIGKILL) for pid in processes(first)],
+    )
+    assert cli.main(["agent", path, *SHORT]) == 1
+    killer.join()
+    output = capfd.readouterr().out
+    assert "run sweep0-run1: failed (killed by SIGKILL)" in output
+    assert "run sweep0-run2: finished" in output
+    assert "outputs/sweep0: 1 failed, 1 finished" in output
+    assert read_run(folder / "sweep0-run1").error == "killed by SIGKILL"
+
+
+@pytest.mark.slow
+def test_a_stopped_agent_resumes_its_run(
+    sweep: Sweep, wandb_server: WandbServer, workdir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = sweep(file_of(workdir, {"seed": {"values": [0]}, "duration": {"value": 1500}}))
+    run, others = workdir / "outputs" / "sweep0" / "sweep0-run0", SHORT[1:]
+    started = once(
+        lambda: (run / "checkpoints" / "last").exists(), lambda: os.kill(os.getpid(), signal.SIGTERM)
+    )
+    assert cli.main(["agent", path, *others]) == 143
+    started.join()
+    assert "run sweep0-run0: interrupted, see outputs/sweep0/sweep0-run0" in capfd.readouterr().out
+    assert read_run(run).status == "preempted"
+    received = wandb_server.runs["study", "sweep0-run0"]
+    assert received.state == "preempted"
+
+    assert cli.main(["agent", path, *others]) == 0
+    assert "run sweep0-run0: finished" in capfd.readouterr().out
+    assert len(wandb_server.runs) == 1
+    assert received.state == "finished"
+    losses = [row["num_updates"] for row in read_metrics(run) if "train/loss" in row]
+    assert losses == list(range(1, 1501))
+    assert len(without_sdk_keys(received.history)) >= len(losses)
+
+
+@pytest.mark.slow
+def test_wandb_can_stop_a_run(
+    sweep: Sweep, wandb_server: WandbServer, workdir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = sweep(file_of(workdir, {"seed": {"values": [0]}}))
+    run, known = workdir / "outputs" / "sweep0" / "sweep0-run0", wandb_server.sweeps.only_sweep()
+    stopper = once(
+        lambda: (run / "metrics.jsonl").exists(),
+        lambda: known.commands.append({"type": "stop", "run_id": run.name}),
+    )
+    assert cli.main(["agent", path, *LONG]) == 0
+    stopper.join()
+    assert "outputs/sweep0: 1 stopped by W&B" in capfd.readouterr().out
+    assert wandb_server.runs["study", run.name].state == "failed", "no agent resumes it"
+    assert cli.main(["agent", path, *LONG]) == 0
+    assert "nothing was run" in capfd.readouterr().out

@@ -1,0 +1,63 @@
+"""`hydrant evaluate` prints the metrics that training has logged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hydrant import cli
+
+RUN = ("tracker=local", "duration=12", "log_every=1", "eval_every=6", "save_every=6")
+
+
+def test_evaluate_prints_the_metrics_of_the_run(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {
+        row["num_updates"]: row
+        for row in map(json.loads, (trained / "metrics.jsonl").read_text().splitlines())
+    }
+    for where, num_updates in ((trained, 12), (trained / "checkpoints" / "update_00000006", 6)):
+        assert cli.main(["evaluate", str(where), "--json"]) == 0
+        metrics = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert metrics["num_updates"] == num_updates
+        for key in ("val/loss", "val/accuracy"):
+            assert metrics[key] == rows[num_updates][key]
+    assert (
+        cli.main(["evaluate", str(trained), "eval_batch_size=7", "--json"]) == 0
+    )  # the last batch is smaller
+    metrics = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert metrics["val/accuracy"] == pytest.approx(rows[12]["val/accuracy"])
+    assert metrics["val/loss"] == pytest.approx(rows[12]["val/loss"], rel=1e-5)
+    assert cli.main(["evaluate", str(trained), "data.val_ratio=0.5"]) == 0
+    assert "899 samples" in capsys.readouterr().out
+
+
+def test_a_renamed_checkpoint_with_overrides(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def evaluated(*words: str) -> dict[str, Any]:
+        assert cli.main(["evaluate", *words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    plain = evaluated(str(trained))
+    renamed = (trained / "checkpoints" / "update_00000012").rename(trained / "checkpoints" / "the_one")
+    metrics = evaluated(str(renamed))
+    assert metrics == plain | {"checkpoint": str(renamed)}
+    smoked = evaluated(str(renamed), "debug=smoke")  # limits the samples and keeps the model of the run
+    assert smoked["val/loss"] != plain["val/loss"]
+    assert evaluated(str(renamed), "debug=smoke", "limit_val_samples=null") == metrics
+    assert evaluated(str(renamed), "experiment=digits_convnet") == metrics  # with the widths of the run
+    assert cli.main(["evaluate", str(renamed), "model=mlp"]) == 2
+    assert "model: the weights in" in capsys.readouterr().err
+
+
+def test_overrides_change_the_config_of_the_run(
+    train: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("data=synthetic", "data.input_shape=[1,8,8]", "data.num_classes=3", "data.num_samples=64",
+           "data.num_val_samples=50", "global_batch_size=8")  # fmt: skip
+    folder = train(*RUN, *words, "model.hidden=[8]")
+    for overrides, num_samples in (((), 50), (("data.num_val_samples=20",), 20), (("data=synthetic",), 50)):
+        assert cli.main(["evaluate", str(folder), *overrides]) == 0
+        assert f"{num_samples} samples" in capsys.readouterr().out

@@ -1,0 +1,78 @@
+"""`hydrant export` writes files that give the outputs of the trained model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checks import weights
+
+from hydrant import cli
+
+RUN = ("tracker=local", "duration=12", "log_every=1", "eval_every=6", "save_every=6")
+
+
+def test_export_replaces_only_files_and_needs_only_one_sample(
+    train: Callable[..., Path], workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train(*RUN, "limit_val_samples=1", "model.hidden=[8]")
+    os.mkfifo(workdir / "pipe.pt2")
+    (workdir / "link.pt2").symlink_to("real.pt2")
+    command = ["export", str(folder), "--format", "torch_export", "--output"]
+    assert cli.main([*command, "pipe.pt2"]) == 2
+    assert "--output: pipe.pt2 cannot be written (it is no file)" in capsys.readouterr().err
+    assert (workdir / "pipe.pt2").is_fifo()
+    assert cli.main([*command, "link.pt2"]) == 0
+    assert (workdir / "link.pt2").is_symlink()
+    assert cli.main(["export", str(folder), "--output", "plain.safetensors"]) == 0
+    (workdir / "umask").touch()
+    modes = {(workdir / name).stat().st_mode for name in ("umask", "real.pt2", "plain.safetensors")}
+    assert len(modes) == 1
+
+
+def load_safetensors(path: Path, trained: Path) -> Callable[[torch.Tensor], torch.Tensor]:
+    from safetensors.torch import load_file
+
+    from hydrant.models import ConvNet
+
+    model = ConvNet(input_shape=(1, 8, 8), num_classes=10, widths=[8, 16], dropout=0.1).eval()
+    model.load_state_dict(load_file(path))
+    return model
+
+
+def load_torch_export(path: Path, trained: Path) -> Callable[[torch.Tensor], torch.Tensor]:
+    return torch.export.load(path).module()
+
+
+def load_onnx(path: Path, trained: Path) -> Callable[[torch.Tensor], torch.Tensor]:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path))
+    return lambda inputs: torch.from_numpy(session.run(None, {"inputs": inputs.numpy()})[0])
+
+
+@pytest.mark.parametrize(
+    ("file_format", "suffix", "load"),
+    [
+        ("safetensors", "safetensors", load_safetensors),
+        ("torch_export", "pt2", load_torch_export),
+        ("onnx", "onnx", load_onnx),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_an_exported_model_gives_the_outputs_of_the_trained_model(
+    trained: Path, file_format: str, suffix: str, load: Callable[[Path, Path], Any]
+) -> None:
+    from hydrant.models import ConvNet
+
+    assert cli.main(["export", str(trained), "--format", file_format]) == 0
+    model = ConvNet(input_shape=(1, 8, 8), num_classes=10, widths=[8, 16], dropout=0.1).eval()
+    model.load_state_dict(weights(trained))
+    inputs = torch.randn(5, 1, 8, 8)
+    with torch.no_grad():
+        exported = load(trained / "export" / f"model.{suffix}", trained)(inputs)
+        torch.testing.assert_close(exported, model(inputs), rtol=1e-4, atol=1e-5)

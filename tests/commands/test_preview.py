@@ -1,0 +1,69 @@
+"""`hydrant preview` shows what training then does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hydrant import cli
+
+RUN = ("tracker=local", "duration=12", "log_every=1", "eval_every=6", "save_every=6")
+
+
+def test_preview_shows_the_schedules_of_the_run(
+    train: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = (*RUN, "scheduler=wsd", "scheduler.warmup=25%", "+scheduler@schedules.weight_decay=linear")
+    assert cli.main(["preview", *config, "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    folder = train(*config)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert plan["total_updates"] == 12
+    assert set(plan["schedules"]) == {"main.0.lr", "main.0.weight_decay"}
+    assert plan["schedules"]["main.0.lr"] == [row["optim/lr"] for row in rows[1:]]
+    assert plan["schedules"]["main.0.weight_decay"] == [row["optim/weight_decay"] for row in rows[1:]]
+
+
+def test_preview_writes_only_the_picture(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["preview", "optimizer=torch_muon", "--png", "lr.png"]) == 0
+    assert [p.name for p in workdir.iterdir()] == ["lr.png"]
+    text = capsys.readouterr().out
+    for part in (
+        "1,348 of 64 samples: 60.04 epochs",
+        "85,002 parameters",
+        "FLOPs",
+        "main.0 (all): 84,480",
+        "main.1 (all): 522",
+    ):
+        assert part in text
+
+
+def test_preview_shows_the_share_of_each_rank(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["preview", "parallel.num_processes=2"]) == 0
+    assert "micro-batch  32 samples x 1 x 2 rank(s)" in capsys.readouterr().out
+    assert cli.main(["preview", "parallel.num_processes=2", "global_batch_size=63"]) == 2
+    assert "63 is not divisible by 2 ranks" in capsys.readouterr().err
+
+
+def test_preview_counts_the_flops_of_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["preview", "model.hidden=[]"]) == 0
+    assert f"{2 * 64 * 10:,} FLOPs" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_closed_pipe_is_no_error() -> None:
+    hydrant = Path(sys.executable).with_name("hydrant")
+    with subprocess.Popen(
+        [hydrant, "preview", "--json", "duration=50000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.wait(120) == 141
+        assert process.stderr.read() == b""

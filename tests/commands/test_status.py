@@ -1,0 +1,74 @@
+"""`hydrant status` shows the states of runs from their folders alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from run_states import sweep_in_all_states
+
+from hydrant import cli
+from hydrant.runs.lock import exclusive, shared
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    return sweep_in_all_states(tmp_path)
+
+
+def status_text(sweep: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> str:
+    assert cli.main(["status", str(sweep), *flags]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_states_of_a_running_sweep(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with shared(sweep), exclusive(sweep / "running"):
+        [runs] = json.loads(status_text(sweep, capsys, "--json")).values()
+    by_name = {run["choices"]["model"]: run for run in runs}
+    assert {name: run["state"] for name, run in by_name.items()} == {name: name for name in by_name} | {
+        "before": "queued", "waiting": "queued"
+    }  # fmt: skip
+    messages = {name: run["told"] for name, run in by_name.items() if run["told"]}
+    assert messages == {"failed": "loss became NaN", "before": "failed before", "refused": "no GPU"}
+    running = by_name["running"]
+    assert (running["num_updates"], running["loss"], running["seconds_left"]) == (16, 1.4, 24 / 5)
+    assert by_name["killed"]["seconds_left"] is None
+    assert (by_name["finished"]["best"], by_name["finished"]["best_num_updates"]) == (0.9, 30)
+
+
+def test_no_run_of_a_killed_sweep_is_queued_or_running(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = status_text(sweep, capsys).splitlines()
+    assert lines[0].endswith(
+        "8 runs: 1 finished, 2 failed, 2 killed, 1 not started, 1 refused, 1 running elsewhere"
+    )
+    assert lines[3].split() == ["running", "killed", "16/40", "1.400"]
+
+
+def test_a_folder_of_sweeps_shows_all_of_them(
+    sweep: Path, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For an unknown name, only sweeps are suggested."""
+    for name in ("lr_study", "2025-01-01/10-00-00"):
+        shutil.copytree(sweep, workdir / "multirun" / name, ignore=shutil.ignore_patterns("multirun", "src"))
+    (workdir / "src").mkdir()
+    assert cli.main(["status", "multirun", "--json"]) == 0
+    sweeps = json.loads(capsys.readouterr().out)
+    assert list(sweeps) == ["multirun/2025-01-01/10-00-00", "multirun/lr_study"]
+    assert cli.main(["status", "multirum"]) == 2
+    error = capsys.readouterr().err
+    assert "'multirum' is no folder; did you mean 'multirun'?" in error
+    assert "src" not in error
+    assert cli.main(["status", "src"]) == 2
+    assert "no runs in src" in capsys.readouterr().err
+
+
+def test_status_imports_no_torch(sweep: Path) -> None:
+    code = f"import sys; from hydrant import cli; cli.main(['status', {str(sweep)!r}]); print('torch' in sys.modules)"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.splitlines()[-1] == "False"

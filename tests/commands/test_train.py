@@ -1,0 +1,76 @@
+"""`hydrant train` in a process that lives on, such as a notebook: it restores what it changed there."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed.launcher.api  # noqa: F401  # sets the level of its logger when it is imported
+
+from hydrant import cli
+
+RUN = ("train", "name=run", "tracker=local", "duration=2", "model.hidden=[8]")
+REFUSED = (*RUN, "optimizer.lrr=1")
+FAILED = (*RUN, "optimizer=sgd", "optimizer.lr=1e30", "duration=20", "log_every=1")
+SWEEP = (*RUN, "--multirun", "seed=0,1")
+RANKS = (*RUN, "parallel.num_processes=2")
+
+
+def process_state() -> dict[str, Any]:
+    """What a run may have changed in this process, by name."""
+    names = ("hydrant", "hydra", "torch", "torch.distributed.elastic.agent.server.api")
+    loggers = [logging.root, *map(logging.getLogger, names)]
+    return {
+        "sys.argv": list(sys.argv),
+        "os.environ": dict(os.environ),
+        "sys.path": list(sys.path),
+        "signal handlers": {signum: signal.getsignal(signum) for signum in signal.valid_signals()},
+        "logging handlers": {logger.name: list(logger.handlers) for logger in loggers},
+        "logging levels": {logger.name: (logger.level, logger.propagate) for logger in loggers},
+        "logging.disable": logging.root.manager.disable,
+        "current folder": Path.cwd(),
+        "umask": _umask(),
+    }
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        pytest.param(RUN, 0, id="run"),
+        pytest.param(REFUSED, 2, id="refused"),
+        pytest.param(FAILED, 1, id="failed"),
+        pytest.param(SWEEP, 0, id="sweep"),
+        pytest.param(("preview", "duration=2"), 0, id="preview"),
+        pytest.param(("train", "--help"), 0, id="help"),
+        # torch does not close the logs of its ranks
+        pytest.param(RANKS, 0, id="ranks", marks=pytest.mark.filterwarnings("ignore:.*unclosed file")),
+    ],
+)
+@pytest.mark.usefixtures("workdir")
+def test_a_command_restores_its_process(arguments: tuple[str, ...], status: int) -> None:
+    before = process_state()
+    assert cli.main(arguments) == status
+    assert process_state() == before
+
+
+def test_a_run_starts_with_the_arguments_of_the_call(
+    workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The process may have its own, such as those of Jupyter."""
+    monkeypatch.setattr("sys.argv", ["ipykernel_launcher.py", "-f", "kernel.json"])
+    assert cli.main(RUN) == 0
+    assert cli.main((*RUN, "resume=null")) == 2
+    assert "holds a run; resume=auto continues it" in capsys.readouterr().err
+    overrides = (workdir / "outputs" / "run" / ".hydra" / "overrides.yaml").read_text()
+    assert "kernel.json" not in overrides

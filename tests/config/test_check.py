@@ -1,0 +1,18 @@
+"""A checked config has the values of the composed one, resolved and in plain types."""
+
+from __future__ import annotations
+
+import yaml
+from omegaconf import OmegaConf
+
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+
+
+def test_check_only_resolves() -> None:
+    config = compose(["max_grad_norm=1", "duration=2ep", "eval_every=null"])
+    resolved = check(config)
+    assert (resolved["max_grad_norm"], resolved["duration"], resolved["eval_every"]) == (1, "2ep", None)
+    assert resolved == OmegaConf.to_container(config, resolve=True)
+    assert check(OmegaConf.create(resolved)) == resolved
+    assert check(OmegaConf.create(yaml.safe_load(yaml.safe_dump(resolved)))) == resolved

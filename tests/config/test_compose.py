@@ -1,0 +1,123 @@
+"""Composed configs, and the run folders that their resolvers make."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hydrant.config.check import check
+from hydrant.config.compose import compose, job_slug, run_folder
+
+
+def test_the_command_line_wins_over_experiments_over_groups_over_train_yaml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`_self_` is first in train.yaml, so what is composed later wins."""
+    for name, text in {
+        "optimizer/mine": "defaults: [adamw]\nlr: 0.2",
+        "experiment/mine": (
+            "# @package _global_\ndefaults:\n  - override /optimizer: mine\nseed: 5\noptimizer: {lr: 0.3}"
+        ),
+        "debug/mine": "# @package _global_\nseed: 6",
+        "model/loud": "# @package _global_\ndefaults: [mlp@model]\nseed: 4",
+    }.items():
+        path = tmp_path / "conf" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.chdir(tmp_path)
+
+    def seed_and_lr(*overrides: str) -> tuple[int, float]:
+        config = compose(overrides)
+        return config.seed, config.optimizer.lr
+
+    assert seed_and_lr() == (0, 1e-3)
+    assert seed_and_lr("model=loud") == (4, 1e-3)
+    assert seed_and_lr("optimizer=mine") == (0, 0.2)
+    assert seed_and_lr("experiment=mine", "model=loud") == (5, 0.3)
+    assert seed_and_lr("debug=mine", "experiment=mine") == (6, 0.3)
+    assert seed_and_lr("seed=9", "optimizer.lr=0.9", "debug=mine", "experiment=mine") == (9, 0.9)
+
+
+def test_a_name_can_be_a_number() -> None:
+    assert check(compose(["name=1"]))["name"] == "1"
+    assert check(compose(["name=1.5"]))["name"] == "1.5"
+    assert run_folder("outputs", "1") == "outputs/1"
+
+
+def test_composing_imports_nothing_slow() -> None:
+    modules = [
+        "cli",
+        "commands.train",
+        "config",
+        "config.command_line",
+        "config.check",
+        "training",
+        "trackers",
+    ]
+    plugins = ", ".join(f"hydra_plugins.hydrant_{name}" for name in ("optuna", "searchpath", "sweeper"))
+    code = (
+        f"import sys, {', '.join(f'hydrant.{module}' for module in modules)}, {plugins}\n"
+        "from hydrant.config.compose import compose\n"
+        "compose(['optimizer=timm', 'model=timm', 'tracker=wandb'])\n"
+        "slow = ('torch', 'torchvision', 'timm', 'wandb', 'matplotlib', 'optuna', 'sklearn')\n"
+        "print([module for module in slow if module in sys.modules])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert ast.literal_eval(run.stdout) == []
+
+
+def test_slugs_do_not_depend_on_the_order() -> None:
+    overrides = ["optimizer=adamw", "optimizer.lr=1e-3", "seed=0"]
+    assert len({job_slug(order) for order in itertools.permutations(overrides)}) == 1
+    assert (
+        job_slug(["name=study", *overrides])
+        == job_slug(overrides)
+        == "optimizer.lr-1e-3_optimizer-adamw_seed-0"
+    )
+    assert job_slug([]) == job_slug(["name=study"]) == "defaults"
+
+
+def test_slugs_contain_neutral_keys_only_if_the_sweep_varies_them() -> None:
+    words = ["tracker=local", "+tracker.tags=[a]", "keep_last=2", "resume_strict=false", "seed=0"]
+    assert job_slug(words) == "seed-0"
+    assert job_slug(words, ["tracker", "keep_last"]) == "keep_last-2_seed-0_tracker-local"
+    assert job_slug(["parallel.param_dtype=bfloat16"]) == "parallel.param_dtype-bfloat16"
+
+
+def test_slugs_of_different_jobs_differ_and_are_valid_folder_names() -> None:
+    values = [
+        "0.1",
+        "-0.1",
+        "1e-3",
+        "1e+3",
+        "a/b",
+        "a:b",
+        "a b",
+        "[1,2]",
+        "[12]",
+        "{a:1}",
+        "'x'",
+        "x",
+        "X" * 200,
+        "X" * 201,
+    ]
+    jobs = [[f"model.name={value}", f"seed={seed}"] for value in values for seed in (0, 1)]
+    jobs += [
+        ["+scheduler@schedules.weight_decay=linear"],
+        ["+scheduler@schedules.momentum=linear"],
+        ["~model.dropout"],
+        ["+data.api_key=first-secret"],
+        ["+data.api_key=second-secret"],
+    ]
+    slugs = [job_slug(job) for job in jobs]
+    assert len(set(slugs)) == len(slugs)
+    assert all(re.fullmatch(r"[\w.+-]{1,120}", slug) for slug in slugs)
+    assert not any("secret" in slug for slug in slugs)

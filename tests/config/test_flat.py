@@ -1,0 +1,63 @@
+"""Flat configs, and which keys make two runs different."""
+
+from __future__ import annotations
+
+import pytest
+
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+from hydrant.config.flat import differences, flatten, group_choices
+
+
+def test_flatten_and_differences() -> None:
+    one = {"seed": 0, "optimizer": {"lr": 0.1, "betas": [0.9, 0.99]}, "schedules": {}, "name": "a"}
+    assert flatten(one) == {
+        "seed": 0, "optimizer.lr": 0.1, "optimizer.betas": [0.9, 0.99], "schedules": {}, "name": "a"
+    }  # fmt: skip
+    assert differences(one, one) == {}
+    other = {
+        "seed": 0,
+        "optimizer": {"lr": 0.2, "momentum": 0},
+        "schedules": {},
+        "name": "b",
+        "tracker": {"mode": 1},
+    }
+    assert differences(one, other) == {
+        "optimizer.betas": ([0.9, 0.99], None),
+        "optimizer.lr": (0.1, 0.2),
+        "optimizer.momentum": (None, 0),
+    }
+    assert list(differences(one, other)) == sorted(differences(one, other))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "name=b",
+        "resume=null",
+        "eval_batch_size=9",
+        "keep_last=9",
+        "keep_best=2",
+        "keep_every=9",
+        "save_async=false",
+        "resume_strict=false",
+        "tracker=wandb",
+    ],
+)
+def test_a_key_that_does_not_change_the_result_is_not_a_difference(key: str) -> None:
+    assert differences(check(compose(["tracker=local"])), check(compose(["tracker=local", key]))) == {}
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["seed=1", "optimizer=sgd", "duration=1", "global_batch_size=32", "best.mode=min", "init_from=x"],
+)
+def test_a_key_that_changes_the_result_is_a_difference(key: str) -> None:
+    assert differences(check(compose([])), check(compose([key]))) != {}
+
+
+def test_group_choices_leave_out_hydras_groups() -> None:
+    assert group_choices({"optimizer": "adamw", "hydra/launcher": "basic", "debug": None}) == {
+        "debug": None,
+        "optimizer": "adamw",
+    }

@@ -1,0 +1,88 @@
+"""Hydra imports and calls nothing that a config file's `hydra` node names, unless it is allowed or trusted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import hydra
+import pytest
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+
+Refused = Callable[..., str]
+TARGET = "{_target_: torch.utils.collect_env.run, command: touch called}"
+OS = "os.system, command: touch called"
+
+CALLS: list[str] = []
+
+
+class RecordingCallback(Callback):
+    def __init__(self) -> None:
+        CALLS.append("callback")
+
+
+def test_plain_hydra_still_calls_callbacks_before_the_task(
+    workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written against Hydra 1.3.8. When this fails, the patch of `hydrant.config.hydra_guard` may not be needed."""
+    CALLS.clear()
+    monkeypatch.setitem(sys.modules, "recording_callback", sys.modules[__name__])
+    (workdir / "plain.yaml").write_text(
+        "defaults:\n  - override hydra/job_logging: disabled\n  - _self_\n"
+        "hydra: {callbacks: {x: {_target_: recording_callback.RecordingCallback}}}\n"
+    )
+    monkeypatch.setattr(sys, "argv", ["plain", "hydra/hydra_logging=disabled"])
+
+    def task(config: DictConfig) -> None:
+        CALLS.append("task")
+
+    hydra.main(version_base="1.3", config_path=str(workdir), config_name="plain")(task)()
+    assert CALLS == ["callback", "task"], (
+        f"Hydra {hydra.__version__} no longer calls what a config names in `hydra` before the task function, where "
+        "check_targets can check it; delete hydrant.config.hydra_guard and its use in hydrant.commands.train"
+    )
+
+
+@pytest.mark.parametrize(
+    ("experiment", "key"),
+    [
+        (f"hydra:\n  callbacks:\n    x: {TARGET}", "hydra.callbacks.x._target_"),
+        (f"schedules:\n  x: {TARGET}\nhydra:\n  callbacks:\n    x: ${{schedules.x}}", "hydra.callbacks.x"),
+        ("hydra:\n  callbacks: ${model}", "hydra.callbacks"),
+        (f"hydra:\n  callbacks: {{x: {{_target_: hydra.experimental.callbacks.{OS}}}}}", "hydra.callbacks.x._target_"),
+        (f"hydra:\n  sweeper: {{sampler: {{_target_: optuna.logging.{OS}}}}}", "hydra.sweeper"),
+        ("hydra:\n  sweeper: {storage: {_target_: optuna.storages.RedisStorage}}", "hydra.sweeper"),
+        (
+            "hydra:\n  job_logging: {handlers: {file: {class: logging.FileHandler, filename: own.py}}}",
+            "hydra.job_logging.handlers.file.filename",
+        ),
+        ("hydra:\n  job: {name: ../own}", "hydra.job.name"),
+        (
+            f"hydra:\n  hydra_logging: {{handlers: {{x: {{class: logging.{OS}}}}}}}",
+            "hydra.hydra_logging.handlers.x.class",
+        ),
+        (f"hydra:\n  sweeper:\n    sampler: {TARGET}", "hydra.sweeper"),
+        (
+            "hydra:\n  job_logging:\n    version: 1\n    root: {handlers: [x]}\n    handlers:\n"
+            "      x: {(): torch.utils.collect_env.run, command: touch called}",
+            "hydra.job_logging.handlers.x.()",
+        ),
+        ("hydra:\n  hydra_logging: {version: 1, root: {}, x: 'ext://my_module.x'}", "hydra.hydra_logging.x"),
+        ("hydra:\n  hydra_logging: {handlers: {x: {class: my.Handler}}}", "hydra.hydra_logging.handlers.x.class"),
+        ("hydra:\n  job: {env_set: {LD_PRELOAD: ./their.so}}", "hydra.job.env_set.LD_PRELOAD"),
+    ],
+)  # fmt: skip
+def test_hydra_calls_nothing_that_a_config_file_names(
+    experiment: str, key: str, refused_experiment: Refused
+) -> None:
+    for words in ((), ("--multirun",)):
+        assert refused_experiment(experiment, *words).startswith(f"{key}")
+
+
+@pytest.mark.parametrize(
+    "words", [("hydra/job_logging=default", "hydra/hydra_logging=default"), ("hydra/launcher=basic",)]
+)
+def test_hydras_own_options_are_allowed(words: tuple[str, ...], train: Callable[..., Path]) -> None:
+    train(*words, "tracker=local", "duration=1", "model.hidden=[4]")

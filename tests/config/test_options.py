@@ -1,0 +1,143 @@
+"""Every option of every config group trains two updates on synthetic images.
+
+New options are found in their folders. An option that cannot run on this machine must be refused with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from hydrant import cli
+from hydrant.config.groups import conf_dir
+
+IMAGES = ("data=synthetic", "data.input_shape=[3,8,8]", "data.num_classes=4", "data.num_samples=64",
+          "data.num_val_samples=20")  # fmt: skip
+SHORT = ("duration=2", "log_every=1", "eval_every=2", "save_every=2", "global_batch_size=8")
+
+# Overrides that an option needs.
+NEEDS = {
+    "optimizer/sparse_adam": ("model._target_=pixel_bag.PixelBag", "~model.hidden", "~model.dropout",
+                              "allow_targets=[pixel_bag]"),
+    "model/timm": ("model.name=test_resnet",),
+    "scheduler/lambda": ("scheduler.fn._target_=pixel_bag.halve", "allow_targets=[pixel_bag]"),
+    "scheduler/stepped": ("scheduler._target_=torch.optim.lr_scheduler.StepLR", "+scheduler.step_size=1"),
+    "scheduler/one_cycle_momentum": ("scheduler.pct_start=0.5",),
+    "experiment/vit_fake": ("model.name=vit_tiny_patch16_224",),  # a smaller model
+    "model/all_reduce_net": ("data.input_shape=[3,16,16]",),
+    "model/gan": ("task=gan", "best.metric=val/generator", "best.mode=min"),
+    "task/gan": ("model=gan", "best.metric=val/generator", "best.mode=min"),
+    "model/two": ("task=two_models",),
+    "task/two_models": ("model=two",),
+    "precision/fp8": ("precision.emulate=true",),
+    "compile/max_autotune": ("model.hidden=[8]",),
+    "compile/max_autotune_no_cudagraphs": ("model.hidden=[8]",),
+    "compile/blocks": ("model=timm", "model.name=test_vit", "data.input_shape=[3,16,16]", "+model.kwargs.img_size=16"),
+    "profiler/torch": ("profiler.wait=0", "profiler.warmup=1", "profiler.active=1"),
+    "debug/profile": ("profiler.wait=0", "profiler.warmup=1", "profiler.active=1"),
+    "compile/default": ("model.hidden=[8]",),
+}  # fmt: skip
+CUDA_ONLY = {"precision/tf32": "needs CUDA", "compile/reduce_overhead": "needs CUDA"}
+FROM_FILES = ("data/mnist", "data/cifar10", "data/cifar100", "data/image_folder")  # tested in tests/data
+
+PIXEL_BAG = '''
+import torch
+from torch import nn
+
+def halve(update):
+    return 0.5 ** update
+
+class PixelBag(nn.Module):
+    """A bag of quantised pixels: every parameter has sparse gradients."""
+    def __init__(self, *, input_shape, num_classes):
+        super().__init__()
+        self.bag = nn.EmbeddingBag(16, num_classes, mode="sum", sparse=True)
+
+    def forward(self, inputs):
+        return self.bag(inputs.flatten(1).mul(4).long().clamp(-8, 7) + 8)
+'''
+
+
+LONG = (
+    "compile/blocks",
+    "compile/default",
+    "compile/max_autotune",
+    "experiment/all_reduce_net",
+    "experiment/compiled_optimizer",
+    "experiment/vit_fake",
+)  # these compile longer than they train
+
+
+def options() -> list[str]:
+    paths = [
+        path for path in conf_dir().glob("*/[!_]*.yaml") if path.parent.name not in ("sweep", "wandb_sweep")
+    ]  # tests/sweeps/test_ready_grids.py runs the grids; wandb_sweep is not a config group
+    return sorted(f"{path.parent.name}/{path.stem}" for path in paths)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        pytest.param(o, marks=pytest.mark.slow if o in LONG else [])
+        for o in options()
+        if o not in (*FROM_FILES, "experiment/mnist_amp")
+    ],
+)
+def test_trains_two_updates(
+    option: str, train: Callable[..., Path], workdir: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    group, _, name = option.partition("/")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.syspath_prepend(workdir)
+    (workdir / "pixel_bag.py").write_text(PIXEL_BAG)
+    images = () if group == "experiment" or name == "digits" else IMAGES
+    tracker = () if group in ("tracker", "debug") else ("tracker=local",)
+    overrides = (*images, *tracker, *SHORT, *NEEDS.get(option, ()), f"{group}={name}")
+    if option in CUDA_ONLY and not torch.cuda.is_available():
+        train(*overrides, status=2)
+        assert CUDA_ONLY[option] in capsys.readouterr().err
+        return
+    folder = train(*overrides)
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["status"], summary["num_updates"]) == ("finished", 2)
+    if group == "compile":
+        assert summary["compile"]["graphs"] == (0 if name == "eager" else 1)
+        assert summary["compile"]["recompiles"] == summary["compile"]["graph_breaks"] == 0
+
+
+@pytest.mark.parametrize("option", FROM_FILES)
+def test_data_from_files_composes(option: str, workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = option.partition("/")[2]
+    (workdir / "images" / "train" / "cat").mkdir(parents=True)
+    assert cli.main(["train", f"data={name}", "--cfg", "job", "data.root=images"]) == 0
+    assert "_target_: hydrant.data." in capsys.readouterr().out
+
+
+def test_any_timm_optimizer_and_model(train: Callable[..., Path]) -> None:
+    train(*IMAGES, *SHORT, "tracker=local", "model=timm", "model.name=test_vit", "+model.kwargs.img_size=8",
+          "+model.kwargs.patch_size=4", "optimizer=timm", "optimizer.name=adan",
+          "+optimizer.kwargs.no_prox=true")  # fmt: skip
+
+
+def names(group: str) -> list[str]:
+    return [option.partition("/")[2] for option in options() if option.startswith(f"{group}/")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", names("optimizer"))
+def test_every_optimizer_trains_with_every_scheduler(
+    optimizer: str, train: Callable[..., Path], workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(workdir)
+    (workdir / "pixel_bag.py").write_text(PIXEL_BAG)
+    model = NEEDS.get(f"optimizer/{optimizer}", ("model.hidden=[8]",))
+    for scheduler in names("scheduler"):
+        train(
+            *model, *NEEDS.get(f"scheduler/{scheduler}", ()), "tracker=local", "duration=3", "log_every=1",
+            "eval_every=3", "save_every=null", f"optimizer={optimizer}", f"scheduler={scheduler}", name=scheduler,
+        )  # fmt: skip

@@ -1,0 +1,85 @@
+"""The configs, their schema and the signatures of their targets agree."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+import yaml
+from omegaconf import DictConfig
+
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+from hydrant.config.groups import conf_dir, group_options
+from hydrant.config.schema import DURATIONS, GROUPS, POSITIVE, Best, TrainConfig
+from hydrant.config.targets import locate, targets_of
+from hydrant.config.type_hints import accepts
+
+PARTS = [f"{group}={option}" for group in GROUPS for option in group_options()[group]]
+OVERLAYS = [
+    f"{group}={option}" for group in ("experiment", "debug") for option in group_options().get(group, [])
+]
+# Arguments of options that read the disk while they are composed, or need a name from the user.
+ARGUMENTS = {
+    "data=image_folder": ("data.num_classes=3",),
+    "scheduler=lambda": ("scheduler.fn._target_=torch.nn.Identity",),
+    "scheduler=stepped": ("scheduler._target_=torch.optim.lr_scheduler.ConstantLR",),
+}
+
+
+def composed(*overrides: str) -> DictConfig:
+    return compose([*overrides, *(a for o in overrides for a in ARGUMENTS.get(o, ()))])
+
+
+@pytest.mark.parametrize("choice", OVERLAYS)
+def test_every_experiment_passes_the_checks(choice: str) -> None:
+    assert check(composed(choice)).keys() == TrainConfig.__dataclass_fields__.keys()
+
+
+@pytest.mark.parametrize("choice", PARTS)
+def test_every_option_has_the_arguments_of_its_target(choice: str) -> None:
+    """`check` compares each node with its target's signature: unknown, missing and ill-typed arguments are errors."""
+    group, config = choice.partition("=")[0], check(composed(choice))
+    for key, path in targets_of({group: config[group]}):
+        if not path.startswith("hydrant."):
+            continue
+        target, values = locate(path, key), _select(config, key.removesuffix("._target_"))
+        for name, parameter in inspect.signature(target).parameters.items():
+            if parameter.default is not inspect.Parameter.empty:
+                assert name in values, f"{key}: only Python has the default of {name}; write it in the YAML"
+        hints = get_type_hints(target.__init__ if inspect.isclass(target) else target)
+        assert all(accepts(hints[name], value) for name, value in values.items() if name in hints)
+
+
+def _select(config: Any, key: str) -> Any:
+    for part in key.split("."):
+        config = config[part]
+    return config
+
+
+def test_train_yaml_and_the_schema_have_the_same_keys() -> None:
+    plain = yaml.safe_load((conf_dir() / "train.yaml").read_text())
+    chosen = {name for default in plain["defaults"] if isinstance(default, dict) for name in default}
+    keys = (set(plain) - {"defaults", "hydra"}) | {name for name in chosen if name in GROUPS}
+    assert keys == set(TrainConfig.__dataclass_fields__)
+    assert set(plain["best"]) == set(Best.__dataclass_fields__)
+    assert {*DURATIONS, *GROUPS, *POSITIVE} <= keys
+
+
+def test_every_key_of_train_yaml_has_a_comment() -> None:
+    keys = (conf_dir() / "train.yaml").read_text().partition("\nname:")[2].partition("\nhydra:")[0]
+    for line in f"name:{keys}".splitlines():
+        if line.strip() and line != "best:":
+            assert re.search(r"\S.* # \S+", line), f"no comment: {line}"
+
+
+@pytest.mark.parametrize(
+    "path", sorted(conf_dir().rglob("*.yaml")), ids=lambda path: f"{path.parent.name}/{path.stem}"
+)
+def test_every_config_begins_with_a_description(path: Path) -> None:
+    first, *rest = path.read_text().splitlines()
+    described = rest[0] if first.startswith("# @package") else first
+    assert re.match(r"# \S+", described)

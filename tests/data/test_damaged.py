@@ -1,0 +1,212 @@
+"""Damaged images, with real files and real processes."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from checks import assert_same_state, rows, run_command, summary, weights, whole_and_resumed
+from torch import Tensor
+
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+from hydrant.data import LoaderSource, StreamSpec
+from hydrant.data.damaged import MAX_DAMAGED_IN_A_ROW, DamagedSamples
+from hydrant.errors import DataError, OutOfMemory
+from hydrant.training.build import prepare
+
+SPEC = StreamSpec(0, 8, 4, 0, 1, torch.device("cpu"))
+RUN = shlex.split(
+    "data=image_folder data.root=images data.input_shape=[3,8,8] model=mlp model.hidden=[8] tracker=local "
+    "global_batch_size=6 micro_batch_size=3 eval_batch_size=4 duration=4 log_every=1 eval_every=4 save_every=2"
+)
+
+
+class Samples:
+    """20 samples whose value is their index. Reading a sample in `damaged` raises `error`."""
+
+    def __init__(self, *damaged: int, error: BaseException | None = None) -> None:
+        self.damaged, self.error = damaged, error
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        if index in self.damaged:
+            raise self.error or ValueError(f"{index} is torn")
+        return index, index
+
+
+def as_input(value: int) -> Tensor:
+    return torch.full((1, 1, 1), float(value))
+
+
+def make_source(samples: Samples, num_workers: int = 0, *, skip: bool = True) -> LoaderSource:
+    return LoaderSource(
+        samples,
+        as_input,
+        as_input,
+        (0.0,),
+        (1.0,),
+        num_workers,
+        damaged=DamagedSamples(skip, remedy="; mend it"),
+    )
+
+
+def read(source: LoaderSource, updates: range, world_size: int = 1, micro_batch_size: int = 4) -> list[int]:
+    """Return the targets of some updates, in the order of the stream."""
+    targets = list[int]()
+    streams = [source.stream(replace(SPEC, micro_batch_size=micro_batch_size, world_size=world_size, rank=rank))
+               for rank in range(world_size)]  # fmt: skip
+    for update in updates:
+        steps = zip(*(stream.micro_batches(update) for stream in streams), strict=True)
+        targets += [int(t) for step in steps for batch in step for t in batch.targets]
+    for stream in streams:
+        stream.close()
+    return targets
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_next_readable_sample_replaces_a_damaged_one(num_workers: int) -> None:
+    whole = read(make_source(Samples()), range(5))
+    expected = [{3: 5, 4: 5, 19: 0}.get(index, index) for index in whole]
+    assert {3, 4, 19} <= set(whole)
+    damaged = make_source(Samples(3, 4, 19), num_workers)
+    assert read(damaged, range(5)) == expected
+    assert read(damaged, range(2, 5)) == expected[16:]  # like after a resume
+    for world_size, micro_batch_size in ((2, 2), (1, 8), (4, 2)):
+        assert read(damaged, range(5), world_size, micro_batch_size) == expected
+    assert damaged.damaged.num_damaged == 3
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_evaluation_leaves_damaged_samples_out(num_workers: int) -> None:
+    damaged = make_source(Samples(0, 1, 2, 3, 7, 19), num_workers)
+    batches = [batch.targets.tolist() for batch in damaged.batches(SPEC, 4)]
+    assert batches == [[4, 5, 6], [8, 9, 10, 11], [12, 13, 14, 15], [16, 17, 18]]
+
+
+def test_each_damaged_sample_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    damaged = make_source(Samples(3, 7), 2)
+    with caplog.at_level(logging.WARNING, logger="hydrant"):
+        read(damaged, range(10))
+    messages = sorted(record.getMessage() for record in caplog.records)
+    assert len(messages) == 2
+    for index, message in zip((3, 7), messages, strict=True):
+        assert message.startswith(
+            f"skipped: sample {index} of the data set cannot be read: ValueError: {index} "
+        )
+
+
+def test_too_many_damaged_samples_in_a_row_are_not_skipped() -> None:
+    with pytest.raises(
+        DataError, match=rf"^{MAX_DAMAGED_IN_A_ROW} samples in a row .* the first: sample \d+ of"
+    ):
+        read(make_source(Samples(*range(20))), range(1))
+
+
+def test_only_rank_0_logs_damaged_samples(caplog: pytest.LogCaptureFixture) -> None:
+    """It also logs what the other ranks skipped, when the ranks merge."""
+    sources = [make_source(Samples(3 + rank)) for rank in range(2)]
+    sources[1].damaged.is_rank_zero = False
+    for source in sources:
+        read(source, range(5))
+    assert logged(caplog) == [3]
+    for source in sources:
+        source.damaged.merge_ranks(lambda _: [source.damaged._messages for source in sources])
+    assert logged(caplog) == [3, 4]
+    assert sources[0].damaged.num_damaged == 2
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[int]:
+    """Return the samples in the warnings so far."""
+    return [int(re.findall(r"skipped: sample (\d+)", record.getMessage())[0]) for record in caplog.records]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_prepared_run_knows_whether_its_rank_logs(
+    rank: int, image_root: Path, workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del image_root, workdir
+    monkeypatch.setenv("RANK", str(rank))
+    data = prepare(check(compose([*RUN, "data.on_error=skip", "data.num_workers=0"]))).data
+    assert data.damaged.is_rank_zero == (rank == 0)
+    assert data.train.damaged is data.val.damaged is data.damaged
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_without_skip_the_error_ends_with_the_remedy(num_workers: int) -> None:
+    with pytest.raises(DataError, match=r"^sample 3 of the data set .* \(at .*\.py:\d+\); mend it$"):
+        read(make_source(Samples(3), num_workers, skip=False), range(5))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_full_memory_is_not_a_damaged_sample(num_workers: int) -> None:
+    with pytest.raises(OutOfMemory, match=r"no memory left to read sample 3 .* lower data\.num_workers"):
+        read(make_source(Samples(3, error=MemoryError()), num_workers), range(5))
+
+
+def damage(path: Path) -> str:
+    path.write_bytes(path.read_bytes()[:100])
+    return f"images/{path.relative_to(path.parents[2])}"
+
+
+@pytest.mark.slow
+def test_a_run_over_damaged_images_resumes_exactly(
+    train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, image_root: Path
+) -> None:
+    names = [damage(image_root / name) for name in ("train/ant/0.jpg", "train/ant/1.jpg", "val/ant/0.jpg")]
+    words = (*RUN, "data.on_error=skip", "data.num_workers=2")
+    whole, half = whole_and_resumed(train, monkeypatch, words, stop_at=2)
+    assert_same_state(weights(whole), weights(half))
+    assert rows(whole) == rows(half)
+    assert summary(whole)["num_damaged_samples"] == 3
+    log = (whole / "train.log").read_text()
+    for name in names:
+        assert log.count(f"skipped: {name} cannot be read as an image") == 1
+    assert "named above: 3" in log
+
+
+@pytest.mark.slow
+def test_damaged_images_are_counted_and_logged_over_all_ranks(image_root: Path, workdir: Path) -> None:
+    """Each is counted once and logged once, by rank 0, whichever rank read it."""
+    names = [damage(image_root / name) for name in ("train/ant/0.jpg", "train/bee/1.jpg", "val/ant/0.jpg")]
+    words = (*RUN, "data.on_error=skip", "data.num_workers=1", "parallel.num_processes=2", "name=run")
+    done = run_command(*words, cwd=workdir)
+    assert done.returncode == 0, done.stderr
+    folder = workdir / "outputs" / "run"
+    assert summary(folder)["num_damaged_samples"] == 3
+    log = (folder / "train.log").read_text()
+    assert [log.count(f"skipped: {name} cannot be read") for name in names] == [1, 1, 1]
+    assert [(done.stdout + done.stderr).count(f"skipped: {name}") for name in names] == [1, 1, 1]
+
+
+@pytest.mark.slow
+def test_a_failed_run_continues_with_skip(
+    train: Callable[..., Path], image_root: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = damage(image_root / "val" / "cat" / "2.jpg")
+    words = (*RUN, "data.num_workers=1")
+    folder = train(*words, status=1)
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert re.fullmatch(rf"error: {re.escape(name)} cannot be read as an image: .*; repair or remove it, or "
+                        r"skip it with data\.on_error=skip", last)  # fmt: skip
+    assert summary(folder)["error"]["type"] == "DataError"
+    train(*words, "data.on_error=skip")
+    assert summary(folder)["num_damaged_samples"] == 1
+
+
+def test_an_empty_class_folder_is_rejected_before_the_run(
+    train: Callable[..., Path], image_root: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for path in (image_root / "train" / "bee").iterdir():
+        path.unlink()
+    folder = train(*RUN, status=2)
+    assert re.match(r"error: data\.train_dir: .* classes bee", capfd.readouterr().err.splitlines()[-1])
+    assert not folder.exists()

@@ -1,0 +1,174 @@
+"""Folders of real JPEG files with timm's transforms."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from hydrant.data import Data, ImageAugment, StreamSpec, image_folder
+from hydrant.errors import ConfigError, DataError
+
+CPU = torch.device("cpu")
+AUGMENT = ImageAugment(
+    scale=(0.3, 1.0),
+    ratio=(0.75, 4 / 3),
+    hflip=0.5,
+    color_jitter=0.4,
+    auto_augment=None,
+    re_prob=0.0,
+    re_mode="const",
+)
+
+
+def build(root: Path, **changes: Any) -> Data:
+    options: dict[str, Any] = {
+        "input_shape": (3, 16, 20),
+        "num_classes": 3,
+        "train_dir": "train",
+        "val_dir": "val",
+        "num_workers": 0,
+        "on_error": "fail",
+        "interpolation": "bicubic",
+        "crop_pct": 0.875,
+        "mean": (0.485, 0.456, 0.406),
+        "std": (0.229, 0.224, 0.225),
+        "augment": AUGMENT,
+    }
+    return image_folder(root=str(root), **{**options, **changes})
+
+
+def update(data: Data, num_updates: int = 0, world_size: int = 1, micro_batch_size: int = 12) -> Tensor:
+    batches: list[list[Tensor]] = []
+    for rank in range(world_size):
+        stream = data.train.stream(StreamSpec(3, 12, micro_batch_size, rank, world_size, CPU))
+        batches.append([b.inputs for b in stream.micro_batches(num_updates)])
+        stream.close()
+    return torch.cat([inputs for step in zip(*batches, strict=True) for inputs in step])
+
+
+@pytest.mark.parametrize(
+    "augment",
+    [AUGMENT, replace(AUGMENT, auto_augment="rand-m9-mstd0.5-inc1", re_prob=0.5, re_mode="pixel")],
+    ids=["color jitter", "RandAugment and erasing"],
+)
+def test_pixels_do_not_depend_on_workers_ranks_or_micro_batches(
+    image_root: Path, augment: ImageAugment
+) -> None:
+    whole = update(build(image_root, augment=augment), 1)
+    assert whole.shape == (12, 3, 16, 20)
+    assert whole.dtype == torch.float32
+    for num_workers, world_size, micro_batch_size in ((0, 3, 2), (1, 1, 12), (2, 2, 3)):
+        data = build(image_root, augment=augment, num_workers=num_workers)
+        assert torch.equal(update(data, 1, world_size, micro_batch_size), whole)
+    assert not torch.equal(update(build(image_root, augment=augment), 2), whole)
+
+
+def test_evaluation_equals_timm_s_pipeline(image_root: Path) -> None:
+    from timm.data.transforms_factory import create_transform
+    from torchvision.datasets import ImageFolder
+
+    normal = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+    transform = create_transform(
+        (3, 16, 20), is_training=False, interpolation="bicubic", crop_pct=0.875, **normal
+    )
+    expected = ImageFolder(image_root / "val", transform)
+    inputs, targets = zip(*build(image_root).val.batches(StreamSpec(0, 1, 1, 0, 1, CPU), 4), strict=True)
+    torch.testing.assert_close(torch.cat(inputs), torch.stack([image for image, _ in expected]))
+    assert torch.cat(targets).tolist() == expected.targets
+
+
+def test_bytes_and_floats_give_the_same_pixels(image_root: Path) -> None:
+    """Erasing needs floats from the workers. With a probability near zero it changes nothing."""
+    floats = build(image_root, augment=replace(AUGMENT, re_prob=1e-12))
+    torch.testing.assert_close(update(floats), update(build(image_root)))
+
+
+def test_sizes_and_shapes_are_those_of_the_folder(image_root: Path) -> None:
+    data = build(image_root)
+    assert (data.train.num_samples, data.val.num_samples) == (21, 9)
+    assert (data.input_shape, data.num_classes) == ((3, 16, 20), 3)
+
+
+def empty_a_class(root: Path) -> None:
+    for path in (root / "train" / "bee").iterdir():
+        path.unlink()
+
+
+def no_val(root: Path) -> None:
+    shutil.rmtree(root / "val")
+
+
+def rename_in_val(root: Path) -> None:
+    (root / "val" / "cat").rename(root / "val" / "dog")
+
+
+def no_classes(root: Path) -> None:
+    shutil.rmtree(root / "train")
+    (root / "train").mkdir()
+
+
+def nothing(root: Path) -> None:
+    del root
+
+
+MISTAKES: list[tuple[Callable[[Path], None], dict[str, Any], str]] = [
+    (shutil.rmtree, {}, "data.root: no folder .*images; set it to the folder that contains train/"),
+    (no_val, {}, "data.val_dir: no folder .*val; it must hold one folder of images for each class"),
+    (no_classes, {}, "data.train_dir: .*Couldn't find any class folder"),
+    (empty_a_class, {}, "data.train_dir: .*train: Found no valid file for the classes bee"),
+    (rename_in_val, {}, "data.val_dir: .*val must hold .* but lacks cat and adds dog"),
+    (nothing, {"num_classes": 5}, "data.num_classes: 5 is configured, but the data have 3 classes"),
+    (nothing, {"input_shape": (1, 16, 16)}, r"data.input_shape: \[1, 16, 16\] .*\[3, height, width\]"),
+    (nothing, {"crop_pct": 1.5}, "data.crop_pct: 1.5"),
+    (nothing, {"interpolation": "bicubik"}, "data.interpolation: unknown .*did you mean 'bicubic'"),
+    (nothing, {"num_workers": -1}, "data.num_workers: -1 is negative"),
+    (nothing, {"augment": replace(AUGMENT, auto_augment="magic")}, "data.augment: timm rejects .*'magic'"),
+    (
+        nothing,
+        {"augment": replace(AUGMENT, color_jitter=(1.0,))},
+        "data.augment: timm rejects .*color_jitter",
+    ),
+]
+
+
+@pytest.mark.parametrize(("damage", "changes", "message"), MISTAKES)
+def test_mistakes_name_the_key(
+    image_root: Path, damage: Callable[[Path], None], changes: dict[str, Any], message: str
+) -> None:
+    damage(image_root)
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        build(image_root, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"scale": (0.0, 1.0)}, "scale"),
+        ({"ratio": (2.0, 1.0)}, "ratio"),
+        ({"hflip": 1.5}, "hflip"),
+        ({"re_prob": -0.1}, "re_prob"),
+        ({"re_mode": "pixels"}, "re_mode"),
+    ],
+)
+def test_augmentations_outside_their_range_are_rejected(changes: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^data\.augment\.{key}: "):
+        replace(AUGMENT, **changes)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("content", [b"no image", b"", None], ids=["text", "empty", "truncated"])
+def test_a_damaged_image_is_named(image_root: Path, num_workers: int, content: bytes | None) -> None:
+    path = image_root / "val" / "bee" / "1.jpg"
+    path.write_bytes(path.read_bytes()[:200] if content is None else content)
+    data = build(image_root, num_workers=num_workers)
+    with pytest.raises(DataError, match=f"^{re.escape(str(path))} cannot be read as an image: ") as caught:
+        list(data.val.batches(StreamSpec(0, 1, 1, 0, 1, CPU), 4))
+    assert "Traceback" not in str(caught.value)

@@ -1,0 +1,143 @@
+"""The workers of a LoaderSource read ahead, jump, report errors in one sentence, and end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from hydrant.data import LoaderSource, StreamSpec
+from hydrant.errors import ConfigError, DataError
+
+SPEC = StreamSpec(
+    seed=0, global_batch_size=8, micro_batch_size=4, rank=0, world_size=1, device=torch.device("cpu")
+)
+
+
+@dataclass
+class Samples:
+    """100 samples that record the reading process. One may be damaged, or its file missing."""
+
+    damaged: int = -1
+    missing: int = -1
+    read: list[int] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        if index == self.damaged:
+            raise DataError(f"image {index} is damaged")
+        if index == self.missing:
+            raise FileNotFoundError(2, "No such file", f"{index}.jpg")
+        self.read.append(index)
+        return os.getpid(), index
+
+
+def as_input(value: int) -> Tensor:
+    return torch.full((1, 1, 1), value, dtype=torch.float32)
+
+
+def source(samples: Samples, num_workers: int) -> LoaderSource:
+    return LoaderSource(samples, as_input, as_input, mean=(0.0,), std=(1.0,), num_workers=num_workers)
+
+
+def workers_of(stream_batches: list[Tensor]) -> set[int]:
+    return {int(pid) for inputs in stream_batches for pid in inputs.flatten()}
+
+
+def test_workers_persist_over_updates_and_jumps_until_close() -> None:
+    stream = source(Samples(), num_workers=2).stream(SPEC)
+    seen = [batch.inputs for n in (0, 1, 2, 40, 41, 3) for batch in stream.micro_batches(n)]
+    children = multiprocessing.active_children()
+    assert len(children) == 2
+    assert workers_of(seen) == workers_of([batch.inputs for batch in stream.micro_batches(4)])
+    stream.close()
+    stream.close()
+    assert not any(child.is_alive() for child in children)
+    assert len(list(stream.micro_batches(4))) == 2  # another read starts new workers
+    stream.close()
+    assert multiprocessing.active_children() == []
+
+
+def test_a_jump_skips_samples_and_a_repeat_reads_nothing_again() -> None:
+    samples = Samples()
+    stream = source(samples, num_workers=0).stream(SPEC)
+    first = [batch.targets for batch in stream.micro_batches(1000)]
+    again = [batch.targets for batch in stream.micro_batches(1000)]
+    assert samples.read == torch.cat(first).tolist() == torch.cat(again).tolist()
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (Samples(damaged=7), "image 7 is damaged"),
+        (Samples(missing=7), "sample 7 of the data set cannot be read: [Errno 2] No such file: '7.jpg'"),
+    ],
+)
+def test_an_unreadable_sample_is_reported_in_one_sentence(
+    samples: Samples, message: str, num_workers: int
+) -> None:
+    stream = source(samples, num_workers).stream(SPEC)
+    order = torch.cat(
+        [b.targets for n in range(13) for b in source(Samples(), 0).stream(SPEC).micro_batches(n)]
+    )
+    bad_update = int((order == 7).nonzero()[0]) // 8
+    for _ in range(2):
+        with pytest.raises(DataError) as caught:
+            list(stream.micro_batches(bad_update))
+        assert str(caught.value) == message
+    assert len(list(stream.micro_batches(bad_update + 1))) == 2  # other updates can still be read
+    stream.close()
+    with pytest.raises(DataError):
+        list(source(samples, num_workers).batches(SPEC, 10))
+    assert multiprocessing.active_children() == []
+
+
+def test_an_unfinished_evaluation_leaves_no_workers() -> None:
+    batches = source(Samples(), num_workers=2).batches(SPEC, 10)
+    assert len(next(iter(batches)).inputs) == 10
+    del batches
+    assert multiprocessing.active_children() == []
+
+
+def test_an_unclosed_stream_ends_with_the_program(tmp_path: Path) -> None:
+    script = tmp_path / "unclosed.py"
+    script.write_text(
+        textwrap.dedent("""
+        import torch
+        from hydrant.data import LoaderSource, StreamSpec
+
+        samples = [(n, n) for n in range(20)]
+        as_input = lambda n: torch.full((1, 1, 1), float(n))
+        stream = LoaderSource(samples, as_input, as_input, (0.0,), (1.0,), num_workers=2).stream(
+            StreamSpec(0, 4, 4, 0, 1, torch.device("cpu"))
+        )
+        print(len(list(stream.micro_batches(0))))
+        """)
+    )
+    command = [sys.executable, "-W", "error", str(script)]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+
+
+def test_a_negative_number_of_workers_is_rejected() -> None:
+    with pytest.raises(ConfigError, match=r"^data\.num_workers: -1 is negative"):
+        source(Samples(), -1)

@@ -1,0 +1,99 @@
+"""The moving average of the weights equals timm's and is evaluated, saved, resumed and exported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checks import assert_same_state, rows, summary, weights, whole_and_resumed
+from timm.utils import ModelEmaV3
+
+from hydrant import cli
+from hydrant.models import ConvNet
+
+Train = Callable[..., Path]
+SHORT = ("tracker=local", "model=convnet", "model.widths=[4,8]", "duration=9", "log_every=3", "eval_every=3",
+         "save_every=1", "keep_last=99", "averaging=ema", "averaging.decay=0.7", "optimizer.lr=0.01")  # fmt: skip
+
+
+def averaged(folder: Path, link: str = "last") -> dict[str, torch.Tensor]:
+    return weights(folder, link, "ema")
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"start_after": 3}, {"warmup": True, "min_decay": 0.2}, {"exclude_buffers": True}]
+)
+def test_the_average_equals_timm_over_the_checkpoints_of_a_run(
+    settings: dict[str, Any], train: Train
+) -> None:
+    folder = train(*SHORT, *(f"averaging.{key}={value}" for key, value in settings.items()))
+    timm_names = {"start_after": "update_after_step", "warmup": "use_warmup"}
+    model = ConvNet(input_shape=(1, 8, 8), num_classes=10, widths=[4, 8], dropout=0.0)
+    expected = ModelEmaV3(
+        model, decay=0.7, **{timm_names.get(key, key): value for key, value in settings.items()}
+    )
+    for num_updates in range(1, 10):
+        model.load_state_dict(weights(folder, f"update_{num_updates:08d}"))
+        expected.update(model, step=num_updates)
+    assert_same_state(averaged(folder), dict(expected.module.state_dict()))
+    assert averaged(folder).keys() == weights(folder).keys()
+
+
+def test_the_average_is_evaluated_too_and_may_choose_the_best_checkpoint(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train(*SHORT, "best.metric=val_ema/accuracy")
+    evaluations = {row["num_updates"]: row for row in rows(folder) if "val/loss" in row}
+    best = max(evaluations.values(), key=lambda row: (row["val_ema/accuracy"], -row["num_updates"]))
+    assert summary(folder)["best"] == {
+        "metric": "val_ema/accuracy", "value": best["val_ema/accuracy"], "num_updates": best["num_updates"],
+    }  # fmt: skip
+    assert evaluations[9]["val_ema/loss"] != evaluations[9]["val/loss"]
+    capsys.readouterr()
+    for which, split in (("ema", "val_ema"), ("model", "val")):
+        assert cli.main(["evaluate", str(folder), "--weights", which, "--json"]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert shown["val/loss"] == evaluations[9][f"{split}/loss"]
+    assert cli.main(["export", str(folder), "--weights", "ema", "--output", "ema.safetensors"]) == 0
+    from safetensors.torch import load_file
+
+    assert_same_state(load_file("ema.safetensors"), averaged(folder))
+
+
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("fp16", marks=pytest.mark.slow)])
+def test_the_average_resumes_exactly(precision: str, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = (*SHORT, f"precision={precision}", "model.dropout=0.2", "precision.init_scale=1e9")
+    whole, resumed = whole_and_resumed(train, monkeypatch, words, stop_at=5)
+    assert rows(resumed) == rows(whole)
+    assert_same_state(averaged(resumed), averaged(whole))
+    tuned = train(*SHORT, "optimizer.lr=0", f"init_from={whole}", name="tuned")
+    assert_same_state(averaged(tuned)["classifier.weight"], weights(whole)["classifier.weight"])
+
+
+@pytest.mark.slow
+def test_the_average_does_not_recompile_a_task(train: Train) -> None:
+    folder = train(*SHORT, "compile=default", "save_every=9")
+    assert summary(folder)["compile"]["recompiles"] == 0
+    assert summary(folder)["compile"]["graphs"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", *SHORT, "averaging.decay=1"], "averaging.decay: needs a number of at least 0 and below 1, not 1"),
+        (["train", *SHORT, "averaging=none", "~averaging.decay"], "averaging.decay"),
+        (["train", "best.metric=val_ema/accuracy"], "best.metric: no evaluation gives 'val_ema/accuracy'"),
+        (["evaluate", "outputs/plain", "--weights", "ema"], "--weights: "),
+        (["evaluate", "outputs/plain", "--weights", "best"], "--weights: unknown weights 'best'"),
+    ],
+)  # fmt: skip
+def test_missing_averages_are_rejected(
+    words: list[str], message: str, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train("tracker=local", "duration=1", "model.hidden=[8]", name="plain")
+    assert cli.main(words) == 2
+    assert message in capsys.readouterr().err

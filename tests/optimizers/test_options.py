@@ -1,0 +1,198 @@
+"""Every optimizer option, built from its YAML, converges and restores its state."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schedulefree
+import torch
+import torch.nn.functional as F
+from checks import assert_same_state, rows, weights, whole_and_resumed
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from torch import nn
+
+from hydrant import seeding
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+from hydrant.config.groups import conf_dir
+from hydrant.optimizers import MuonWithAdamW
+from hydrant.training.build import prepare
+
+OPTIONS = sorted(p.stem for p in (conf_dir() / "optimizer").glob("*.yaml"))
+SPARSE = ("sparse_adam",)
+# Factors of lr for optimizers whose steps are small by design, or made for other scales.
+LR_FACTORS = {
+    "adadelta": 30.0,
+    "asgd": 10.0,
+    "adagrad": 30.0,
+    "lion": 30.0,
+    "rprop": 1.0,
+    "radam": 30.0,
+    "torch_muon": 30.0,
+}
+
+
+def build(option: str, parameters: list[nn.Parameter], lr_factor: float = 1.0) -> torch.optim.Optimizer:
+    node = compose([f"optimizer={option}"]).optimizer
+    settings: Any = OmegaConf.to_container(node, resolve=True)
+    settings["lr"] *= lr_factor
+    return instantiate(OmegaConf.create(settings), _convert_="all")([{"params": parameters, "name": "all"}])
+
+
+class Parabola(nn.Module):
+    """`|w - 1|^2` over a matrix and a bias, or over the rows of a sparse embedding."""
+
+    def __init__(self, sparse: bool) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(4, 3, sparse=sparse)
+        nn.init.constant_(self.embedding.weight, 0.5)
+        self.bias = None if sparse else nn.Parameter(torch.full((3,), 0.5))
+
+    def forward(self) -> torch.Tensor:
+        loss = (self.embedding(torch.arange(4)) - 1).square().mean()
+        return loss if self.bias is None else loss + (self.bias - 1).square().mean()
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_converges_on_a_parabola(option: str) -> None:
+    model = Parabola(sparse=option in SPARSE)
+    optimizer = build(
+        option, list(model.parameters()), LR_FACTORS.get(option, 10.0 if option != "lbfgs" else 1.0)
+    )
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model()
+        loss.backward()
+        return loss
+
+    start, rates = float(model().detach()), [group["lr"] for group in optimizer.param_groups]
+    for update in range(300):
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * (1 - update / 300)
+        optimizer.step(closure)  # type: ignore[arg-type]
+    assert float(model().detach()) < 0.1 * start
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_restored_optimizer_continues_exactly(option: str) -> None:
+    model = Parabola(sparse=option in SPARSE)
+    optimizer = build(option, list(model.parameters()))
+
+    def step(module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = module()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)  # type: ignore[arg-type]
+
+    for _ in range(3):
+        step(model, optimizer)
+    twin = copy.deepcopy(model)
+    other = build(option, list(twin.parameters()))
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for _ in range(3):
+        step(model, optimizer)
+        step(twin, other)
+    for one, two in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_every_torch_optimizer_is_an_option() -> None:
+    shipped = {
+        name for name, value in vars(torch.optim).items()
+        if isinstance(value, type) and issubclass(value, torch.optim.Optimizer) and value is not torch.optim.Optimizer
+    }  # fmt: skip
+    targets = {compose([f"optimizer={option}"]).optimizer._target_ for option in OPTIONS}
+    assert {f"torch.optim.{name}" for name in shipped - {"Muon"}} <= targets
+    assert "hydrant.optimizers.MuonWithAdamW" in targets  # torch.optim.Muon takes matrices only
+
+
+def test_torch_muon_updates_matrices_with_muon_and_the_rest_with_adamw() -> None:
+    torch.manual_seed(0)
+    model, reference = (nn.Linear(4, 3) for _ in range(2))
+    reference.load_state_dict(model.state_dict())
+    settings = {"lr": 0.01, "weight_decay": 0.1}
+    combined = MuonWithAdamW(model.parameters(), **settings, momentum=0.9, nesterov=True, ns_steps=5,
+                         adjust_lr_fn="match_rms_adamw", betas=(0.9, 0.99), eps=1e-8)  # fmt: skip
+    muon = torch.optim.Muon([reference.weight], **settings, momentum=0.9, adjust_lr_fn="match_rms_adamw")
+    adamw = torch.optim.AdamW([reference.bias], **settings, betas=(0.9, 0.99))
+    inputs = torch.randn(8, 4)
+    for _ in range(5):
+        for module, optimizers in ((model, [combined]), (reference, [muon, adamw])):
+            for parameter in module.parameters():
+                parameter.grad = None
+            module(inputs).square().mean().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+    assert torch.equal(model.weight, reference.weight)
+    assert torch.equal(model.bias, reference.bias)
+
+
+SHORT = ("tracker=local", "model.hidden=[16]", "duration=8", "log_every=1", "eval_every=4", "save_every=4")
+
+
+@pytest.mark.parametrize("option", ["adam", "adamw", "sgd", "adagrad"])
+@pytest.mark.parametrize("kernel", ["fused", "foreach"])
+def test_fused_and_foreach_kernels_give_the_same_weights(
+    option: str, kernel: str, train: Callable[..., Path]
+) -> None:
+    plain = train(*SHORT, f"optimizer={option}", f"optimizer.{kernel}=false", name="plain")
+    other = train(*SHORT, f"optimizer={option}", f"optimizer.{kernel}=true", name="other")
+    for one, two in zip(weights(plain).values(), weights(other).values(), strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("class_name", ["AdamWScheduleFree", "SGDScheduleFree", "RAdamScheduleFree"])
+def test_schedule_free_is_evaluated_with_its_average(
+    class_name: str, train: Callable[..., Path], workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It equals the loop in its documentation, which calls `train` and `eval`, and resumes bit for bit."""
+    option = workdir / "conf" / "optimizer" / "schedule_free.yaml"
+    option.parent.mkdir(parents=True)
+    option.write_text(f"_target_: schedulefree.{class_name}\n_partial_: true\nlr: 0.01\n")
+    words = (*SHORT, "optimizer=schedule_free", "scheduler=constant", "allow_targets=[schedulefree]")
+    whole, half = whole_and_resumed(train, monkeypatch, words, 3)
+    assert rows(whole) == rows(half)
+    assert_same_state(weights(whole), weights(half))
+    plan: Any = prepare(check(compose(words)))
+    optimizer = getattr(schedulefree, class_name)(plan.task.model.parameters(), lr=0.01)
+    stream = plan.train.stream(plan.spec)
+    for n in range(8):
+        optimizer.train()
+        (batch,) = stream.micro_batches(n)
+        seeding.seed_micro_step(0, n, 0, torch.device("cpu"))
+        optimizer.zero_grad()
+        F.cross_entropy(plan.task.model(batch.inputs), batch.targets).backward()
+        optimizer.step()
+    optimizer.eval()
+    assert_same_state(dict(plan.task.model.state_dict()), weights(whole))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("optimizer=timm", "optimizer.name=lookahead_adamw"),
+        ("optimizer=timm", "optimizer.name=lookahead_sgd"),
+        ("optimizer=lookahead",),
+    ],
+)
+def test_lookahead_resumes(
+    words: tuple[str, ...], train: Callable[..., Path], workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By timm's name, and by `_target_` in an option of the user."""
+    option = workdir / "conf" / "optimizer" / "lookahead.yaml"
+    option.parent.mkdir(parents=True)
+    option.write_text(
+        "_target_: timm.optim.create_optimizer_v2\n_partial_: true\nopt: lookahead_radam\nlr: 1e-3\n"
+    )
+    whole, half = whole_and_resumed(train, monkeypatch, (*SHORT, *words, "allow_targets=[timm.optim]"), 7)
+    assert rows(whole) == rows(half)
+    assert_same_state(weights(whole), weights(half))

@@ -1,0 +1,132 @@
+"""A disk that is full or becomes read-only during a run. Real limits and mounts."""
+
+from __future__ import annotations
+
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checks import assert_same_state, rows, run_command, summary, training, weights
+from faulty_model import saved_updates
+
+from hydrant.training import loop
+
+Train = Callable[..., Path]
+
+WORDS = (
+    "tracker=local",
+    "model.hidden=[16]",
+    "duration=12",
+    "log_every=1",
+    "eval_every=12",
+    "save_every=4",
+    "save_async=false",
+)
+
+
+def fill_disk(patch: pytest.MonkeyPatch, folder: Path, updates: range) -> None:
+    """Limit the size of files during these updates, so that metrics.jsonl ends in the middle of the first row."""
+    make_update, limits = loop.make_update, resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limited(trainer: loop.Trainer, *, measure: bool) -> Any:
+        if trainer.state.num_updates + 1 == updates.start:
+            size = (folder / "metrics.jsonl").stat().st_size + 40
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+        if trainer.state.num_updates + 1 == updates.stop:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        return make_update(trainer, measure=measure)
+
+    patch.setattr(loop, "make_update", limited)
+
+
+@pytest.fixture
+def _restore_limits() -> Any:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.usefixtures("_restore_limits")
+def test_a_full_disk_logs_a_warning_and_loses_no_row(
+    train: Train, monkeypatch: pytest.MonkeyPatch, workdir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    whole = train(*WORDS, name="whole")
+    capfd.readouterr()
+    folder = workdir / "outputs" / "run"
+    with monkeypatch.context() as patch:
+        fill_disk(patch, folder, range(7, 10))  # the checkpoint of update 8 cannot be written either
+        train(*WORDS)
+    output = capfd.readouterr().out
+    assert output.count("metrics.jsonl cannot be written: File too large; training continues") == 1
+    assert output.count("cannot be written") == 2
+    assert (
+        "update_00000008 cannot be written: File too large; update_00000004 is the newest checkpoint"
+        in output
+    )
+    assert saved_updates(folder) == [4, 12]
+    assert summary(folder)["status"] == "finished"
+    assert rows(folder) == rows(whole)
+    assert_same_state(weights(folder), weights(whole))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_restore_limits")
+def test_a_disk_that_stays_full_fails_the_run_at_its_end(
+    train: Train, monkeypatch: pytest.MonkeyPatch, workdir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = workdir / "outputs" / "run"
+    with monkeypatch.context() as patch:
+        fill_disk(patch, folder, range(7, 99))
+        train(*WORDS, status=1)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    last_line = capfd.readouterr().err.splitlines()[-1]
+    assert re.fullmatch(
+        r"error: OSError: \[Errno 27\] File too large: '.*/outputs/run/metrics\.jsonl'", last_line
+    )
+    assert (summary(folder)["status"], summary(folder)["error"]["type"]) == ("failed", "OSError")
+    assert summary(folder)["num_updates"] == 12
+    assert saved_updates(folder) == [4]
+    train(*WORDS)  # the same command, after the limit is lifted
+    whole = train(*WORDS, name="whole")
+    assert rows(folder) == rows(whole)
+    assert_same_state(training(folder), training(whole))
+
+
+READ_ONLY = """
+import os, subprocess, sys
+from hydrant import cli
+from hydrant.training import loop
+
+make_update = loop.make_update
+
+def update(trainer, *, measure):
+    if trainer.state.num_updates + 1 == 7:
+        subprocess.run(["mount", "--bind", "outputs", "outputs"], check=True)
+        subprocess.run(["mount", "-o", "remount,ro,bind", "outputs"], check=True)
+    return make_update(trainer, measure=measure)
+
+loop.make_update = update
+sys.exit(cli.main(["train", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs mount namespaces")
+def test_a_disk_that_becomes_read_only_leaves_the_last_checkpoint(workdir: Path) -> None:
+    namespace = ["unshare", "--mount", "--map-root-user"]
+    words = ("name=run", *WORDS)
+    done = subprocess.run([*namespace, sys.executable, "-c", READ_ONLY, *words], cwd=workdir, capture_output=True,
+                          text=True, check=False, timeout=200)  # fmt: skip
+    folder = workdir / "outputs" / "run"
+    assert done.returncode == 1, done.stderr
+    assert "Read-only file system" in done.stderr.splitlines()[-1]
+    assert "update 12 of 12" in done.stdout
+    assert saved_updates(folder) == [4]
+    again = run_command(*words, cwd=workdir)
+    assert again.returncode == 0, again.stderr
+    assert len(rows(folder)) == 13

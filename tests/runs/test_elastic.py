@@ -1,0 +1,181 @@
+"""Ranks that Hydrant starts: signals, a rank that dies, rejected configs, and the jobs of a sweep. Real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checks import assert_same_state, command, rows, run_command, summary, weights
+from faulty_model import TWO_RANKS
+from processes import descendants
+from ranks import assert_close_rows, train_in_child
+
+WORDS = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=3", "save_every=3",
+         "limit_val_samples=37", "micro_batch_size=16")  # fmt: skip
+LONG = ("tracker=local", "model.hidden=[16]", "duration=400", "log_every=20", "eval_every=200", "save_every=40",
+        *TWO_RANKS)  # fmt: skip
+
+
+class RunningRanks:
+    """A run of two ranks in child processes."""
+
+    def __init__(self, workdir: Path, name: str, *words: str) -> None:
+        self.folder = workdir / "outputs" / name
+        self.log = workdir / f"{name}.txt"
+        with self.log.open("w") as log:
+            arguments = command(f"name={name}", *LONG, *words)
+            self.process = subprocess.Popen(arguments, cwd=workdir, stdout=log, stderr=log)
+
+    def wait_for(self, num_updates: int) -> None:
+        deadline = time.monotonic() + 120
+        while not any(row["num_updates"] >= num_updates for row in self._rows()):
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def ranks(self) -> dict[int, int]:
+        """Return the pid of each rank."""
+        pids: dict[int, int] = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                variables = (entry / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"hydrant.runs.rank_main" in words and self._is_child(int(entry.name)):
+                pids[int(next(v for v in variables if v.startswith(b"RANK="))[5:])] = int(entry.name)
+        return pids
+
+    def wait(self) -> int:
+        """Wait for the end of the run; return its exit status."""
+        return self.process.wait(timeout=240)
+
+    def kill(self) -> None:
+        """Kill all processes that still run."""
+        pids = self.ranks().values()
+        self.process.kill()
+        self.process.wait()
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def last_line(self) -> str:
+        return self.log.read_text().splitlines()[-1]
+
+    def _is_child(self, pid: int) -> bool:
+        status = Path(f"/proc/{pid}/status").read_text()
+        return f"PPid:\t{self.process.pid}\n" in status
+
+    def _rows(self) -> list[dict[str, Any]]:
+        file = self.folder / "metrics.jsonl"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+@pytest.fixture
+def start(workdir: Path) -> Iterator[Callable[..., RunningRanks]]:
+    """Start a run with these words in the folder `run`. It is killed at the end of the test."""
+    runs: list[RunningRanks] = []
+
+    def start(*words: str) -> RunningRanks:
+        runs.append(RunningRanks(workdir, "run", *words))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.kill()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the same run without any interruption."""
+    return train_in_child(tmp_path_factory.mktemp("whole"), "whole", *LONG)
+
+
+def test_sigterm_saves_on_all_ranks_and_the_same_command_continues(
+    whole: Path, workdir: Path, start: Callable[..., RunningRanks]
+) -> None:
+    run = start()
+    run.wait_for(60)
+    run.process.send_signal(signal.SIGTERM)
+    assert run.wait() == 128 + signal.SIGTERM
+    assert summary(run.folder)["status"] == "preempted"
+    assert 60 <= summary(run.folder)["num_updates"] < 400
+    train_in_child(workdir, "run", *LONG)
+    assert rows(run.folder) == rows(whole)
+    assert_same_state(weights(run.folder), weights(whole))
+
+
+@pytest.mark.slow
+def test_suspended_ranks_continue(whole: Path, start: Callable[..., RunningRanks]) -> None:
+    """The time of the suspension does not count for the watchdog."""
+    run = start("parallel.timeout_seconds=5")
+    run.wait_for(60)
+    pids = [run.process.pid, *run.ranks().values()]
+    for signum in (signal.SIGSTOP, signal.SIGCONT):
+        for pid in pids:
+            os.kill(pid, signum)
+        if signum == signal.SIGSTOP:
+            time.sleep(12)
+    assert run.wait() == 0, run.last_line()
+    assert rows(run.folder) == rows(whole)
+
+
+@pytest.mark.slow
+def test_a_signal_before_the_run_starts_leaves_nothing(workdir: Path) -> None:
+    process = subprocess.Popen(command("name=run", *LONG), cwd=workdir, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list(descendants(process.pid)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stderr) == (143, "stopped by SIGTERM before it started\n")
+    assert not (workdir / "outputs" / "run" / "summary.json").exists()
+
+
+@pytest.mark.slow
+def test_a_killed_rank_ends_the_others_and_is_named(whole: Path, start: Callable[..., RunningRanks]) -> None:
+    run = start()
+    run.wait_for(100)
+    ranks = run.ranks()
+    os.kill(ranks[1], signal.SIGKILL)
+    assert run.wait() == 1
+    assert run.last_line() == "error: rank 1 was killed by SIGKILL"
+    assert not any(Path(f"/proc/{pid}").exists() for pid in ranks.values())
+    assert summary(run.folder)["status"] == "failed"
+    again = start("parallel.max_restarts=1")
+    again.wait_for(300)
+    os.kill(again.ranks()[0], signal.SIGKILL)
+    assert again.wait() == 0  # restarted from the last checkpoint
+    assert rows(run.folder) == rows(whole)
+    assert_same_state(weights(run.folder), weights(whole))
+
+
+@pytest.mark.slow
+def test_all_ranks_reject_a_wrong_config(workdir: Path) -> None:
+    done = run_command(*WORDS, *TWO_RANKS, "global_batch_size=63", cwd=workdir)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error: global_batch_size: 63 is not divisible by 2 ranks")
+    done = run_command(*WORDS, "parallel=single", *TWO_RANKS, cwd=workdir)
+    assert done.returncode == 2
+    assert "use parallel=ddp" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_every_job_of_a_sweep_starts_its_ranks(workdir: Path) -> None:
+    done = run_command("--multirun", "name=sweep", *WORDS, *TWO_RANKS, "seed=0,1", cwd=workdir)
+    assert done.returncode == 0, done.stderr
+    for seed in (0, 1):
+        one = train_in_child(workdir, f"one_{seed}", *WORDS, f"seed={seed}")
+        (job,) = [f.parent for f in (workdir / "multirun/sweep").glob("*/config.yaml")
+                  if f"\nseed: {seed}\n" in f.read_text()]  # fmt: skip
+        assert_close_rows(one, job)

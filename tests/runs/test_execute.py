@@ -1,0 +1,172 @@
+"""How a run ends: exit status, message and records after a failure or Ctrl-C; a finished run is not repeated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checks import DIGITS, interrupt_at, rows, summary
+
+from hydrant import cli
+from hydrant.runs import execute, reporter
+from hydrant.trackers.base import NullTracker
+
+Train = Callable[..., Path]
+
+
+class Failing:
+    """Raises an error when it is called."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise self._error
+
+
+def test_a_figure_or_a_tracker_that_fails_does_not_fail_the_run(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reporter, "draw_curves", Failing(OSError(28, "No space left on device")))
+    monkeypatch.setattr(NullTracker, "finish", Failing(RuntimeError("not today")))
+    folder = train(*DIGITS, "duration=4")
+    printed = capsys.readouterr().out
+    assert "schedule.png cannot be written: No space left on device" in printed
+    assert "tracker: RuntimeError: not today" in printed
+    assert summary(folder)["status"] == "finished"
+    assert (folder / "compile_report.json").is_file()
+
+
+def test_a_record_that_cannot_be_written_fails_the_run(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reporter, "read_metrics", Failing(OSError(28, "No space left on device")))
+    train(*DIGITS, "duration=4", status=1)
+    assert capsys.readouterr().err == "error: OSError: [Errno 28] No space left on device\n"
+
+
+def test_a_run_that_cannot_be_built_records_its_environment(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(execute, "build", Failing(RuntimeError("CUDA error: no kernel image")))
+    folder = train(*DIGITS, "duration=4", status=1)
+    record = summary(folder)
+    assert record["status"] == "failed"
+    assert record["error"] == {"type": "RuntimeError", "message": "CUDA error: no kernel image"}
+    assert record["environment"]["torch"] == torch.__version__
+    assert (record["num_updates"], record["total_updates"]) == (0, 4)
+
+
+def test_an_unexpected_error_is_one_line_on_stderr_and_a_traceback_in_the_log(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class OddError(Exception): ...
+
+    monkeypatch.setattr(execute, "prepare", Failing(OddError("odd")))
+    folder = train(*DIGITS, "duration=4", status=1)
+    assert re.fullmatch(r"error: OddError: odd \(at test_execute.py:\d+\); \S+train.log has the traceback\n",
+                        capsys.readouterr().err)  # fmt: skip
+    assert "Traceback" in (folder / "train.log").read_text()
+
+
+EXITS = """
+from hydrant.errors import ConfigError
+from hydrant.tasks import Classification
+
+class Exits(Classification):
+    def __init__(self, model, *, how, **rest):
+        super().__init__(model, **rest)
+        self.how = how
+
+    def forward(self, batch):
+        if self.training:
+            raise ConfigError("how", "wrong") if self.how == "wrong" else SystemExit(self.how)
+        return super().forward(batch)
+"""
+
+
+@pytest.mark.parametrize("how", [0, 1, "'bad thing'", "wrong"])
+def test_a_part_that_exits_while_it_trains_fails_the_run(
+    how: object,
+    train: Train,
+    workdir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (workdir / "exits.py").write_text(EXITS)
+    monkeypatch.syspath_prepend(workdir)
+    words = ("allow_targets=[exits]", "task._target_=exits.Exits", f"+task.how={how}")
+    folder = train(*DIGITS, *words, "duration=4", status=1)
+    assert summary(folder)["status"] == "failed"
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_damaged_record_is_named(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = train(*DIGITS, "duration=4")
+    (folder / "summary.json").write_text("")
+    train(*DIGITS, "duration=4", status=1)
+    assert "summary.json is damaged (Expecting value" in capsys.readouterr().err
+    (folder / "summary.json").unlink()
+    (folder / "metrics.jsonl").write_text('{"num_updates": 0\n{"num_updates": 4}\n')
+    train(*DIGITS, "duration=4", status=1)
+    assert "metrics.jsonl is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("at", "what"), [(2, "starts again"), (6, "continues from update_00000004")], ids=["early", "late"]
+)
+def test_a_second_ctrl_c_says_from_where_the_run_will_continue(
+    at: int, what: str, train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, at, times=2)
+        train(*DIGITS, "duration=8", status=130)
+        assert cli.main(["train", *DIGITS, "duration=8"]) == 130
+    named, unnamed = capsys.readouterr().err.splitlines()
+    assert named == f"stopped by SIGINT without saving; the same command {what}"
+    stopped = "stopped by SIGINT without saving; the same command with hydra.run.dir="
+    folder = unnamed.removeprefix(stopped).removesuffix(f" {what}")
+    assert summary(workdir / folder)["status"] == "preempted"
+    assert cli.main(["train", *DIGITS, "duration=8", f"hydra.run.dir={folder}"]) == 0
+    assert rows(workdir / folder) == rows(train(*DIGITS, "duration=8"))
+
+
+def test_ctrl_c_while_trackers_finish_leaves_the_run_finished(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(NullTracker, "finish", Failing(KeyboardInterrupt()))
+    folder = train(*DIGITS, "duration=4", status=130)
+    assert "the run is finished, its trackers may miss the end" in capsys.readouterr().err
+    assert summary(folder)["status"] == "finished"
+
+
+def test_ctrl_c_while_a_stopped_run_ends_still_names_the_command_that_continues_it(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(NullTracker, "finish", Failing(KeyboardInterrupt()))
+        interrupt_at(patch, 3)
+        train(*DIGITS, "duration=8", status=130)
+    message = "stopped by SIGINT after update 3; the same command continues it"
+    assert capsys.readouterr().err.splitlines()[-1] == message
+
+
+def test_a_finished_run_is_not_changed(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = train(*DIGITS, "duration=4")
+    times = {p: p.stat().st_mtime_ns for p in folder.rglob("*")}
+    train(*DIGITS, "duration=4")
+    assert "already finished" in capsys.readouterr().out
+    assert {p: p.stat().st_mtime_ns for p in folder.rglob("*")} == times
+
+
+def test_a_finished_run_without_checkpoints_is_recognised(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        train(*DIGITS, "duration=3", "save_every=null")
+    assert "already finished" in capsys.readouterr().out

@@ -1,0 +1,139 @@
+"""The files of a run folder describe the run, as docs/reference/run-folder.md says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+SHORT = ("duration=20", "log_every=5", "eval_every=10", "save_every=10", "model.hidden=[16]", "seed=3")
+
+
+@pytest.fixture
+def folder(train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    return train(*SHORT, "optimizer=sgd", "scheduler=linear")
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_every_file_describes_the_run(folder: Path) -> None:
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    assert config["seed"] == 3
+    assert config["optimizer"]["_target_"] == "torch.optim.SGD"
+    assert "${" not in (folder / "config.yaml").read_text()
+    overrides = yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text())
+    assert overrides == ["name=run", *SHORT, "optimizer=sgd", "scheduler=linear"]
+    assert {p.name for p in (folder / ".hydra").iterdir()} == {"config.yaml", "hydra.yaml", "overrides.yaml"}
+
+    summary = json.loads((folder / "summary.json").read_text())
+    last: dict[str, Any] = {}
+    for row in rows(folder):
+        last |= row
+    assert summary["status"] == "finished"
+    assert summary["num_updates"] == summary["total_updates"] == 20
+    assert summary["metrics"] == {k: v for k, v in last.items() if "/" in k}
+    assert summary["best"]["metric"] == "val/accuracy"
+    assert summary["compile"] == {
+        "graphs": 0, "graph_breaks": 0, "recompiles": 0, "seconds": 0.0, "cold_seconds": 0.0,
+    }  # fmt: skip
+    assert set(summary["perf"]) == {"updates_per_second", "samples_per_second", "peak_memory_gib", "mfu"}
+    assert summary["perf"]["samples_per_second"] == pytest.approx(64 * summary["perf"]["updates_per_second"])
+    assert summary["environment"]["torch"] == torch.__version__
+    assert set(summary["environment"]) == {
+        "python", "torch", "cuda", "gpu", "world_size", "git_commit", "git_dirty",
+    }  # fmt: skip
+    assert summary["error"] is None
+    assert summary["wandb"]["mode"] == "offline"
+    assert (folder / summary["wandb"]["path"]).is_dir()
+
+    assert json.loads((folder / "compile_report.json").read_text())["graph_breaks"] == []
+    with Image.open(folder / "schedule.png") as picture:
+        assert picture.size[0] > 400
+    planned = json.loads((folder / "schedule.json").read_text())
+    assert planned["updates"] == list(range(20)), "every update, since there are few"
+    logged = {row["num_updates"]: row["optim/lr"] for row in rows(folder) if "optim/lr" in row}
+    assert {n: planned["values"]["lr"][n - 1] for n in logged} == pytest.approx(logged)
+    assert "finished: 20 updates" in (folder / "train.log").read_text()
+    checkpoints = {p.name for p in (folder / "checkpoints").iterdir()}
+    assert (
+        {"last", "best", "update_00000010", "update_00000020"}
+        >= checkpoints
+        >= {"last", "best", "update_00000020"}
+    )
+
+
+def test_wandb_has_the_same_metrics(folder: Path) -> None:
+    run = json.loads((folder / "summary.json").read_text())["wandb"]
+    wandb = shutil.which("wandb", path=str(Path(sys.executable).parent))
+    assert wandb is not None
+    output = subprocess.run(
+        [wandb, "leet", "inspect", "--json", str(folder / run["path"])],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    records = [json.loads(line) for line in output.stdout.splitlines()]
+    items = [record["history"]["item"] for record in records if record["type"] == "history"]
+    logged = [{k: v for k, v in item.items() if not k.startswith("_")} for item in items]
+    assert [row for row in logged if "epoch" in row] == rows(folder)
+    assert any("schedule.path" in row for row in logged)  # the picture
+    identity = next(record["run"] for record in records if record["type"] == "run")
+    assert identity["run_id"] == run["id"]
+    assert identity["run_group"] == "digits-mlp/sgd/linear/duration=20,model.hidden=[16]"  # without the seed
+    assert identity["job_type"] == "classification"
+    assert identity["notes"].endswith("seed=3 optimizer=sgd scheduler=linear")
+    assert identity["config"]["update"]["optimizer"] == "sgd"
+    assert identity["config"]["update"]["optimizer.lr"] == 0.1
+
+
+def test_a_failed_run_is_reported_in_every_file(
+    train: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train(*SHORT, "tracker=local", "optimizer=sgd", "optimizer.lr=1e30", status=1)
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "failed"
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("error: train/loss became NaN or infinite")
+    assert summary["error"]["message"] in last
+    assert "Traceback" in (folder / "train.log").read_text()
+    assert (folder / "schedule.png").exists()
+
+
+def test_a_failed_run_can_be_repeated(train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    from hydrant.training import loop
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a fault of the machine")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "evaluate_run", fail)
+        folder = train(*SHORT, "tracker=local", status=1)
+    assert json.loads((folder / "summary.json").read_text())["error"] == {
+        "type": "RuntimeError", "message": "a fault of the machine"
+    }  # fmt: skip
+    train(*SHORT, "tracker=local")
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["status"], summary["error"]) == ("finished", None)
+
+
+def test_an_incomplete_row_is_removed(train: Callable[..., Path]) -> None:
+    folder = train(*SHORT, "tracker=local")
+    complete = rows(folder)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"num_updates": 25, "train/lo')
+    summary = json.loads((folder / "summary.json").read_text()) | {"status": "running"}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    train(*SHORT, "tracker=local")
+    assert rows(folder) == complete

@@ -1,0 +1,42 @@
+"""The result of a run, as ranks and processes send it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from hydrant.errors import CheckpointError, ConfigError
+from hydrant.runs.folder import RunStatus
+from hydrant.runs.outcome import RunResult, report
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        RunResult.finished(0.5),
+        RunResult.failed("rank 1 was killed by SIGKILL"),
+        RunResult.stopped(15, "stopped by SIGTERM"),
+        RunResult.from_error(ConfigError("seed", "must be a number")),
+    ],
+    ids=lambda result: result.status.value,
+)
+def test_a_result_survives_json(result: RunResult) -> None:
+    copy = RunResult(**json.loads(json.dumps(asdict(result))))
+    assert copy == result
+    assert isinstance(copy.status, RunStatus)
+
+
+def test_an_error_decides_status_and_exit_status() -> None:
+    refused = RunResult.from_error(ConfigError("seed", "must be a number"))
+    assert (refused.status, refused.exit_status, refused.error_type) == ("refused", 2, "ConfigError")
+    failed = RunResult.from_error(CheckpointError("damaged"), "rank 0: damaged")
+    assert (failed.status, failed.exit_status, failed.message) == ("failed", 1, "rank 0: damaged")
+
+
+def test_only_errors_are_reported_as_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(RunResult.finished()) == 0
+    assert report(RunResult.stopped(2, "stopped by SIGINT")) == 130
+    assert report(RunResult.failed("no\nmemory"), "job 3: ") == 1
+    assert capsys.readouterr().err == "stopped by SIGINT\njob 3: error: no memory\n"

@@ -1,0 +1,287 @@
+"""Where a run starts: its own checkpoint, another run's, a changed config, damaged checkpoints, initial weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+import yaml
+from checks import assert_same_state, interrupt_at, rows, summary, training, weights
+from huggingface_hub.errors import LocalEntryNotFoundError
+from safetensors.torch import load_file, save_file
+
+from hydrant import cli
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+from hydrant.errors import ConfigError
+from hydrant.runs.resume import starting_point
+from hydrant.training.checkpoint import Weights, storage
+from hydrant.training.checkpoint.manifest import write_manifest
+
+Train = Callable[..., Path]
+SHORT = ("tracker=local", "model.hidden=[16]", "duration=8", "log_every=1", "eval_every=4", "save_every=2",
+         "keep_last=9")  # fmt: skip
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+@pytest.fixture
+def checkpointed_run(tmp_path: Path) -> tuple[dict[str, Any], Path]:
+    """A config, and a run folder with this config and a checkpoint of update 2."""
+    config = check(compose(["tracker=local", "name=run"]))
+    folder = tmp_path / "run"
+    checkpoint = folder / "checkpoints" / "update_00000002"
+    checkpoint.mkdir(parents=True)
+    write_manifest(checkpoint, {}, {})
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    return config, folder
+
+
+def test_a_run_starts_from_its_folder_or_from_another_run(
+    checkpointed_run: tuple[dict[str, Any], Path], tmp_path: Path
+) -> None:
+    config, folder = checkpointed_run
+    checkpoint, empty = folder / "checkpoints" / "update_00000002", tmp_path / "empty"
+
+    fresh = starting_point(config, empty)
+    assert (fresh.checkpoint, fresh.weights, fresh.is_finished) == (None, None, False)
+    assert starting_point(config | {"resume": None}, empty) == fresh
+    assert starting_point(config, folder).checkpoint == checkpoint
+    assert starting_point(config | {"resume": str(folder)}, empty).checkpoint == checkpoint
+    assert starting_point(config | {"init_from": str(folder)}, empty).weights == Weights(checkpoint)
+    assert starting_point(config | {"init_from": str(folder)}, empty).checkpoint is None
+    other = config | {"seed": 1, "resume_strict": False}
+    for resume, where in (("auto", folder), (str(folder), empty)):
+        start = starting_point(other | {"resume": resume}, where)
+        assert (start.checkpoint, start.changes) == (checkpoint, {"seed": (0, 1)})
+    # A checkpoint in the run folder takes precedence over `resume`, so the same command continues the run.
+    assert starting_point(config | {"resume": str(folder)}, folder).checkpoint == checkpoint
+
+    for status, is_finished in {
+        "running": False,
+        "failed": False,
+        "preempted": False,
+        "finished": True,
+    }.items():
+        (folder / "summary.json").write_text(json.dumps({"status": status}))
+        assert starting_point(config, folder).is_finished is is_finished
+        assert not starting_point(other, folder).is_finished  # the changed config may train for longer
+
+
+def test_contradictory_starting_points_are_refused(
+    checkpointed_run: tuple[dict[str, Any], Path], tmp_path: Path
+) -> None:
+    config, folder = checkpointed_run
+    wrong = [
+        (config | {"resume": None}, folder),
+        (config | {"init_from": str(folder)}, folder),
+        (config | {"init_from": str(folder), "resume": str(folder)}, tmp_path / "empty"),
+        (config | {"seed": 1}, folder),
+        (config | {"seed": 1, "resume": str(folder)}, tmp_path / "empty"),
+        (config | {"resume": str(tmp_path / "nowhere")}, tmp_path / "empty"),
+        (config | {"init_from": str(tmp_path / "nowhere")}, tmp_path / "empty"),
+    ]
+    for refused, where in wrong:
+        with pytest.raises(ConfigError, match=r"resume|init_from"):
+            starting_point(refused, where)
+    assert not (tmp_path / "empty").exists()
+
+
+@pytest.fixture
+def stopped_run(train: Train, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a run that was stopped after update 6."""
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 6)
+        return train(*SHORT, name="stopped", status=130)
+
+
+def test_a_run_continues_from_an_older_checkpoint_if_the_newest_is_damaged(
+    stopped_run: Path, train: Train
+) -> None:
+    flip(stopped_run / "checkpoints" / "update_00000006" / "training.safetensors")
+    train(*SHORT, name="stopped")
+    log = (stopped_run / "train.log").read_text()
+    assert "update_00000006/training.safetensors does not have the SHA-256 of its manifest" in log
+    assert "continuing from outputs/stopped/checkpoints/update_00000004 at update 4" in log
+    assert (stopped_run / "checkpoints" / "damaged_update_00000006").is_dir()
+    whole = train(*SHORT, name="whole")
+    assert rows(stopped_run) == rows(whole)
+    assert_same_state(weights(stopped_run), weights(whole))
+    assert_same_state(training(stopped_run), training(whole))
+
+
+def test_a_run_with_only_damaged_checkpoints_is_refused(
+    stopped_run: Path, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in (stopped_run / "checkpoints").glob("update_*"):
+        (path / "model.safetensors").unlink()
+    train(*SHORT, name="stopped", status=1)
+    assert (
+        "error: all checkpoints in outputs/stopped/checkpoints are damaged: "
+        in capsys.readouterr().err.replace(f"{stopped_run.parents[1]}/", "")
+    )
+
+
+def test_a_damaged_best_checkpoint_is_logged(stopped_run: Path, train: Train) -> None:
+    best = summary(stopped_run)["best"]["num_updates"]
+    assert best < 6
+    flip(stopped_run / "checkpoints" / "best" / "model.safetensors")
+    train(*SHORT, name="stopped")
+    log = (stopped_run / "train.log").read_text()
+    assert "the best checkpoint so far is damaged: " in log
+    assert f"update_{best:08d}/model.safetensors does not have the SHA-256" in log
+
+
+def test_a_run_continues_with_a_changed_config_if_allowed(
+    stopped_run: Path, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = ("resume_strict=false", "optimizer.lr=0.5", "optimizer.weight_decay=0.25", "duration=10")
+    train(*SHORT, *changed, name="stopped")
+    output = capsys.readouterr().out
+    assert "duration ('8' there, 10 here)" in output or "duration (8 there, 10 here)" in output
+    assert "optimizer.weight_decay (0.01 there, 0.25 here)" in output
+    assert "resume_strict=false: the run continues with another config: " in output
+    [group] = training(stopped_run)["optimization"]["optimizers"]["main"]["param_groups"]
+    assert group["weight_decay"] == 0.25
+    assert 0 < group["lr"] < 0.5  # a value at the end of the new schedule
+    assert summary(stopped_run)["num_updates"] == 10
+    train(*SHORT, *changed, "duration=12", name="stopped")  # finished, then continued for longer
+    assert [row["num_updates"] for row in rows(stopped_run)] == list(range(13))
+
+
+def test_a_finished_run_without_a_checkpoint_is_not_repeated(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (*SHORT, "save_every=null", "duration=1")
+    folder = train(*words, name="finished")
+    before = (folder / "metrics.jsonl").read_bytes()
+    train(*words, "duration=2", "resume_strict=false", name="finished", status=2)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "resume: " in error
+    assert "holds a finished run of another config (duration (1 there, 2 here)) and no checkpoint" in error
+    assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["model.hidden=[32]"],
+            "resume: the weights in .* belong to another model: hidden.0.0.weight is (16, 64) in the file",
+        ),
+        (["optimizer=sgd"], "update_00000006 holds the state of AdamW, which is no state of SGD"),
+        (["param_groups.no_decay=true"], "has other param groups of AdamW than this run"),
+        (["+optimizers.all.parts=null"], "has the optimizers main; here are all"),
+        (["scheduler=plateau"], "does not fit this run: KeyError: 'main.lr'"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused_without_resume_strict(
+    words: list[str], message: str, stopped_run: Path, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = 1 if words == ["scheduler=plateau"] else 2
+    before = {path: path.read_bytes() for path in (stopped_run / "checkpoints").rglob("*") if path.is_file()}
+    train(*SHORT, *words, "resume_strict=false", name="stopped", status=status)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert all(part in last for part in message.split(".*"))
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_initial_weights_from_a_file(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    start = ("duration=1", "optimizer=sgd", "optimizer.lr=0", "save_every=1", "eval_every=null")
+    first = train(*SHORT, "duration=2", name="first")
+    file = first / "checkpoints" / "last" / "model.safetensors"
+    copied = train(*SHORT, *start, f"init_from={file}", name="copied")
+    assert_same_state(weights(copied), weights(first))
+
+    wider = (*SHORT, *start, "model.hidden=[16,8]", f"init_from={file}")
+    train(*wider, name="wider", status=2)
+    refused = capsys.readouterr().err.splitlines()[-1]
+    assert "init_from: the weights in" in refused
+    assert "classifier.weight is (10, 16) in the file, (10, 8) in the model" in refused
+    partly = train(*wider, "init_strict=false", name="wider")
+    output = capsys.readouterr().out
+    assert "hidden.1.0.weight is absent in the file, (8, 16) in the model" in output
+    assert "classifier.weight is (10, 16) in the file, (10, 8) in the model" in output
+    fresh = train(*SHORT, *start, "model.hidden=[16,8]", name="fresh")
+    kept = {name: value for name, value in weights(partly).items() if name.startswith("hidden.0.")}
+    assert_same_state(kept, {name: weights(first)[name] for name in kept})
+    assert_same_state(weights(partly)["classifier.weight"], weights(fresh)["classifier.weight"])
+
+    save_file({"other": torch.ones(1)}, "other.safetensors")
+    train(*SHORT, *start, "init_from=other.safetensors", "init_strict=false", name="other", status=2)
+    assert "init_from: none of the weights in" in capsys.readouterr().err
+    Path("weights.pt").touch()
+    train(*SHORT, *start, "init_from=weights.pt", name="other", status=2)
+    assert "init_from: weights.pt is not a safetensors file; give one, or a run or" in capsys.readouterr().err
+    Path("junk.safetensors").write_text("junk")
+    train(*SHORT, *start, "init_from=junk.safetensors", name="other", status=1)
+    assert "junk.safetensors cannot be read (" in capsys.readouterr().err
+
+
+TIMM = ("tracker=local", "model=timm", "model.name=test_vit", "data=synthetic", "data.input_shape=[3,160,160]",
+        "data.num_classes=10", "data.num_samples=4", "data.num_val_samples=2", "global_batch_size=2", "duration=1",
+        "optimizer=sgd", "optimizer.lr=0", "eval_every=null", "save_every=1",
+        "init_from=timm:test_vit.r160_in1k")  # fmt: skip
+
+
+def test_initial_weights_from_timm(
+    train: Train, monkeypatch: pytest.MonkeyPatch, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.manual_seed(3)
+    save_file(timm.create_model("test_vit").state_dict(), workdir / "hub.safetensors")
+
+    def download(*_: Any, **__: Any) -> str:
+        return str(workdir / "hub.safetensors")
+
+    monkeypatch.setattr("timm.models._hub.hf_hub_download", download)
+    train(*TIMM, status=2)
+    assert "head.weight is (1000, 64) in the file, (10, 64) in the model" in capsys.readouterr().err
+    folder = train(*TIMM, "init_strict=false")
+    pretrained = load_file(workdir / "hub.safetensors")
+    loaded = {name: value for name, value in weights(folder).items() if not name.startswith("head.")}
+    assert_same_state(loaded, {name: pretrained[name] for name in loaded})
+    assert "not loaded from timm:test_vit.r160_in1k: head.bias" in capsys.readouterr().out
+
+    def offline(*_: Any, **__: Any) -> str:
+        raise LocalEntryNotFoundError("Cannot find the file on the Hub. Check your connection.")
+
+    monkeypatch.setattr("timm.models._hub.hf_hub_download", offline)
+    train(*TIMM, name="offline", status=2)
+    message = "init_from: timm cannot load test_vit.r160_in1k's weights: Cannot find the file on the Hub"
+    assert message in capsys.readouterr().err
+    assert cli.main(["train", *TIMM, "init_from=timm:test_vitt"]) == 2
+    assert "init_from: timm cannot load test_vitt's weights: Unknown model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("full_at", [[2, 4, 6], [4, 6, 8]])
+def test_training_continues_when_the_disk_is_full(
+    full_at: list[int], train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save = storage.save_file
+
+    def full_disk(tensors: Any, file: Path, entry: Any) -> None:
+        if int(file.parent.name[-8:]) in full_at:
+            raise OSError(28, "No space left on device")
+        save(tensors, file, entry)
+
+    monkeypatch.setattr(storage, "save_file", full_disk)
+    succeeds = 8 not in full_at
+    folder = train(*SHORT, "eval_every=8", status=0 if succeeds else 1)
+    assert len(rows(folder)) == 9
+    assert (folder / "train.log").read_text().count("training continues") == 1
+    assert summary(folder)["status"] == ("finished" if succeeds else "failed")
+    saved = {path.name for path in (folder / "checkpoints").glob("update_*")}
+    assert saved == {f"update_{n:08d}" for n in range(2, 9, 2) if n not in full_at}
+    if not succeeds:
+        last = "update_00000008 cannot be written: No space left on device; update_00000002 is the newest checkpoint"
+        assert last in capsys.readouterr().err.splitlines()[-1]
+        assert json.loads((folder / "summary.json").read_text())["error"]["type"] == "CheckpointError"

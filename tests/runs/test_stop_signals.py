@@ -1,0 +1,79 @@
+"""Signals stop a run or a sweep after its state is saved."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from checks import command, summary
+from processes import wait_for, wait_for_row
+
+WORDS = ("tracker=local", "duration=20000", "log_every=7", "eval_every=50", "save_every=10", "model.hidden=[32]",
+         "model.dropout=0.3", "data.augment.max_shift=1", "scheduler.warmup=10%", "micro_batch_size=32")  # fmt: skip
+
+
+def first_job(sweep: Path, process: subprocess.Popen[bytes]) -> Path:
+    """Return the folder of a sweep's first job, once it trains."""
+    wait_for(lambda: bool(list(sweep.glob("*/metrics.jsonl"))), process)
+    [job] = (p for p in sweep.iterdir() if p.is_dir())
+    wait_for_row(job, 14, process)
+    return job
+
+
+@pytest.mark.parametrize(
+    ("signum", "status"),
+    [
+        (signal.SIGINT, 130),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in ((signal.SIGTERM, 143), (signal.SIGUSR1, 138))
+        ),
+    ],
+)
+def test_a_signal_saves_and_leaves_a_resumable_run(
+    signum: signal.Signals, status: int, workdir: Path
+) -> None:
+    folder = workdir / "outputs" / "stopped"
+    process = subprocess.Popen(command(*WORDS, "name=stopped"), cwd=workdir, stderr=subprocess.PIPE)
+    wait_for_row(folder, 30, process)
+    process.send_signal(signum)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == status
+    num_updates = summary(folder)["num_updates"]
+    message = f"stopped by {signum.name} after update {num_updates}; the same command continues it"
+    assert stderr.decode().strip().splitlines()[-1] == message
+    assert summary(folder)["status"] == "preempted"
+    assert (folder / "checkpoints" / f"update_{num_updates:08d}").is_dir()
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_a_sweep_after_saving_its_job(workdir: Path) -> None:
+    process = subprocess.Popen(
+        command("-m", *WORDS, "name=stopped", "seed=0,1"), cwd=workdir, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    job = first_job(workdir / "multirun" / "stopped", process)
+    os.killpg(process.pid, signal.SIGINT)  # like a terminal
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert summary(job)["status"] == "preempted"
+    assert [p for p in job.parent.iterdir() if p.is_dir()] == [job]
+    assert b"preempted" in output
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_job_saves_and_stops_when_its_sweep_is_killed(workdir: Path) -> None:
+    process = subprocess.Popen(command("-m", *WORDS, "name=killed", "seed=0,1"), cwd=workdir)
+    job = first_job(workdir / "multirun" / "killed", process)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 60
+    while summary(job)["status"] == "running" and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert summary(job)["status"] == "preempted"

@@ -1,0 +1,49 @@
+"""Read sources of data, for the tests of every source."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from hydrant.batch import Batch
+from hydrant.data import InMemorySource, ShiftFlip, Source, StreamSpec
+
+GLOBAL_BATCH_SIZE = 12
+CPU = torch.device("cpu")
+
+
+def in_memory() -> InMemorySource:
+    images = torch.randint(0, 256, (25, 3, 6, 6), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    augment = ShiftFlip(2, flip=True)
+    return InMemorySource(
+        images, torch.arange(25) % 10, mean=(0.5, 0.4, 0.3), std=(0.2, 0.2, 0.1), augment=augment
+    )
+
+
+def spec(
+    rank: int = 0, world_size: int = 1, micro_batch_size: int = GLOBAL_BATCH_SIZE, seed: int = 5
+) -> StreamSpec:
+    return StreamSpec(seed, GLOBAL_BATCH_SIZE, micro_batch_size, rank, world_size, CPU)
+
+
+def joined(batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
+    """Return the concatenated inputs and targets."""
+    inputs, targets = zip(*batches, strict=True)
+    return torch.cat(inputs), torch.cat(targets)
+
+
+def update(source: Source, num_updates: int, world_size: int = 1, **kwargs: int) -> tuple[Tensor, Tensor]:
+    """Return the samples of an update in the order of the stream: by micro-step, then by rank."""
+    batches: list[list[Batch]] = []
+    for rank in range(world_size):
+        stream = source.stream(spec(rank, world_size, **kwargs))
+        batches.append(list(stream.micro_batches(num_updates)))
+        stream.close()
+    return joined(itertools.chain.from_iterable(zip(*batches, strict=True)))
+
+
+def same(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> bool:
+    return torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])

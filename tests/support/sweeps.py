@@ -1,0 +1,58 @@
+"""Sweeps of short jobs, their table of results, and a model that fails as a test wants."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+LAUNCHERS = {
+    "basic": (),
+    "local": ("hydra/launcher=local", "hydra.launcher.num_jobs=2"),
+    "joblib": ("hydra/launcher=joblib", "hydra.launcher.num_jobs=2"),
+    "ray": ("hydra/launcher=ray", "hydra.launcher.num_jobs=2", "hydra.launcher.num_cpus=0.5"),
+    "submitit_local": ("hydra/launcher=slurm", "hydra.launcher.cluster=local"),
+    "slurm": ("hydra/launcher=slurm", "hydra.launcher.cpus_per_task=1", "hydra.launcher.partition=debug"),
+}
+"""The words that choose each launcher."""
+
+SHORT = ("tracker=local", "duration=8", "log_every=2", "eval_every=4", "save_every=4", "model.hidden=[16]",
+         "data.augment.max_shift=1")  # fmt: skip
+"""The words of a job that takes less than a second."""
+
+FOUR_UPDATES = ("model.hidden=[16]", "duration=4", "log_every=1", "eval_every=2", "save_every=2",
+                "micro_batch_size=16", "optimizer=sgd")  # fmt: skip
+"""The words of a run of four updates."""
+
+MODEL = """
+import os
+from hydrant.models import MLP
+
+def model(*, input_shape, num_classes, hidden, dropout, fate):
+    with open("built", "a") as file:
+        print(os.getpid(), os.environ.get("FLAVOUR"), file=file)
+    if fate == "odd":
+        class Odd(Exception): ...
+        raise Odd("strange")
+    if fate == os.environ.get("FLAVOUR"):
+        raise ValueError("not here")
+    if fate == "killed":
+        os.kill(os.getpid(), 9)
+    return MLP(input_shape=input_shape, num_classes=num_classes, hidden=hidden, dropout=dropout)
+"""
+
+
+def sweep_table(folder: Path) -> list[dict[str, str]]:
+    """Return the rows of sweep.csv."""
+    with (folder / "sweep.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def short_with_fate(folder: Path) -> tuple[str, ...]:
+    """Write a model whose argument `fate` decides how it fails, and return the words of a short job with it."""
+    (folder / "custom.py").write_text(MODEL)
+    return (*SHORT, "allow_targets=[custom]", "model._target_=custom.model", "+model.fate=good")
+
+
+def started_runs(sweep: Path) -> list[Path]:
+    """Return the folders of the runs that have written metrics."""
+    return sorted(path.parent for path in sweep.glob("*/metrics.jsonl"))

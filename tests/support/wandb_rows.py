@@ -1,0 +1,76 @@
+"""Rows to log to W&B, and readers for W&B's local files."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hydrant.config.atomic_write import write_json
+from hydrant.config.flat import flatten, group_choices
+from hydrant.runs.folder import SUMMARY as SUMMARY_FILE
+from hydrant.runs.folder import read_config, read_metrics, read_options, read_overrides, read_summary
+from hydrant.trackers.base import RunIdentity
+from hydrant.trackers.wandb import WandbTracker
+
+Make = Callable[..., WandbTracker]
+Warnings = Callable[[], list[str]]
+SUMMARY = {"best": {"metric": "val/accuracy", "value": 0.75, "num_updates": 3}}
+
+
+def rows(start: int = 0, stop: int = 5) -> list[dict[str, float]]:
+    return [
+        {"num_updates": n, "epoch": n / 10, "time": 1e9 + n, "train/loss": 1 / (1 + n)}
+        for n in range(start, stop)
+    ]
+
+
+def log_rows(tracker: WandbTracker, start: int = 0, stop: int = 5) -> None:
+    for row in rows(start, stop):
+        tracker.log(row)
+
+
+def without_sdk_keys(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of a history without the keys that the SDK adds."""
+    return [{key: value for key, value in row.items() if not key.startswith("_")} for row in history]
+
+
+def read_local(folder: Path) -> list[dict[str, Any]]:
+    """Return the records in a W&B folder, read by W&B's own `wandb leet inspect --json`."""
+    from wandb.util import get_core_path
+
+    (file,) = folder.glob("*.wandb")
+    options = ["--no-observability", "--json", "--run-file", str(file), str(folder)]
+    reader = [get_core_path(), "leet", "inspect", *options]
+    lines = subprocess.run(reader, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def local_rows(folder: Path) -> list[dict[str, Any]]:
+    return without_sdk_keys(
+        [record["history"]["item"] for record in read_local(folder) if record["type"] == "history"]
+    )
+
+
+def kill_core(signum: int) -> None:
+    """Send a signal to the wandb-core of this process."""
+    children = " ".join(path.read_text() for path in Path("/proc/self/task").glob("*/children")).split()
+    (core,) = [pid for pid in children if "wandb-core" in Path(f"/proc/{pid}/cmdline").read_text()]
+    os.kill(int(core), signum)
+
+
+def log_run_folder(folder: Path, make_wandb: Make) -> None:
+    """Log the content of a run folder to W&B as its run would."""
+    config = flatten(read_config(folder)) | group_choices(read_options(folder))
+    config |= {"overrides": read_overrides(folder)}
+    identity = RunIdentity(folder, folder.name, "study", "classification", ("digits",), config)
+    tracker = make_wandb(identity, project="study")
+    for row in read_metrics(folder):
+        tracker.log({key: math.nan if value is None else value for key, value in row.items()})
+    summary = read_summary(folder)
+    tracker.finish({"finished": 0, "failed": 1, "preempted": 143}[summary["status"]], summary)
+    write_json(folder / SUMMARY_FILE, summary | {"wandb": tracker.describe()})

@@ -1,0 +1,69 @@
+"""A job is one process group, one run folder and one tracker run with every launcher. On real clusters, on CPUs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from checks import command, rows, run_command, summary
+from processes import LONG, wait_for
+from ranks import assert_close_rows
+from sweeps import FOUR_UPDATES, LAUNCHERS, sweep_table
+
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("launcher", LAUNCHERS)]
+
+
+@pytest.fixture
+def options(launcher: str, request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """The words that choose a launcher, whose cluster runs."""
+    if launcher == "slurm":
+        request.getfixturevalue("slurm")
+    return LAUNCHERS[launcher]
+
+
+def status_by_lr(study: Path) -> dict[str, str]:
+    return {row["optimizer.lr"]: row["status"] for row in sweep_table(study)}
+
+
+def test_a_job_of_two_ranks_equals_a_run_of_one(
+    options: tuple[str, ...], single_run: Path, workdir: Path
+) -> None:
+    words = ("-m", *options, *FOUR_UPDATES, "name=study", "optimizer.lr=0.1,1e30", "parallel.num_processes=2")
+    swept = run_command(*words, cwd=workdir, WANDB_MODE="offline")
+    assert swept.returncode == 1
+    assert "train/loss became NaN or infinite" in swept.stderr.partition("job 1: error: ")[2], swept.stderr
+    study = workdir / "multirun" / "study"
+    assert status_by_lr(study) == {"0.1": "finished", "1e+30": "failed"}
+    (good,) = (study / row["run"] for row in sweep_table(study) if row["optimizer.lr"] == "0.1")
+    assert_close_rows(single_run, good)
+    assert [path.parent.name for path in good.rglob("run-*.wandb")] == [
+        Path(summary(good)["wandb"]["path"]).name
+    ]
+    assert len([path for path in study.iterdir() if path.is_dir() and path.name[0] != "."]) == 2
+    # Again: the finished job is skipped, the failed one runs.
+    again = run_command(*words, cwd=workdir, WANDB_MODE="offline")
+    assert again.returncode == 1
+    assert status_by_lr(study) == {"0.1": "finished", "1e+30": "failed"}
+    assert len(list(good.rglob("run-*.wandb"))) == 1
+
+
+def test_ctrl_c_saves_running_jobs_and_starts_no_others(options: tuple[str, ...], workdir: Path) -> None:
+    swept = subprocess.Popen(
+        command("-m", *options, *LONG, "name=study", "seed=0,1,2"), cwd=workdir, start_new_session=True,
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    study = workdir / "multirun" / "study"
+    wait_for(lambda: any(study.glob("*/metrics.jsonl")), swept)
+    os.killpg(swept.pid, signal.SIGINT)  # as Ctrl-C in a terminal
+    output, _ = swept.communicate(timeout=120)
+    assert swept.returncode == 130
+    begun = [path.parent for path in study.glob("*/summary.json")]
+    assert begun
+    assert {summary(run)["status"] for run in begun} == {"preempted"}
+    folders = {path for path in study.iterdir() if path.is_dir() and path.name[0] != "."}
+    # A job that had just started has nothing to save.
+    assert not any(row for path in folders - set(begun) for row in rows(path))
+    assert output.count("preempted") == len(begun)

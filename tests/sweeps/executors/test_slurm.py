@@ -1,0 +1,92 @@
+"""Jobs under SLURM: requeued, cancelled, found again after a kill; srun starts the ranks of a run."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from checks import ROOT, assert_same_state, command, rows, run_command, summary, weights
+from killing import kill
+from processes import LONG, wait_for
+from ranks import assert_close_rows
+from sweeps import FOUR_UPDATES, LAUNCHERS, started_runs, sweep_table
+
+from hydrant.sweeps.progress import sweep_progress
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_requeued_job_continues_in_its_folder(slurm: None, workdir: Path) -> None:
+    """SLURM signals all processes of a job, and starts it again two minutes later."""
+    words = ("tracker=local", "model.hidden=[16]", "duration=1500", "log_every=20", "eval_every=400",
+             "save_every=400", "parallel.num_processes=2")  # fmt: skip
+    assert run_command(*words, "name=whole", cwd=workdir).returncode == 0
+    whole, study = workdir / "outputs" / "whole", workdir / "multirun" / "study"
+    swept = subprocess.Popen(
+        command("-m", *LAUNCHERS["slurm"], *words, "name=study", "seed=0"), cwd=workdir, text=True
+    )
+    wait_for(lambda: any(len(p.read_text().splitlines()) > 3 for p in study.glob("*/metrics.jsonl")), swept)
+    listed = subprocess.run(["squeue", "-h", "-o", "%i"], capture_output=True, text=True, check=True)
+    subprocess.run(["scancel", "--signal=USR2", listed.stdout.strip()], check=True)
+    (run,) = (path for path in study.iterdir() if path.is_dir() and path.name[0] != ".")
+    wait_for(lambda: summary(run)["status"] == "preempted", swept)
+    assert summary(run)["num_updates"] < 1500
+    assert swept.wait(timeout=500) == 0
+    assert rows(run) == rows(whole)
+    assert_same_state(weights(run), weights(whole))
+
+
+def test_a_job_that_slurm_cancels_is_recorded(slurm: None, workdir: Path) -> None:
+    swept = subprocess.Popen(
+        command("-m", *LAUNCHERS["slurm"], *LONG, "name=study", "seed=0,1", "hydra.launcher.num_jobs=1"),
+        cwd=workdir, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    study = workdir / "multirun" / "study"
+    wait_for(lambda: any(study.glob("*/metrics.jsonl")), swept)
+    subprocess.run(["scancel", "--user=root"], check=True)
+    _, errors = swept.communicate(timeout=180)
+    assert swept.returncode == 143
+    assert "job 0: stopped by SIGTERM after update" in errors
+    assert "ended without a result" in errors
+    assert [row["status"] for row in sweep_table(study)] == ["preempted", "failed"]
+
+
+def test_srun_starts_the_ranks_of_one_run(slurm: None, single_run: Path, workdir: Path) -> None:
+    train = [sys.executable, str(ROOT / "train.py"), "tracker=local", *FOUR_UPDATES, "optimizer.lr=0.1"]
+    done = subprocess.run(["srun", "-n2", *train], cwd=workdir, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (run,) = (workdir / "outputs").glob("*/*")  # without a name: rank 0 decides the time in the path
+    assert_close_rows(single_run, run)
+    assert done.stdout.count("run folder") == (run / "train.log").read_text().count("run folder") == 1
+    batch = [f"--output={workdir}/batch.txt", "--wait", "--ntasks=2"]
+    script = " ".join(["--wrap", f"'{' '.join(train)} name=batch'"])
+    subprocess.run(
+        f"sbatch {' '.join(batch)} {script}", shell=True, cwd=workdir, check=True, capture_output=True
+    )
+    assert rows(workdir / "outputs" / "batch") == rows(single_run)  # without srun, the process is no rank
+
+
+def test_submitted_jobs_are_not_submitted_again(slurm: None, workdir: Path) -> None:
+    words = (*LONG, "name=study", "seed=0,1,2", "hydra/launcher=slurm", "hydra.launcher.num_jobs=1",
+             "hydra.sweep.subdir=seed-${seed}")  # fmt: skip
+    study = workdir / "multirun" / "study"
+    first = subprocess.Popen(command("-m", *words), cwd=workdir)
+    wait_for(lambda: bool(started_runs(study)), first)
+    kill([first.pid])
+    first.wait()
+    assert [run.state for run in sweep_progress(study)] == ["running", "not started", "not started"]
+    other = run_command("-m", *words, "seed=1", "optimizer.lr=0.5", cwd=workdir)
+    assert other.returncode == 2
+    assert "still runs seed-1 with another config (optimizer.lr (0.001 there, 0.5 here))" in other.stderr
+    with Path("output").open("w") as output:
+        again = subprocess.Popen(command("-m", *words), cwd=workdir, stdout=output)
+    wait_for(lambda: Path("output").read_text().count("already submitted") == 3, again)
+    listed = subprocess.run(["squeue", "-h", "-r"], capture_output=True, text=True, check=True).stdout
+    assert len(listed.splitlines()) == 3
+    again.send_signal(signal.SIGINT)
+    again.wait(timeout=120)
+    assert again.returncode == 130
+    assert [summary(run)["status"] for run in started_runs(study)] == ["preempted"]

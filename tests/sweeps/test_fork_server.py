@@ -1,0 +1,71 @@
+"""The fork server: it has all imports done and frozen, so that its processes start fast and share its memory."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import pkgutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checks import run_command
+
+import hydrant
+from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
+
+
+@pytest.mark.parametrize(("function", "status"), [(os._exit, 5), (sys.exit, 6)])
+def test_a_called_function_can_end_its_process(function: Callable[[int], Any], status: int) -> None:
+    died = call_isolated(function, (status,), ["torch"]).result
+    assert isinstance(died, ProcessDied)
+    assert died.exit_code == status
+
+
+def test_a_forked_process_has_frozen_imports_and_an_enabled_collector() -> None:
+    assert call_isolated(gc.get_freeze_count, (), ["torch"]).result > 100_000  # type: ignore[operator]
+    assert call_isolated(gc.isenabled, (), ["torch"]).result is True
+
+
+@pytest.mark.parametrize("name", ["disable_gc", "freeze_gc", "warm_matplotlib"])
+def test_the_patches_do_nothing_in_other_processes(name: str, tmp_path: Path) -> None:
+    """Such as one whose config names the module: it imports the module, and refuses the config."""
+    module = f"hydrant.sweeps.fork_server.{name}"
+    code = (
+        f"import gc, sys, {module}; print(gc.isenabled(), gc.get_freeze_count(), 'matplotlib' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; sys.exit(3)"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (3, "True 0 False\n")
+    done = run_command(f"model._target_={module}.is_fork_server", cwd=tmp_path)
+    assert (done.returncode, "not allowed" in done.stderr) == (2, True)
+
+
+def test_every_module_in_a_preload_list_can_be_imported() -> None:
+    """The server skips a module that it cannot import, and then each job imports it."""
+    preloaded = set[str]()
+    for module in pkgutil.walk_packages(hydrant.__path__, "hydrant."):
+        if "PRELOAD" in (find_spec(module.name).loader.get_source(module.name) or ""):  # type: ignore[union-attr]
+            names = getattr(importlib.import_module(module.name), "PRELOAD", ())
+            assert isinstance(names, tuple)
+            preloaded.update(names)
+    assert "timm" in preloaded
+    assert [name for name in sorted(preloaded) if find_spec(name) is None] == []
+
+
+def test_jobs_import_neither_hydrant_nor_matplotlib_again(tmp_path: Path) -> None:
+    """Only the command and the fork server import Hydrant's modules and what draws schedule.png."""
+    words = ("--multirun", "seed=0,1,2,3,4", "duration=1", "tracker=local", "model.hidden=[8]")
+    done = run_command(*words, cwd=tmp_path, PYTHONPROFILEIMPORTTIME="1")
+    imports = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    counts = Counter(line.rpartition("|")[2].strip() for line in imports)
+    watched = {name: n for name, n in counts.items() if name.startswith(("hydrant", "matplotlib", "PIL"))}
+    assert {"hydrant.runs.execute", "hydrant.models.mlp", "PIL.Image"} < watched.keys()
+    assert [name for name, n in watched.items() if n >= 5] == []

@@ -1,0 +1,68 @@
+"""Sweeps that are killed and continued by the same command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from checks import ROOT, command, run_command
+from killing import differing, kill
+from processes import LONG, wait_for, wait_for_row
+from sweeps import started_runs
+
+from hydrant import cli
+from hydrant.runs.lock import wait_until_free
+from hydrant.sweeps.progress import sweep_progress
+
+
+def test_a_killed_sweep_equals_one_that_was_not(workdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """`scripts/kill_sweep` does the same with 24 jobs and more kills."""
+    words = ("tracker=local", "duration=400", "log_every=10", "eval_every=200", "save_every=50", "model.hidden=[16]",
+             "limit_val_samples=64")  # fmt: skip
+    study = workdir / "multirun" / "study"
+    swept = ("-m", *words, "name=study", "seed=0,1", "hydra.sweep.subdir=seed-${seed}")
+    process = subprocess.Popen(command(*swept), stdout=subprocess.DEVNULL)
+    wait_for_row(study / "seed-0", 100, process)
+    kill([process.pid])
+    process.wait()
+    wait_until_free(study / "seed-0")
+    assert [run.state for run in sweep_progress(study)] == ["killed", "not started"]
+    assert cli.main(["train", *swept]) == 0
+    assert capfd.readouterr().out.startswith("multirun/study: 2 jobs: 1 begun before, 1 new\n")
+    assert [run.state for run in sweep_progress(study)] == ["finished"] * 2
+    assert cli.main(["train", *words, "name=alone", "seed=0"]) == 0
+    assert differing(workdir / "outputs" / "alone", study / "seed-0") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["basic", "local", "joblib", "ray"])
+def test_a_sweep_waits_for_jobs_that_still_save(launcher: str, workdir: Path) -> None:
+    """Only the process of the sweep is killed: its jobs save and end, and the same command continues them at once."""
+    words = (*LONG, "duration=2000", "name=study", "seed=0,1", f"hydra/launcher={launcher}")
+    words += () if launcher == "basic" else ("hydra.launcher.num_jobs=2",)
+    first = subprocess.Popen(command("-m", *words), cwd=workdir)
+    wait_for(lambda: bool(started_runs(workdir / "multirun" / "study")), first)
+    first.kill()
+    first.wait()
+    again = run_command("-m", *words, cwd=workdir)
+    assert again.returncode == 0, again.stderr
+    runs = sweep_progress(workdir / "multirun" / "study")
+    assert [run.state for run in runs] == ["finished"] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["basic", "joblib", "slurm"])
+def test_24_jobs_killed_five_times(launcher: str, workdir: Path, request: pytest.FixtureRequest) -> None:
+    if launcher == "slurm":
+        request.getfixturevalue("slurm")
+    script = [sys.executable, str(ROOT / "scripts" / "kill_sweep"), "--launcher", launcher]
+    done = subprocess.run(
+        [*script, "--output", "kills.json"], cwd=workdir, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(Path("kills.json").read_text())
+    [swept] = report["sweeps"]
+    assert (report["jobs"], swept["jobs"], swept["kills"]) == (24, 24, 5)

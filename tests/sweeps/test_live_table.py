@@ -1,0 +1,74 @@
+"""The table of a sweep in the terminal: it fits, and stays below what is printed."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from run_states import sweep_in_all_states
+
+from hydrant.sweeps.live_table import live_display, render_table
+from hydrant.sweeps.progress import sweep_progress
+
+
+@pytest.mark.parametrize(("width", "height"), [(40, 24), (60, 7), (80, 5), (200, 4), (20, 3)])
+def test_a_table_fits_its_terminal(tmp_path: Path, width: int, height: int) -> None:
+    runs = sweep_progress(sweep_in_all_states(tmp_path))
+    lines = render_table("multirun/study", runs, width, height)
+    assert len(lines) <= height
+    assert max(map(len, lines)) <= width
+    if len(lines) < len(runs):
+        num_hidden = sum(map(int, re.findall(r"\d+", lines[-1])))
+        assert num_hidden == len(runs) - (len(lines) - 3) or lines[-1].endswith("…")
+    assert width < 40 or any("running elsewhere"[: width - 30] in line for line in lines)
+
+
+class Terminal(io.StringIO):
+    """A terminal that understands newlines and the erasing of the lines above the cursor."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def lines(self) -> list[str]:
+        """Return the visible lines."""
+        screen = [""]
+        for part in re.split(r"(\r\x1b\[\d+A\x1b\[J|\n)", self.getvalue()):
+            if erased := re.match(r"\r\x1b\[(\d+)A", part):
+                screen = [*screen[: -1 - int(erased[1])], ""]
+            elif part == "\n":
+                screen.append("")
+            else:
+                screen[-1] += part
+        return screen
+
+
+def test_printed_text_appears_above_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, widths = Terminal(), list[int]()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setattr("hydrant.sweeps.live_table._DRAW_SECONDS", 0.01)
+
+    def lines(width: int, height: int) -> Sequence[str]:
+        widths.append(width)
+        return [f"drawing {len(widths)}", "below"]
+
+    def wait_for_drawing() -> None:
+        num_drawings = len(widths)
+        while len(widths) < num_drawings + 2:
+            time.sleep(0.001)
+
+    with live_display(lines):
+        wait_for_drawing()
+        print("first")
+        wait_for_drawing()
+        print("second ", end="")
+        wait_for_drawing()
+        print("ends")
+        wait_for_drawing()
+        visible = terminal.lines()
+        assert visible[:2] == ["first", "second ends"]
+        assert visible[3:] in (["below", ""], [])
+    assert terminal.lines() == ["first", "second ends", ""]

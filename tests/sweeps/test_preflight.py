@@ -1,0 +1,84 @@
+"""What a sweep checks and prints before its first job."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from hydrant import cli
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
+from hydrant.sweeps.preflight import trained_elsewhere
+
+
+def test_a_changed_config_is_refused_before_anything_starts(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder of the second of two jobs holds a run of a shorter duration."""
+    other = workdir / "multirun" / "study" / "optimizer-sgd_seed-1"
+    other.mkdir(parents=True)
+    config = check(compose(["optimizer=sgd", "seed=1", "duration=50"]))
+    (other / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
+    words = ("sweep=seeds", "seed=0,1", "optimizer=sgd", "name=study", "hydra/launcher=local")
+    assert cli.main(["train", "-m", *words]) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "optimizer-sgd_seed-1 holds a run of another config: duration (50 there, '60ep' here)" in message
+    assert message.endswith("[job: seed=1 optimizer=sgd name=study; 1 of 2 cannot run]")
+    assert [path.name for path in other.parent.iterdir()] == [other.name]
+
+
+def write_run(folder: Path, *words: str, **summary: Any) -> Path:
+    """Write a run folder as a job with these words leaves it."""
+    (folder / ".hydra").mkdir(parents=True)
+    config = check(compose(words))
+    (folder / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
+    (folder / ".hydra" / "overrides.yaml").write_text(yaml.safe_dump(list(words)))
+    (folder / "summary.json").write_text(json.dumps({"num_updates": 4, **summary}))
+    return folder
+
+
+def test_keys_that_change_no_result_do_not_rename_runs(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unless the sweep is over them. The first line counts the jobs, and the other runs in the folder."""
+    study = workdir / "multirun" / "study"
+    write_run(study / "seed-0", "seed=0", "name=study", status="finished")
+    for tracker in ("local", "tensorboard"):
+        write_run(study / f"seed-0_tracker-{tracker}", "seed=0", "name=study", status="finished")
+    write_plan(study, Plan(0.0, [PlannedJob(study / f"seed-{n}", [f"seed={n}"]) for n in range(3)]))
+    base = ("train", "-m", "name=study", "seed=0")
+    assert cli.main([*base, "tracker=local", "keep_last=5", "resume_strict=false"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == (
+        "multirun/study: 1 job: 1 finished; 2 other runs in this folder; "
+        "2 of the previous command never began and are no longer planned"
+    )
+    assert cli.main([*base, "tracker=local,tensorboard"]) == 0
+    assert (
+        capsys.readouterr().out.splitlines()[0].startswith("multirun/study: 2 jobs: 2 finished; 1 other run")
+    )
+
+
+def test_a_run_on_another_machine_is_left_to_it(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As long as that machine writes its record."""
+    run = write_run(workdir / "multirun" / "study" / "seed-0", "seed=0", status="running", host="node7")
+    assert cli.main(["train", "-m", "name=study", "seed=0,1"]) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(
+        r"name: multirun/study/seed-0 holds a run on node7, which wrote its record \d s ago; wait", message
+    )
+    assert message.endswith("[job: name=study seed=0; 1 of 2 cannot run]")
+    os.utime(run / "summary.json", (0, time.time() - 1000))
+    assert trained_elsewhere(run) == ""
+    assert "1000 s ago: that machine is taken for lost, so the run continues here" in capsys.readouterr().err
+    (run / "metrics.jsonl").touch()
+    assert "node7" in trained_elsewhere(run)

@@ -1,0 +1,49 @@
+"""The grids of conf/sweep."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from checks import ROOT, run_command
+
+from hydrant.config.check import check
+from hydrant.config.compose import combinations, compose
+from hydrant.sweeps.progress import sweep_progress
+
+GRIDS = sorted(
+    p.stem for p in (ROOT / "conf" / "sweep").glob("*.yaml") if "/hydra/sweeper" not in p.read_text()
+)
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_every_job_of_a_ready_grid_is_valid(grid: str) -> None:
+    text = (ROOT / "conf" / "sweep" / f"{grid}.yaml").read_text()
+    package, question = text.splitlines()[:2]
+    assert package == "# @package _global_"
+    assert re.fullmatch(rf"# .*[?.] {{4}}python train\.py --multirun sweep={grid}", question)
+    params = yaml.safe_load(text)["hydra"]["sweeper"]["params"]
+    jobs = combinations([f"{key}={values}" for key, values in params.items()])
+    configs = [check(compose(job)) for job in jobs]
+    assert len({json.dumps(config) for config in configs}) == len(jobs) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grid", GRIDS)
+def test_a_ready_grid_runs(grid: str, tmp_path: Path) -> None:
+    words = (
+        "tracker=local",
+        "duration=2",
+        "log_every=1",
+        "eval_every=2",
+        "save_every=2",
+        "model.hidden=[16]",
+    )
+    swept = run_command("-m", f"sweep={grid}", *words, "name=grid", cwd=tmp_path)
+    assert swept.returncode == 0, swept.stderr
+    runs = sweep_progress(tmp_path / "multirun" / "grid")
+    assert {run.state for run in runs} == {"finished"}
+    assert all("sweep" not in run.choices for run in runs)

@@ -1,0 +1,110 @@
+"""TensorBoard reads each logged row once, also after a resume. A failing disk does not stop training."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from hydrant.trackers.base import RunIdentity
+from hydrant.trackers.tensorboard import TensorBoardTracker
+
+Make = Callable[..., TensorBoardTracker]
+
+
+def read(identity: RunIdentity) -> EventAccumulator:
+    events = EventAccumulator(str(identity.folder / "tensorboard"))
+    events.Reload()
+    return events
+
+
+def loss(num_updates: int) -> dict[str, float]:
+    return {
+        "num_updates": num_updates,
+        "epoch": 0.5,
+        "time": 1e9 + num_updates,
+        "train/loss": 1 / (1 + num_updates),
+    }
+
+
+def test_logged_rows_are_read_back(identity: RunIdentity, make_tensorboard: Make) -> None:
+    tracker = make_tensorboard(identity)
+    for num_updates in range(5):
+        tracker.log(loss(num_updates))
+    tracker.log({**loss(5), "train/loss": math.nan, "val/accuracy": 0.75})
+    tracker.finish(0, {})
+
+    events = read(identity)
+    assert set(events.Tags()["scalars"]) == {"epoch", "train/loss", "val/accuracy"}
+    *finite, last = events.Scalars("train/loss")
+    assert [(e.step, e.wall_time) for e in finite] == [(n, 1e9 + n) for n in range(5)]
+    assert [e.value for e in finite] == [np.float32(1 / (1 + n)) for n in range(5)]
+    assert math.isnan(last.value)
+    assert [(e.step, e.value) for e in events.Scalars("val/accuracy")] == [(5, 0.75)]
+    assert tracker.describe() == {}
+
+
+def test_the_config_is_a_table_and_a_picture_is_an_image(
+    identity: RunIdentity, make_tensorboard: Make
+) -> None:
+    picture = identity.folder / "schedule.png"
+    Image.new("RGBA", (6, 4), (255, 0, 0, 255)).save(picture)
+    tracker = make_tensorboard(identity, num_updates=7)
+    tracker.image("schedule", picture)
+    tracker.finish(0, {})
+
+    events = read(identity)
+    (text,) = events.Tensors("config/text_summary")
+    assert b"| `optimizer.lr` | `0.001` |" in text.tensor_proto.string_val[0]
+    (image,) = events.Images("schedule")
+    assert (image.step, image.width, image.height) == (7, 6, 4)
+
+
+@pytest.mark.parametrize("num_updates", [0, 5])
+def test_a_resumed_run_shows_each_row_once(
+    num_updates: int, identity: RunIdentity, make_tensorboard: Make
+) -> None:
+    first = make_tensorboard(identity)
+    for count in range(10):
+        first.log({**loss(count), "train/loss": -1.0})
+    first.finish(1, {})
+    time.sleep(1.1)  # TensorBoard sorts event files by the second in their names
+    second = make_tensorboard(identity, num_updates=num_updates)
+    repeated = range(num_updates + 1 if num_updates else 0, 10)  # the row of the checkpoint's update stays
+    for count in repeated:
+        second.log(loss(count))
+    second.finish(0, {})
+
+    scalars = read(identity).Scalars("train/loss")
+    assert [e.step for e in scalars] == list(range(10))
+    assert [e.value for e in scalars] == [
+        np.float32(1 / (1 + n)) if n in repeated else -1.0 for n in range(10)
+    ]
+
+
+def test_a_failure_causes_one_warning(
+    identity: RunIdentity, make_tensorboard: Make, logged_warnings: Callable[[], list[str]]
+) -> None:
+    tracker = make_tensorboard(identity)
+    tracker.image("schedule", identity.folder / "absent.png")
+    tracker.log(loss(0))
+    tracker.finish(0, {})
+    (warning,) = logged_warnings()
+    assert "logging to" in warning
+    assert "FileNotFoundError" in warning
+
+
+def test_a_folder_that_cannot_be_created_causes_one_warning(
+    identity: RunIdentity, make_tensorboard: Make, logged_warnings: Callable[[], list[str]]
+) -> None:
+    Path(identity.folder / "tensorboard").write_text("in the way")
+    tracker = make_tensorboard(identity)
+    tracker.log(loss(0))
+    tracker.finish(0, {})
+    assert len(logged_warnings()) == 1

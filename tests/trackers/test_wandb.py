@@ -1,0 +1,278 @@
+"""W&B receives what was logged, under the right name, and nothing else. With the real SDK."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from wandb_rows import SUMMARY, Make, Warnings, log_rows, read_local, rows, without_sdk_keys
+from wandb_server import WandbServer
+
+from hydrant.errors import ConfigError
+from hydrant.trackers.base import Histogram, RunIdentity
+
+
+def test_an_online_run_arrives_completely(
+    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make
+) -> None:
+    tracker = make_wandb(identity, project="study", notes="why")
+    log_rows(tracker)
+    tracker.finish(0, SUMMARY)
+
+    run = wandb_server.only_run()
+    assert (run.project, run.group, run.job_type, run.name) == ("study", "adamw", "train", "adamw-0")
+    assert (run.tags, run.notes) == (["baseline", "digits"], "why")
+    assert run.config == identity.config
+    assert without_sdk_keys(run.history) == rows()
+    assert run.summary["best/val/accuracy"] == 0.75
+    assert run.summary["best/num_updates"] == 3
+    assert (run.state, run.exit_code) == ("finished", 0)
+    assert tracker.describe() == {"id": run.run_id, "mode": "online", "path": f"tester/study/{run.run_id}"}
+
+
+def test_a_file_is_saved_under_its_path_in_the_run_folder(
+    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = identity.folder / "profile" / "trace[1].json"
+    file.parent.mkdir()
+    file.write_text('{"traceEvents": []}')
+    tracker = make_wandb(identity)
+    tracker.file(file)
+    tracker.finish(0, SUMMARY)
+    assert wandb_server.only_run().files["profile/trace[1].json"] == file.read_bytes()
+    assert "WARNING" not in capfd.readouterr().err
+
+
+def test_histograms_summaries_and_artifacts_arrive(
+    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = identity.folder / "checkpoints" / "update_00000003"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "model.safetensors").write_bytes(b"weights")
+    described = replace(identity, notes="optimizer=adamw", best=("val/accuracy", "max"))
+    tracker = make_wandb(described, log_checkpoints="all")
+    for num_updates, accuracy in enumerate([0.5, 0.9, 0.7]):
+        row = {"num_updates": num_updates, "epoch": 0.0, "time": 1e9, "val/accuracy": accuracy}
+        tracker.log(row | {"train/loss": 1 - accuracy, "optim/lr": 0.1})
+    tracker.histograms(2, {"weights/p": Histogram(-1.0, 1.0, (3, 1), 0.5, 0.75)})
+    tracker.checkpoint(checkpoint)
+    tracker.finish(0, SUMMARY)
+
+    run = wandb_server.only_run()
+    assert run.notes == "optimizer=adamw"
+    assert run.summary["val/accuracy"] == {"last": 0.7, "max": 0.9}
+    assert run.summary["train/loss"] == pytest.approx({"last": 0.3, "min": 0.1})
+    assert run.summary["optim/lr"] == 0.1
+    row = without_sdk_keys(run.history)[-1]
+    assert row["num_updates"] == 2
+    assert row["weights/p"] == {"_type": "histogram", "values": [3, 1], "bins": [-1.0, 0.0, 1.0]}
+    (artifact,) = run.artifacts
+    assert (artifact.name, artifact.is_committed) == (f"checkpoint-{run.run_id}", True)
+    assert artifact.files == {"model.safetensors": b"weights"}
+    assert (checkpoint / "model.safetensors").read_bytes() == b"weights"
+    assert "WANDB_DATA_DIR" not in os.environ
+    assert not [path for path in Path(os.environ["HOME"]).rglob("*") if "artifacts" in path.parts]
+
+
+@pytest.mark.parametrize("machine_info", [False, True])
+def test_host_and_command_line_are_uploaded_only_on_request(
+    machine_info: bool,
+    identity: RunIdentity,
+    wandb_server: WandbServer,
+    make_wandb: Make,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["train.py", "secret=hunter2"])
+    tracker = make_wandb(identity, machine_info=machine_info)
+    assert os.environ["WANDB_ERROR_REPORTING"] == "false"
+    tracker.finish(0, {})
+    run = wandb_server.only_run()
+    assert (run.host is not None) == machine_info
+    assert ("requirements.txt" in run.files) == machine_info
+    assert any(b"hunter2" in content for content in run.files.values()) == machine_info
+    assert (
+        all(b"hunter2" not in path.read_bytes() for path in identity.folder.rglob("*.wandb")) or machine_info
+    )
+    assert not [name for name in wandb_server.operations if "otel" in name]
+
+
+def test_two_runs_of_one_process_do_not_mix(
+    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, tmp_path: Path
+) -> None:
+    first = make_wandb(identity)
+    first.log(rows()[0])  # never finished, as after a failed job
+    other = replace(
+        identity, folder=tmp_path / "other", name="sgd-1", group="sgd", config={"optimizer": "sgd"}
+    )
+    second = make_wandb(other)
+    second.log(rows()[1])
+    second.finish(1, {})
+
+    left_open, failed = wandb_server.runs.values()
+    assert (left_open.name, left_open.group, left_open.config) == ("adamw-0", "adamw", identity.config)
+    assert (failed.name, failed.group, failed.config) == ("sgd-1", "sgd", {"optimizer": "sgd"})
+    assert without_sdk_keys(left_open.history) == rows(0, 1)
+    assert without_sdk_keys(failed.history) == rows(1, 2)
+    assert (failed.state, failed.exit_code) == ("failed", 1)
+    assert (tmp_path / "other" / "wandb").is_dir()
+
+
+def test_pictures_and_values_that_are_not_finite_arrive(
+    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, logged_warnings: Warnings
+) -> None:
+    picture = identity.folder / "schedule.png"
+    Image.new("RGB", (4, 4)).save(picture)
+    tracker = make_wandb(identity, num_updates=7)
+    tracker.image("schedule", picture)
+    tracker.log({**rows(8, 9)[0], "train/loss": math.nan, "optim/grad_norm": math.inf})
+    tracker.finish(0, {})
+
+    run = wandb_server.only_run()
+    assert run.history[0]["num_updates"] == 7
+    assert run.history[0]["schedule"]["_type"] == "image-file"
+    assert picture.read_bytes() in run.files.values()
+    assert math.isnan(run.history[1]["train/loss"])
+    assert run.history[1]["optim/grad_norm"] == math.inf
+    assert logged_warnings() == []
+
+
+def test_a_resumed_run_continues_under_its_id(
+    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make
+) -> None:
+    first = make_wandb(identity)
+    log_rows(first, 0, 5)
+    first.finish(143, {})
+    longer = replace(identity, config={**identity.config, "duration": 8})
+    second = make_wandb(longer, num_updates=5)
+    log_rows(second, 5, 8)
+    second.finish(0, {})
+
+    run = wandb_server.only_run()
+    assert first.describe()["id"] == second.describe()["id"] == run.run_id
+    assert without_sdk_keys(run.history) == rows(0, 8)
+    assert [row["_step"] for row in run.history] == list(range(8))
+    assert run.config["duration"] == 8
+    assert run.state == "finished"
+
+
+def test_the_id_of_a_run_survives_a_move_of_its_folder(
+    identity: RunIdentity, make_wandb: Make, tmp_path: Path
+) -> None:
+    def run_id(identity: RunIdentity) -> str:
+        tracker = make_wandb(identity, mode="offline")
+        tracker.finish(0, {})
+        return tracker.describe()["id"]
+
+    first = run_id(identity)
+    moved = replace(identity, folder=identity.folder.rename(tmp_path / "moved"))
+    assert run_id(moved) == first
+    identity.folder.mkdir()  # another run in the place of the first one, as on another machine
+    assert run_id(identity) != first
+
+
+@pytest.mark.slow
+def test_two_offline_parts_are_one_run_after_sync(
+    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make
+) -> None:
+    for start in (0, 5):
+        part = make_wandb(identity, num_updates=start, mode="offline")
+        log_rows(part, start, start + 5)
+        part.finish(0, {})
+        time.sleep(1)  # the SDK names the part's folder by the second
+    parts = sorted(str(path) for path in (identity.folder / "wandb").glob("offline-run-*"))
+    assert len(parts) == 2
+    sync = [sys.executable, "-m", "wandb", "sync", *parts]
+    subprocess.run(sync, cwd=identity.folder, check=True, capture_output=True, timeout=60)
+
+    run = wandb_server.only_run()
+    assert without_sdk_keys(run.history) == rows(0, 10)
+    assert [row["_step"] for row in run.history] == list(range(10))
+    assert (run.group, run.host) == ("adamw", None)
+
+
+def test_disabled_writes_nothing(identity: RunIdentity, make_wandb: Make, logged_warnings: Warnings) -> None:
+    tracker = make_wandb(identity, mode="disabled")
+    log_rows(tracker)
+    tracker.image("schedule", identity.folder / "absent.png")
+    tracker.finish(0, SUMMARY)
+    assert list(identity.folder.iterdir()) == []
+    assert (tracker.describe()["mode"], tracker.describe()["path"]) == ("disabled", None)
+    assert logged_warnings() == []
+
+
+@pytest.mark.parametrize("service", ["", "3-1-unix-/nonexistent/socket"])
+def test_offline_on_request_causes_no_warning(
+    service: str,
+    identity: RunIdentity,
+    wandb_server: WandbServer,
+    make_wandb: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    logged_warnings: Warnings,
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SERVICE", service)  # of a parent process that has ended
+    unusual = replace(
+        identity,
+        name="lr=0.1,betas=[0.9,0.99]/ü:#?%" + "x" * 200,
+        tags=("", "#?/", "y" * 70),
+        group="z" * 129,
+    )
+    tracker = make_wandb(unusual)
+    log_rows(tracker)
+    tracker.finish(0, SUMMARY)
+
+    assert logged_warnings() == []
+    assert wandb_server.operations == []
+    assert os.environ["WANDB_SERVICE"] == service
+    records = read_local(identity.folder / tracker.describe()["path"])
+    (run,) = [record["run"] for record in records if record["type"] == "run"]
+    assert (len(run["display_name"]), len(run["run_group"]), [len(t) for t in run["tags"]]) == (
+        128,
+        128,
+        [3, 64],
+    )
+    assert run["display_name"].startswith("lr=0.1,betas=[0.9,0.99]/ü:#?%")
+
+
+@pytest.mark.parametrize(
+    ("changes", "environment", "message"),
+    [
+        ({"mode": "onlin"}, "", "tracker.mode: unknown mode 'onlin'; did you mean 'online'"),
+        (
+            {"mode": "auto"},
+            "shared",
+            "tracker.mode: auto follows WANDB_MODE='shared', which must be one of online, offline",
+        ),
+        ({"log_checkpoints": "newest"}, "", "tracker.log_checkpoints: unknown choice 'newest'"),
+        (
+            {"project": "a/b"},
+            "",
+            "tracker.project: 'a/b' has a character that W&B does not accept; leave out",
+        ),
+        ({"project": ""}, "", "tracker.project: '' has 0 characters"),
+        ({"tags": ["x" * 65]}, "", "has 65 characters, W&B accepts 1 to 64"),
+        ({"name": "x" * 129}, "", "has 129 characters, W&B accepts 1 to 128"),
+    ],
+)
+def test_settings_that_wandb_rejects_are_a_config_error(
+    changes: dict[str, Any],
+    environment: str,
+    message: str,
+    identity: RunIdentity,
+    make_wandb: Make,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", environment)
+    with pytest.raises(ConfigError) as error:
+        make_wandb(identity, **changes)
+    assert message in str(error.value)
+    assert error.value.key == f"tracker.{next(iter(changes))}"
+    assert list(identity.folder.iterdir()) == []

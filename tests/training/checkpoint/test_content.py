@@ -1,0 +1,64 @@
+"""The content of a checkpoint is read as it was saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from checkpoints import names
+from checks import assert_same_state
+from safetensors.torch import load_file
+
+from hydrant.errors import CheckpointError
+from hydrant.training.checkpoint import Checkpoint, CheckpointManager, Retention, plain_state, read_state
+from hydrant.training.checkpoint.content import Snapshot
+
+pytestmark = pytest.mark.usefixtures("process_group")
+
+
+def test_a_snapshot_reuses_the_memory_of_an_earlier_one() -> None:
+    """Tensors of another shape or dtype get new memory."""
+    first = Snapshot.of(
+        Checkpoint({"a": torch.zeros(3), "b": torch.zeros(3), "gone": torch.zeros(1)}, {}), is_rank_zero=True
+    )
+    tensors = {"a": torch.ones(2, 3).t()[:, 0], "b": torch.ones(4), "new": torch.ones(1)}
+    second = Snapshot.of(Checkpoint(tensors, {}), is_rank_zero=True, reuse=first)
+    old, new = first.parts["model"], second.parts["model"]
+    assert new.keys() == tensors.keys()
+    assert all(torch.equal(new[name], value) for name, value in tensors.items())
+    assert new["a"].data_ptr() == old["a"].data_ptr()
+    assert old["b"].tolist() == [0, 0, 0]
+
+
+def test_a_state_is_read_as_it_was_saved(tmp_path: Path) -> None:
+    state = {"betas": (0.9, 0.99), "rows": [{"$tensor": 1}, {1: None, "a": torch.tensor(2)}], "infinite": float("inf"),
+             "half": torch.ones(2, 0, dtype=torch.bfloat16), "flag": torch.tensor(True), "a.b": torch.zeros(1),
+             "a": {"b": torch.ones(1)}}  # fmt: skip
+    with CheckpointManager(tmp_path, Retention(2)) as checkpoints:
+        checkpoints.save(10, Checkpoint({"w": torch.ones(1)}, {"state": state}), is_best=False)
+    restored = read_state(tmp_path / "last", "state")
+    assert_same_state(restored, state)
+    assert isinstance(restored["betas"], tuple)
+    assert restored["half"].dtype == torch.bfloat16
+    with pytest.raises(CheckpointError, match="holds no other"):
+        read_state(tmp_path / "last", "other")
+
+
+def test_a_checkpoint_can_be_read_without_hydrant(train: Callable[..., Path]) -> None:
+    path = (
+        train("tracker=local", "duration=2", "optimizer=timm", "optimizer.name=lookahead_adamw")
+        / "checkpoints"
+    )
+    assert names(path / "last") == [
+        "manifest.json", "model.safetensors", "training.json", "training.safetensors"
+    ]  # fmt: skip
+    assert {key.split(".")[0] for key in load_file(path / "last" / "model.safetensors")} == {
+        "hidden",
+        "classifier",
+    }
+    groups = plain_state(path / "last", "optimization")["optimizers"]["main"]["param_groups"]
+    assert groups[0]["params"][0] == "model.hidden.0.0.weight"
+    modes = {file.stat().st_mode & 0o777 for file in (path / "last").iterdir()}
+    assert len(modes) == 1  # all files have the same permissions

@@ -1,0 +1,169 @@
+"""Saving checkpoints: in the background, on a full disk, after a failure."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checkpoints import content, names, save, saved_numbers
+from safetensors.torch import load_file
+
+from hydrant.errors import CheckpointError
+from hydrant.training.checkpoint import Checkpoint, CheckpointManager, Retention, newest_undamaged, storage
+
+pytestmark = pytest.mark.usefixtures("process_group")
+
+
+def test_a_full_disk_is_logged_once_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path, 10)
+
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "save_file", full_disk)
+        with pytest.raises(
+            CheckpointError, match=r"_00000030 cannot be written: No space .*_00000010 is the"
+        ):
+            save(tmp_path, 20, 30)
+    assert len([record for record in caplog.records if record.name == "hydrant"]) == 1
+    assert names(tmp_path) == ["last", "update_00000010"]
+    assert newest_undamaged(tmp_path) == tmp_path / "update_00000010"
+    with CheckpointManager(tmp_path, Retention(2)) as checkpoints:  # no error: a later one is written
+        with monkeypatch.context() as patch:
+            patch.setattr(storage, "save_file", full_disk)
+            checkpoints.save(20, content(), is_best=False)
+        checkpoints.save(30, content(), is_best=False)
+    assert saved_numbers(tmp_path) == [10, 30]
+
+
+def test_safetensors_error_on_a_full_disk_is_recognized(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(
+            pytest.raises(CheckpointError, match="_00000010 cannot be written: File too large; there")
+        )
+        stack.callback(resource.setrlimit, resource.RLIMIT_FSIZE, limits)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # bytes per file
+        checkpoints = stack.enter_context(CheckpointManager(tmp_path, Retention(2)))
+        checkpoints.save(10, Checkpoint({"w": torch.zeros(10_000)}, content().training), is_best=False)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+def test_an_error_that_is_not_of_the_disk_is_raised(in_background: bool, tmp_path: Path) -> None:
+    unsaveable = Checkpoint(content().model, {"state": object()})
+    expected = pytest.raises(CheckpointError, match="state cannot be saved: object is not a plain type")
+    with expected, CheckpointManager(tmp_path, Retention(2), in_background=in_background) as checkpoints:
+        checkpoints.save(10, unsaveable, is_best=False)
+
+
+def test_a_failure_in_the_background_is_raised_by_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    def wait_for_failure(checkpoints: CheckpointManager) -> None:
+        while not checkpoints.has_failed():
+            time.sleep(0.01)
+        assert checkpoints.has_failed()  # stays true until the error is raised
+
+    monkeypatch.setattr(storage, "save_file", fail)
+    calls: list[Callable[[CheckpointManager], Any]] = [
+        lambda c: c.save(20, content(), is_best=False), lambda c: c.wait(),
+        lambda c: (wait_for_failure(c), c.save(20, content(), is_best=False)),
+    ]  # fmt: skip
+    for call in calls:
+        with CheckpointManager(tmp_path, Retention(2), in_background=True) as checkpoints:
+            checkpoints.save(10, content(), is_best=False)
+            with pytest.raises(
+                CheckpointError, match="_00000010 cannot be written: ZeroDivisionError: a bug"
+            ):
+                call(checkpoints)
+    expected = pytest.raises(CheckpointError, match="a bug")
+    with expected, CheckpointManager(tmp_path, Retention(2), in_background=True) as checkpoints:
+        checkpoints.save(10, content(), is_best=False)
+
+
+def test_saving_in_the_background_writes_the_state_at_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files equal those of a save that waits, although training changes the state before a byte is written."""
+    weight, group = torch.arange(6.0).reshape(2, 3), {"lr": 0.1, "betas": [0.9]}
+    state = Checkpoint({"w": weight, "tied": weight, "t": weight.t()}, {"group": group, "sums": weight[0]})
+    save_file, may_write, written = storage.save_file, threading.Event(), list[int]()
+
+    def save_later(*arguments: Any) -> None:
+        assert may_write.wait(60)
+        save_file(*arguments)
+
+    with CheckpointManager(tmp_path / "foreground", Retention(2)) as checkpoints:
+        checkpoints.save(10, state, is_best=False)
+    monkeypatch.setattr(storage, "save_file", save_later)
+    with CheckpointManager(tmp_path / "background", Retention(2), in_background=True) as checkpoints:
+        checkpoints.save(10, state, is_best=False, on_written=lambda: written.append(10))
+        weight.zero_()
+        group["lr"] = 0.2
+        group["betas"].clear()
+        assert newest_undamaged(tmp_path / "background") is None
+        assert not checkpoints.has_failed()
+        assert not written
+        may_write.set()
+    assert written == [10]
+    one, other = (
+        {p.name: p.read_bytes() for p in (tmp_path / name / "update_00000010").iterdir()}
+        for name in ("foreground", "background")
+    )
+    assert one == other
+    assert load_file(tmp_path / "background/last/model.safetensors")["t"].tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import torch
+from hydrant.training.checkpoint import Checkpoint, CheckpointManager, Retention, storage
+from hydrant.training.distributed.world import World
+
+def kill(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+seal = storage.seal
+manager = CheckpointManager(Path(sys.argv[1]), Retention(2), in_background=True)
+with World.from_launcher().process_group(), manager as checkpoints:
+    for num_updates in (10, 20):
+        if num_updates == 20:
+            checkpoints.wait()
+            storage.seal = kill  # after the first file is written
+        checkpoints.save(num_updates, Checkpoint({"w": torch.ones(3)}, {"state": {}}), is_best=False)
+"""
+
+
+def test_a_kill_during_a_save_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, env=os.environ)
+    assert killed.returncode == -signal.SIGKILL
+    assert names(tmp_path) == [".update_00000020", "last", "update_00000010"]
+    assert (tmp_path / ".update_00000020" / "model.safetensors").is_file()
+    assert newest_undamaged(tmp_path) == tmp_path / "update_00000010"
+    save(tmp_path, 20)
+    assert names(tmp_path) == ["last", "update_00000010", "update_00000020"]
+
+
+def test_the_timeout_is_that_of_the_process_group(tmp_path: Path) -> None:
+    with CheckpointManager(tmp_path, Retention(2), timeout_seconds=7) as checkpoints:
+        backend: Any = checkpoints._group._get_backend(torch.device("cpu"))  # pyright: ignore[reportPrivateUsage]
+        assert backend.options._timeout.total_seconds() == 7

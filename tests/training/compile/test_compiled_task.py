@@ -1,0 +1,344 @@
+"""Compiled runs compute the same as eager ones in one graph, and every problem is reported with its line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checks import assert_same_state, rows, summary, weights, whole_and_resumed
+from torch import nn
+
+from hydrant import cli
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+from hydrant.config.instantiate import instantiate
+from hydrant.errors import ConfigError
+from hydrant.training.distributed.world import World
+
+Train = Callable[..., Path]
+VIT = ("tracker=local", "data=synthetic", "data.input_shape=[3,16,16]", "data.num_classes=4", "data.num_samples=96",
+       "data.num_val_samples=21", "model=timm", "model.name=test_vit", "+model.kwargs.img_size=16",
+       "global_batch_size=16", "eval_batch_size=8", "duration=8", "log_every=1", "eval_every=4",
+       "save_every=4")  # fmt: skip
+MLP = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=3", "save_every=3")
+AOT = ("compile=default", "compile.backend=aot_eager")
+
+
+def report(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "compile_report.json").read_text())
+
+
+def numbers(folder: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if not k.startswith("compile/")} for row in rows(folder)]
+
+
+def assert_close(one: Path, other: Path, tolerance: float) -> None:
+    for a, b in zip(numbers(one), numbers(other), strict=True):
+        assert a.keys() == b.keys()
+        for key in a:
+            assert a[key] == pytest.approx(b[key], rel=tolerance, abs=tolerance), key
+
+
+@pytest.mark.parametrize(
+    ("words", "tolerance"),
+    [
+        (("micro_batch_size=4",), 1e-4),
+        pytest.param(("precision=bf16",), 0.02, marks=pytest.mark.slow),
+        pytest.param(
+            ("precision=fp16", "precision.init_scale=1024.0", "micro_batch_size=8"),
+            0.02,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(("mixing=mixup", "averaging=ema", "averaging.decay=0.5"), 1e-4, marks=pytest.mark.slow),
+        pytest.param(
+            ("max_grad_norm=1", "compile.optimizer=true", "+scheduler@schedules.weight_decay=linear"),
+            1e-4,
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ("skip_non_finite=true", "scheduler=plateau", "scheduler.patience=0"),
+            1e-4,
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_one_graph_computes_the_same_as_eager(words: tuple[str, ...], tolerance: float, train: Train) -> None:
+    """In training, evaluation with a smaller last batch, gradient accumulation and a whole schedule."""
+    eager_words = tuple(word for word in words if not word.startswith("compile."))
+    eager = train(*VIT, *eager_words, name="eager")
+    compiled = train(*VIT, *AOT, *words, "compile.evaluation=true", name="compiled")
+    assert_close(eager, compiled, tolerance)
+    content, compiles_step = report(compiled), "compile.optimizer=true" in words
+    assert content["graphs"] == 2 + compiles_step  # training, evaluation and the optimizer step
+    assert content["graph_breaks"] == content["recompiles"] == []
+    assert [incident["guard"] for incident in content["planned"]] == ["GLOBAL_STATE changed: grad_mode"]
+    assert summary(compiled)["compile"].keys() == {
+        "graphs",
+        "graph_breaks",
+        "recompiles",
+        "seconds",
+        "cold_seconds",
+    }
+
+
+@pytest.mark.parametrize(
+    ("scope", "graphs"),
+    [
+        ("task", 1),
+        pytest.param("model", 1, marks=pytest.mark.slow),
+        pytest.param("model_and_loss", 2, marks=pytest.mark.slow),
+        ("blocks", 1),
+    ],
+)
+def test_every_scope_computes_the_same_as_eager(scope: str, graphs: int, train: Train) -> None:
+    eager = train(*VIT, name="eager")
+    folder = train(*VIT, *AOT, f"compile.scope={scope}", name="compiled")
+    assert_close(eager, folder, 1e-4)
+    assert report(folder)["graphs"] == graphs
+    assert report(folder)["graph_breaks"] == report(folder)["recompiles"] == []
+    assert weights(folder).keys() == weights(eager).keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["default", "blocks", "max_autotune_no_cudagraphs"])
+def test_inductor_computes_the_same_as_eager(option: str, train: Train) -> None:
+    eager = train(*VIT, name="eager")
+    folder = train(*VIT, f"compile={option}", "compile.evaluation=true", name="compiled")
+    assert_close(eager, folder, 1e-3)
+    assert report(folder)["graph_breaks"] == report(folder)["recompiles"] == []
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(
+    "words", [(), ("micro_batch_size=4",), ("compile.evaluation=true", "micro_batch_size=8")]
+)
+def test_cuda_graphs_compute_the_same_as_eager(words: tuple[str, ...], train: Train) -> None:
+    """Although a CUDA graph overwrites the losses and gradients of the previous micro-batch."""
+    eager_words = tuple(word for word in words if not word.startswith("compile."))
+    eager = train(*VIT, *eager_words, name="eager")
+    folder = train(*VIT, *words, "compile=reduce_overhead", name="compiled")
+    assert_close(eager, folder, 1e-3)
+    assert report(folder)["recompiles"] == []
+
+
+def test_a_resumed_run_is_exact_and_recompiles_nothing(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = (*MLP, *AOT, "compile.evaluation=true", "model.dropout=0.3")
+    whole, half = whole_and_resumed(train, monkeypatch, words, 2)
+    assert numbers(whole) == numbers(half)
+    assert_same_state(weights(whole), weights(half))
+    assert report(half)["recompiles"] == []
+
+
+@pytest.mark.slow
+def test_dropout_draws_the_same_numbers_as_in_eager(train: Train) -> None:
+    words = (*MLP, "model.dropout=0.5")
+    assert_close(train(*words, name="eager"), train(*words, "compile=default", name="compiled"), 1e-4)
+
+
+PARTS = """
+import torch
+from torch import nn
+from functorch.compile import make_boxed_func
+from torch._dynamo import register_backend
+from torch._dynamo.backends.common import aot_autograd
+
+calls = []
+
+class Net(nn.Module):
+    def __init__(self, *, input_shape, num_classes, hidden, dropout, kind):
+        super().__init__()
+        self.linear, self.kind, self.calls = nn.Linear(64, num_classes), kind, 0
+
+    def forward(self, inputs):
+        logits = self.linear(inputs.flatten(1))
+        if self.kind == "branch":
+            if logits.sum() > 1e9:
+                logits = logits * 2
+        if self.kind == "print":
+            print("forward")
+        if self.kind == "counting" and self.training:
+            self.calls += 1
+            logits = logits + 0.0 * self.calls * len("x" * self.calls)
+        if self.kind == "disabled":
+            logits = skipped(logits)
+        return logits
+
+@torch.compiler.disable
+def skipped(logits):
+    return logits
+
+@register_backend
+def raising(module, inputs):
+    raise RuntimeError("no code for you")
+
+@register_backend
+def wrong(module, inputs):
+    def call(*args):
+        outputs = module(*args)
+        return [o * 1.5 if torch.is_tensor(o) and o.is_floating_point() else o for o in outputs]
+    return call
+
+def unchanged(module, inputs):
+    return make_boxed_func(module.forward)
+
+def doubled(module, inputs):
+    return make_boxed_func(lambda *args: [g if g is None else 2 * g for g in module(*args)])
+
+register_backend(aot_autograd(fw_compiler=unchanged, bw_compiler=doubled), name="wrong_gradients")
+"""
+
+
+@pytest.fixture
+def net(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[str, ...]]:
+    monkeypatch.syspath_prepend(workdir)
+    (workdir / "parts.py").write_text(PARTS)
+    return lambda kind: (*MLP, "model._target_=parts.Net", f"+model.kind={kind}", "allow_targets=[parts]")
+
+
+def line_of(text: str) -> str:
+    return f"parts.py:{PARTS.splitlines().index(next(x for x in PARTS.splitlines() if text in x)) + 1}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("branch", "if logits.sum()"),
+        pytest.param("print", "print(", marks=pytest.mark.slow),
+        pytest.param("disabled", "skipped(logits)", marks=pytest.mark.slow),
+    ],
+)
+def test_a_graph_break_fails_with_its_line_or_is_reported(
+    kind: str,
+    text: str,
+    net: Callable[[str], tuple[str, ...]],
+    train: Train,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    train(*net(kind), *AOT, name="refused", status=1)
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "the task cannot be compiled" in message
+    assert line_of(text) in message
+    folder = train(*net(kind), *AOT, "compile.fullgraph=false", name="broken")
+    assert any(line_of(text) in b["location"] for b in report(folder)["graph_breaks"])
+    assert summary(folder)["compile"]["graph_breaks"] >= 1
+    eager = train(*net(kind), name="eager")
+    fallback = train(*net(kind), *AOT, "compile.on_failure=fallback", name="fallback")
+    assert numbers(fallback) == numbers(eager)
+    assert "Continuing eager" in (fallback / "train.log").read_text()
+
+
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [
+        ("raising", "no code for you"),
+        ("wrong", "the loss is"),
+        (
+            "wrong_gradients",
+            "the gradients differ between compiled and eager: model.linear.weight (by 1 of its norm)",
+        ),
+    ],
+)
+def test_a_backend_that_raises_or_computes_wrong_is_detected_before_the_first_update(
+    backend: str,
+    message: str,
+    net: Callable[[str], tuple[str, ...]],
+    train: Train,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = (*net("plain"), "compile=default", f"compile.backend={backend}")
+    folder = train(*words, name="refused", status=1)
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not any("train/loss" in row for row in rows(folder))
+    assert numbers(train(*words, "compile.on_failure=fallback", name="on")) == numbers(
+        train(*net("plain"), name="e")
+    )
+
+
+def test_recompilations_are_logged_and_limited(
+    net: Callable[[str], tuple[str, ...]], train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (*net("counting"), *AOT, "compile.check=false")
+    folder = train(*words, name="free")
+    recompiles = report(folder)["recompiles"]
+    assert recompiles
+    assert all("parts.py" in incident["location"] or "calls" in incident["guard"] for incident in recompiles)
+    log = (folder / "train.log").read_text()
+    assert log.count("recompiled after update") == len(recompiles)
+    train(*words, "compile.max_recompiles=0", name="strict", status=1)
+    assert "more than compile.max_recompiles=0" in capsys.readouterr().err.splitlines()[-1]
+    warned = train(*words, "compile.max_recompiles=0", "compile.over_budget=warn", name="warned")
+    assert (warned / "train.log").read_text().count("more than compile.max_recompiles=0") == 1
+
+
+@pytest.mark.slow
+def test_runs_share_the_cache_dir(train: Train, workdir: Path) -> None:
+    words = (*MLP, "compile=default", "compile.cache_dir=compiled", "model.dropout=0")
+    first = report(train(*words, name="first"))
+    torch._dynamo.reset()
+    second = report(train(*words, "optimizer.lr=1e-2", name="second"))
+    assert first["cache"]["misses"] > 0
+    assert second["cache"]["misses"] == 0
+    assert second["cache"]["hits"] > 0
+    assert (workdir / "compiled").is_dir()
+
+
+def test_a_scope_that_the_task_lacks_is_refused(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, message in {
+        ("compile=blocks",): "compile.scope: this model has no repeated blocks; use compile.scope=task",
+        ("compile=default", "compile.scope=modl"): "compile.scope: ",
+        ("compile=default", "compile.scope=model_and_loss", "task=gan", "model=gan", "best.metric=val/generator",
+         "best.mode=min"): "compile.scope: Gan computes its loss without a method `assess`",
+        ("compile=default", "compile.max_recompiles=-1"): "compile.max_recompiles: ",
+        ("compile=default", "compile.on_failure=ignore"): "compile.on_failure: ",
+    }.items():  # fmt: skip
+        assert cli.main(["train", *MLP[:1], *words]) == 2
+        assert message in capsys.readouterr().err
+    assert not list(workdir.iterdir())
+
+
+class Breaking(nn.Module):
+    """A task whose forward breaks the graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.Linear(2, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs = self.model(inputs)
+        torch._dynamo.graph_break()
+        return 2 * outputs
+
+
+def compilation(world: World, *words: str) -> Any:
+    return instantiate(check(compose([*AOT, *words])), "compile", world)
+
+
+def test_fullgraph_auto_is_true_on_one_rank() -> None:
+    for world_size in (1, 2):
+        task = Breaking()
+        compilation(World(0, 0, world_size, torch.device("cpu"))).apply(task, retains_graph=False)
+        expectation = pytest.raises(torch._dynamo.exc.Unsupported) if world_size == 1 else nullcontext()
+        with torch.no_grad(), expectation:
+            task(torch.ones(1, 2))
+
+
+def test_an_old_gpu_is_refused_or_falls_back_to_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (6, 1))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla P4")
+    world = World(0, 0, 1, torch.device("cuda"))
+    with pytest.raises(
+        ConfigError, match=r"compile: needs compute capability 7\.0 or more; this is Tesla P4"
+    ):
+        compilation(world)
+    fallen_back = compilation(world, "compile.on_failure=fallback")
+    fallen_back.apply(task := Breaking(), retains_graph=False)
+    assert not fallen_back.is_on
+    assert torch.equal(task(torch.ones(1, 2)), 2 * task.model(torch.ones(1, 2)))
+    assert fallen_back.report().graphs == 0

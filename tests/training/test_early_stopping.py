@@ -1,0 +1,67 @@
+"""The best evaluation, its checkpoint, and `patience`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from checks import DIGITS, interrupt_at, rows, summary
+
+from hydrant.training import loop
+from hydrant.training.trainer import Trainer
+
+Train = Callable[..., Path]
+
+
+def test_the_best_checkpoint_is_the_best_evaluation(train: Train) -> None:
+    folder = train(*DIGITS, "duration=24", "keep_last=1", "optimizer.lr=0.05", "scheduler=constant")
+    evaluations = {row["num_updates"]: row["val/accuracy"] for row in rows(folder) if "val/accuracy" in row}
+    best = summary(folder)["best"]
+    assert best["value"] == max(evaluations.values())
+    assert evaluations[best["num_updates"]] == best["value"]
+    assert (folder / "checkpoints" / "best").resolve().name == f"update_{best['num_updates']:08d}"
+    assert (folder / "checkpoints" / "last").resolve().name == "update_00000024"
+    assert len([p for p in (folder / "checkpoints").iterdir() if not p.is_symlink()]) <= 2
+
+
+def test_the_best_loss_is_the_lowest(train: Train) -> None:
+    folder = train(*DIGITS, "duration=12", "best.metric=val/loss", "best.mode=min")
+    losses = [row["val/loss"] for row in rows(folder) if "val/loss" in row]
+    assert summary(folder)["best"]["value"] == min(losses)
+
+
+def test_an_infinite_value_is_never_the_best(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluate = loop.evaluate_run
+
+    def fake_evaluation(trainer: Trainer) -> dict[str, float]:
+        return evaluate(trainer) | {"val/loss": math.inf if trainer.state.num_updates != 8 else 1.0}
+
+    monkeypatch.setattr(loop, "evaluate_run", fake_evaluation)
+    folder = train(*DIGITS, "duration=12", "best.metric=val/loss", "best.mode=min")
+    assert summary(folder)["best"]["num_updates"] == 8
+
+
+def test_a_run_without_a_new_best_for_patience_evaluations_finishes_early(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate, accuracies = loop.evaluate_run, {4: 0.5, 8: 0.7, 12: 0.6, 16: 0.7, 20: 0.1, 24: 0.9}
+
+    def fake_evaluation(trainer: Trainer) -> dict[str, float]:
+        return evaluate(trainer) | {"val/accuracy": accuracies.get(trainer.state.num_updates, 0.0)}
+
+    monkeypatch.setattr(loop, "evaluate_run", fake_evaluation)
+    words = (*DIGITS, "duration=30", "patience=3", "save_every=30")
+    folder = train(*words, name="whole")
+    assert "finished: 20 updates (no new best within patience)" in capsys.readouterr().out
+    record = summary(folder)
+    assert (record["status"], record["num_updates"], record["total_updates"]) == ("finished", 20, 30)
+    assert record["best"]["num_updates"] == 8
+    assert (folder / "checkpoints" / "last").resolve().name == "update_00000020"
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 14)
+        train(*words, name="broken", status=130)
+    assert rows(train(*words, name="broken")) == rows(folder)
+    train(*words, name="broken")
+    assert "already finished" in capsys.readouterr().out

@@ -1,0 +1,119 @@
+"""NaN, infinity and overflow: updates are skipped, or the run fails and keeps its last good checkpoint."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from checks import DIGITS, assert_same_state, rows, saved, summary, whole_and_resumed
+
+Train = Callable[..., Path]
+
+
+def test_nan_names_the_interval_and_is_never_saved(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = train(*DIGITS, "optimizer=sgd", "optimizer.lr=1e30", "duration=40", "log_every=8", "eval_every=null",
+                   "save_every=8", status=1)  # fmt: skip
+    assert "train/loss became NaN or infinite between updates 0 and 8" in capsys.readouterr().err
+    assert not (folder / "checkpoints").exists()
+    record = summary(folder)
+    assert record["status"] == "failed"
+    assert record["error"]["type"] == "NonFiniteError"
+    assert "Traceback" in (folder / "train.log").read_text()
+
+
+MASKED = """
+import torch
+from hydrant.models import MLP
+
+class Masked(MLP):
+    def __init__(self, nan_at, **settings):
+        super().__init__(**settings)
+        self.nan_at = nan_at
+        self.register_buffer("mask", torch.full((3, 3), -torch.inf).triu(1))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, inputs):
+        if self.training and not inputs.is_meta:
+            self.count += 1
+            if self.count == self.nan_at:
+                self.mask.fill_(torch.nan)
+        return super().forward(inputs)
+"""
+
+
+def test_a_buffer_may_hold_infinity_but_not_nan(
+    train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workdir / "masked.py").write_text(MASKED)
+    monkeypatch.syspath_prepend(workdir)
+    words = (*DIGITS, "model._target_=masked.Masked", "allow_targets=[masked]", "duration=4", "save_every=2")
+    train(*words, "+model.nan_at=0")
+    folder = train(*words, "+model.nan_at=3", name="nan", status=1)
+    assert "a buffer became NaN or infinite" in capsys.readouterr().err
+    assert [path.name for path in (folder / "checkpoints").glob("update_*")] == ["update_00000002"]
+
+
+POISON = """
+from torch import nn
+
+class Poisoned(nn.Module):
+    def __init__(self, *, input_shape, num_classes, hidden, dropout, bad):
+        super().__init__()
+        self.norm, self.linear, self.bad, self.calls = nn.BatchNorm1d(64), nn.Linear(64, 10), bad, 0
+
+    def forward(self, inputs):
+        self.calls += self.training
+        if self.training and self.calls in self.bad:
+            inputs = inputs * float("nan")
+        return self.linear(self.norm(inputs.flatten(1)))
+"""
+
+
+def test_non_finite_updates_are_skipped_and_counted(
+    train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(workdir)
+    (workdir / "poison.py").write_text(POISON)
+    words = (*DIGITS, "model._target_=poison.Poisoned", "allow_targets=[poison]", "duration=8", "log_every=1",
+             "averaging=ema", "averaging.decay=0.5", "scheduler=constant")  # fmt: skip
+    train(*words, "+model.bad=[3,4,7]", name="failed", status=1)
+    skipping = rows(train(*words, "+model.bad=[3,4,7]", "skip_non_finite=true", name="skipping"))
+    logged = [row for row in skipping if "optim/lr" in row]
+    assert [row["num_updates"] for row in logged] == list(range(1, 9))
+    assert [n for n, row in enumerate(logged, start=1) if "train/loss" not in row] == [3, 4, 7]
+    assert logged[-1]["optim/num_skipped"] == 3
+    assert math.isfinite(skipping[-1]["val/loss"])
+    only_two = train(*words, "+model.bad=[3,4,5,6,7,8]", "skip_non_finite=true", name="only_two")
+    two = train(*words, "+model.bad=[]", "duration=2", name="two")
+    for part in ("model", "ema"):  # a skipped update changes nothing, not even batch norm statistics
+        assert_same_state(saved(only_two, part), saved(two, part))
+    train(*words, "+model.bad=[2,4,5,6]", "skip_non_finite=true", "max_skipped=2", name="many", status=1)
+    assert "between updates 3 and 6; more in a row than max_skipped=2" in capsys.readouterr().err
+    half = train(*words, "+model.bad=[3,4,7]", "skip_non_finite=true", "precision=fp16", name="half")
+    assert rows(half)[-1]["optim/num_skipped"] == 3  # the loss scale is not the reason
+
+
+def test_a_run_whose_gradients_always_overflow_fails(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(*DIGITS, "precision=fp16", "precision.init_scale=1e30", "max_skipped=2", "duration=2", status=1)
+    assert "a scaled gradient became NaN or infinite" in capsys.readouterr().err
+
+
+def test_an_overflow_does_not_change_batch_norm_statistics(train: Train) -> None:
+    folder = train("tracker=local", "model=convnet", "model.widths=[4,8]", "duration=3", "log_every=1",
+                   "precision=fp16", "precision.init_scale=1e9")  # fmt: skip
+    state = saved(folder, "model")
+    assert rows(folder)[-1]["num_updates"] == 3
+    assert {int(value) for name, value in state.items() if name.endswith("num_batches_tracked")} == {3}
+
+
+def test_fp16_state_and_skipped_updates_resume(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = (*DIGITS, "precision=fp16", "precision.init_scale=1e9", "duration=8", "log_every=1")
+    whole, resumed = whole_and_resumed(train, monkeypatch, words, stop_at=5)
+    assert rows(whole)[-1]["optim/num_skipped"] > 0  # so large a scale overflows first
+    assert rows(whole)[-1]["num_updates"] == 8
+    assert rows(whole) == rows(resumed)
+    assert_same_state(saved(whole, "training"), saved(resumed, "training"))

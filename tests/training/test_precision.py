@@ -1,0 +1,70 @@
+"""Training in bfloat16 and float8. test_nonfinite.py and data/test_mnist_amp.py cover fp16."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from checks import assert_same_state, rows, summary, weights, whole_and_resumed
+
+from hydrant import cli, seeding
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+from hydrant.training.build import prepare
+
+Train = Callable[..., Path]
+SHORT = ("tracker=local", "model.hidden=[32]", "duration=6", "log_every=1", "eval_every=3", "save_every=3")
+
+
+def test_bf16_true_is_the_plain_loop_bit_for_bit(train: Train) -> None:
+    words = (*SHORT, "precision=bf16_true", "optimizer=adamw", "scheduler=constant")
+    saved = weights(train(*words))
+    p = prepare(check(compose(words)))
+    task: Any = p.task
+    model = task.model.to(torch.bfloat16)
+    settings = {k: v for k, v in p.config["optimizer"].items() if not k.startswith("_")}
+    optimizer, stream = torch.optim.AdamW(model.parameters(), **settings), p.train.stream(p.spec)
+    for n in range(6):
+        (batch,) = stream.micro_batches(n)
+        seeding.seed_micro_step(0, n, 0, torch.device("cpu"))
+        optimizer.zero_grad()
+        F.cross_entropy(model(batch.inputs.to(torch.bfloat16)).float(), batch.targets).backward()
+        optimizer.step()
+    assert {value.dtype for value in saved.values()} == {torch.bfloat16}
+    assert_same_state(dict(model.state_dict()), saved)
+
+
+@pytest.mark.parametrize("words", [("precision=bf16_true",), ("precision=fp8", "precision.emulate=true")])
+def test_a_resumed_run_is_exact_and_evaluates_to_the_same(
+    words: tuple[str, ...], train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, half = whole_and_resumed(train, monkeypatch, (*SHORT, *words), 4)
+    assert rows(whole) == rows(half)
+    assert_same_state(weights(whole), weights(half))
+    capsys.readouterr()
+    assert cli.main(["evaluate", str(whole), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["val/loss"] == summary(whole)["metrics"]["val/loss"]
+
+
+@pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
+def test_fp8_rounds_the_products_of_suitable_layers(recipe: str, train: Train) -> None:
+    """The layer of 64 x 32 is converted, the classifier of 32 x 10 is not; names in checkpoints do not change."""
+    exact = train(*SHORT, "precision=bf16", name="exact")
+    fp8 = train(*SHORT, "precision=fp8", f"precision.fp8={recipe}", "precision.emulate=true", name="fp8")
+    assert weights(exact).keys() == weights(fp8).keys()
+    one, other = rows(exact)[-1]["train/loss"], rows(fp8)[-1]["train/loss"]
+    assert one != other
+    assert one == pytest.approx(other, rel=0.1)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_fp8_on_the_device(train: Train) -> None:
+    exact = train(*SHORT, "precision=bf16", name="exact")
+    fp8 = train(*SHORT, "precision=fp8", name="fp8")
+    assert rows(exact)[-1]["train/loss"] == pytest.approx(rows(fp8)[-1]["train/loss"], rel=0.1)

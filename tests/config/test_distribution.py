@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,12 @@ def test_a_checkout_that_is_the_current_folder_is_a_dot(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(distribution, "_origin", lambda: {"url": f"file://{tmp_path}", "dir_info": {}})
     assert install_command("onnx").endswith("pip install -e '.[onnx]'")
+
+
+def test_setuptools_can_still_be_imported() -> None:
+    """Its import hook gives up its own distutils for the whole process as soon as somebody looks for the module pip."""
+    code = "from hydrant.config.distribution import install_command as c; c('onnx'); import setuptools"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_missing_extra_names_the_modules_and_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

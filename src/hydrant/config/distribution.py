@@ -45,7 +45,8 @@ def install_command(extra: str) -> str:
 
     An installation from an index, a wheel, a Git URL and a checkout each need another requirement (PEP 610).
     """
-    tool = "pip install" if find_spec("pip") else "uv pip install"
+    # Not find_spec("pip"): it makes the import hook of setuptools break a later `import setuptools`.
+    tool = "pip install" if any(metadata.distributions(name="pip")) else "uv pip install"
     origin = _origin()
     if "dir_info" in origin:
         folder = Path(origin["url"].removeprefix("file://"))

@@ -20,7 +20,8 @@ from benchmarks.statistics import interval, paired
 from benchmarks.turns import race
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.training.checkpoint import CheckpointManager, Retention
+from hydrant.training.checkpoint.folder import Retention
+from hydrant.training.checkpoint.manager import CheckpointManager
 from hydrant.training.loop import make_update
 from hydrant.training.scratch import prepare_at_least, scratch_trainer
 from hydrant.training.train_state import checkpoint_content

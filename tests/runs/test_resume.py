@@ -20,8 +20,9 @@ from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError
 from hydrant.runs.resume import starting_point
-from hydrant.training.checkpoint import Weights, storage
+from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.manifest import write_manifest
+from hydrant.training.checkpoint.weights import Weights
 
 Train = Callable[..., Path]
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=8", "log_every=1", "eval_every=4", "save_every=2",

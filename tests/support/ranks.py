@@ -25,7 +25,8 @@ from hydrant import cli
 from hydrant.optimizers.clipping import Clipping
 from hydrant.optimizers.ema import NoAveraging
 from hydrant.optimizers.scheduled_fields import FieldSchedules
-from hydrant.training.checkpoint import CheckpointManager, Retention
+from hydrant.training.checkpoint.folder import Retention
+from hydrant.training.checkpoint.manager import CheckpointManager
 from hydrant.training.compile import EagerStep
 from hydrant.training.distributed.world import World
 from hydrant.training.metrics import Meter

@@ -27,13 +27,10 @@ from hydrant.runs.reporter import NullRunReporter, RunReporter
 from hydrant.runs.resume import Start, describe_changes, saved_config, starting_point
 from hydrant.signals import StopRequest, ignore_stop_signals
 from hydrant.training.build import build, prepare
-from hydrant.training.checkpoint import (
-    CheckpointManager,
-    Retention,
-    describe_misfits,
-    newest_checkpoint,
-    plain_state,
-)
+from hydrant.training.checkpoint.content import plain_state
+from hydrant.training.checkpoint.folder import Retention, newest_checkpoint
+from hydrant.training.checkpoint.manager import CheckpointManager
+from hydrant.training.checkpoint.weights import describe_misfits
 from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World

@@ -17,7 +17,9 @@ from hydrant.errors import ConfigError, unknown_name
 from hydrant.runs.folder import choices_in, read_options, read_overrides
 from hydrant.runs.resume import saved_config
 from hydrant.training.build import prepare
-from hydrant.training.checkpoint import Weights, find_checkpoint, plain_state, read_state, weight_parts
+from hydrant.training.checkpoint.content import plain_state, read_state, weight_parts
+from hydrant.training.checkpoint.folder import find_checkpoint
+from hydrant.training.checkpoint.weights import Weights
 from hydrant.training.distributed.base import SINGLE_RANK
 from hydrant.training.plan import Plan
 

@@ -20,7 +20,7 @@ from hydrant.runs.folder import CHECKPOINTS, CONFIG, RunStatus, read_summary
 from hydrant.training.checkpoint.folder import find_checkpoint, newest_checkpoint, newest_undamaged
 
 if TYPE_CHECKING:
-    from hydrant.training.checkpoint import Weights
+    from hydrant.training.checkpoint.weights import Weights
 
 Changes = Mapping[str, tuple[Any, Any]]
 """Keys of the config that differ: key -> (value in the run folder, value in this config)."""
@@ -65,7 +65,7 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
         return Start(checkpoint, is_foreign=True, changes=changed_keys(config, checkpoint.parents[1]))
     if init_from is None:
         return Start()
-    from hydrant.training.checkpoint import find_weights
+    from hydrant.training.checkpoint.weights import find_weights
 
     return Start(weights=find_weights(init_from, "init_from"))
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hydrant import seeding
 from hydrant.errors import CheckpointError, ConfigError, HydrantError, typed_line
-from hydrant.training.checkpoint import Checkpoint, plain_state, read_into, read_state
+from hydrant.training.checkpoint.content import Checkpoint, plain_state, read_into, read_state
 from hydrant.training.metrics import merge_meters
 from hydrant.training.trainer import Trainer
 from hydrant.training.update import Optimizers

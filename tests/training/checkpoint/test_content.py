@@ -12,8 +12,9 @@ from checks import assert_same_state
 from safetensors.torch import load_file
 
 from hydrant.errors import CheckpointError
-from hydrant.training.checkpoint import Checkpoint, CheckpointManager, Retention, plain_state, read_state
-from hydrant.training.checkpoint.content import Snapshot
+from hydrant.training.checkpoint.content import Checkpoint, Snapshot, plain_state, read_state
+from hydrant.training.checkpoint.folder import Retention
+from hydrant.training.checkpoint.manager import CheckpointManager
 
 pytestmark = pytest.mark.usefixtures("process_group")
 

@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 
 from hydrant.clock import Interval
 from hydrant.errors import ConfigError
-from hydrant.training.checkpoint import Retention, find_checkpoint, newest_undamaged
-from hydrant.training.checkpoint.folder import CheckpointFolder
+from hydrant.training.checkpoint.folder import CheckpointFolder, Retention, find_checkpoint, newest_undamaged
 
 pytestmark = pytest.mark.usefixtures("process_group")
 

@@ -19,7 +19,10 @@ from checkpoints import content, names, save, saved_numbers
 from safetensors.torch import load_file
 
 from hydrant.errors import CheckpointError
-from hydrant.training.checkpoint import Checkpoint, CheckpointManager, Retention, newest_undamaged, storage
+from hydrant.training.checkpoint import storage
+from hydrant.training.checkpoint.content import Checkpoint
+from hydrant.training.checkpoint.folder import Retention, newest_undamaged
+from hydrant.training.checkpoint.manager import CheckpointManager
 
 pytestmark = pytest.mark.usefixtures("process_group")
 
@@ -136,7 +139,10 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import torch
-from hydrant.training.checkpoint import Checkpoint, CheckpointManager, Retention, storage
+from hydrant.training.checkpoint import storage
+from hydrant.training.checkpoint.content import Checkpoint
+from hydrant.training.checkpoint.folder import Retention
+from hydrant.training.checkpoint.manager import CheckpointManager
 from hydrant.training.distributed.world import World
 
 def kill(*_):

@@ -8,7 +8,7 @@ import pytest
 from checks import assert_same_state, run_command, summary
 from ranks import two_one_two
 
-from hydrant.training.checkpoint import Weights
+from hydrant.training.checkpoint.weights import Weights
 from hydrant.training.metrics import merge_meters
 
 

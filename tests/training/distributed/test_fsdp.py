@@ -17,7 +17,8 @@ from timm.layers import BatchNormAct2d
 from torch import nn
 
 from hydrant import cli
-from hydrant.training.checkpoint import Weights, read_state
+from hydrant.training.checkpoint.content import read_state
+from hydrant.training.checkpoint.weights import Weights
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.distributed.world import World
 

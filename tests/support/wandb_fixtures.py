@@ -85,10 +85,14 @@ def wandb_server(wandb_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 @pytest.fixture
 def make_wandb(wandb_home: Path) -> Callable[..., WandbTracker]:
-    """`make_wandb(identity, num_updates=0, **changes to conf/tracker/wandb.yaml)`."""
+    """`make_wandb(identity, num_updates=0, **changes to conf/tracker/wandb.yaml)`.
+
+    The time limits are longer than in the YAML, because a loaded machine answers late.
+    """
+    limits = {"probe_timeout": 60.0, "init_timeout": 120.0, "finish_timeout": 120.0}
 
     def make(identity: RunIdentity, num_updates: int = 0, **changes: Any) -> WandbTracker:
-        return WandbTracker(identity, num_updates, **{**_arguments("wandb"), **changes})
+        return WandbTracker(identity, num_updates, **{**_arguments("wandb"), **limits, **changes})
 
     return make
 

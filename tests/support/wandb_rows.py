@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from processes import descendants, wait_until_gone
 
 from hydrant.config.atomic_write import write_json
 from hydrant.config.flat import flatten, group_choices
@@ -56,11 +60,28 @@ def local_rows(folder: Path) -> list[dict[str, Any]]:
     )
 
 
+def wait_for_local_rows(folder: Path, expected: list[dict[str, Any]]) -> None:
+    """Wait until wandb-core has written these rows to its file, which it flushes every second."""
+    deadline = time.monotonic() + 60
+    while _local_rows_so_far(folder) != expected and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert local_rows(folder) == expected
+
+
+def _local_rows_so_far(folder: Path) -> list[dict[str, Any]]:
+    try:
+        return local_rows(folder)
+    except subprocess.CalledProcessError:  # the file has no complete record yet
+        return []
+
+
 def kill_core(signum: int) -> None:
-    """Send a signal to the wandb-core of this process."""
-    children = " ".join(path.read_text() for path in Path("/proc/self/task").glob("*/children")).split()
-    (core,) = [pid for pid in children if "wandb-core" in Path(f"/proc/{pid}/cmdline").read_text()]
-    os.kill(int(core), signum)
+    """Send a signal to the wandb-core of this process. After SIGKILL, wait for its death."""
+    pids = descendants(os.getpid())
+    (core,) = [pid for pid in pids if "wandb-core" in Path(f"/proc/{pid}/cmdline").read_text()]
+    os.kill(core, signum)
+    if signum == signal.SIGKILL:
+        wait_until_gone([core], seconds=60)
 
 
 def log_run_folder(folder: Path, make_wandb: Make) -> None:

@@ -90,10 +90,11 @@ def _run(command: str, *arguments: str) -> int:
             raise
         return _report(explain(error))
     finally:
-        try:
-            sys.stdout.flush()
-        except BrokenPipeError:  # `| head` has closed the pipe: discard what Python still buffers
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except BrokenPipeError:  # `| head` has closed the pipe: discard what Python still buffers
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @contextlib.contextmanager

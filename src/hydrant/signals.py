@@ -19,12 +19,13 @@ _SAVING = "stopping when this update is saved; Ctrl-C again stops at once, witho
 
 
 def signal_name(signum: int) -> str:
-    """
+    """Return the name of a signal; real-time signals have none.
+
     >>> signal_name(15), signal_name(40)
     ('SIGTERM', 'signal 40')
     """
     names = {int(stop): stop.name for stop in signal.Signals}
-    return names.get(signum, f"signal {signum}")  # real-time signals have no name
+    return names.get(signum, f"signal {signum}")
 
 
 def send_signal(signum: int, pid: int) -> None:
@@ -61,11 +62,12 @@ class StopRequest:
 
     def _record(self, signum: int, frame: FrameType | None) -> None:
         del frame
-        if self._signum is not None and signum == signal.SIGINT:
-            self.is_urgent = True
-            raise KeyboardInterrupt
-        if signum == signal.SIGINT and self._signum is None:  # `print` is not reentrant in a signal handler
-            os.write(2, f"\n{self._message}\n".encode())
+        if signum == signal.SIGINT:
+            if self._signum is not None:
+                self.is_urgent = True
+                raise KeyboardInterrupt
+            with contextlib.suppress(OSError):  # with `2>&1 | tee`, Ctrl-C also ends tee and closes the pipe
+                os.write(2, f"\n{self._message}\n".encode())  # `print` is not reentrant in a signal handler
         self._signum = signum
 
 

@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from checks import command, summary
 from processes import wait_for, wait_for_row
+from run_folders import summary
+from training_runs import command
 
 WORDS = ("tracker=local", "duration=20000", "log_every=7", "eval_every=50", "save_every=10", "model.hidden=[32]",
          "model.dropout=0.3", "data.augment.max_shift=1", "scheduler.warmup=10%", "micro_batch_size=32")  # fmt: skip
@@ -49,6 +50,21 @@ def test_a_signal_saves_and_leaves_a_resumable_run(
     assert stderr.decode().strip().splitlines()[-1] == message
     assert summary(folder)["status"] == "preempted"
     assert (folder / "checkpoints" / f"update_{num_updates:08d}").is_dir()
+
+
+def test_ctrl_c_saves_when_it_also_ends_the_reader_of_the_output(workdir: Path) -> None:
+    """As with `python train.py 2>&1 | tee log`: Ctrl-C ends tee, and nothing can be printed any more."""
+    folder = workdir / "outputs" / "piped"
+    reader, writer = os.pipe()
+    words = command(*WORDS, "name=piped")
+    process = subprocess.Popen(words, cwd=workdir, stdout=writer, stderr=writer)
+    os.close(writer)
+    wait_for_row(folder, 30, process)
+    os.close(reader)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    assert summary(folder)["status"] == "preempted"
+    assert (folder / "checkpoints" / f"update_{summary(folder)['num_updates']:08d}").is_dir()
 
 
 @pytest.mark.slow

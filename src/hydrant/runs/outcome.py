@@ -95,6 +95,7 @@ def report(result: RunResult, label: str = "") -> int:
     if result.message:
         with contextlib.suppress(BrokenPipeError):
             sys.stdout.flush()
-        kind = "" if result.exit_status > 128 else "error: "
-        print(f"{label}{kind}{redacted_text(' '.join(result.message.split()))}", file=sys.stderr, flush=True)
+        kind, message = "" if result.exit_status > 128 else "error: ", " ".join(result.message.split())
+        with contextlib.suppress(BrokenPipeError):
+            print(f"{label}{kind}{redacted_text(message)}", file=sys.stderr, flush=True)
     return result.exit_status

@@ -11,18 +11,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from hydrant.clock import Duration
+from hydrant.config import schema
 from hydrant.config.error_messages import explain_interpolation, unknown_key
-from hydrant.config.schema import (
-    DURATIONS,
-    GROUPS,
-    OPTIMIZER_POSITIVE,
-    PARTIAL_GROUPS,
-    POSITIVE,
-    NamedOptimizer,
-    OptimizerSettings,
-    TrainConfig,
-    check_name,
-)
+from hydrant.config.flat import children
 from hydrant.config.targets import check_targets
 from hydrant.config.type_hints import accepts, check_value
 from hydrant.errors import ConfigError, shown
@@ -37,8 +28,7 @@ def check(config: DictConfig) -> dict[str, Any]:
         ConfigError: A key is unknown; a value is missing, cannot be resolved, or has a wrong type or range; a target is
             not allowed or does not take one of its arguments.
     """
-    plain = _plain(config)
-    resolved = _typed("", TrainConfig, plain)
+    resolved = _typed("", schema.TrainConfig, _plain(config))
     resolved["optimizers"] = _complete_optimizers(resolved)
     for key, value in _leaves(resolved, ""):
         if isinstance(value, float) and math.isnan(value):
@@ -55,8 +45,7 @@ def _plain(config: DictConfig) -> dict[str, Any]:
         if value == "???":
             raise ConfigError(key, f"needs a value; give {key}=<value>")
     with explain_interpolation(config):
-        plain = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(plain, dict)
+        plain: Any = OmegaConf.to_container(config, resolve=True)
     for key, value in _leaves(plain, ""):
         if isinstance(value, str) and "${" in value:  # Hydra's instantiate would resolve it after all checks
             raise ConfigError(
@@ -65,9 +54,9 @@ def _plain(config: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in plain.items()}
 
 
-def _typed(prefix: str, schema: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `values`, checked against a schema. A number becomes text where text is needed."""
-    hints = typing.get_type_hints(schema)
+def _typed(prefix: str, fields: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `values`, checked against the fields of a dataclass. A number becomes a string where one is needed."""
+    hints = typing.get_type_hints(fields)
     for name in values:
         if name not in hints:
             raise unknown_key(f"{prefix}{name}", hints)
@@ -79,32 +68,33 @@ def _typed(prefix: str, schema: Any, values: Mapping[str, Any]) -> dict[str, Any
         value = values[name]
         if is_dataclass(hint):
             check_value(key, dict[str, Any], value)
-            typed[name] = _typed(f"{key}.", hint, value)
-            continue
-        if accepts(hint, "") and hint is not Any and type(value) in (int, float):
-            value = str(value)  # YAML reads name=1 as a number
-        check_value(key, hint, value)
+            value = _typed(f"{key}.", hint, value)
+        else:
+            if accepts(hint, "") and hint is not Any and type(value) in (int, float):
+                value = str(value)  # YAML reads name=1 as a number
+            check_value(key, hint, value)
         typed[name] = value
     return typed
 
 
 def _check_values(resolved: Mapping[str, Any]) -> None:
     if resolved["name"] is not None:
-        check_name(resolved["name"])
-    _check_positive("", resolved, POSITIVE)
+        schema.check_name(resolved["name"])
+    _check_positive("", resolved, schema.POSITIVE)
     if resolved["max_skipped"] < 0:
         raise ConfigError("max_skipped", f"needs 0 or more, not {resolved['max_skipped']}")
-    for key in DURATIONS:
+    for key in schema.DURATIONS:
         if resolved[key] is not None or key == "duration":
             Duration.parse(resolved[key], key)
-    for group in GROUPS:
-        _check_group(group, resolved[group], f"{group}=<option>, see --help", partial=group in PARTIAL_GROUPS)
+    for group in schema.GROUPS:
+        is_partial = group in schema.PARTIAL_GROUPS
+        _check_part(group, resolved[group], f"{group}=<option>, see --help", is_partial)
     _check_optimizer("", resolved)
     for name, settings in resolved["optimizers"].items():
         prefix = f"optimizers.{name}."
         for group in ("optimizer", "scheduler"):
             key = f"{prefix}{group}"
-            _check_group(key, settings[group], f"+{group}@{key}=<option>, see --help", partial=True)
+            _check_part(key, settings[group], f"+{group}@{key}=<option>, see --help", is_partial=True)
         _check_optimizer(prefix, settings)
 
 
@@ -115,9 +105,8 @@ def _check_parallel(settings: Mapping[str, Any]) -> None:
             raise ConfigError(f"parallel.{name}", f"needs {minimum} or more, not {settings[name]}")
     seconds = settings.get("timeout_seconds", 1)
     if not 0 < seconds <= _MAX_TIMEOUT_SECONDS:
-        raise ConfigError(
-            "parallel.timeout_seconds", f"needs more than 0 and at most one year, not {seconds}"
-        )
+        message = f"needs more than 0 and at most one year, not {seconds}"
+        raise ConfigError("parallel.timeout_seconds", message)
 
 
 def _complete_optimizers(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -128,17 +117,15 @@ def _complete_optimizers(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any
             raise ConfigError(f"optimizers.{name}", "is not a valid name; use letters, digits and '_'")
         check_value(f"optimizers.{name}", dict[str, Any], node)
         if name == "main":
-            raise ConfigError(
-                "optimizers.main",
-                "main is reserved for the optimizer of a run that names none; choose another name",
-            )
+            message = "main is reserved for the optimizer of a run that names none; choose another name"
+            raise ConfigError("optimizers.main", message)
         settings = {"parts": None, "losses": None} | node
-        for key in typing.get_type_hints(OptimizerSettings):
-            value, common = node.get(key, {}), resolved[key]
-            # A mapping without a _target_ changes single keys of the top-level setting.
-            extends = isinstance(value, dict) and isinstance(common, dict) and "_target_" not in value
-            settings[key] = common | value if extends else node.get(key, common)
-        completed[name] = _typed(f"optimizers.{name}.", NamedOptimizer, settings)
+        for key in typing.get_type_hints(schema.OptimizerSettings):
+            common = resolved[key]
+            value = settings.setdefault(key, common)
+            if isinstance(value, dict) and isinstance(common, dict) and "_target_" not in value:
+                settings[key] = common | value  # it changes single keys of the top-level setting
+        completed[name] = _typed(f"optimizers.{name}.", schema.NamedOptimizer, settings)
     return completed
 
 
@@ -148,16 +135,9 @@ def _check_positive(prefix: str, settings: Mapping[str, Any], keys: Sequence[str
             raise ConfigError(f"{prefix}{key}", f"needs a number above 0, not {settings[key]}")
 
 
-def _check_group(key: str, node: Any, remedy: str, *, partial: bool) -> None:
-    _check_part(key, node, remedy)
-    if partial and not node.get("_partial_"):
-        message = "needs true, because the run adds arguments later; add _partial_: true to the option"
-        raise ConfigError(f"{key}._partial_", message)
-
-
 def _check_optimizer(prefix: str, settings: Mapping[str, Any]) -> None:
     """Check the ranges of an optimizer's settings, its schedules and the schedules of its param groups."""
-    _check_positive(prefix, settings, OPTIMIZER_POSITIVE)
+    _check_positive(prefix, settings, schema.OPTIMIZER_POSITIVE)
     if "lr" in settings["schedules"]:
         raise ConfigError(f"{prefix}schedules.lr", "lr is scheduled by scheduler; remove it here")
     _check_schedules(f"{prefix}schedules", settings["schedules"])
@@ -170,26 +150,22 @@ def _check_optimizer(prefix: str, settings: Mapping[str, Any]) -> None:
 def _check_schedules(prefix: str, schedules: Mapping[str, Any]) -> None:
     for field, node in schedules.items():
         key = f"{prefix}.{field}"
-        nodes = {key: node} if not isinstance(node, dict) or "_target_" in node else {
-            f"{key}.{position}": inner for position, inner in node.items()
-        }  # fmt: skip
-        for inner_key, inner in nodes.items():  # {betas: {0: ...}} schedules betas.0
+        is_nested = isinstance(node, dict) and "_target_" not in node  # {betas: {0: ...}} schedules betas.0
+        for inner_key, inner in children(node, key) if is_nested else [(key, node)]:
             _check_part(inner_key, inner, f"+scheduler@{inner_key}=linear")
 
 
-def _check_part(key: str, node: Any, remedy: str) -> None:
+def _check_part(key: str, node: Any, remedy: str, is_partial: bool = False) -> None:
     if not isinstance(node, dict) or "_target_" not in node:
         raise ConfigError(key, f"{shown(node)} is not a config with a _target_; choose an option: {remedy}")
+    if is_partial and not node.get("_partial_"):
+        message = "needs true, because the run adds arguments later; add _partial_: true to the option"
+        raise ConfigError(f"{key}._partial_", message)
 
 
 def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
     """Yield (key, value) of every value that is neither a dict nor a list."""
-    if isinstance(value, dict):
-        inner = value.items()
-    elif isinstance(value, list):
-        inner = enumerate(value)
-    else:
+    if not isinstance(value, dict | list):
         yield key, value
-        return
-    for name, item in inner:
-        yield from _leaves(item, f"{key}.{name}" if key else str(name))
+    for inner_key, inner in children(value, key):
+        yield from _leaves(inner, inner_key)

@@ -61,9 +61,8 @@ def writing_to(flag: str, path: Path) -> Generator[None]:
             raise IsADirectoryError(f"{path} is a folder")
         yield
     except OSError as error:
-        raise ConfigError(
-            flag, f"{path} cannot be written ({error.strerror or error}); give another path"
-        ) from error
+        message = f"{path} cannot be written ({error.strerror or error}); give another path"
+        raise ConfigError(flag, message) from error
 
 
 def flags_first(arguments: Sequence[str]) -> list[str]:
@@ -76,11 +75,7 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
         ConfigError: A flag is unknown, or an override cannot be parsed.
     """
     parser = get_args_parser()
-
-    def refuse(message: str) -> NoReturn:
-        raise ConfigError("", f"hydrant train: {message.removeprefix('argument ')}")
-
-    parser.error = refuse  # type: ignore[method-assign]
+    parser.error = Flags("train").error  # type: ignore[method-assign]
     known, unknown = parser.parse_known_intermixed_args(list(arguments))
     if known.experimental_rerun is not None:
         unknown = ["--experimental-rerun"]  # reads pickled configs, which Hydrant does not write
@@ -116,9 +111,8 @@ def check_overrides(overrides: Sequence[str]) -> None:
             override = parser.parse_override(text)
         except HydraException as error:
             remedy = f"close all brackets and quotes; put plain text in quotes: \"{key}='...'\""
-            raise ConfigError(
-                key.lstrip("+~"), f"{value!r} cannot be parsed ({first_line(error)}); {remedy}"
-            ) from error
+            message = f"{value!r} cannot be parsed ({first_line(error)}); {remedy}"
+            raise ConfigError(key.lstrip("+~"), message) from error
         if override.key_or_group in options and not override.is_delete():
             _check_options(override, options[override.key_or_group])
 
@@ -138,13 +132,10 @@ def check_sweep(override: Override) -> None:
         text = (override.input_line or key).partition("=")[2]
         raise ConfigError(key, f"{text} contains no value, so there is nothing to run")
     if key == "sweep":
-        raise ConfigError(
-            "sweep", "takes one grid; write the values of the other one: sweep=optimizers seed=0,1"
-        )
+        raise ConfigError(key, "takes one grid; write the values of the other one: sweep=optimizers seed=0,1")
     if key == "name":
-        raise ConfigError(
-            "name", "is the folder of the whole sweep, so it takes one value; seed=0,1 trains several runs"
-        )
+        message = "is the folder of the whole sweep, so it takes one value; seed=0,1 trains several runs"
+        raise ConfigError(key, message)
 
 
 def refuse_grid(choices: Mapping[str, Any]) -> None:
@@ -162,8 +153,6 @@ def _suggest_override(text: str, options: dict[str, list[str]]) -> str:
 def _check_options(override: Override, options: Sequence[str]) -> None:
     value: Any = override.value()
     for option in getattr(value, "list", [value]):  # the list of a choice sweep; glob(*) has none
-        if isinstance(option, str | dict) or not isinstance(option, int | float | list | None):
-            continue
-        raise ConfigError(
-            str(override.key_or_group), f"no option {shown(option)}{suggestion(str(option), options)}"
-        )
+        if isinstance(option, int | float | list | None):
+            message = f"no option {shown(option)}{suggestion(str(option), options)}"
+            raise ConfigError(str(override.key_or_group), message)

@@ -70,16 +70,14 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
         for override in parsed:
             check_sweep(override)
             if override.key_or_group == "sweep":
-                raise ConfigError(
-                    "sweep", "works with train --multirun only; write the values here: optimizer=adamw,sgd"
-                )
+                message = "works with train --multirun only; write the values here: optimizer=adamw,sgd"
+                raise ConfigError("sweep", message)
         return BasicSweeper.split_arguments(parsed, None)[0]
 
 
 def uncompiled(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a checked config with the group `compile` replaced by `compile=eager` and nothing else changed."""
-    eager = OmegaConf.to_container(compose(["compile=eager"]).compile)
-    return {**config, "compile": eager}
+    return {**config, "compile": OmegaConf.to_container(compose(["compile=eager"]).compile)}
 
 
 @contextmanager
@@ -143,7 +141,6 @@ def class_folders(path: str) -> int:
     """
     folder = Path(path)
     if not folder.is_dir():
-        raise ConfigError(
-            "data.root", f"{folder} is not a folder; it should hold one folder of images per class"
-        )
+        message = f"{folder} is not a folder; it should hold one folder of images per class"
+        raise ConfigError("data.root", message)
     return sum(1 for entry in folder.iterdir() if entry.is_dir())

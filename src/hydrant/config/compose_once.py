@@ -37,13 +37,11 @@ def compose_once(words: Sequence[str]) -> Generator[None]:
     @functools.wraps(load_configuration)
     def load_once(self: ConfigLoaderImpl, *arguments: Any, **options: Any) -> DictConfig:
         request = repr((arguments, options))
-        match results.pop(request, None):
-            case bytes() as pickled:  # 20 kB, loaded in a hundredth of the time that composing takes
-                return pickle.loads(pickled)
-            case Exception() as error:
-                raise error
-            case None:
-                pass
+        previous = results.pop(request, None)
+        if isinstance(previous, bytes):  # 20 kB, loaded in a hundredth of the time that composing takes
+            return pickle.loads(previous)
+        if previous is not None:
+            raise previous
         try:
             config = load_configuration(self, *arguments, **options)
         except HYDRA_ERRORS as error:

@@ -11,17 +11,8 @@ from hydra.errors import HydraException
 
 from hydrant.errors import ConfigError, HydrantError, first_line, location, typed_line
 
-_ARGUMENT_ERRORS = (
-    HydraException,
-    TypeError,
-    ValueError,
-    RuntimeError,
-    AssertionError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    OSError,
-)
+_ARGUMENT_ERRORS = (HydraException, TypeError, ValueError, RuntimeError, AssertionError, LookupError,
+                    AttributeError, ArithmeticError, OSError)  # fmt: skip
 """What third-party code raises for arguments that it rejects. An error of another type is shown with its type
 and line."""
 

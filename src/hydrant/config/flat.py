@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from omegaconf import Container, OmegaConf
@@ -10,25 +10,20 @@ from omegaconf import Container, OmegaConf
 from hydrant.config.redaction import redacted
 
 # Keys that have no effect on what a run computes: its folder, how it reads data, evaluates and is tracked.
-_NEUTRAL = (
-    "name",
-    "claim",
-    "resume",
-    "resume_strict",
-    "keep_last",
-    "keep_best",
-    "keep_every",
-    "save_async",
-    "histogram_every",
-    "pictures",
-    "allow_targets",
-    "eval_batch_size",
-    "data.num_workers",
-    "data.on_error",  # a run that did not fail met no damaged sample
-    "data.root",
-)
+_NEUTRAL = ("name", "claim", "resume", "resume_strict", "keep_last", "keep_best", "keep_every", "save_async",
+            "histogram_every", "pictures", "allow_targets", "eval_batch_size", "data.num_workers", "data.root",
+            "data.on_error")  # a run that did not fail met no damaged sample  # fmt: skip
 _NEUTRAL_GROUPS = ("tracker.", "profiler.", "parallel.")
 _NOT_NEUTRAL = ("parallel.sync_batch_norm", "parallel.param_dtype")
+
+
+def children(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """Yield (key, value) of the entries of a mapping or a list at `key`, and nothing for other values."""
+    items = (
+        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for name, item in items:
+        yield f"{key}.{name}" if key else str(name), item
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,8 +84,7 @@ def group_choices(choices: Mapping[str, Any]) -> dict[str, Any]:
 
     Hydra's own groups are left out, and `sweep`, because a grid belongs to no single run.
     """
-    groups = (group for group in sorted(choices) if group != "sweep" and not group.startswith("hydra/"))
-    return {group: choices[group] for group in groups}
+    return {g: choices[g] for g in sorted(choices) if g != "sweep" and not g.startswith("hydra/")}
 
 
 def redacted_yaml(config: Container) -> str:

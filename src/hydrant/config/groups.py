@@ -27,9 +27,8 @@ def user_conf_dir() -> Path | None:
     variable = os.environ.get("HYDRANT_CONF")
     folder = Path(variable or "conf").resolve()
     if variable and not folder.is_dir():
-        raise ConfigError(
-            "HYDRANT_CONF", f"{variable} is not a folder; set it to your conf folder, or unset it"
-        )
+        message = f"{variable} is not a folder; set it to your conf folder, or unset it"
+        raise ConfigError("HYDRANT_CONF", message)
     return folder if folder.is_dir() and folder != conf_dir().resolve() else None
 
 
@@ -39,10 +38,8 @@ def group_options() -> dict[str, list[str]]:
     for folder in filter(None, (conf_dir(), user_conf_dir())):
         for path in folder.rglob("*.yaml"):
             group = path.parent.relative_to(folder).as_posix()
-            is_option = not path.stem.startswith(
-                "_"
-            )  # `_frame.yaml` is a default of other options, not an option
-            if is_option and group not in (".", "wandb_sweep"):
+            is_base = path.stem.startswith("_")  # `_frame.yaml` is only in the defaults of other options
+            if not is_base and group not in (".", "wandb_sweep"):
                 options.setdefault(group, set()).add(path.stem)
     return {group: sorted(options[group]) for group in sorted(options)}
 

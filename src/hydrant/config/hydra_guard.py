@@ -91,20 +91,14 @@ def _check(config: DictConfig, words: Sequence[str]) -> None:
     _check_job(hydra.get("job", {}), words)
     for name, allowed in _ALLOWED.items():
         for key, value in _called_values(hydra.get(name), f"hydra.{name}"):
-            if (
-                name == "launcher"
-                and lies_under(value, ("hydra_plugins",))
-                and not lies_under(value, allowed)
-            ):
-                reason = "is not allowed: it composes each config again when its job starts"
-                raise ConfigError(
-                    "hydra/launcher", f"{shown(value)} {reason}; use local, joblib, ray or slurm"
-                )
+            is_plugin = lies_under(value, ("hydra_plugins",))
+            if name == "launcher" and is_plugin and not lies_under(value, allowed):
+                reason = "it composes each config again when its job starts; use local, joblib, ray or slurm"
+                raise ConfigError("hydra/launcher", f"{shown(value)} is not allowed: {reason}")
             if not (_is_allowed(value, key, allowed) or lies_under(value, trusted)):
                 message = f"{shown(value)} is not allowed, because Hydra would call it or write to it"
-                raise ConfigError(
-                    key, f"{message}. If you trust it, add its package: 'allow_targets=[my_package]'"
-                )
+                remedy = "If you trust it, add its package: 'allow_targets=[my_package]'"
+                raise ConfigError(key, f"{message}. {remedy}")
 
 
 def _check_job(job: Mapping[str, Any], words: Sequence[str]) -> None:
@@ -113,16 +107,11 @@ def _check_job(job: Mapping[str, Any], words: Sequence[str]) -> None:
     for name in job.get("env_set") or ():
         key = f"hydra.job.env_set.{name}"
         if name not in _VARIABLES and not set_by_user & {key, "hydra.job.env_set"}:
-            raise ConfigError(
-                key,
-                "cannot be set in a config file, because a variable may name code to load; "
-                "set it on the command line",
-            )
+            reason = "a variable may name code to load; set it on the command line"
+            raise ConfigError(key, f"cannot be set in a config file, because {reason}")
     if not re.fullmatch(r"[\w.-]+", title := str(job.get("name"))):
-        raise ConfigError(
-            "hydra.job.name",
-            f"{shown(title)} is not a valid file name; use letters, digits, '.', '_' and '-'",
-        )
+        message = f"{shown(title)} is not a valid file name; use letters, digits, '.', '_' and '-'"
+        raise ConfigError("hydra.job.name", message)
 
 
 def _is_allowed(value: Any, key: str, allowed: Sequence[str]) -> bool:

@@ -99,15 +99,11 @@ class NamedOptimizer(OptimizerSettings):
     losses: list[str] | None
 
 
-NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
-
-
 def check_name(name: str) -> None:
     """Raise ConfigError if a run folder cannot have this name."""
-    if not NAME.fullmatch(name):
-        raise ConfigError(
-            "name", f"{name!r} is not a valid folder name; use letters, digits, '.', '_' and '-'"
-        )
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
+        message = f"{name!r} is not a valid folder name; use letters, digits, '.', '_' and '-'"
+        raise ConfigError("name", message)
 
 
 DURATIONS = ("duration", "log_every", "eval_every", "save_every", "keep_every", "histogram_every")

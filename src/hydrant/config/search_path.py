@@ -16,17 +16,8 @@ class HydrantSearchPath(SearchPathPlugin):
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         register_resolvers()
-        user = user_conf_dir()
-        if user is not None:
-            _add(search_path, user, first=True)
-        _add(search_path, conf_dir(), first=False)
-
-
-def _add(search_path: ConfigSearchPath, folder: Path, *, first: bool) -> None:
-    present = {
-        Path(str(element.path).removeprefix("file://")).resolve() for element in search_path.get_path()
-    }
-    if folder.resolve() in present:
-        return
-    add = search_path.prepend if first else search_path.append
-    add(provider="hydrant", path=f"file://{folder}")
+        paths = [str(element.path).removeprefix("file://") for element in search_path.get_path()]
+        present = {Path(path).resolve() for path in paths}
+        for folder, add in ((user_conf_dir(), search_path.prepend), (conf_dir(), search_path.append)):
+            if folder is not None and folder.resolve() not in present:
+                add(provider="hydrant", path=f"file://{folder}")

@@ -17,6 +17,7 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from hydrant.config.flat import children
 from hydrant.config.import_without_gc import import_without_gc
 from hydrant.config.type_hints import check_value
 from hydrant.errors import ConfigError, nearest, shown, suggestion, typed_line
@@ -53,13 +54,13 @@ def check_targets(config: Mapping[str, Any]) -> None:
         ConfigError: Names the key.
     """
     trusted: Sequence[str] = config["allow_targets"]
-    all_nodes = list(target_nodes(config, ""))
-    for key, node in all_nodes:  # check every path before the first import
+    nodes = list(target_nodes(config, ""))
+    for key, node in nodes:  # check every path before the first import
         path = node["_target_"]
         if not lies_under(path, trusted) and (not lies_under(path, ("hydrant", *LIBRARIES)) or "._" in path):
             raise _not_allowed(key, path)
     targets = list[Any]()
-    for key, node in all_nodes:
+    for key, node in nodes:
         path = node["_target_"]
         is_trusted = lies_under(path, trusted)
         # import_without_gc would exclude the objects of a user's module from garbage collection.
@@ -68,7 +69,7 @@ def check_targets(config: Mapping[str, Any]) -> None:
         if not is_trusted and not _is_part(target):
             raise _not_allowed(key, path)
         targets.append(target)
-    for (key, node), target in zip(all_nodes, targets, strict=True):
+    for (key, node), target in zip(nodes, targets, strict=True):
         _check_signature(key, node, target)
 
 
@@ -207,14 +208,10 @@ def _import(name: str, path: str, key: str) -> Any:
 
 def target_nodes(value: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (key, node) of every node with a `_target_` in `value`, the config's value at `key`."""
-    if isinstance(value, Mapping):
-        if "_target_" in value:
-            yield key, value
-        for name, item in value.items():
-            yield from target_nodes(item, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, list):
-        for position, item in enumerate(value):
-            yield from target_nodes(item, f"{key}.{position}")
+    if isinstance(value, Mapping) and "_target_" in value:
+        yield key, value
+    for inner_key, inner in children(value, key):
+        yield from target_nodes(inner, inner_key)
 
 
 def _check_signature(key: str, node: Mapping[str, Any], target: Any) -> None:
@@ -242,9 +239,8 @@ def _check_complete(key: str, node: Mapping[str, Any], parameters: Mapping[str, 
     for name, parameter in parameters.items():
         required = parameter.default is inspect.Parameter.empty and parameter.kind not in optional
         if required and name not in node and "_args_" not in node:
-            raise ConfigError(
-                f"{key}.{name}", f"{node['_target_']} needs a value; give +{key}.{name}=<value>"
-            )
+            message = f"{node['_target_']} needs a value; give +{key}.{name}=<value>"
+            raise ConfigError(f"{key}.{name}", message)
 
 
 def _hints(target: Any) -> dict[str, Any]:

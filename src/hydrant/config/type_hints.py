@@ -57,10 +57,8 @@ def accepts(hint: Any, value: Any) -> bool:
     if origin in (dict, Mapping):
         items = value.values() if isinstance(value, Mapping) else ()
         return isinstance(value, Mapping) and all(accepts(arguments[1], i) for i in items if arguments)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+    if hint in (int, float):
+        return isinstance(value, int | hint) and not isinstance(value, bool)
     if hint in (bool, str, type(None)):
         return isinstance(value, hint)
     return not _is_torch_class(hint)  # only a _target_ can create its objects

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 import yaml
-from checks import run_command
+from repository import ROOT
+from training_runs import run_command
 from wandb_rows import without_sdk_keys
 from wandb_server import WandbServer
 
@@ -25,7 +26,6 @@ from hydrant.commands.agent import _interrupted_runs
 from hydrant.config.compose import compose
 from hydrant.runs.folder import read_metrics, read_run
 
-ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "conf" / "wandb_sweep").glob("*.yaml"))
 SHORT = ["duration=6", "log_every=1", "eval_every=3", "save_every=2", "model.hidden=[16]"]
 LONG = [*SHORT[1:], "duration=200000"]

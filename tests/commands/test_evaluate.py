@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from training_runs import Train
 
 from hydrant import cli
 
@@ -52,9 +52,7 @@ def test_a_renamed_checkpoint_with_overrides(trained: Path, capsys: pytest.Captu
     assert "model: the weights in" in capsys.readouterr().err
 
 
-def test_overrides_change_the_config_of_the_run(
-    train: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_overrides_change_the_config_of_the_run(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("data=synthetic", "data.input_shape=[1,8,8]", "data.num_classes=3", "data.num_samples=64",
            "data.num_val_samples=50", "global_batch_size=8")  # fmt: skip
     folder = train(*RUN, *words, "model.hidden=[8]")

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from checks import weights
+from run_folders import weights
+from training_runs import Train
 
 from hydrant import cli
 
@@ -17,7 +18,7 @@ RUN = ("tracker=local", "duration=12", "log_every=1", "eval_every=6", "save_ever
 
 
 def test_export_replaces_only_files_and_needs_only_one_sample(
-    train: Callable[..., Path], workdir: Path, capsys: pytest.CaptureFixture[str]
+    train: Train, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = train(*RUN, "limit_val_samples=1", "model.hidden=[8]")
     os.mkfifo(workdir / "pipe.pt2")

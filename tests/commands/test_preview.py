@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from training_runs import Train
 
 from hydrant import cli
 
 RUN = ("tracker=local", "duration=12", "log_every=1", "eval_every=6", "save_every=6")
 
 
-def test_preview_shows_the_schedules_of_the_run(
-    train: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_preview_shows_the_schedules_of_the_run(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     config = (*RUN, "scheduler=wsd", "scheduler.warmup=25%", "+scheduler@schedules.weight_decay=linear")
     assert cli.main(["preview", *config, "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)

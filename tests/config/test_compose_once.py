@@ -10,8 +10,8 @@ from typing import Any
 import hydra
 import pytest
 import yaml
-from checks import summary
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from run_folders import summary
 
 from hydrant import cli
 

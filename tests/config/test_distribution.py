@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from repository import ROOT
 
 from hydrant import cli
 from hydrant.config import distribution
@@ -73,8 +74,7 @@ def test_the_version_and_the_commit_are_printed(capsys: pytest.CaptureFixture[st
     assert cli.main(["--version"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"hydrant {metadata.version('hydrant-ml')}")
-    root = Path(__file__).parents[2]
-    if shutil.which("git") and (root / ".git").exists():
-        command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+    if shutil.which("git") and (ROOT / ".git").exists():
+        command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
         commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
         assert f"(commit {commit[:12]}" in printed

@@ -10,6 +10,7 @@ import hydra
 import pytest
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
+from training_runs import Train
 
 Refused = Callable[..., str]
 TARGET = "{_target_: torch.utils.collect_env.run, command: touch called}"
@@ -84,5 +85,5 @@ def test_hydra_calls_nothing_that_a_config_file_names(
 @pytest.mark.parametrize(
     "words", [("hydra/job_logging=default", "hydra/hydra_logging=default"), ("hydra/launcher=basic",)]
 )
-def test_hydras_own_options_are_allowed(words: tuple[str, ...], train: Callable[..., Path]) -> None:
+def test_hydras_own_options_are_allowed(words: tuple[str, ...], train: Train) -> None:
     train(*words, "tracker=local", "duration=1", "model.hidden=[4]")

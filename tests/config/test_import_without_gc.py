@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from checks import run_command
+from training_runs import run_command
 
 from hydrant.config.import_without_gc import import_without_gc
 

@@ -6,11 +6,11 @@ New options are found in their folders. An option that cannot run on this machin
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from training_runs import Train
 
 from hydrant import cli
 from hydrant.config.groups import conf_dir
@@ -88,7 +88,7 @@ def options() -> list[str]:
     ],
 )
 def test_trains_two_updates(
-    option: str, train: Callable[..., Path], workdir: Path, monkeypatch: pytest.MonkeyPatch,
+    option: str, train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     group, _, name = option.partition("/")
@@ -118,7 +118,7 @@ def test_data_from_files_composes(option: str, workdir: Path, capsys: pytest.Cap
     assert "_target_: hydrant.data." in capsys.readouterr().out
 
 
-def test_any_timm_optimizer_and_model(train: Callable[..., Path]) -> None:
+def test_any_timm_optimizer_and_model(train: Train) -> None:
     train(*IMAGES, *SHORT, "tracker=local", "model=timm", "model.name=test_vit", "+model.kwargs.img_size=8",
           "+model.kwargs.patch_size=4", "optimizer=timm", "optimizer.name=adan",
           "+optimizer.kwargs.no_prox=true")  # fmt: skip
@@ -131,7 +131,7 @@ def names(group: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", names("optimizer"))
 def test_every_optimizer_trains_with_every_scheduler(
-    optimizer: str, train: Callable[..., Path], workdir: Path, monkeypatch: pytest.MonkeyPatch
+    optimizer: str, train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(workdir)
     (workdir / "pixel_bag.py").write_text(PIXEL_BAG)

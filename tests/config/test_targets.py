@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from training_runs import Train
 
 from hydrant import cli
 from hydrant.config.targets import check_targets
@@ -87,7 +88,7 @@ def test_no_interpolation_is_resolved_after_the_checks(command: str, refused_exp
 
 def test_the_user_must_consent_to_allow_targets_of_a_file(
     workdir: Path,
-    train: Callable[..., Path],
+    train: Train,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

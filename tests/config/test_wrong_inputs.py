@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 import torch
 from hydra._internal.hydra import Hydra
+from repository import ROOT
 
 from hydrant import cli
 from hydrant.config.distribution import install_command
 from hydrant.training.distributed.world import World
 
-ROOT = Path(__file__).parents[2]
 TINY = shlex.split(
     "tracker=local data=synthetic data.input_shape=[1,4,4] data.num_classes=3 data.num_samples=16 "
     "data.num_val_samples=4 global_batch_size=8 duration=2 log_every=1 eval_every=2 save_every=2"

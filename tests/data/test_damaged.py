@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import re
 import shlex
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from checks import assert_same_state, rows, run_command, summary, weights, whole_and_resumed
+from run_folders import assert_same_state, rows, summary, weights
 from torch import Tensor
+from training_runs import Train, run_command, whole_and_resumed
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
@@ -159,7 +159,7 @@ def damage(path: Path) -> str:
 
 @pytest.mark.slow
 def test_a_run_over_damaged_images_resumes_exactly(
-    train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, image_root: Path
+    train: Train, monkeypatch: pytest.MonkeyPatch, image_root: Path
 ) -> None:
     names = [damage(image_root / name) for name in ("train/ant/0.jpg", "train/ant/1.jpg", "val/ant/0.jpg")]
     words = (*RUN, "data.on_error=skip", "data.num_workers=2")
@@ -189,7 +189,7 @@ def test_damaged_images_are_counted_and_logged_over_all_ranks(image_root: Path, 
 
 @pytest.mark.slow
 def test_a_failed_run_continues_with_skip(
-    train: Callable[..., Path], image_root: Path, capfd: pytest.CaptureFixture[str]
+    train: Train, image_root: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     name = damage(image_root / "val" / "cat" / "2.jpg")
     words = (*RUN, "data.num_workers=1")
@@ -203,7 +203,7 @@ def test_a_failed_run_continues_with_skip(
 
 
 def test_an_empty_class_folder_is_rejected_before_the_run(
-    train: Callable[..., Path], image_root: Path, capfd: pytest.CaptureFixture[str]
+    train: Train, image_root: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for path in (image_root / "train" / "bee").iterdir():
         path.unlink()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from checks import assert_same_state, rows, weights
+from run_folders import assert_same_state, rows, weights
 from timm.data.mixup import Mixup
+from training_runs import Train
 
 from hydrant import seeding
 from hydrant.batch import Batch
@@ -19,7 +18,6 @@ from hydrant.config.compose import compose
 from hydrant.config.instantiate import instantiate
 from hydrant.data.mixup import NoMixing
 
-Train = Callable[..., Path]
 SHORT = ("tracker=local", "model=convnet", "model.widths=[4,8]", "duration=4", "log_every=1", "save_every=4")
 
 

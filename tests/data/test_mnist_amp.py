@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import assert_same_state, weights
+from run_folders import assert_same_state, weights
+from training_runs import Train
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
@@ -22,7 +22,7 @@ SMALL = ("global_batch_size=4", "precision.init_scale=1024.0", "data.download=fa
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
 @pytest.mark.parametrize("step_size", ["2", "3ep"])
 def test_equals_the_plain_loop_bit_for_bit(
-    published: Any, precision: str, step_size: str, train: Callable[..., Path], tmp_path: Path
+    published: Any, precision: str, step_size: str, train: Train, tmp_path: Path
 ) -> None:
     words = ("experiment=mnist_amp", f"precision={precision}", f"scheduler.step_size={step_size}",
              f"data.root={tmp_path / 'data'}", *SMALL)  # fmt: skip

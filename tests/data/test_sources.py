@@ -84,6 +84,16 @@ def test_two_iterations_over_a_stream_are_independent(source: Source) -> None:
     assert same(joined(pair[1] for pair in pairs), update(source, 2))
 
 
+def test_an_update_can_be_read_again_after_the_model_wrote_into_it(source: Source) -> None:
+    stream = source.stream(spec(micro_batch_size=4))
+    for batch in stream.micro_batches(1):
+        batch.inputs.zero_()
+        batch.targets.zero_()
+    again = joined(stream.micro_batches(1))
+    stream.close()
+    assert same(again, update(source, 1))
+
+
 def test_another_seed_is_another_stream(source: Source) -> None:
     assert not torch.equal(update(source, 0)[0], update(source, 0, seed=6)[0])
 

@@ -8,14 +8,13 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from checks import summary
+from run_folders import summary
 from torch import Tensor
+from training_runs import Train
 
 from hydrant.data import LoaderSource, StreamSpec
 from hydrant.errors import DataError
@@ -80,7 +79,7 @@ def test_the_death_of_a_worker_is_raised_with_its_sample() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("image_root")
 def test_a_killed_worker_fails_the_run(
-    train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    train: Train, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     make_update = loop.make_update
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from checks import weights
+from run_folders import weights
 from timm.utils.agc import adaptive_clip_grad
 from torch import nn
+from training_runs import Train
 
 from hydrant.optimizers.clipping import Clipping
 
-Train = Callable[..., Path]
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=6")
 
 

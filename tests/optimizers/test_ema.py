@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from checks import assert_same_state, rows, summary, weights, whole_and_resumed
+from run_folders import assert_same_state, rows, summary, weights
 from timm.utils import ModelEmaV3
+from training_runs import Train, whole_and_resumed
 
 from hydrant import cli
 from hydrant.models import ConvNet
 
-Train = Callable[..., Path]
 SHORT = ("tracker=local", "model=convnet", "model.widths=[4,8]", "duration=9", "log_every=3", "eval_every=3",
          "save_every=1", "keep_last=99", "averaging=ema", "averaging.decay=0.7", "optimizer.lr=0.01")  # fmt: skip
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,11 @@ import pytest
 import schedulefree
 import torch
 import torch.nn.functional as F
-from checks import assert_same_state, rows, weights, whole_and_resumed
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
+from run_folders import assert_same_state, rows, weights
 from torch import nn
+from training_runs import Train, whole_and_resumed
 
 from hydrant import seeding
 from hydrant.config.check import check
@@ -141,9 +141,7 @@ SHORT = ("tracker=local", "model.hidden=[16]", "duration=8", "log_every=1", "eva
 
 @pytest.mark.parametrize("option", ["adam", "adamw", "sgd", "adagrad"])
 @pytest.mark.parametrize("kernel", ["fused", "foreach"])
-def test_fused_and_foreach_kernels_give_the_same_weights(
-    option: str, kernel: str, train: Callable[..., Path]
-) -> None:
+def test_fused_and_foreach_kernels_give_the_same_weights(option: str, kernel: str, train: Train) -> None:
     plain = train(*SHORT, f"optimizer={option}", f"optimizer.{kernel}=false", name="plain")
     other = train(*SHORT, f"optimizer={option}", f"optimizer.{kernel}=true", name="other")
     for one, two in zip(weights(plain).values(), weights(other).values(), strict=True):
@@ -152,7 +150,7 @@ def test_fused_and_foreach_kernels_give_the_same_weights(
 
 @pytest.mark.parametrize("class_name", ["AdamWScheduleFree", "SGDScheduleFree", "RAdamScheduleFree"])
 def test_schedule_free_is_evaluated_with_its_average(
-    class_name: str, train: Callable[..., Path], workdir: Path, monkeypatch: pytest.MonkeyPatch
+    class_name: str, train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It equals the loop in its documentation, which calls `train` and `eval`, and resumes bit for bit."""
     option = workdir / "conf" / "optimizer" / "schedule_free.yaml"
@@ -185,7 +183,7 @@ def test_schedule_free_is_evaluated_with_its_average(
     ],
 )
 def test_lookahead_resumes(
-    words: tuple[str, ...], train: Callable[..., Path], workdir: Path, monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...], train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By timm's name, and by `_target_` in an option of the user."""
     option = workdir / "conf" / "optimizer" / "lookahead.yaml"

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import timm
 import torch
-from checks import rows, summary, weights
+from run_folders import rows, summary, weights
 from timm.optim import param_groups_layer_decay, param_groups_weight_decay
 from torch import nn
+from training_runs import Train
 
 from hydrant import cli
 from hydrant.optimizers.param_groups import param_groups
 
-Train = Callable[..., Path]
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=6")
 PLAIN: dict[str, Any] = {"no_decay": False, "layer_decay": None, "layer_decay_min_scale": 0.0, "patterns": {}}
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
+from repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "hydrant"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 NAMED = sorted(

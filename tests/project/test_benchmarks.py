@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from checks import ROOT
+from repository import ROOT
 
 from benchmarks import BENCHMARKS, document
 

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 Instruction = tuple[str, str]
 
 

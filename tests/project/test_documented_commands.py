@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from repository import ROOT
 
 from hydrant import cli
 
-ROOT = Path(__file__).parents[2]
 ALL_PAGES = [
     "README.md",
     "CONTRIBUTING.md",

@@ -12,8 +12,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 UV = [sys.executable, "-m", "uv"]
 OWN_OPTIMIZER = """
 import torch

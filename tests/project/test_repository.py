@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SCRIPTS = [ROOT / ".ci" / "run", *sorted((ROOT / "scripts").iterdir())]
 PAGES = [

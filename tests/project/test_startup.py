@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from repository import ROOT
 
 from hydrant.config.groups import conf_dir
 
-ROOT = Path(__file__).parents[2]
 TRAIN = str(ROOT / "train.py")
 HYDRANT = str(Path(sys.executable).with_name("hydrant"))
 SLOW = {

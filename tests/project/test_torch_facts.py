@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from checks import rows, summary
 from collectives import gradients_of_collectives
+from run_folders import rows, summary
 from torch import nn
 from torch._dynamo.utils import counters
+from training_runs import Train
 
 from hydrant.training.compile import Compile
 from hydrant.training.distributed.world import World
 
-Train = Callable[..., Path]
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 

@@ -6,17 +6,14 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from checks import assert_same_state, rows, run_command, summary, training, weights
-from faulty_model import saved_updates
+from run_folders import assert_same_state, rows, saved_updates, summary, training, weights
+from training_runs import Train, run_command
 
 from hydrant.training import loop
-
-Train = Callable[..., Path]
 
 WORDS = (
     "tracker=local",
@@ -68,7 +65,7 @@ def test_a_full_disk_logs_a_warning_and_loses_no_row(
         "update_00000008 cannot be written: File too large; update_00000004 is the newest checkpoint"
         in output
     )
-    assert saved_updates(folder) == [4, 12]
+    assert saved_updates(folder / "checkpoints") == [4, 12]
     assert summary(folder)["status"] == "finished"
     assert rows(folder) == rows(whole)
     assert_same_state(weights(folder), weights(whole))
@@ -90,7 +87,7 @@ def test_a_disk_that_stays_full_fails_the_run_at_its_end(
     )
     assert (summary(folder)["status"], summary(folder)["error"]["type"]) == ("failed", "OSError")
     assert summary(folder)["num_updates"] == 12
-    assert saved_updates(folder) == [4]
+    assert saved_updates(folder / "checkpoints") == [4]
     train(*WORDS)  # the same command, after the limit is lifted
     whole = train(*WORDS, name="whole")
     assert rows(folder) == rows(whole)
@@ -126,7 +123,7 @@ def test_a_disk_that_becomes_read_only_leaves_the_last_checkpoint(workdir: Path)
     assert done.returncode == 1, done.stderr
     assert "Read-only file system" in done.stderr.splitlines()[-1]
     assert "update 12 of 12" in done.stdout
-    assert saved_updates(folder) == [4]
+    assert saved_updates(folder / "checkpoints") == [4]
     again = run_command(*words, cwd=workdir)
     assert again.returncode == 0, again.stderr
     assert len(rows(folder)) == 13

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checks import assert_same_state, command, rows, run_command, summary, weights
 from faulty_model import TWO_RANKS
 from processes import descendants
-from ranks import assert_close_rows, train_in_child
+from run_folders import assert_close_rows, assert_same_state, rows, summary, weights
+from training_runs import command, run_command, train_in_child
 
 WORDS = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=3", "save_every=3",
          "limit_val_samples=37", "micro_batch_size=16")  # fmt: skip

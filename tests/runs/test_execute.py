@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from checks import DIGITS, interrupt_at, rows, summary
+from run_folders import rows, summary
+from training_runs import DIGITS, Train, interrupt_at
 
 from hydrant import cli
 from hydrant.runs import execute, reporter
 from hydrant.trackers.base import NullTracker
-
-Train = Callable[..., Path]
 
 
 class Failing:

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,13 @@ import pytest
 import torch
 import yaml
 from PIL import Image
+from training_runs import Train
 
 SHORT = ("duration=20", "log_every=5", "eval_every=10", "save_every=10", "model.hidden=[16]", "seed=3")
 
 
 @pytest.fixture
-def folder(train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(train: Train, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("WANDB_MODE", "offline")
     return train(*SHORT, "optimizer=sgd", "scheduler=linear")
 
@@ -98,9 +98,7 @@ def test_wandb_has_the_same_metrics(folder: Path) -> None:
     assert identity["config"]["update"]["optimizer.lr"] == 0.1
 
 
-def test_a_failed_run_is_reported_in_every_file(
-    train: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_run_is_reported_in_every_file(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
     folder = train(*SHORT, "tracker=local", "optimizer=sgd", "optimizer.lr=1e30", status=1)
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["status"] == "failed"
@@ -111,7 +109,7 @@ def test_a_failed_run_is_reported_in_every_file(
     assert (folder / "schedule.png").exists()
 
 
-def test_a_failed_run_can_be_repeated(train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_run_can_be_repeated(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     from hydrant.training import loop
 
     def fail(*_: object) -> None:
@@ -128,7 +126,7 @@ def test_a_failed_run_can_be_repeated(train: Callable[..., Path], monkeypatch: p
     assert (summary["status"], summary["error"]) == ("finished", None)
 
 
-def test_an_incomplete_row_is_removed(train: Callable[..., Path]) -> None:
+def test_an_incomplete_row_is_removed(train: Train) -> None:
     folder = train(*SHORT, "tracker=local")
     complete = rows(folder)
     with (folder / "metrics.jsonl").open("a") as file:

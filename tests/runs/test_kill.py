@@ -8,13 +8,14 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from checks import ROOT, assert_same_state, command, rows, run_command, summary, training, weights
 from killing import newest
 from processes import wait_for_row
+from repository import ROOT
+from run_folders import assert_same_state, rows, summary, training, weights
+from training_runs import Train, command, run_command
 
 WORDS = ("tracker=local", "duration=400", "log_every=7", "eval_every=50", "save_every=10", "model.hidden=[32]",
        "model.dropout=0.3", "data.augment.max_shift=1", "scheduler.warmup=10%", "micro_batch_size=32")  # fmt: skip
@@ -22,9 +23,7 @@ WORDS = ("tracker=local", "duration=400", "log_every=7", "eval_every=50", "save_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", "lamb"])
-def test_a_killed_run_ends_like_a_whole_one(
-    optimizer: str, train: Callable[..., Path], workdir: Path
-) -> None:
+def test_a_killed_run_ends_like_a_whole_one(optimizer: str, train: Train, workdir: Path) -> None:
     whole = train(*WORDS, f"optimizer={optimizer}", name="whole")
     folder, kill_at = workdir / "outputs" / "killed", random.Random(os.urandom(8)).randrange(20, 350)
     process = subprocess.Popen(command(*WORDS, "name=killed", f"optimizer={optimizer}"), cwd=workdir)

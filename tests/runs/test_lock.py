@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from checks import command, run_command
 from processes import wait_for_row
+from training_runs import command, run_command
 
 from hydrant.errors import ConfigError
 from hydrant.runs.lock import exclusive, is_held, is_in_use, shared

@@ -7,9 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from checks import ROOT, command, run_command, summary
 from faulty_model import TORCHRUN, TWO_RANKS
 from processes import descendants, is_alive, wait_for_row, wait_until_gone
+from repository import ROOT
+from run_folders import summary
+from training_runs import command, run_command
 
 WORDS = ("name=run", "tracker=local", "model.hidden=[16]", "log_every=20", "save_every=20")
 

@@ -8,8 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from checks import ROOT, command, rows, run_command, summary
-from faulty_model import MODULE, TORCHRUN, TWO_RANKS, fault, provide_faulty_model, saved_updates
+from faulty_model import MODULE, TORCHRUN, TWO_RANKS, fault, provide_faulty_model
+from repository import ROOT
+from run_folders import rows, saved_updates, summary
+from training_runs import command, run_command
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def test_nan_on_one_rank_ends_all_and_nothing_is_saved(words: tuple[str, ...], w
     assert summary(folder)["error"]["type"] == "NonFiniteError"
     assert len(done.stderr.splitlines()) == 1  # of all ranks and the launching process together
     assert message in done.stderr
-    assert saved_updates(folder) == [2, 4]
+    assert saved_updates(folder / "checkpoints") == [2, 4]
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,10 @@ import pytest
 import timm
 import torch
 import yaml
-from checks import assert_same_state, interrupt_at, rows, summary, training, weights
 from huggingface_hub.errors import LocalEntryNotFoundError
+from run_folders import assert_same_state, rows, summary, training, weights
 from safetensors.torch import load_file, save_file
+from training_runs import Train, interrupt_at
 
 from hydrant import cli
 from hydrant.config.check import check
@@ -24,7 +24,6 @@ from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.manifest import write_manifest
 from hydrant.training.checkpoint.weights import Weights
 
-Train = Callable[..., Path]
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=8", "log_every=1", "eval_every=4", "save_every=2",
          "keep_last=9")  # fmt: skip
 

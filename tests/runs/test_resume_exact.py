@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from checks import DIGITS, assert_same_state, interrupt_at, rows, saved, summary, whole_and_resumed
-
-Train = Callable[..., Path]
+from run_folders import assert_same_state, rows, saved, summary
+from training_runs import DIGITS, Train, interrupt_at, whole_and_resumed
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", "lamb", "muon", "torch_muon", "lbfgs", "asgd"])

@@ -6,12 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
-from checks import command
+from training_runs import Train, command
 
 from hydrant import cli
 from hydrant.runs.console import say
@@ -90,7 +89,7 @@ def test_the_files_of_a_sweep_contain_no_secret(words: list[str], tmp_path: Path
 
 
 def test_the_files_of_a_run_contain_no_secret(
-    train: Callable[..., Path],
+    train: Train,
     workdir: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

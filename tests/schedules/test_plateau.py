@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import timm.scheduler
 import torch
-from checks import assert_same_state, interrupt_at, rows, training
+from run_folders import assert_same_state, rows, training
 from torch.optim import lr_scheduler
+from training_runs import Train, interrupt_at
 
 from hydrant.clock import Clock
 from hydrant.schedules import Plateau
 
-Train = Callable[..., Path]
 SHORT = ("tracker=local", "model.hidden=[8]", "duration=12", "log_every=1", "eval_every=2", "save_every=2")
 
 

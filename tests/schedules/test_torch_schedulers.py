@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from checks import interrupt_at, rows
+from run_folders import rows
 from torch.optim import lr_scheduler
+from training_runs import Train, interrupt_at
 
 from hydrant import cli
 from hydrant.schedules import Replay, StatefulSchedulerBase
 
-Train = Callable[..., Path]
 SHORT = ("tracker=local", "model.hidden=[8]", "duration=12", "log_every=1", "eval_every=2", "save_every=2")
 TOTAL = 40
 

@@ -72,8 +72,3 @@ def provide_faulty_model(folder: Path) -> tuple[str, ...]:
 def fault(kind: str, rank: int) -> tuple[str, str]:
     """Return the words for a fault (sleep, stop, poison, raise, exit, refuse, none) on a rank."""
     return f"+model.fault={kind}", f"+model.rank={rank}"
-
-
-def saved_updates(folder: Path) -> list[int]:
-    """Return the updates of the checkpoints of a run."""
-    return sorted(int(path.name[7:]) for path in (folder / "checkpoints").glob("update_*"))

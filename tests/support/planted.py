@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ from hydrant.commands.compare.groups import Group
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.series import Series
 from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
+
+Compare = Callable[..., Comparison]
+"""The fixture `comparing`."""
 
 CONFIG: dict[str, Any] = {
     "optimizer": {"_target_": "torch.optim.AdamW", "lr": 0.001},

@@ -12,11 +12,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from checks import rows, run_command
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
@@ -175,18 +173,3 @@ def _commands(
     for words in commands:
         assert cli.main(words) == failing.get(words[1].removeprefix("name="), 0), words
     dist.destroy_process_group()
-
-
-def train_in_child(workdir: Path, name: str, *words: str) -> Path:
-    """Train in a child process; return the run folder."""
-    done = run_command(f"name={name}", *words, cwd=workdir)
-    assert done.returncode == 0, done.stderr
-    return workdir / "outputs" / name
-
-
-def assert_close_rows(one: Path, other: Path) -> None:
-    """Assert that two runs logged the same, up to the rounding of sums."""
-    for a, b in zip(rows(one), rows(other), strict=True):
-        assert a.keys() == b.keys()
-        for key in a:
-            assert a[key] == pytest.approx(b[key], rel=1e-5, abs=1e-6), key

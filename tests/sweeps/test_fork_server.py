@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checks import run_command
+from training_runs import run_command
 
 import hydrant
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from checks import run_command
 from sweeps import SHORT, short_with_fate, sweep_table
+from training_runs import run_command
 
 
 @pytest.mark.slow

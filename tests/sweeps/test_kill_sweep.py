@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from checks import ROOT, command, run_command
 from killing import differing, kill
 from processes import LONG, wait_for, wait_for_row
+from repository import ROOT
 from sweeps import started_runs
+from training_runs import command, run_command
 
 from hydrant import cli
 from hydrant.runs.lock import wait_until_free

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from checks import ROOT, run_command
+from repository import ROOT
+from training_runs import run_command
 
 from hydrant.config.check import check
 from hydrant.config.compose import combinations, compose

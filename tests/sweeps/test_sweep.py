@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from checks import assert_same_state, command, rows, run_command, training, weights
 from processes import wait_for
+from run_folders import assert_same_state, rows, training, weights
 from sweeps import SHORT, short_with_fate, sweep_table
+from training_runs import command, run_command
 
 
 def test_each_job_equals_the_same_run_outside_of_the_sweep(tmp_path: Path) -> None:

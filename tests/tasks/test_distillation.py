@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import assert_same_state, rows, summary, training, weights, whole_and_resumed
+from run_folders import assert_same_state, rows, summary, training, weights
 from torch import nn
+from training_runs import Train, whole_and_resumed
 
 from hydrant import cli
 from hydrant.batch import Batch
 from hydrant.tasks import Distillation
 
-Train = Callable[..., Path]
 SCOPES = [
     ("task", 1),
     *(pytest.param(*way, marks=pytest.mark.slow) for way in (("model", 1), ("model_and_loss", 2))),

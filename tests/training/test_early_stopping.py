@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from checks import DIGITS, interrupt_at, rows, summary
+from run_folders import rows, summary
+from training_runs import DIGITS, Train, interrupt_at
 
 from hydrant.training import loop
 from hydrant.training.trainer import Trainer
-
-Train = Callable[..., Path]
 
 
 def test_the_best_checkpoint_is_the_best_evaluation(train: Train) -> None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from checks import interrupt_at, summary, weights
 from ranks import run_on_ranks
+from run_folders import summary, weights
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from training_runs import Train, interrupt_at
 
 from hydrant.trackers.base import Histogram
 from hydrant.training import histograms as module
@@ -78,7 +78,7 @@ def test_no_host_sync_before_the_one_transfer() -> None:
 
 
 def test_a_run_records_them_and_a_resumed_run_continues_them(
-    train: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = (*SHORT, "model.hidden=[8]")
     whole = train(*words, name="whole")
@@ -101,7 +101,7 @@ def test_a_run_records_them_and_a_resumed_run_continues_them(
         assert f"gradients/{name}" in last
 
 
-def test_tensorboard_shows_them(train: Callable[..., Path]) -> None:
+def test_tensorboard_shows_them(train: Train) -> None:
     folder = train(*SHORT[:-1], "tracker=tensorboard", "model.hidden=[8]")
     accumulator = EventAccumulator(str(folder / "tensorboard"), {"histograms": 0}).Reload()
     events = accumulator.Histograms("weights/classifier.bias")
@@ -110,7 +110,7 @@ def test_tensorboard_shows_them(train: Callable[..., Path]) -> None:
 
 
 @pytest.mark.slow
-def test_they_cause_no_compilation_and_no_graph_break(train: Callable[..., Path]) -> None:
+def test_they_cause_no_compilation_and_no_graph_break(train: Train) -> None:
     words = (
         *SHORT,
         "compile=aot_eager",
@@ -125,7 +125,7 @@ def test_they_cause_no_compilation_and_no_graph_break(train: Callable[..., Path]
 
 
 @pytest.mark.slow
-def test_several_ranks_give_the_histograms_of_one(train: Callable[..., Path], workdir: Path) -> None:
+def test_several_ranks_give_the_histograms_of_one(train: Train, workdir: Path) -> None:
     words = (
         *SHORT,
         "optimizer=sgd",

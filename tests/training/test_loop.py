@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from checks import DIGITS, assert_same_state, rows, saved
+from run_folders import assert_same_state, rows, saved
 from torch.utils._python_dispatch import TorchDispatchMode
+from training_runs import DIGITS, Train
 
 from hydrant.batch import Batch, Outcome
 from hydrant.data import InMemorySource
@@ -19,8 +18,6 @@ from hydrant.tasks import Classification
 from hydrant.training import loop
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.trainer import Trainer
-
-Train = Callable[..., Path]
 
 
 def test_rows_are_logged_at_zero_at_every_interval_and_at_the_end(train: Train) -> None:

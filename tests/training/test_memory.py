@@ -6,18 +6,16 @@ import ctypes
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
-from checks import summary
 from limited_memory import LIMITED_RUN
+from run_folders import summary
+from training_runs import Train
 
 from hydrant import cli
 from hydrant.training.memory import is_out_of_memory
 
-Train = Callable[..., Path]
 MESSAGE = "CUDA out of memory. Tried to allocate 20.00 MiB. Lower "
 UPDATES = """
 import resource

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
-from checks import assert_same_state, rows, weights, whole_and_resumed
 from limited_memory import LIMITED_RUN
+from run_folders import assert_same_state, rows, weights
+from training_runs import Train, whole_and_resumed
 
 from hydrant import cli
-
-Train = Callable[..., Path]
 
 
 def saved_size(folder: Path) -> object:

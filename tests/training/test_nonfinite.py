@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from checks import DIGITS, assert_same_state, rows, saved, summary, whole_and_resumed
-
-Train = Callable[..., Path]
+from run_folders import assert_same_state, rows, saved, summary
+from training_runs import DIGITS, Train, whole_and_resumed
 
 
 def test_nan_names_the_interval_and_is_never_saved(train: Train, capsys: pytest.CaptureFixture[str]) -> None:

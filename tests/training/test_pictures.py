@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 from torch._subclasses.fake_tensor import FakeTensorMode
+from training_runs import Train
 
 from hydrant.batch import Batch, Outcome
 from hydrant.training.pictures import NUM_SAMPLES, EvaluationPictures, input_pictures
@@ -86,9 +85,7 @@ def test_no_host_sync_during_an_evaluation() -> None:
         pytest.param("evaluation", [0, 2], id="each"),
     ],
 )
-def test_pictures_are_written_to_the_run_folder(
-    when: str, updates: list[int], train: Callable[..., Path]
-) -> None:
+def test_pictures_are_written_to_the_run_folder(when: str, updates: list[int], train: Train) -> None:
     folder = train(*TINY, f"pictures={when}", "mixing=mixup")
     for name, expected in {"confusion": updates, "mistakes": updates, "inputs": [0]}.items():
         files = sorted((folder / "pictures" / name).iterdir())
@@ -98,7 +95,7 @@ def test_pictures_are_written_to_the_run_folder(
 
 
 @pytest.mark.slow
-def test_the_last_evaluation_of_a_run_that_stops_early_is_drawn(train: Callable[..., Path]) -> None:
+def test_the_last_evaluation_of_a_run_that_stops_early_is_drawn(train: Train) -> None:
     folder = train(*TINY, "duration=40", "pictures=end", "patience=1", "optimizer.lr=1e-9")
     (file,) = (folder / "pictures" / "confusion").iterdir()
     assert file.name == "update_00000004.png"

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import assert_same_state, rows, summary, weights, whole_and_resumed
+from run_folders import assert_same_state, rows, summary, weights
+from training_runs import Train, whole_and_resumed
 
 from hydrant import cli, seeding
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.training.build import prepare
 
-Train = Callable[..., Path]
 SHORT = ("tracker=local", "model.hidden=[32]", "duration=6", "log_every=1", "eval_every=3", "save_every=3")
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import assert_same_state, rows, saved, summary, weights, whole_and_resumed
 from PIL import Image
+from run_folders import assert_same_state, rows, saved, summary, weights
 from sklearn.neighbors import KNeighborsClassifier
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from training_runs import Train, whole_and_resumed
 
 from hydrant import cli
 from hydrant.config.check import check
@@ -21,7 +20,6 @@ from hydrant.config.compose import compose
 from hydrant.training.build import prepare
 from hydrant.training.dry_run import read_samples
 
-Train = Callable[..., Path]
 TWO = ("experiment=two_models", "model.modules.first.hidden=[16]", "model.modules.second.hidden=[24]",
        "tracker=local", "duration=12", "log_every=4", "eval_every=6", "save_every=6")  # fmt: skip
 GAN = ("experiment=gan_digits", "tracker=local")

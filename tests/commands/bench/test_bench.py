@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checks import ROOT
 from PIL import Image
+from repository import ROOT
 
 from hydrant import cli
 from hydrant.commands.bench.cells import plan_cells, with_defaults

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from checks import rows
+from run_folders import rows
+from training_runs import Train
 
 from hydrant.commands.bench.cells import Cell
 from hydrant.commands.bench.measure import Measurement, measure_cells
@@ -28,9 +28,7 @@ def measured(*words: str, num_updates: int = 3) -> Measurement:
     return next(iter(measurements))[1]
 
 
-def test_the_updates_equal_those_of_a_run_and_no_file_is_left(
-    train: Callable[..., Path], workdir: Path
-) -> None:
+def test_the_updates_equal_those_of_a_run_and_no_file_is_left(train: Train, workdir: Path) -> None:
     words = ("micro_batch_size=16", "precision=bf16", "best.metric=val/loss", "best.mode=min")
     measurement = measured(*words)
     assert list(workdir.iterdir()) == []

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planted import write_planted
+from planted import Compare, write_planted
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from hydrant.commands.compare.comparison import Comparison, compare
 from hydrant.commands.compare.page import write_page
 from hydrant.commands.compare.sources import read_runs
 from hydrant.commands.compare.time_to_target import parse_target
-
-Compare = Callable[..., Comparison]
 
 
 @pytest.fixture(scope="session")

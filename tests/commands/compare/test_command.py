@@ -14,8 +14,6 @@ from planted import write_run
 
 from hydrant import cli
 
-ROOT = Path(__file__).parents[3]
-
 
 @pytest.fixture
 def compare_planted(planted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

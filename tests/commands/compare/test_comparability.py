@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from planted import ENVIRONMENT, warning_texts, write_run
-
-from hydrant.commands.compare.comparison import Comparison
-
-Compare = Callable[..., Comparison]
+from planted import ENVIRONMENT, Compare, warning_texts, write_run
 
 
 def environment(**changes: Any) -> dict[str, Any]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from planted import write_run
 
-from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.config_keys import differing_keys
 from hydrant.commands.compare.sources import read_runs
-
-Compare = Callable[..., Comparison]
 
 
 def test_keys_that_another_key_determines_are_left_out(tmp_path: Path) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from planted import Compare
 
-from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.curves import curves, thinning_indices
-
-Compare = Callable[..., Comparison]
 
 
 def test_thinned_curves_keep_their_thinning_indices() -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from planted import INCOMPLETE, expected_results, group_of, warning_texts, write_run
+from planted import INCOMPLETE, Compare, expected_results, group_of, warning_texts, write_run
 
-from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.text_report import to_text
-
-Compare = Callable[..., Comparison]
 
 
 def test_the_winner_is_the_best_complete_group(planted: Path, comparing: Compare) -> None:

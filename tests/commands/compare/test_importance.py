@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
-from planted import write_run
-
-from hydrant.commands.compare.comparison import Comparison
-
-Compare = Callable[..., Comparison]
+from planted import Compare, write_run
 
 
 def test_the_key_that_decides_has_the_largest_importance(tmp_path: Path, comparing: Compare) -> None:

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from planted import write_run
+from planted import Compare, write_run
 from playwright.sync_api import Page, expect
 from reports import column, data_of, figure
 
-from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.page import SCRIPTS, write_page
 
-Compare = Callable[..., Comparison]
 EMPTY = "\N{EN DASH}"  # a missing number
 
 

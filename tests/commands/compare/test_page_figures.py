@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from planted import many_runs, write_run
+from planted import Compare, many_runs, write_run
 from playwright.sync_api import Page, expect
 from reports import description, figure
 
-from hydrant.commands.compare.comparison import Comparison, compare
+from hydrant.commands.compare.comparison import compare
 from hydrant.commands.compare.curves import MAX_POINTS
 from hydrant.commands.compare.page import write_page
-
-Compare = Callable[..., Comparison]
 
 
 def test_curves_change_their_unit_metric_scale_and_smoothing(page: Page) -> None:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from planted import write_run
+from planted import Compare, write_run
 
-from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.sources import read_runs
-
-Compare = Callable[..., Comparison]
 
 
 def names(*words: Path | str) -> list[str]:

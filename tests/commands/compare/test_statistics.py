@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from planted import MEANS, expected_results, group_of
+from planted import MEANS, Compare, expected_results, group_of
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.statistics import estimate, holm, paired
-
-Compare = Callable[..., Comparison]
 
 
 def test_groups_have_the_mean_and_the_t_interval_of_scipy(planted: Path, comparing: Compare) -> None:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from planted import write_run
+from planted import Compare, write_run
 
-from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.time_to_target import profile, workload_time
-
-Compare = Callable[..., Comparison]
 
 
 def test_scores_are_the_areas_below_the_profiles() -> None:

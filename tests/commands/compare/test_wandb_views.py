@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,6 @@ from wandb_rows import Make, log_run_folder
 from wandb_server import WandbServer
 
 from hydrant import cli
-from hydrant.commands.compare.comparison import Comparison
-
-Compare = Callable[..., Comparison]
 
 
 @pytest.mark.slow

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from checks import run_command
 from sweeps import FOUR_UPDATES
+from training_runs import run_command
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from checks import command, rows, run_command, summary
 from processes import LONG, wait_for
-from ranks import assert_close_rows
+from run_folders import assert_close_rows, rows, summary
 from sweeps import FOUR_UPDATES, LAUNCHERS, sweep_table
+from training_runs import command, run_command
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("launcher", LAUNCHERS)]
 

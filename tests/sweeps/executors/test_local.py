@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from checks import run_command
 from sweeps import LAUNCHERS
+from training_runs import run_command
 
 MODEL = """
 import os

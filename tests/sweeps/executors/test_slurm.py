@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from checks import ROOT, assert_same_state, command, rows, run_command, summary, weights
 from killing import kill
 from processes import LONG, wait_for
-from ranks import assert_close_rows
+from repository import ROOT
+from run_folders import assert_close_rows, assert_same_state, rows, summary, weights
 from sweeps import FOUR_UPDATES, LAUNCHERS, started_runs, sweep_table
+from training_runs import command, run_command
 
 from hydrant.sweeps.progress import sweep_progress
 

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 import yaml
-from checks import command, rows, run_command, summary
 from optuna import load_study
 from optuna.trial import TrialState
 from processes import wait_for
+from run_folders import rows, summary
 from studies import TINY
 from sweeps import sweep_table
+from training_runs import command, run_command
 
 from hydrant import cli
 from hydrant.runs.optuna_trial import open_storage

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from checkpoints import names
-from checks import assert_same_state
+from run_folders import assert_same_state
 from safetensors.torch import load_file
+from training_runs import Train
 
 from hydrant.errors import CheckpointError
 from hydrant.training.checkpoint.content import Checkpoint, Snapshot, plain_state, read_state
@@ -47,7 +47,7 @@ def test_a_state_is_read_as_it_was_saved(tmp_path: Path) -> None:
         read_state(tmp_path / "last", "other")
 
 
-def test_a_checkpoint_can_be_read_without_hydrant(train: Callable[..., Path]) -> None:
+def test_a_checkpoint_can_be_read_without_hydrant(train: Train) -> None:
     path = (
         train("tracker=local", "duration=2", "optimizer=timm", "optimizer.name=lookahead_adamw")
         / "checkpoints"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from checks import assert_same_state, run_command, summary
 from ranks import two_one_two
+from run_folders import assert_same_state, summary
+from training_runs import run_command
 
 from hydrant.training.checkpoint.weights import Weights
 from hydrant.training.metrics import merge_meters

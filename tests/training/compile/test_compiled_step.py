@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 import torch
-from checks import ROOT, assert_same_state, rows, summary, training, weights, whole_and_resumed
+from repository import ROOT
+from run_folders import assert_same_state, rows, summary, training, weights
 from torch import nn
 from torch._dynamo.utils import counters
+from training_runs import Train, whole_and_resumed
 
 from hydrant import cli
 from hydrant.config.check import check
@@ -27,7 +29,6 @@ from hydrant.training.compile.eager_step import EagerStep, OptimizerStep
 from hydrant.training.compile.supported import COMPILED as COMPILED_OPTIMIZERS
 from hydrant.training.compile.supported import optimizer_name, why_eager
 
-Train = Callable[..., Path]
 UPDATES = 8
 COMPILE = ("compile=default", "compile.backend=aot_eager", "compile.optimizer=true")
 VALUES = {"lr": 1e-2, "weight_decay": 0.1, "momentum": 0.9, "betas.0": 0.9, "rho": 0.9, "alpha": 0.9}

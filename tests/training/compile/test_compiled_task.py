@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from checks import assert_same_state, rows, summary, weights, whole_and_resumed
+from run_folders import assert_same_state, rows, summary, weights
 from torch import nn
+from training_runs import Train, whole_and_resumed
 
 from hydrant import cli
 from hydrant.config.check import check
@@ -20,7 +21,6 @@ from hydrant.config.instantiate import instantiate
 from hydrant.errors import ConfigError
 from hydrant.training.distributed.world import World
 
-Train = Callable[..., Path]
 VIT = ("tracker=local", "data=synthetic", "data.input_shape=[3,16,16]", "data.num_classes=4", "data.num_samples=96",
        "data.num_val_samples=21", "model=timm", "model.name=test_vit", "+model.kwargs.img_size=16",
        "global_batch_size=16", "eval_batch_size=8", "duration=8", "log_every=1", "eval_every=4",

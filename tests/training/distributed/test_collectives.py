@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-from checks import rows, summary
+from run_folders import rows, summary
+from training_runs import Train
 
 from hydrant import cli
 
-Train = Callable[..., Path]
 WORDS = ("tracker=local", "duration=3", "log_every=1", "eval_every=3", "save_every=null", "data.num_samples=8",
          "data.num_val_samples=4")  # fmt: skip
 NET = ("experiment=all_reduce_net", *WORDS)

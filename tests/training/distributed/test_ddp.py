@@ -6,9 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from checks import ROOT, assert_same_state, rows, summary, weights
 from faulty_model import TORCHRUN, TWO_RANKS
-from ranks import assert_close_rows, train_in_child
+from repository import ROOT
+from run_folders import assert_close_rows, assert_same_state, rows, summary, weights
+from training_runs import train_in_child
 
 WORDS = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=3", "save_every=3",
          "limit_val_samples=37", "micro_batch_size=16")  # fmt: skip

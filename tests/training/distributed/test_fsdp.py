@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import timm
 import torch
-from checks import assert_same_state, rows, summary
 from ranks import run_on_ranks
+from run_folders import assert_same_state, rows, summary
 from timm.layers import BatchNormAct2d
 from torch import nn
+from training_runs import Train
 
 from hydrant import cli
 from hydrant.training.checkpoint.content import read_state
@@ -22,7 +22,6 @@ from hydrant.training.checkpoint.weights import Weights
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.distributed.world import World
 
-Train = Callable[..., Path]
 SHORT = ("tracker=local", "allow_targets=[shard_parts]", "~model.dropout", "~model.hidden", "duration=4", "log_every=1",
          "eval_every=2", "save_every=2", "limit_val_samples=37")  # fmt: skip
 WORDS = (*SHORT, "model._target_=shard_parts.Blocks", "global_batch_size=16", "micro_batch_size=4", "averaging=ema",

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from checks import ROOT, rows, run_command, summary
+from repository import ROOT
+from run_folders import rows, summary
+from training_runs import run_command
 
 WORDS = ("tracker=local", "model.hidden=[16]", "duration=4", "log_every=1", "eval_every=2", "save_every=2",
          "micro_batch_size=16", "limit_val_samples=37")  # fmt: skip

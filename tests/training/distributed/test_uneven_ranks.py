@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from checks import rows, summary
 from PIL import Image
 from ranks import run_on_ranks
+from run_folders import rows, summary
+from training_runs import Train
 
 from hydrant import cli
 
-Train = Callable[..., Path]
 BASE = ("tracker=local", "allow_targets=[rank_parts]", "duration=4", "log_every=1", "eval_every=2", "save_every=2",
         "limit_val_samples=40", "eval_batch_size=2", "global_batch_size=12", "micro_batch_size=2")  # fmt: skip
 NET = (*BASE, "~model.hidden", "~model.dropout")

@@ -7,8 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from checks import ROOT, assert_same_state, rows, run_command, summary, weights
-from faulty_model import TORCHRUN, TWO_RANKS, fault, provide_faulty_model, saved_updates
+from faulty_model import TORCHRUN, TWO_RANKS, fault, provide_faulty_model
+from repository import ROOT
+from run_folders import assert_same_state, rows, saved_updates, summary, weights
+from training_runs import run_command
 
 from hydrant.training.distributed.watchdog import RankPosition, _ranks_behind
 
@@ -45,7 +47,7 @@ def test_a_rank_that_hangs_is_named_with_its_stack(words: tuple[str, ...], workd
     assert "is at forward after update 4 (faulty.py:" in done.stderr
     assert stack_of(folder, 1).splitlines()[-1].strip().startswith("time.sleep(1000)")
     assert "run_backward" in stack_of(folder, 0)  # where it waits for the gradients
-    assert saved_updates(folder) == [2, 4]
+    assert saved_updates(folder / "checkpoints") == [2, 4]
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import resource
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from checks import assert_same_state, interrupt_at, rows, summary, weights
+from run_folders import assert_same_state, rows, summary, weights
+from training_runs import Train, interrupt_at
 
-Train = Callable[..., Path]
 SHORT = ("tracker=local", "model.hidden=[8]", "model.dropout=0.1", "global_batch_size=32", "duration=8", "log_every=2",
          "eval_every=4", "save_every=null", "limit_val_samples=32")  # fmt: skip
 WINDOW = ("profiler=torch", "profiler.wait=1", "profiler.warmup=1", "profiler.active=3")

@@ -45,18 +45,18 @@ class Snapshot:
         training: dict[str, Tensor] = {}
         plain = split(content.training, training)
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "ema": {}, "training": {}}
-        for part, tensors in (("model", content.model), ("ema", content.ema), ("training", training)):
+        for part, tensors in zip(parts, (content.model, content.ema, training), strict=True):
             for name, value in tensors.items():
                 if not isinstance(value, Tensor):
                     raise CheckpointError(f"{name} cannot be saved: {type(value).__name__} is not a tensor")
                 if is_rank_zero or is_sharded(value):
-                    target = None if reuse is None else reuse.parts[part].get(name)
+                    target = reuse.parts[part].get(name) if reuse else None
                     parts[part][name] = _copy_to_host(value, target)
         return cls(parts, {TRAINING: json.dumps(plain) + "\n"})
 
 
 def _copy_to_host(tensor: Tensor, target: Tensor | None) -> Tensor:
-    """Return a copy, in `target` if shape and dtype fit. A copy from CUDA is not waited for."""
+    """Return a copy, in `target` if shape and dtype fit. Do not wait for copies from CUDA."""
     if target is not None and (target.shape, target.dtype) == (tensor.shape, tensor.dtype):
         _local(target).copy_(_local(tensor.detach()), non_blocking=True)
         return target
@@ -95,11 +95,11 @@ def read_state(path: Path, key: str, owner: Callable[[str], Tensor | None] = lam
     plain = plain_state(path, key)
     files = storage.files_of(path, "training")
     shapes = storage.shapes(files)
-    names = list(tensors_in(plain))
-    missing = next((name for name in names if name not in shapes), None)
-    if missing is not None:
-        raise CheckpointError(f"{path} holds no {missing}")
-    targets = {name: _empty(*shapes[name], owner(name)) for name in names}
+    targets: dict[str, Tensor] = {}
+    for name in tensors_in(plain):
+        if name not in shapes:
+            raise CheckpointError(f"{path} holds no {name}")
+        targets[name] = _empty(*shapes[name], owner(name))
     storage.read(files, targets)
     return join(plain, targets)
 

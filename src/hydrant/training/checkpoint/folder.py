@@ -6,14 +6,12 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hydrant.clock import Interval
 from hydrant.errors import CheckpointError, ConfigError
-from hydrant.training.checkpoint.manifest import MANIFEST, check_undamaged, find_damage, read_manifest
+from hydrant.training.checkpoint.manifest import MANIFEST, find_damage, read_manifest
 
 log = logging.getLogger("hydrant")
 
@@ -41,8 +39,7 @@ class CheckpointFolder:
     """`<run folder>/checkpoints`, created when the first checkpoint is published. Only rank 0 changes it."""
 
     def __init__(self, path: Path, keep: Retention) -> None:
-        self._path = path
-        self._keep = keep
+        self._path, self._keep = path, keep
 
     def path_of(self, num_updates: int) -> Path:
         return self._path / _name(num_updates)
@@ -87,17 +84,17 @@ class CheckpointFolder:
 
     def copy_from(self, checkpoint: Path, best: int | None) -> None:
         """Copy a checkpoint of another run, and the checkpoint of update `best` in the same folder."""
-        best_paths = [checkpoint.parent / _name(best)] if best is not None else []
-        # In this order, because after a kill in between the run continues from the newest checkpoint here.
-        for source in (checkpoint, *(path for path in best_paths if path != checkpoint and path.is_dir())):
-            with self._published(self._path / source.name) as temporary:
-                shutil.copytree(source, temporary, dirs_exist_ok=True)
+        sources = [checkpoint]  # first: after a kill in between, the run continues from the newest one here
+        if best is not None and (path := checkpoint.parent / _name(best)) != checkpoint and path.is_dir():
+            sources.append(path)
+        self._remove_temporary()
+        for source in sources:
+            self._copy(source)
         self._link(LAST, checkpoint.name)
 
     def mark_best(self, num_updates: int) -> bool:
         """Point `best` at a checkpoint, if it exists; return whether it does."""
-        exists = self.path_of(num_updates).is_dir()
-        if exists:
+        if exists := self.path_of(num_updates).is_dir():
             self._link(BEST, _name(num_updates))
         return exists
 
@@ -109,14 +106,12 @@ class CheckpointFolder:
                 shutil.rmtree(damaged, ignore_errors=True)
                 path.rename(damaged)
 
-    @contextmanager
-    def _published(self, path: Path) -> Generator[Path]:
-        """Yield a temporary folder to fill. Rename it to `path` at the end, or remove it after an error."""
-        self._remove_temporary()
+    def _copy(self, source: Path) -> None:
+        """Copy a checkpoint completely, or nothing of it after an error."""
+        path = self._path / source.name
         temporary = _temporary(path)
-        temporary.mkdir(parents=True)
         try:
-            yield temporary
+            shutil.copytree(source, temporary)
             for file in (*temporary.iterdir(), temporary):
                 _sync(file)
             temporary.rename(path)
@@ -133,12 +128,11 @@ class CheckpointFolder:
 
     def _remove_old(self) -> None:
         paths = _checkpoints(self._path)
-        best = self._path / BEST
-        kept = {best.resolve().name, *(path.name for path in paths[-self._keep.last :])}
-        kept |= {path.name for path in [p for p in paths if _was_best(p)][-self._keep.best :]}
-        kept |= {path.name for path in paths if self._keep.every.due(_num_updates(path))}
+        best = self._path / (self._path / BEST).resolve().name
+        were_best = [path for path in paths if _was_best(path)]
+        kept = {best, *paths[-self._keep.last :], *were_best[-self._keep.best :]}
         for path in paths:
-            if path.name not in kept:
+            if path not in kept and not self._keep.every.due(_num_updates(path)):
                 path.rename(_temporary(path))  # atomic, so that a kill leaves no incomplete checkpoint
         self._remove_temporary()
 
@@ -153,7 +147,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
 
 def newest_undamaged(folder: Path) -> Path | None:
-    """Return the newest checkpoint without damage, and log the damage of newer ones. None if there is no checkpoint.
+    """Return the newest undamaged checkpoint, and log the damage of newer ones. None if there is no checkpoint.
 
     Raises:
         CheckpointError: all checkpoints are damaged.
@@ -180,7 +174,8 @@ def find_checkpoint(path: str | Path, key: str) -> Path:
     path = Path(path)
     folder = path.resolve()
     if (folder / MANIFEST).is_file() or (folder.is_dir() and _NAME.fullmatch(folder.name)):
-        check_undamaged(folder)
+        if message := find_damage(folder):
+            raise CheckpointError(f"{message}; remove {folder} to use an older checkpoint")
         return folder
     newest = newest_undamaged(path / CHECKPOINTS)
     if newest is None:

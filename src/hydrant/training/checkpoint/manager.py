@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import cast
 
 import torch
@@ -24,9 +24,9 @@ log = logging.getLogger("hydrant")
 class CheckpointManager:
     """Saves the checkpoints of one run. Every rank has a manager, and all ranks save at the same time.
 
-    A context inside a process group, which ends when the last checkpoint is written. A full or read-only disk does not
-    stop training. It is logged once for each cause, and the context raises the error at its end unless a later
-    checkpoint was written.
+    Use it as a context inside a process group; at its end, it waits until the last checkpoint is written. A full or
+    read-only disk does not stop training: each cause is logged once, and the error of the last checkpoint is raised at
+    the end of the context.
 
     Args:
         path: `<run folder>/checkpoints`.
@@ -38,7 +38,6 @@ class CheckpointManager:
         self, path: Path, keep: Retention, *, in_background: bool = False, timeout_seconds: float = 1800
     ) -> None:
         self.folder = CheckpointFolder(path, keep)
-        self._path = path
         self._in_background = in_background
         self._timeout = timedelta(seconds=timeout_seconds)
         self._pending: tuple[int, Future[None], Callable[[], None]] | None = None
@@ -53,10 +52,7 @@ class CheckpointManager:
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        del error, trace
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         is_regular = kind is None or issubclass(kind, Interrupted)
         try:
             self.wait()
@@ -87,9 +83,8 @@ class CheckpointManager:
             CheckpointError: this checkpoint or the one before cannot be saved, and the disk is not the cause.
         """
         self.wait()
-        snapshot = Snapshot.of(content, is_rank_zero=self._is_rank_zero, reuse=self._snapshot)
-        self._snapshot, wait_for_copies = snapshot, _copy_barrier()
-        future = self._thread.submit(self._write, num_updates, snapshot, wait_for_copies, is_best)
+        self._snapshot = Snapshot.of(content, is_rank_zero=self._is_rank_zero, reuse=self._snapshot)
+        future = self._thread.submit(self._write, num_updates, self._snapshot, _copy_barrier(), is_best)
         self._pending = num_updates, future, on_written
         if not self._in_background:
             self.wait()
@@ -120,7 +115,7 @@ class CheckpointManager:
         try:
             future.result()
         except OSError as error:
-            self._record_disk_error(f"{path} cannot be written", error.strerror or str(error))
+            self._record_disk_error(path, error.strerror or str(error))
         except CheckpointError:
             raise
         except Exception as error:
@@ -135,34 +130,28 @@ class CheckpointManager:
     def _write(
         self, num_updates: int, snapshot: Snapshot, wait_for_copies: Callable[[], None], is_best: bool
     ) -> None:
+        path = self.folder.temporary_path(num_updates)
+        notes = {"num_updates": num_updates, "is_best": is_best}
+        publish = functools.partial(self.folder.publish, num_updates, is_best=is_best)
         wait_for_copies()
         try:
-            storage.write(
-                self.folder.temporary_path(num_updates),
-                snapshot.parts,
-                snapshot.texts,
-                {"num_updates": num_updates, "is_best": is_best},
-                lambda: self.folder.publish(num_updates, is_best=is_best),
-                self._group,
-            )
+            storage.write(path, snapshot.parts, snapshot.texts, notes, publish, self._group)
         except BaseException:
             if self._is_rank_zero:
                 self.folder.discard(num_updates)
             raise
 
-    def _record_disk_error(self, message: str, cause: str) -> None:
-        newest = newest_checkpoint(self._path)
-        kept = (
-            "there is no earlier checkpoint" if newest is None else f"{newest.name} is the newest checkpoint"
-        )
-        self._disk_error = f"{message}: {cause}; {kept}"
+    def _record_disk_error(self, path: Path, cause: str) -> None:
+        newest = newest_checkpoint(path.parent)
+        kept = f"{newest.name} is the newest checkpoint" if newest else "there is no earlier checkpoint"
+        self._disk_error = f"{path} cannot be written: {cause}; {kept}"
         if cause not in self._logged_causes:
             self._logged_causes.add(cause)
             log.warning("%s; training continues", self._disk_error)
 
 
 def _copy_barrier() -> Callable[[], None]:
-    """Return a function that waits for the copies from CUDA issued so far."""
+    """Return a function that waits for the copies from CUDA that were issued before this call."""
     if not torch.cuda.is_available():
         return lambda: None
     event = torch.cuda.Event()

@@ -13,9 +13,9 @@ from hydrant.errors import CheckpointError, first_line
 
 MANIFEST = "manifest.json"
 
-# Bytes hashed at once. After each chunk, the saving thread waits for the GIL, which training holds. With the 256 KiB
-# of `hashlib.file_digest`, waiting takes ten times as long as hashing, and training is interrupted as often.
 _CHUNK_BYTES = 2**23
+"""Bytes hashed at once. After each chunk, the saving thread waits for the GIL, which training holds. With the chunks of
+`hashlib.file_digest`, 256 KiB, it waits ten times as long as it hashes, and it interrupts training as often."""
 
 
 def seal(file: Path) -> dict[str, Any]:
@@ -71,12 +71,6 @@ def find_damage(folder: Path) -> str:
         except OSError as error:
             return f"{file} cannot be read ({error.strerror})"
     return ""
-
-
-def check_undamaged(folder: Path) -> None:
-    """Raise CheckpointError if a file of the checkpoint is missing or damaged."""
-    if message := find_damage(folder):
-        raise CheckpointError(f"{message}; remove {folder} to use an older checkpoint")
 
 
 def _digest(file: Path) -> str:

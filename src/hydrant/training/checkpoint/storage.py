@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import re
@@ -10,6 +9,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,14 +38,17 @@ def write(
     publish: Callable[[], None],
     group: dist.ProcessGroup,
 ) -> None:
-    """Write a checkpoint. Every rank of the group writes its tensors; rank 0 also writes the texts and the manifest.
+    """Write a checkpoint. Every rank writes its tensors; rank 0 also writes the texts and the manifest.
 
-    When everything is on disk, rank 0 calls `publish`. An error on any rank is raised on all ranks.
+    An error on any rank is raised on all ranks.
 
     Args:
+        folder: created, or emptied if it exists.
         parts: tensors by name, by part (`model`, `ema`, `training`).
         texts: content of text files, by file name.
         notes: further entries of the manifest.
+        publish: called on rank 0 when everything is on disk.
+        group: the ranks that write.
     """
     writer = _Writer(folder, texts, notes, publish)
     with _unwrap_errors():
@@ -71,12 +74,9 @@ class _Writer(dcp.FileSystemWriter):
         parts_of = [dict.fromkeys(map(_part, plan.items)) for plan in plans]  # by rank
         all_parts = {part for parts in parts_of for part in parts}
         owners = {part: [rank for rank, parts in enumerate(parts_of) if part in parts] for part in all_parts}
-        names = [
-            {part: _file_name(part, owners[part], rank) for part in parts}
-            for rank, parts in enumerate(parts_of)
-        ]
         return [
-            dataclasses.replace(plan, storage_data=files) for plan, files in zip(plans, names, strict=True)
+            replace(plan, storage_data={part: _file_name(part, owners[part], rank) for part in parts})
+            for rank, (plan, parts) in enumerate(zip(plans, parts_of, strict=True))
         ]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
@@ -114,9 +114,7 @@ def _save(file: Path, tensors: dict[str, Tensor], offsets: Mapping[str, Any]) ->
 def _system_error(error: SafetensorError) -> OSError:
     """Return the error of the operating system in safetensors' message, as a type that can be pickled."""
     match = re.search(r"os error (\d+)", str(error))
-    if match is None:
-        return OSError(first_line(error))
-    return OSError(int(match[1]), os.strerror(int(match[1])))
+    return OSError(int(match[1]), os.strerror(int(match[1]))) if match else OSError(first_line(error))
 
 
 def _part(item: WriteItem) -> str:

@@ -21,7 +21,7 @@ TIMM = "timm:"
 
 @dataclass(frozen=True)
 class Weights:
-    """The place of weights: `source` is a checkpoint folder, a safetensors file or `timm:<model>.<tag>`."""
+    """Where weights are read from: `source` is a checkpoint folder, a safetensors file or `timm:<model>.<tag>`."""
 
     source: Path | str
     part: str = "model"
@@ -49,13 +49,12 @@ class Weights:
         """
         weights = self.read(key)
         misfits = _misfits({name: value.shape for name, value in weights.items()}, model)
+        listed = _listed(misfits)
         if misfits and strict:
-            message = (
-                f"the weights in {self.source} belong to another model: {_listed(misfits)}; choose that model"
-            )
+            message = f"the weights in {self.source} belong to another model: {listed}; choose that model"
             raise ConfigError(key, message)
         if len(misfits) == len(weights.keys() | model.state_dict().keys()):
-            raise ConfigError(key, f"none of the weights in {self.source} fits: {_listed(misfits)}")
+            raise ConfigError(key, f"none of the weights in {self.source} fits: {listed}")
         for message in misfits.values():
             log.warning("not loaded from %s: %s", self.source, message)
         fitting = {name: value for name, value in weights.items() if name not in misfits}
@@ -96,10 +95,10 @@ def _files(source: Path, part: str) -> list[Path]:
 def _misfits(saved: Mapping[str, torch.Size], model: nn.Module) -> dict[str, str]:
     """Return a message for each weight that is missing, unexpected or of another shape, by name."""
     built = {name: value.shape for name, value in model.state_dict().items() if isinstance(value, Tensor)}
-    names = [name for name in (*built, *(saved.keys() - built)) if saved.get(name) != built.get(name)]
     return {
         name: f"{name} is {_shown(saved.get(name))} in the file, {_shown(built.get(name))} in the model"
-        for name in names
+        for name in {**built, **saved}
+        if saved.get(name) != built.get(name)
     }
 
 
@@ -128,7 +127,6 @@ def with_weights(model: nn.Module, *, path: str | None) -> nn.Module:
     Raises:
         ConfigError: there is no such run, or its weights belong to another model.
     """
-    if path is None:
-        return model
-    Weights(find_checkpoint(path, "task.teacher.path")).load(model, "task.teacher.model")
+    if path is not None:
+        Weights(find_checkpoint(path, "task.teacher.path")).load(model, "task.teacher.model")
     return model

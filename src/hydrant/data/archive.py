@@ -69,10 +69,8 @@ class Archive:
         not_found = f"{self.name} is not in {self.folder.absolute()} (missing: {missing})"
         remedy = f"set data.root to the folder that holds {self.folder.relative_to(self.root)}"
         if missing and download:
-            failed = f"its download failed: {reason}"
-            return ConfigError(
-                "data.download", f"{not_found} and {failed}. Copy the files there, or {remedy}"
-            )
+            message = f"{not_found} and its download failed: {reason}. Copy the files there, or {remedy}"
+            return ConfigError("data.download", message)
         if missing:
             return ConfigError("data.root", f"{not_found}; {remedy}, or data.download=true")
         damaged = ", ".join(str(path) for path, check in self.checks.items() if _is_damaged(path, check))

@@ -108,7 +108,7 @@ class SampleOrder:
     seed: int
     num_samples: int
     device: torch.device
-    _epochs: dict[int, Tensor] = field(default_factory=dict)  # the current epochs' draws
+    _epochs: dict[int, Tensor] = field(default_factory=dict)  # draws of the current epochs
 
     def draws(self, position: int, count: int) -> Tensor:
         """Return the draws at positions `[position, position + count)`, int64, shape (count,), on `device`."""
@@ -124,7 +124,7 @@ class SampleOrder:
         if epoch not in self._epochs:
             self._epochs = {e: d for e, d in self._epochs.items() if e >= epoch - 1}
             indices = seeding.permutation(self.seed, epoch, self.num_samples)
-            # A copy from pageable memory is staged before it returns, so `indices` may be freed at once.
+            # `to` copies pageable memory to a staging buffer before it returns, so the host tensor may be freed.
             self._epochs[epoch] = (indices + epoch * self.num_samples).to(self.device, non_blocking=True)
         return self._epochs[epoch]
 

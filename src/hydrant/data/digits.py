@@ -28,7 +28,7 @@ def digits(
 ) -> Data:
     """Return "Optical recognition of handwritten digits" (Alpaydin & Kaynak, UCI, 1998), as in `sklearn.datasets`.
 
-    The validation part is the share `val_ratio` of each class. The split depends only on `split_seed`, so that
+    The validation part has the ratio `val_ratio` of each class. The split depends only on `split_seed`, so that
     replicates with other seeds are evaluated on the same samples. Pixels are scaled from 0..16 to 0..1.
     """
     if not 0 < val_ratio < 1:
@@ -54,22 +54,22 @@ def _table() -> Tensor:
 
 
 def stratified(labels: np.ndarray, val_ratio: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """(train, val): the numbers of the samples that `train_test_split(..., stratify=labels)` deals to each side.
+    """Return the indices of the training and validation samples, split like `train_test_split(stratify=labels)`.
 
     Raises:
-        ConfigError: one side cannot hold each class.
+        ConfigError: a part is smaller than the number of classes.
     """
     sizes, rng = np.bincount(labels), np.random.RandomState(seed)
     num_val = int(np.ceil(val_ratio * len(labels)))
     if min(num_val, len(labels) - num_val) < len(sizes):
         raise ConfigError("data.val_ratio", f"{val_ratio} leaves a class without samples")
-    num_train_of = _counts_per_class(sizes, len(labels) - num_val, rng)
-    num_val_of = _counts_per_class(sizes - num_train_of, num_val, rng)
+    train_counts = _counts_per_class(sizes, len(labels) - num_val, rng)
+    val_counts = _counts_per_class(sizes - train_counts, num_val, rng)
     train, val = list[np.ndarray](), list[np.ndarray]()
-    for label, (first, second) in enumerate(zip(num_train_of, num_val_of, strict=True)):
+    for label, (num_first, num_second) in enumerate(zip(train_counts, val_counts, strict=True)):
         shuffled = np.flatnonzero(labels == label)[rng.permutation(sizes[label])]
-        train.append(shuffled[:first])
-        val.append(shuffled[first : first + second])
+        train.append(shuffled[:num_first])
+        val.append(shuffled[num_first : num_first + num_second])
     return np.concatenate(train), np.concatenate(val)
 
 

@@ -41,12 +41,11 @@ class ImageAugment:
     re_mode: str
 
     def __post_init__(self) -> None:
-        for name, (low, high) in (("scale", tuple(self.scale)), ("ratio", tuple(self.ratio))):
+        for name, (low, high) in {"scale": self.scale, "ratio": self.ratio}.items():
             if not 0 < low <= high:
-                raise ConfigError(
-                    f"data.augment.{name}", f"[{low}, {high}] is not a range of positive numbers"
-                )
-        for name, value in (("hflip", self.hflip), ("re_prob", self.re_prob)):
+                message = f"[{low}, {high}] is not a range of positive numbers"
+                raise ConfigError(f"data.augment.{name}", message)
+        for name, value in {"hflip": self.hflip, "re_prob": self.re_prob}.items():
             if not 0 <= value <= 1:
                 raise ConfigError(f"data.augment.{name}", f"{value} is not a probability in 0..1")
         if self.re_mode not in ("const", "rand", "pixel"):
@@ -96,24 +95,24 @@ def image_folder(
     `on_error=skip` skips images that cannot be read; `fail` ends the run.
     """
     _check(input_shape, crop_pct, interpolation)
-    size = input_shape[1:]
+    shape = tuple(input_shape)
     train, classes = _scan(Path(root), train_dir, "data.train_dir")
     val, val_classes = _scan(Path(root), val_dir, "data.val_dir")
     if classes != val_classes:
         raise ConfigError("data.val_dir", _difference(Path(root, val_dir), classes, val_classes))
 
-    statistics: dict[str, Any] = {"mean": tuple(mean), "std": tuple(std)}
-    common: dict[str, Any] = {"input_size": (3, *size), "interpolation": interpolation, **statistics}
-    train_transform = augment.transform(**common)
-    eval_transform = _timm_transform(**common, is_training=False, crop_pct=crop_pct, normalize=False)
-
+    mean, std = tuple(mean), tuple(std)
+    common: dict[str, Any] = {"input_size": shape, "interpolation": interpolation, "mean": mean, "std": std}
+    transforms = (
+        augment.transform(**common),
+        _timm_transform(**common, is_training=False, crop_pct=crop_pct, normalize=False),
+    )
     damaged = DamagedSamples(on_error == "skip", "; repair or remove it, or skip it with data.on_error=skip")
 
     def source(images: _Images) -> LoaderSource:
-        shared: dict[str, Any] = {"num_workers": num_workers, "name_of": images.name_of, "damaged": damaged}
-        return LoaderSource(images, train_transform, eval_transform, **statistics, **shared)
+        return LoaderSource(images, *transforms, mean, std, num_workers, images.name_of, damaged)
 
-    data = Data(source(train), source(val), (3, *size), len(classes), damaged)
+    data = Data(source(train), source(val), shape, len(classes), damaged)
     return check_shapes(data, input_shape, num_classes)
 
 
@@ -123,9 +122,8 @@ def _check(input_shape: Sequence[int], crop_pct: float, interpolation: str) -> N
         message = f"{list(input_shape)} is configured, but images are RGB: [3, height, width]"
         raise ConfigError("data.input_shape", message)
     if not 0 < crop_pct <= 1:
-        raise ConfigError(
-            "data.crop_pct", f"{crop_pct} is not in 0..1, the ratio of the shorter edge that is kept"
-        )
+        message = f"{crop_pct} is not in 0..1, the ratio of the shorter edge that is kept"
+        raise ConfigError("data.crop_pct", message)
     if interpolation not in _INTERPOLATIONS:
         raise unknown_name("data.interpolation", "interpolation", interpolation, _INTERPOLATIONS)
 
@@ -137,24 +135,21 @@ class _Images:
     folder: Path
     paths: np.ndarray  # (N,) bytes, relative to the folder
     targets: np.ndarray  # (N,) int64
-    read: Callable[[Path], Any]
+    read: Callable[[str], Any]
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, index: int, /) -> tuple[Any, int]:
         try:
-            return self.read(self._path(index)), int(self.targets[index])
+            return self.read(self.name_of(index)), int(self.targets[index])
         except MemoryError:
             raise
         except Exception as error:  # a decoder raises anything on damaged bytes
             raise DataError(f"{self.name_of(index)} cannot be read as an image: {error}") from error
 
     def name_of(self, index: int) -> str:
-        return str(self._path(index))
-
-    def _path(self, index: int) -> Path:
-        return self.folder / os.fsdecode(self.paths[index])
+        return str(self.folder / os.fsdecode(self.paths[index]))
 
 
 def _scan(root: Path, split_dir: str, key: str) -> tuple[_Images, tuple[str, ...]]:
@@ -162,9 +157,8 @@ def _scan(root: Path, split_dir: str, key: str) -> tuple[_Images, tuple[str, ...
 
     folder = root / split_dir
     if not root.is_dir():
-        raise ConfigError(
-            "data.root", f"no folder {root.absolute()}; set it to the folder that contains {split_dir}/"
-        )
+        message = f"no folder {root.absolute()}; set it to the folder that contains {split_dir}/"
+        raise ConfigError("data.root", message)
     if not folder.is_dir():
         raise ConfigError(key, f"no folder {folder}; it must hold one folder of images for each class")
     try:

@@ -42,7 +42,8 @@ class DeviceStream:
     # By position. Each is yielded once, because the model may write into it.
     _batches: dict[int, Batch] = field(default_factory=dict[int, Batch], init=False)
     _chunk_updates: int = field(default=1, init=False)  # updates in the next chunk
-    _end: int = field(default=0, init=False)  # all updates before this one were made; one is remade alone
+    # Every earlier update was made. If one is read again, it is remade alone.
+    _end: int = field(default=0, init=False)
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
         for position in self.spec.positions(num_updates):
@@ -61,7 +62,8 @@ class DeviceStream:
         parts = (torch.unsafe_split(tensor, size) for tensor in chunk)
         batches = list(itertools.starmap(Batch, zip(*parts, strict=True)))
         self._batches |= zip(positions, batches, strict=True)
-        # Alignment decides which kernels run, and a resumed run has other chunks: make unaligned batches alone.
+        # Kernels depend on the alignment of a batch, and a resumed run has other chunks. Therefore batches that would
+        # be unaligned inside a chunk are made alone.
         is_aligned = batches[0].inputs.nbytes % _ALIGNMENT == 0
         num_fitting = _CHUNK_BYTES * count // max(chunk.inputs.nbytes, 1) if is_aligned else 1
         self._chunk_updates = min(max(num_fitting, 1), _MAX_UPDATES)
@@ -111,7 +113,7 @@ class InMemorySource:
 
     @property
     def is_normalized_once(self) -> bool:
-        """Whether `on` normalizes the inputs: floats without augmentation. Bytes would grow to floats."""
+        """Whether `on` normalizes the inputs: only floats without augmentation, because uint8 takes less memory."""
         return self.inputs.is_floating_point() and not self.augment
 
     def on(self, device: torch.device) -> tuple[Tensor, ...]:
@@ -128,24 +130,22 @@ class InMemorySource:
 
 @dataclass(frozen=True)
 class _InMemoryReader:
+    source: InMemorySource
+    seed: int
     inputs: Tensor
     targets: Tensor
     mean: Tensor
     std: Tensor
-    is_normalized: bool
-    augment: Augment | None
-    seed: int
 
     @classmethod
     def load(cls, source: InMemorySource, spec: StreamSpec) -> _InMemoryReader:
-        inputs, targets, mean, std = source.on(spec.device)
-        return cls(inputs, targets, mean, std, source.is_normalized_once, source.augment, spec.seed)
+        return cls(source, spec.seed, *source.on(spec.device))
 
     def train_batch(self, draws: Tensor) -> Batch:
         indices = draws % len(self.inputs)
         inputs = self.inputs.index_select(0, indices)
-        if self.augment:
-            inputs = self.augment(inputs, draws, self.seed)
+        if self.source.augment:
+            inputs = self.source.augment(inputs, draws, self.seed)
         return Batch(self._normalize(inputs), self.targets.index_select(0, indices))
 
     def eval_batch(self, indices: Tensor) -> Batch:
@@ -153,7 +153,7 @@ class _InMemoryReader:
         return Batch(inputs, self.targets.index_select(0, indices))
 
     def _normalize(self, inputs: Tensor) -> Tensor:
-        if self.is_normalized:
+        if self.source.is_normalized_once:
             return inputs
         if inputs.dtype == torch.uint8:
             inputs = inputs.float() / 255

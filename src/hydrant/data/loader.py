@@ -15,20 +15,15 @@ from hydrant import seeding
 from hydrant.batch import Batch
 from hydrant.data.base import SampleOrder, StreamSpec, batch_ranges
 from hydrant.data.damaged import MAX_DAMAGED_IN_A_ROW, DamagedSamples
-from hydrant.data.workers import (
-    WorkerProgress,
-    init_worker,
-    iterate_loader,
-    preserve_global_rngs,
-    seed_global_rngs,
-)
+from hydrant.data.workers import WorkerProgress, init_worker, iterate_loader, preserve_rngs, seed_rngs
 from hydrant.errors import ConfigError, DataError, HydrantError, OutOfMemory, location, typed_line
 
 Transform = Callable[[Any], Tensor]
 """A raw sample -> its input, shape (*input_shape,). May draw from the global CPU generators."""
 
 _Samples = tuple[list[Tensor], dict[str, str]]
-"""[inputs (B, *input_shape), targets (B,) int64], empty if every sample is damaged; messages about these, by name."""
+"""[inputs (B, *input_shape), targets (B,) int64], and messages about damaged samples, by name. The tensors are empty if
+all samples are damaged."""
 
 _HostBatch = _Samples | HydrantError
 """A batch on the host, or the error that prevented it."""
@@ -46,9 +41,9 @@ class SampleSet(Protocol):
 class LoaderSource:
     """Samples read by `num_workers` processes, each of which prepares whole micro-batches in advance.
 
-    A transform may return uint8, which is a quarter of the traffic: it is scaled to 0..1 and normalized by `mean` and
-    `std` (per channel, for pixels in 0..1) on the device. A float32 result is used as it is. With `num_workers=0` the
-    training process reads.
+    A transform may return uint8, which is a quarter of the size of float32. It is then scaled to 0..1 and normalized by
+    `mean` and `std` (per channel, for pixels in 0..1) on the device. A float32 result is used as it is. With
+    `num_workers=0` the training process reads.
 
     `name_of` returns the name of a sample for messages. A damaged sample ends the run unless `damaged.skip` is set. In
     that case, evaluation leaves it out, and training uses the next readable sample of the set instead.
@@ -79,7 +74,7 @@ class LoaderSource:
         """Yield the evaluation batches of this rank. Workers start with the pass and end with it."""
         ranges = list(batch_ranges(self.num_samples, batch_size, spec.rank, spec.world_size))
         progress = WorkerProgress(min(self.num_workers, len(ranges)))
-        dataset = _BatchDataset(self, self.eval_transform, spec.seed, progress, replaces_damaged=False)
+        dataset = _BatchDataset(self, spec.seed, progress, is_training=False)
         transfer = _Transfer.of(self, spec.device)
         for host_batch in dataset.iterate(_loader(dataset, ranges, spec.device)):
             batch = transfer(host_batch)
@@ -87,8 +82,8 @@ class LoaderSource:
                 yield batch
 
     def first(self, num_samples: int) -> LoaderSource:
-        subset: Any = Subset[Any](_as_dataset(self.samples), range(min(num_samples, self.num_samples)))
-        return replace(self, samples=subset)
+        samples: Any = self.samples
+        return replace(self, samples=Subset[Any](samples, range(min(num_samples, self.num_samples))))
 
 
 class LoaderStream:
@@ -103,10 +98,7 @@ class LoaderStream:
         self._spec = spec
         self._transfer = _Transfer.of(source, spec.device)
         self._sampler = _DrawSampler(SampleOrder(spec.seed, source.num_samples, torch.device("cpu")), spec)
-        progress = WorkerProgress(source.num_workers)
-        self._dataset = _BatchDataset(
-            source, source.train_transform, spec.seed, progress, replaces_damaged=True
-        )
+        self._dataset = _BatchDataset(source, spec.seed, WorkerProgress(source.num_workers), is_training=True)
         self.close()
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
@@ -150,20 +142,19 @@ class _DrawSampler:
 class _BatchDataset(Dataset[_HostBatch]):
     """A data set whose items are micro-batches, by their draws.
 
-    The random numbers of a sample are a function of `(seed, draw)`. With `replaces_damaged`, the next readable sample
-    of the set replaces a damaged one.
+    The random numbers of a sample are a function of `(seed, draw)`. In training, the next readable sample of the set
+    replaces a damaged one.
     """
 
     source: LoaderSource
-    transform: Transform
     seed: int
     progress: WorkerProgress
-    replaces_damaged: bool
+    is_training: bool
 
     def __getitem__(self, draws: Sequence[int]) -> _HostBatch:
         # Errors are returned, because a worker would turn a raised one into a page of traceback.
         damaged: dict[str, str] = {}
-        with preserve_global_rngs():
+        with preserve_rngs():
             try:
                 samples = [sample for draw in draws for sample in self._read(draw, damaged)]
             except HydrantError as error:
@@ -177,10 +168,10 @@ class _BatchDataset(Dataset[_HostBatch]):
         return iterate_loader(loader, self.progress, self.source.name_of)
 
     def _read(self, draw: int, damaged: dict[str, str]) -> list[tuple[Tensor, int]]:
-        """Return the sample of a draw in a list, or an empty list. Add damaged samples to `damaged`."""
+        """Return a list with the sample of a draw, empty if it is left out. Add damaged samples to `damaged`."""
         source = self.source
         first = draw % source.num_samples
-        for offset in range(MAX_DAMAGED_IN_A_ROW if self.replaces_damaged else 1):
+        for offset in range(MAX_DAMAGED_IN_A_ROW if self.is_training else 1):
             index = (first + offset) % source.num_samples
             try:
                 return [self._sample(draw, index)]
@@ -188,18 +179,19 @@ class _BatchDataset(Dataset[_HostBatch]):
                 if not source.damaged.skip:
                     raise DataError(f"{error}{source.damaged.remedy}") from error
                 damaged[source.name_of(index)] = str(error)
-        if self.replaces_damaged:
+        if self.is_training:
             message = f"{MAX_DAMAGED_IN_A_ROW} samples in a row cannot be read, which is too many to skip"
             raise DataError(f"{message}; the first: {damaged[source.name_of(first)]}")
         return []
 
     def _sample(self, draw: int, index: int) -> tuple[Tensor, int]:
         self.progress.set(index)
-        seed_global_rngs(seeding.mix(self.seed, seeding.SAMPLE, draw))
-        name = self.source.name_of(index)
+        seed_rngs(seeding.mix(self.seed, seeding.SAMPLE, draw))
+        source, name = self.source, self.source.name_of(index)
+        transform = source.train_transform if self.is_training else source.eval_transform
         try:
-            raw, target = self.source.samples[index]
-            return self.transform(raw), target
+            raw, target = source.samples[index]
+            return transform(raw), target
         except DataError:
             raise
         except MemoryError as error:  # the machine is out of memory; the sample is not damaged
@@ -213,7 +205,7 @@ class _BatchDataset(Dataset[_HostBatch]):
 
 @dataclass(frozen=True)
 class _Transfer:
-    """Copies host batches to the device and normalizes them there."""
+    """Copies host batches to the device, also if that is the CPU, and normalizes them there."""
 
     mean: Tensor  # (C, 1, 1)
     std: Tensor  # (C, 1, 1)
@@ -229,7 +221,8 @@ class _Transfer:
             raise host_batch
         tensors, damaged = host_batch
         self.damaged.record(damaged)
-        inputs, targets = (tensor.to(self.mean.device, non_blocking=True) for tensor in tensors)
+        # A copy, because the model may write into it, and an update that is tried again reads the host batch again.
+        inputs, targets = (tensor.to(self.mean.device, non_blocking=True, copy=True) for tensor in tensors)
         if inputs.dtype == torch.uint8:
             inputs = inputs.float().div_(255).sub_(self.mean).div_(self.std)
         return Batch(inputs, targets)
@@ -254,7 +247,3 @@ def _loader(
 
 def _identity(host_batch: Any) -> Any:
     return host_batch
-
-
-def _as_dataset(samples: Any) -> Dataset[Any]:
-    return samples

@@ -1,4 +1,4 @@
-"""Mixup and CutMix: training samples and their targets are mixed. `NoMixing` is the null object."""
+"""Mixup and CutMix, which mix training samples and their targets; or no mixing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PRELOAD = ("timm.data.mixup",)
 
 
 class Mixing(Protocol):
-    """Built as `mixing(num_classes, micro_batch_size)`."""
+    """Mixes the samples of a micro-batch. Built as `mixing(num_classes, micro_batch_size)`."""
 
     def __call__(self, batch: Batch, *position: int) -> Batch:
         """Return the mixed micro-batch. Random numbers are a function of `position` (seed, update, micro-batch)."""

@@ -96,9 +96,8 @@ def _build(
     def source(part: Any, augment: Augment | None) -> InMemorySource:
         images, targets = images_of(part), torch.as_tensor(part.targets)
         if len(targets) != len(images) or int(targets.max()) >= num_classes:
-            raise DataError(
-                f"{archive.name} in {archive.folder}: the labels do not fit the images; replace the files"
-            )
+            message = "the labels do not fit the images; replace the files"
+            raise DataError(f"{archive.name} in {archive.folder}: {message}")
         return InMemorySource(images, targets, mean, std, augment)
 
     shape = tuple(images_of(train).shape[1:])

@@ -21,7 +21,7 @@ from hydrant.errors import DataError
 
 T = TypeVar("T")
 
-_DEATH_SECONDS = 0.5  # between a worker's last message and the end of its process
+_DEATH_SECONDS = 0.5  # a worker that dies closes its pipe up to this long before its process has ended
 
 
 class WorkerProgress:
@@ -29,9 +29,8 @@ class WorkerProgress:
 
     def __init__(self, num_workers: int) -> None:
         self.num_workers = num_workers
-        self._entries: Any = multiprocessing.RawArray(
-            "q", 2 * num_workers
-        )  # (pid, index or -1) of each worker
+        # (pid, index or -1) of each worker
+        self._entries: Any = multiprocessing.RawArray("q", 2 * num_workers)
 
     def set(self, index: int) -> None:
         """Record, in a worker, the index of the sample it starts to read; -1 between two batches."""
@@ -43,13 +42,13 @@ class WorkerProgress:
         """Return the error that names a dead worker and its sample; None if all workers are alive."""
         time.sleep(_DEATH_SECONDS)
         alive = {child.pid for child in multiprocessing.active_children()}
-        entries = zip(self._entries[::2], self._entries[1::2], strict=True)
-        for pid, index in ((pid, index) for pid, index in entries if pid and pid not in alive):
-            when = "between two batches" if index < 0 else f"while it read {name_of(index)}"
-            return DataError(
-                f"a data worker (pid {pid}) died {when}: either it was killed, for example because memory or /dev/shm "
-                "is full (lower data.num_workers or micro_batch_size), or the file crashes its reader"
-            )
+        for pid, index in zip(self._entries[::2], self._entries[1::2], strict=True):
+            if pid and pid not in alive:
+                when = "between two batches" if index < 0 else f"while it read {name_of(index)}"
+                return DataError(
+                    f"a data worker (pid {pid}) died {when}: either it was killed, for example because memory or "
+                    "/dev/shm is full (lower data.num_workers or micro_batch_size), or the file crashes its reader"
+                )
         return None
 
 
@@ -58,25 +57,21 @@ def iterate_loader(
 ) -> Iterator[T]:
     """Yield the items of a DataLoader.
 
-    torch would raise the death of a worker from a SIGCHLD handler, in the middle of any code of the loop. Here it is
-    raised in place of the missing item.
+    torch reports the death of a worker in a SIGCHLD handler, which may raise in any line of the training loop. Here,
+    the error is raised when the missing item is read.
 
     Raises:
         DataError: a worker died; names the sample it was reading.
     """
     with _sigchld_restored():
         iterator = iter(loader)
-    while True:
-        try:
-            item = next(iterator)
-        except StopIteration:
-            return
-        except (RuntimeError, OSError, EOFError) as error:  # the last two if it died while it sent a batch
-            death = progress.death_error(name_of)
-            if death is None:
-                raise
-            raise death from error
-        yield item
+    try:
+        yield from iterator
+    except (RuntimeError, OSError, EOFError) as error:  # the last two if it died while it sent a batch
+        death = progress.death_error(name_of)
+        if death is None:
+            raise
+        raise death from error
 
 
 @contextlib.contextmanager
@@ -104,7 +99,7 @@ def _exit_on_sigterm_from_parent() -> None:
     os._exit(0)
 
 
-def seed_global_rngs(seed: int) -> None:
+def seed_rngs(seed: int) -> None:
     """Seed the global CPU generators of Python, NumPy and torch. (`torch.manual_seed` would seed CUDA's too.)"""
     random.seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)
@@ -112,7 +107,7 @@ def seed_global_rngs(seed: int) -> None:
 
 
 @contextlib.contextmanager
-def preserve_global_rngs() -> Generator[None]:
+def preserve_rngs() -> Generator[None]:
     """Restore the global CPU generators, which without workers are those of the training process."""
     python, numpy, torch_state = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
     try:

@@ -122,7 +122,7 @@ class Account:
             raise NoAccessError(f"{self.base_url} answered HTTP {error.code}") from error
 
 
-def access_problem(timeout: float) -> str | None:
+def access_problem(timeout: float = 10.0) -> str | None:
     """Return why W&B cannot be used online, or None. Waits at most `timeout` seconds for the server."""
     try:
         account = Account.configured()

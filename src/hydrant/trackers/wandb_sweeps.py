@@ -11,8 +11,6 @@ from typing import Any
 from hydrant.errors import ConfigError, first_line
 from hydrant.trackers.wandb_sdk import access_problem
 
-_PROBE_SECONDS = 10.0
-
 
 @dataclass(frozen=True)
 class Command:
@@ -33,7 +31,7 @@ class SweepAgent:
     def __init__(self, path: str) -> None:
         entity, project, self.sweep_id = path.split("/")
         self.environment = {"WANDB_ENTITY": entity, "WANDB_PROJECT": project, "WANDB_SWEEP_ID": self.sweep_id}
-        problem = access_problem(_PROBE_SECONDS)
+        problem = access_problem()
         if problem is not None:
             raise ConfigError(
                 "SWEEP", f"{problem}; log in with `wandb login`, because W&B hands out the runs"

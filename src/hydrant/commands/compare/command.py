@@ -56,11 +56,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     parser = Flags("compare")
-    parser.add_argument("--by")
-    parser.add_argument("--metric")
+    for flag in ("--by", "--metric", "--baseline", "--target"):
+        parser.add_argument(flag)
     parser.add_argument("--mode", choices=["max", "min"])
-    parser.add_argument("--baseline")
-    parser.add_argument("--target")
     parser.add_argument("--price-per-hour", type=float)
     parser.add_argument("--html", type=Path)
     formats = parser.add_mutually_exclusive_group()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hydrant.commands.compare.config_keys import label
 from hydrant.commands.compare.groups import Group, Metric
@@ -33,7 +32,7 @@ def find_warnings(
     """Return the warnings about runs and groups. `other_keys` differ between runs but form no groups."""
     begun = [run for run in runs if run.summary.get("environment")]
     conditions: dict[str, Callable[[Run], str]] = {
-        "code commit": lambda run: _commit(run.summary["environment"]),
+        "code commit": lambda run: (run.summary["environment"].get("git_commit") or "no commit")[:10],
         "torch version": lambda run: str(run.summary["environment"].get("torch")),
         "device": lambda run: str(run.summary["environment"].get("gpu") or "CPU"),
         "number of ranks": lambda run: str(run.summary["environment"].get("world_size", 1)),
@@ -104,9 +103,8 @@ def find_unknown_times(
     """Return a warning for each unit without an AlgoPerf score, because a run reached the target at an unknown time."""
     warnings: list[ComparisonWarning] = []
     for unit in UNITS:
-        names = runs_without_time(times, unit)
-        affected = _names([run for run in runs if run.name in names], runs)
-        if names:
+        if names := runs_without_time(times, unit):
+            affected = _names([run for run in runs if run.name in names], runs)
             text = f"no AlgoPerf score in {unit}, because it is unknown when these runs reached the target: {affected}"
             warnings.append(ComparisonWarning("target", text))
     return warnings
@@ -136,11 +134,6 @@ def _names(affected: Sequence[Run], runs: Sequence[Run]) -> str:
     if len(affected) <= _MAX_NAMES and len(affected) < max(len(runs), 2):
         return ", ".join(run.name for run in affected)
     return f"{len(affected)} of {len(runs)} runs"
-
-
-def _commit(environment: Mapping[str, Any]) -> str:
-    commit = environment.get("git_commit")
-    return "no commit" if commit is None else str(commit)[:10]
 
 
 def _data(runs: Sequence[Run]) -> Callable[[Run], str]:

@@ -47,11 +47,9 @@ def curves(comparison: Comparison) -> dict[str, Any]:
 def _metrics(c: Comparison) -> list[str]:
     """Return the metrics of the runs, the compared one first. Those of torch.compile are only in the table."""
     metrics = {key for run in c.runs for key in run.series if not key.startswith("compile/")}
-    order = ("val", "val_ema", "train", "optim", "perf")
-    places = {prefix: place for place, prefix in enumerate(order)}
+    places = {prefix: place for place, prefix in enumerate(("val", "val_ema", "train", "optim", "perf"))}
     return sorted(
-        metrics,
-        key=lambda key: (key != c.metric.name, places.get(key.partition("/")[0], len(order)), key),
+        metrics, key=lambda m: (m != c.metric.name, places.get(m.partition("/")[0], len(places)), m)
     )
 
 

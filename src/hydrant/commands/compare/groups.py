@@ -131,12 +131,11 @@ def _label_order(values: Sequence[object]) -> dict[str, int]:
 def _group(
     labels: Mapping[str, str], runs: Sequence[Run], other_keys: Sequence[str], metric: Metric
 ) -> Group:
-    finals = {
-        " ".join(label(run, key) for key in other_keys): metric.final(run)
+    results = {
+        " ".join(label(run, key) for key in other_keys): final
         for run in runs
-        if metric.has_result(run)
+        if metric.has_result(run) and (final := metric.final(run)) is not None
     }
-    results = {other_labels: final for other_labels, final in finals.items() if final is not None}
     values = list(results.values())
     states = Counter(
         "not finite" if run.state == RunStatus.FINISHED and not metric.has_result(run) else str(run.state)
@@ -152,12 +151,13 @@ def find_winner(groups: Sequence[Group], metric: Metric) -> Group | None:
     """
     with_mean = [group for group in groups if group.estimate.mean is not None]
     candidates = [group for group in with_mean if not group.without_result] or with_mean
-    mean = metric.best([_mean(group) for group in candidates])
-    return next((group for group in candidates if group.estimate.mean == mean), None)
+    return (max if metric.mode == "max" else min)(candidates, key=_mean, default=None)
 
 
-def passed_over(groups: Sequence[Group], winner: Group, metric: Metric) -> list[Group]:
+def passed_over(groups: Sequence[Group], winner: Group | None, metric: Metric) -> list[Group]:
     """Return the incomplete groups with a better mean than the winner."""
+    if winner is None:
+        return []
     incomplete = [group for group in groups if group.without_result and group.estimate.mean is not None]
     return [group for group in incomplete if metric.is_better(_mean(group), _mean(winner))]
 

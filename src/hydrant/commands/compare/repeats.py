@@ -23,13 +23,12 @@ def mark_repeats(runs: Sequence[Run], keys: Sequence[str]) -> list[Run]:
         for copies in jobs.values()
         for run in copies
     }
-    return [
-        run if counted.get(run.name, run.name) == run.name else _as_repeat(run, counted[run.name])
-        for run in runs
-    ]
+    return [_marked(run, counted.get(run.name, run.name)) for run in runs]
 
 
-def _as_repeat(run: Run, counted: str) -> Run:
+def _marked(run: Run, counted: str) -> Run:
+    if run.name == counted:
+        return run
     reason = f"the same job as {counted}, which counts"
     error = f"{reason}; {run.error}" if run.error else reason
     return replace(run, state=REPEAT, repeats=counted, error=error)

@@ -18,15 +18,9 @@ from hydrant.commands.compare.time_to_target import GroupTime
 from hydrant.config.atomic_write import json_safe
 from hydrant.sweeps.optuna.objectives import Objective
 
-FIGURES = {
-    "updates_per_second": "perf",
-    "samples_per_second": "perf",
-    "peak_memory_gib": "perf",
-    "mfu": "perf",
-    "graphs": "compile",
-    "graph_breaks": "compile",
-    "recompiles": "compile",
-    "compile_seconds": "compile",
+FIGURES: dict[str, str] = {
+    **dict.fromkeys(("updates_per_second", "samples_per_second", "peak_memory_gib", "mfu"), "perf"),
+    **dict.fromkeys(("graphs", "graph_breaks", "recompiles", "compile_seconds"), "compile"),
 }
 """Speed, memory and compilation, each with its section of the summary."""
 
@@ -34,7 +28,6 @@ FIGURES = {
 def to_dict(comparison: Comparison) -> dict[str, Any]:
     """Return everything except the curves, as values that JSON can represent."""
     c = comparison
-    winner = c.winner
     return json_safe(
         {
             "metric": c.metric.name,
@@ -42,13 +35,11 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "confidence": CONFIDENCE,
             "interval": "Student's t",
             "test": "paired t-test, corrected by Holm",
-            "keys": list(c.keys),
-            "by": list(c.by),
+            "keys": c.keys,
+            "by": c.by,
             "price_per_hour": c.price_per_hour,
-            "winner": _name(winner),
-            "passed_over": []
-            if winner is None
-            else [g.name for g in passed_over(c.groups, winner, c.metric)],
+            "winner": _name(c.winner),
+            "passed_over": [group.name for group in passed_over(c.groups, c.winner, c.metric)],
             "runner_up": _name(c.runner_up),
             "lead": None if c.lead is None else asdict(c.lead),
             "baseline": _name(c.baseline),
@@ -56,7 +47,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "warnings": [asdict(warning) for warning in c.warnings],
             "groups": [_group(group, c.group_times.get(group.name)) for group in c.groups],
             "num_cells": c.num_cells,
-            "missing": list(c.missing),
+            "missing": c.missing,
             "runs": [run_to_dict(run, c) for run in c.runs],
             "importance": None
             if c.importance is None
@@ -67,7 +58,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
                 unit: {
                     "taus": profile.taus.tolist(),
                     "ratios": {name: curve.tolist() for name, curve in profile.ratios.items()},
-                    "scores": dict(profile.scores),
+                    "scores": profile.scores,
                 }
                 for unit, profile in c.profiles.items()
             },
@@ -80,13 +71,13 @@ def _name(group: Group | None) -> str | None:
 
 
 def _group(group: Group, time: GroupTime | None) -> dict[str, Any]:
-    times = {} if time is None else {"reached": time.num_reached, "to_target": dict(time.times)}
+    times = {} if time is None else {"reached": time.num_reached, "to_target": time.times}
     return {
         "name": group.name,
-        "labels": dict(group.labels),
+        "labels": group.labels,
         "num_runs": group.num_runs,
         "shortfall": group.shortfall,
-        "states": dict(group.states),
+        "states": group.states,
         **asdict(group.estimate),
         "best": group.best,
         "versus": None if group.versus is None else asdict(group.versus),

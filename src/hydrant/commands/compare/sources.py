@@ -140,14 +140,13 @@ def _without_copies(runs: Sequence[Run]) -> list[Run]:
     """Return the runs without W&B's copies of runs with a folder, because the folder is complete and exact."""
     remote = {run.wandb_id: run for run in runs if run.name.startswith(WANDB_PREFIX)}
     folder_ids = {run.wandb_id for run in runs if not run.name.startswith(WANDB_PREFIX)}
-    kept: list[Run] = []
+    read_twice, kept = remote.keys() & folder_ids, list[Run]()
     for run in runs:
-        is_remote = run.name.startswith(WANDB_PREFIX)
-        if not is_remote and run.wandb_id in remote:
+        if run.wandb_id not in read_twice:
+            kept.append(run)
+        elif not run.name.startswith(WANDB_PREFIX):
             address = {"wandb": remote[run.wandb_id].summary["wandb"]}  # it may have been uploaded later
             kept.append(replace(run, is_read_twice=True, summary={**run.summary, **address}))
-        elif not is_remote or run.wandb_id not in folder_ids:
-            kept.append(run)
     return kept
 
 

@@ -52,9 +52,7 @@ def _runs(c: Comparison) -> str:
             + [_number(row["num_updates"]), _number(row["final"]), _number(row["best"])]
             + [_number(row["figures"][name]) for name in names]
         )
-        errors.append(
-            f"  {run.error[:_MAX_ERROR]}{'...' if len(run.error) > _MAX_ERROR else ''}" if run.error else ""
-        )
+        errors.append(f"  {run.error[:_MAX_ERROR]}{'...' if len(run.error) > _MAX_ERROR else ''}")
     texts = align_columns(lines, range(max(len(c.keys), 1) + 1))
     return "\n".join((text + error).rstrip() for text, error in zip(texts, errors, strict=True))
 

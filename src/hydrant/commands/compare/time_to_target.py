@@ -52,12 +52,11 @@ def parse_target(text: str) -> Target:
 def time_to_target(run: Run, target: Target) -> dict[str, float]:
     """Return when a run first reached a target, by unit: infinite if it did not, NaN if the time is unknown."""
     series = run.series.get(target.metric)
-    never = dict.fromkeys(UNITS, math.inf)
     if series is None:
-        return never
+        return dict.fromkeys(UNITS, math.inf)
     is_reached = series.values >= target.value if target.mode == "max" else series.values <= target.value
     if not is_reached.any():
-        return never
+        return dict.fromkeys(UNITS, math.inf)
     updates = series.updates[int(np.argmax(is_reached))]
     return {
         "updates": float(updates),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 from urllib.parse import unquote
@@ -31,7 +30,6 @@ FIELDS = {
 _STATES = {"preempting": RunStatus.PREEMPTED, "pending": RunStatus.NOT_STARTED}
 """W&B's states with another name in Hydrant."""
 
-_PROBE_SECONDS = 10.0
 _NUM_THREADS = 8  # for reading histories
 
 
@@ -41,9 +39,9 @@ def read_wandb_runs(word: str) -> Sequence[Run]:
     Raises:
         ConfigError: the word is malformed, matches no runs, or W&B cannot be read.
     """
-    query = _Query.parse(word)
+    query = _Query(word)
     with sdk_session(fail_fast=True):
-        problem = access_problem(_PROBE_SECONDS)
+        problem = access_problem()
         if problem is not None:
             raise query.error(f"{problem}; log in with `wandb login`, or give run folders")
         try:
@@ -55,40 +53,31 @@ def read_wandb_runs(word: str) -> Sequence[Run]:
     return query.select(runs)
 
 
-@dataclass(frozen=True)
 class _Query:
     """A parsed word of the command line."""
 
-    word: str
-    path: str  # entity/project
-    run_id: str  # "" for all runs
-    conditions: Mapping[str, Sequence[str]]  # accepted values by field or config key
-
-    @classmethod
-    def parse(cls, word: str) -> _Query:
-        query = cls(word, "", "", {})
+    def __init__(self, word: str) -> None:
+        self.word = word
         path, _, text = word.removeprefix(WANDB_PREFIX).partition("?")
         parts = [unquote(part) for part in path.strip("/").split("/")]
         if len(parts) == 4 and parts[2] == "runs":  # as in the URL of its page
             del parts[2]
         if not 2 <= len(parts) <= 3 or not all(parts):
             forms = "write wandb:entity/project, wandb:entity/project/run or wandb:...?group=lr_study"
-            raise query.error(forms)
-        conditions: dict[str, list[str]] = {}
+            raise self.error(forms)
+        self.path, self.run_id = "/".join(parts[:2]), "".join(parts[2:])  # "" for all runs
+        self.conditions: dict[str, list[str]] = {}  # accepted values by field or config key
         for condition in filter(None, text.split("&")):
             key, equals, values = condition.partition("=")
             if not equals:
-                raise query.error(f"{condition!r} has no value; write ?group=lr_study&optimizer=adamw,sgd")
-            conditions[unquote(key)] = [unquote(value) for value in values.split(",")]
-        return cls(word, "/".join(parts[:2]), "".join(parts[2:]), conditions)
+                raise self.error(f"{condition!r} has no value; write ?group=lr_study&optimizer=adamw,sgd")
+            self.conditions[unquote(key)] = [unquote(value) for value in values.split(",")]
 
     def fetch(self) -> list[Run]:
         """Read the runs that match the conditions on W&B's fields."""
         import wandb
 
-        filters: dict[str, Any] = {
-            FIELDS[key]: {"$in": list(values)} for key, values in self.conditions.items() if key in FIELDS
-        }
+        filters: dict[str, Any] = {FIELDS[k]: {"$in": v} for k, v in self.conditions.items() if k in FIELDS}
         if self.run_id:
             filters = {"$and": [{"name": self.run_id}, filters]}
         try:
@@ -102,22 +91,19 @@ class _Query:
     def select(self, runs: Sequence[Run]) -> list[Run]:
         """Return the runs that match the conditions on config keys. W&B cannot select by keys with dots."""
         config_keys = {key for run in runs for key in run.config}
-        keys = [key for key in self.conditions if key not in FIELDS]
-        for key in keys:
+        matches = list(runs)
+        for key, values in self.conditions.items():
+            if key in FIELDS:
+                continue
             if runs and key not in config_keys:
                 raise self.error(unknown_name("", "key", key, config_keys | FIELDS.keys()).reason)
-        matches = [run for run in runs if all(_has(run, key, self.conditions[key]) for key in keys)]
+            matches = [run for run in matches if any(equals_label(v, label(run, key)) for v in values)]
         if not matches:
             raise self.error("no such runs; leave out a part of the filter to see the available runs")
         return matches
 
     def error(self, message: str) -> ConfigError:
         return ConfigError("RUNS", f"{self.word!r}: {message}")
-
-
-def _has(run: Run, key: str, values: Sequence[str]) -> bool:
-    """Return whether a run has one of these values, also if a number is written differently."""
-    return any(equals_label(value, label(run, key)) for value in values)
 
 
 def _read_run(wandb_run: Any) -> Run:
@@ -129,8 +115,9 @@ def _read_run(wandb_run: Any) -> Run:
     rows = _rows(wandb_run.scan_history())
     series = series_by_metric(rows)
     num_updates = max((int(metric.updates[-1]) for metric in series.values()), default=0)
-    is_failed = wandb_run.state == RunStatus.FAILED  # the recorded status may be more precise
-    status = recorded.get("status", wandb_run.state) if is_failed else wandb_run.state
+    status = wandb_run.state
+    if status == RunStatus.FAILED:
+        status = recorded.get("status", status)  # it may be more precise
     state = status_of({**recorded, "status": status})
     return Run(
         name=f"{WANDB_PREFIX}{path}",

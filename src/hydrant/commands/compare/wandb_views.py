@@ -14,7 +14,6 @@ from hydrant.errors import ConfigError, first_line
 from hydrant.trackers.wandb_sdk import access_problem, sdk_session
 
 _FLAG = "--wandb"
-_PROBE_SECONDS = 10.0
 _MAX_TITLE = 128
 _MAX_RUNS = 200  # in a line plot
 
@@ -27,7 +26,7 @@ def check_login() -> None:
     """
     require_extra("wandb-workspaces", ["wandb_workspaces"], _FLAG, "a workspace")
     with sdk_session(fail_fast=True):
-        problem = access_problem(_PROBE_SECONDS)
+        problem = access_problem()
     if problem is not None:
         raise ConfigError(_FLAG, f"{problem}; a workspace and a report need a login: `wandb login`")
 

@@ -12,23 +12,9 @@ from hydrant.commands.compare.curves import curves
 from hydrant.commands.compare.serialize import to_dict
 
 SCRIPTS = (
-    "dom",
-    "scales",
-    "state",
-    "figure",
-    "axes",
-    "tables",
-    "groups",
-    "curves",
-    "schedules",
-    "scatter",
-    "history",
-    "heatmap",
-    "parallel",
-    "importance",
-    "profile",
-    "main",
-)
+    "dom", "scales", "state", "figure", "axes", "tables", "groups", "curves", "schedules", "scatter", "history",
+    "heatmap", "parallel", "importance", "profile", "main",
+)  # fmt: skip
 """The scripts in the order of their dependencies."""
 
 _FOLDER = Path(__file__).parent

@@ -24,7 +24,7 @@ function runCurves(metric, unit) {
     const curve = DATA.curves.runs[metric][place];
     if (!curve) return [];
     const x = xValues(unit, curve.u, DATA.curves.samples_per_update[place], DATA.curves.clocks[place]);
-    const name = Object.entries(run.labels).map(([key, value]) => `${key}=${value}`).join(" ") || run.name;
+    const name = joined(run.labels) || run.name;
     return [{ x, y: curve.v, place: group, name }];
   });
 }
@@ -34,12 +34,11 @@ function curvesSection() {
   const shown = section("curves", "Curves", h("p", { class: "note" },
     "The mean over the runs of a group with a result, and its 95 % interval at each point (Student's t); or every run. Seconds count training and compilation, but not evaluation and saving.",
     DATA.curves.is_thinned ? ` Curves with more than ${DATA.curves.limit} points are reduced to the minimum and maximum of each interval.` : ""));
-  let redraw = () => {};
   const pick = (name) => (value) => { chosen[name] = value; redraw(); };
   const smoothing = h("output", {}, "0");
   const slider = h("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: 0, "aria-label": "Smoothing", oninput: () => { smoothing.textContent = slider.value; pick("smoothing")(Number(slider.value)); } });
   const log = h("input", { type: "checkbox", onchange: () => pick("log")(log.checked) });
-  redraw = figure(shown, {
+  const redraw = figure(shown, {
     name: "curves", label: "Curves",
     controls: [
       choice("Metric", DATA.curves.metrics, chosen.metric, pick("metric")), choice("Over", UNITS, chosen.unit, pick("unit")),

@@ -2,14 +2,18 @@
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 
+function isMissing(value) {
+  return value === null || value === undefined;
+}
+
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
-    if (value === null || value === undefined || value === false) continue;
+    if (isMissing(value) || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : value);
   }
   for (const child of children.flat()) {
-    if (child !== null && child !== undefined) element.append(child);
+    if (!isMissing(child)) element.append(child);
   }
   return element;
 }
@@ -26,7 +30,7 @@ function s(tag, attributes, ...children) {
 
 /** A number with four significant digits; "–" for a missing one. */
 function number(value, digits = 4) {
-  if (value === null || value === undefined) return "–";
+  if (isMissing(value)) return "–";
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (size >= 1e6 || size < 1e-4) return value.toExponential(2).replace("e+", "e");
@@ -39,17 +43,22 @@ function short(text) {
   return text.replace(/\d*\.\d{5,}(e[+-]?\d+)?/gi, (long) => String(Number(Number(long).toPrecision(4))));
 }
 
+/** Labels as one text: key=value key=value. */
+function joined(labels, separator = " ") {
+  return Object.entries(labels).map(([key, value]) => `${key}=${value}`).join(separator);
+}
+
 function signed(value) {
   return `${value > 0 ? "+" : ""}${number(value, 3)}`;
 }
 
 function pValue(value) {
-  if (value === null || value === undefined) return "–";
+  if (isMissing(value)) return "–";
   return value < 0.001 ? "< 0.001" : value.toFixed(3);
 }
 
 function interval(low, high) {
-  return low === null || low === undefined ? "–" : `${number(low)} to ${number(high)}`;
+  return isMissing(low) ? "–" : `${number(low)} to ${number(high)}`;
 }
 
 /** A labelled <select>; `options` are texts or [value, text]. */

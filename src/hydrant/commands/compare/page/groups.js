@@ -24,7 +24,7 @@ function groupsSection() {
   shown.append(h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of groups" },
     plainTable(`n: runs with a result, of all runs. Difference: from the baseline (${DATA.baseline ?? "none"}), ${DATA.test}.${caution}`, titles, rows, Math.max(DATA.by.length, 1), { id: "groups-table" })));
   if (DATA.missing.length) {
-    const cells = DATA.missing.slice(0, 40).map((cell) => Object.entries(cell).map(([key, value]) => `${key}=${value}`).join(" "));
+    const cells = DATA.missing.slice(0, 40).map((cell) => joined(cell));
     shown.append(h("p", { class: "note", id: "missing" }, `Missing: ${DATA.missing.length} of ${DATA.num_cells} combinations have no run: ${cells.join("; ")}${DATA.missing.length > 40 ? "; …" : ""}`));
   }
 }

@@ -3,18 +3,21 @@
 const MAX_VALUES = 12, NUM_BINS = 8;
 
 function heatmapSection() {
-  const keys = DATA.keys.filter((key) => new Set(DATA.runs.map((run) => run.labels[key])).size > 1);
+  const keys = varyingKeys();
   if (keys.length < 2) return;
   const ordered = [...DATA.by.filter((key) => keys.includes(key)), ...keys.filter((key) => !DATA.by.includes(key))];
   const chosen = { rows: ordered[0], columns: ordered[1] };
   const shown = section("heatmap", "Two keys", h("p", { class: "note" }, `The mean of ${DATA.metric} over the runs in a cell. ${IS_SEARCH ? "" : "Hatched cells have no run. "}A cell without a result shows the states of its runs. A key with more than ${MAX_VALUES} numbers is divided into ${NUM_BINS} ranges.`));
-  let redraw = () => {};
   const pick = (name) => (value) => { chosen[name] = value; redraw(); };
-  redraw = figure(shown, {
+  const redraw = figure(shown, {
     name: "heatmap", label: "Heat map of two keys", legend: false,
     controls: [choice("Rows", keys, chosen.rows, pick("rows")), choice("Columns", keys, chosen.columns, pick("columns"))],
     draw: (svg, width) => drawHeatmap(svg, width, chosen),
   });
+}
+
+function varyingKeys() {
+  return DATA.keys.filter((key) => labelsOf(key).length > 1);
 }
 
 function labelsOf(key) {

@@ -21,12 +21,12 @@ function keyAxis(key, range) {
 }
 
 function drawParallel(svg, width) {
-  const height = 336, range = [height - 24, 60], keys = DATA.keys.filter((key) => new Set(DATA.runs.map((run) => run.labels[key])).size > 1);
+  const height = 336, range = [height - 24, 60];
   const runs = shownRuns().map(({ run }) => run).filter(isCounted);
   if (!runs.length) return emptyFigure(svg, width, "No visible run has a result");
   const [low, high] = extent(runs.map((run) => run.final));
   const result = linearScale([low, high], range), share = (run) => (IS_MAX ? run.final - low : high - run.final) / (high - low || 1);
-  const axes = [...keys.map((key) => ({ title: key, ...keyAxis(key, range), of: (run) => run.labels[key] })),
+  const axes = [...varyingKeys().map((key) => ({ title: key, ...keyAxis(key, range), of: (run) => run.labels[key] })),
     { title: DATA.metric, at: result, ticks: result.ticks(5).map((tick) => [number(tick), result(tick)]), of: (run) => run.final }];
   const x = (n) => 70 + (n * (width - 150)) / (axes.length - 1);
   const distance = x(1) - x(0), isTight = widest(axes.map(({ title }) => title)) > distance - 10; // then every second title is one line higher

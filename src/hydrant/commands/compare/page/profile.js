@@ -5,8 +5,7 @@ function profileSection() {
   const chosen = { unit: "updates" }, units = Object.keys(DATA.profiles), names = Object.keys(DATA.profiles.updates.scores);
   const shown = section("profile", `Time to ${DATA.target}`, h("p", { class: "note" },
     "The fraction of workloads on which a submission takes at most so many times as long as the fastest one. The score is the area under the curve from 1 to 4, divided by 3 (AlgoPerf). The time of a submission on a workload is the median, over the seeds, of its fastest trial."));
-  let redraw = () => {};
-  redraw = figure(shown, {
+  const redraw = figure(shown, {
     name: "profile", label: "Performance profiles", legend: false,
     controls: [choice("In", units, chosen.unit, (value) => { chosen.unit = value; redraw(); })],
     draw: (svg, width) => drawProfiles(svg, width, chosen.unit, names),

@@ -4,8 +4,7 @@ function scatterSection() {
   const units = [...DATA.objectives.map(({ metric }) => metric).filter((metric) => metric !== DATA.metric), ...UNITS, ...Object.keys(DATA.profiles).map((unit) => `${unit} to the target`)];
   const chosen = { unit: units[0] === UNITS[0] ? "seconds" : units[0] };
   const shown = section("scatter", "Result and time", h("p", { class: "note" }, "Every finished run. The dashed line joins the runs that no other run beats in both values (the Pareto front). Over another objective of a study, the best values of each trial are shown."));
-  let redraw = () => {};
-  redraw = figure(shown, {
+  const redraw = figure(shown, {
     name: "scatter", label: "Result over time",
     controls: [choice("Over", units, chosen.unit, (value) => { chosen.unit = value; redraw(); })],
     draw: (svg, width) => drawScatter(svg, width, chosen.unit),
@@ -23,7 +22,7 @@ function drawScatter(svg, width, unit) {
   const objective = DATA.objectives.find(({ metric }) => metric === unit);
   const points = shownRuns().filter(({ run }) => isCounted(run))
     .map(({ run, place, group }) => ({ run, group, x: costOf(run, place, unit), y: objective ? run.best : run.final }))
-    .filter(({ x }) => x !== null && x !== undefined);
+    .filter(({ x }) => !isMissing(x));
   if (!points.length) return emptyFigure(svg, width, "No visible run has both values");
   const height = Math.min(Math.max(width * 0.45, 280), 420);
   const plot = frame(svg, width, height, { domain: padded(extent(points.map(({ x }) => x))), name: unit }, { domain: padded(extent(points.map(({ y }) => y))), name: DATA.metric });

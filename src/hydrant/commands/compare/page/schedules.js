@@ -5,8 +5,7 @@ function schedulesSection() {
   if (!names.length) return;
   const chosen = { metric: names[0] };
   const shown = section("schedules", "Schedules", h("p", { class: "note" }, "As planned; as logged for runs without schedule.json. Equal schedules are drawn once. Each plot has its own vertical axis."));
-  let redraw = () => {};
-  redraw = figure(shown, {
+  const redraw = figure(shown, {
     name: "schedules", label: "Schedules", legend: false,
     controls: [choice("Field", names, chosen.metric, (value) => { chosen.metric = value; redraw(); })],
     draw: (svg, width) => drawSchedules(svg, width, chosen.metric),

@@ -38,8 +38,7 @@ function fillOf(place) {
 }
 
 function runTip(run) {
-  const labels = Object.entries(run.labels).map(([key, value]) => `${key}=${value}`).join("  ");
-  return `${labels || run.name}\n${DATA.metric} ${number(run.final)}  (${run.state})`;
+  return `${joined(run.labels, "  ") || run.name}\n${DATA.metric} ${number(run.final)}  (${run.state})`;
 }
 
 /** Whether a row matches all words of a filter: text, key=value, key>number or key<number; "_" is a space in a key. */

@@ -21,15 +21,16 @@ function runColumns() {
   const columns = [
     ...keys, state, numeric("updates", (run) => run.num_updates), numeric(DATA.metric, (run) => run.final),
     numeric("best", (run) => run.best), ...times, ...figures,
-  ].filter(({ value }) => DATA.runs.some((run) => value(run) !== null && value(run) !== undefined));
+  ].filter(({ value }) => DATA.runs.some((run) => !isMissing(value(run))));
   const error = text("error", (run) => run.error);
   return [...columns, text("run", (run) => run.name), ...(DATA.runs.some((run) => run.error) ? [error] : [])];
 }
 
-function compared(a, b) {
-  const empty = (value) => value === null || value === undefined || value === "";
-  if (empty(a) || empty(b)) return Number(empty(a)) - Number(empty(b)); // missing values come last in both directions
-  return typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+/** The order of two values; `sign` is -1 for a descending one. Missing values come last in both directions. */
+function compared(a, b, sign) {
+  const isEmpty = (value) => isMissing(value) || value === "";
+  if (isEmpty(a) || isEmpty(b)) return Number(isEmpty(a)) - Number(isEmpty(b));
+  return sign * (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
 }
 
 function runTable(parent) {
@@ -46,8 +47,7 @@ function runTable(parent) {
   function sortBy(column) {
     sorting = { column, sign: sorting.column === column ? -sorting.sign : 1 };
     heads.forEach((head, place) => head.setAttribute("aria-sort", columns[place] !== column ? "none" : sorting.sign > 0 ? "ascending" : "descending"));
-    const isEmpty = (row) => row.texts[column.title] === null || row.texts[column.title] === undefined || row.texts[column.title] === "";
-    rows.sort((a, b) => compared(a.texts[column.title], b.texts[column.title]) * (isEmpty(a) || isEmpty(b) ? 1 : sorting.sign) || a.place - b.place);
+    rows.sort((a, b) => compared(a.texts[column.title], b.texts[column.title], sorting.sign) || a.place - b.place);
     show();
   }
 

@@ -16,23 +16,22 @@ from hydrant.signals import STOP_SIGNALS
 from hydrant.training.distributed.world import World
 
 SINGLE_RANK = {"_target_": f"{__name__}.Parallel", "_partial_": True}
-"""The config group `parallel` for a process that opens a run alone, whatever number of ranks trains it."""
+"""The config group `parallel` of a process that loads a run alone, however many ranks train it."""
 
 
 class Parallel:
     """The collectives of a run. Subclasses wrap or shard the task; this class leaves it as it is.
 
-    Built as `parallel(world)`.
+    The builder calls `parallel(world)`.
 
     Args:
         sync_batch_norm: compute batch norm statistics over all ranks; needs CUDA.
     """
 
-    device: torch.device
-    is_sharded = False  # each rank holds only its shard of the weights
-    param_dtype: torch.dtype | None = (
-        None  # dtype in which sharded weights are gathered; None: as they are stored
-    )
+    is_sharded = False
+    """Each rank holds only its shard of the weights."""
+    param_dtype: torch.dtype | None = None
+    """The dtype in which sharded weights are gathered; None: the one in which they are stored."""
 
     def __init__(self, world: World, *, sync_batch_norm: bool = False) -> None:
         if sync_batch_norm and world.device.type != "cuda":
@@ -52,7 +51,7 @@ class Parallel:
         return convert_sync_batchnorm(task)
 
     def shard(self, module: nn.Module) -> None:
-        """Shard a module's weights over the ranks in place, like `wrap` does for the task."""
+        """Shard a module's weights over the ranks in place, if `wrap` shards those of the task."""
 
     def wrap(self, task: nn.Module) -> nn.Module:
         """Return the module that the loop calls. It is the outermost wrapper, applied after compilation."""

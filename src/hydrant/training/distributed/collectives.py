@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,20 +47,17 @@ class CollectiveRecorder(TorchDispatchMode):
     ) -> Any:
         namespace, _, operator = func._schema.name.partition("::")
         if namespace in _NAMESPACES and not operator.startswith(("wait", "_wrap")):
-            is_in_place = operator.endswith("_")
+            is_in_place, name = operator.endswith("_"), operator.rstrip("_")
             changes_gradient = is_in_place and torch.is_grad_enabled() and _requires_grad(args)
-            name = operator.rstrip("_")
             self.collectives.append(Collective(_PUBLIC_NAMES.get(name) or name, _caller(), changes_gradient))
         return func(*args, **(kwargs or {}))
 
 
-def _requires_grad(values: Iterable[Any]) -> bool:
-    for value in values:
-        if isinstance(value, Tensor) and value.requires_grad:
-            return True
-        if isinstance(value, list | tuple) and _requires_grad(value):
-            return True
-    return False
+def _requires_grad(value: Any) -> bool:
+    """Return whether a tensor, or one in a nested list or tuple, requires a gradient."""
+    if isinstance(value, list | tuple):
+        return any(map(_requires_grad, value))
+    return isinstance(value, Tensor) and value.requires_grad
 
 
 def _caller() -> str:

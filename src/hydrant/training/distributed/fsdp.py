@@ -61,10 +61,8 @@ class Fsdp(Parallel):
         super().__init__(world, sync_batch_norm=sync_batch_norm)
         del max_restarts, timeout_seconds  # read by the process that starts the ranks
         if cpu_offload and world.device.type == "cpu":
-            raise ConfigError(
-                "parallel.cpu_offload",
-                "needs CUDA; on the CPU all weights are in host memory already. Use false",
-            )
+            message = "needs CUDA; on the CPU all weights are in host memory already. Use false"
+            raise ConfigError("parallel.cpu_offload", message)
         self._replicate: int | Literal["auto"] = replicate
         if replicate != "auto":
             self._check_divides(replicate, num_processes if world.world_size == 1 else world.world_size)

@@ -19,13 +19,12 @@ import traceback
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TypeVar
 
 import torch.distributed as dist
 
 from hydrant.errors import RankHung, innermost, typed_line
-from hydrant.training.distributed.world import World
+from hydrant.training.distributed.world import STORE_SECONDS, World
 
 log = logging.getLogger("hydrant")
 
@@ -33,11 +32,8 @@ T = TypeVar("T")
 
 _TICK_SECONDS = 0.5
 _ANSWER_SECONDS = 5.0  # in which every rank must write its position
-_STORE_SECONDS = 30.0
 _START_SECONDS = 300.0  # least timeout until the second update, because data are read and models compiled
 _HANG_KEY = "hang"
-_frames: Callable[[], dict[int, FrameType]] = sys._current_frames  # pyright: ignore[reportPrivateUsage]
-"""The frame of each thread; Python has no public name for it."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +61,8 @@ class Watchdog:
         timeout_seconds: float = 0.0,
         report: Callable[[RankHung, str], None] = lambda error, stacks: None,
     ) -> None:
-        self._world, self._timeout, self._report = world, timeout_seconds, report
+        self._world = world if world is not None and world.world_size > 1 else None
+        self._timeout, self._report = timeout_seconds, report
         self._limit = max(timeout_seconds, _START_SECONDS)
         self._num_phases, self._phase, self._num_updates = 0, "", 0
         self._progress_at = time.monotonic()
@@ -75,7 +72,7 @@ class Watchdog:
 
     @property
     def is_on(self) -> bool:
-        return self._world is not None and self._world.world_size > 1
+        return self._world is not None
 
     def enter(self, phase: str, num_updates: int) -> None:
         """Note that the loop enters a phase. Every rank enters the same phases."""
@@ -92,7 +89,7 @@ class Watchdog:
             yield item
 
     def __enter__(self) -> Watchdog:
-        if self._world is not None and self._world.world_size > 1:
+        if self._world is not None:
             store = self._world.store("watchdog")
             self._thread = threading.Thread(target=self._watch, args=(self._world, store), daemon=True)
             self._thread.start()
@@ -105,20 +102,19 @@ class Watchdog:
         """Stop watching. Afterwards no timeout applies."""
         self._stopped.set()
         if self._thread is not None:  # a thread inside the store when Python exits would cause a SIGABRT
-            self._thread.join(_STORE_SECONDS)
+            self._thread.join(STORE_SECONDS)
 
     def _watch(self, world: World, store: dist.Store) -> None:
         with contextlib.suppress(RuntimeError):
-            store.set(_key("process", world.rank), f"{os.getpid()} {socket.gethostname()}")
+            store.set(f"process/{world.rank}", f"{os.getpid()} {socket.gethostname()}")
         ticked_at = time.monotonic()
         while not self._stopped.wait(_TICK_SECONDS):
             now = time.monotonic()
             # A late tick means that the processes were suspended: that time does not count.
             self._progress_at += max(now - ticked_at - 2 * _TICK_SECONDS, 0)
             ticked_at = now
-            with contextlib.suppress(
-                RuntimeError
-            ):  # the process that hosts the store has ended, so the run ends
+            # RuntimeError: the process that hosts the store has ended. Then the run ends too.
+            with contextlib.suppress(RuntimeError):
                 if time.monotonic() - self._progress_at > self._limit:
                     store.set(_HANG_KEY, "")
                 if store.check([_HANG_KEY]):
@@ -126,7 +122,7 @@ class Watchdog:
 
     def _end_run(self, world: World, store: dist.Store) -> None:
         try:
-            store.set(_key("position", world.rank), json.dumps(dataclasses.asdict(self._position())))
+            store.set(f"position/{world.rank}", json.dumps(dataclasses.asdict(self._position())))
             positions = _read_positions(store, world.world_size)
             error, stacks = _diagnose(positions, world.world_size, self._limit)
             if world.rank == min(positions):
@@ -137,7 +133,8 @@ class Watchdog:
             os._exit(1)
 
     def _position(self) -> RankPosition:
-        stack = traceback.extract_stack(_frames()[self._main_thread_id])
+        frames = sys._current_frames()  # no public name exists  # pyright: ignore[reportPrivateUsage]
+        stack = traceback.extract_stack(frames[self._main_thread_id])
         file, line = innermost((frame.filename, frame.lineno) for frame in stack)
         is_waiting = "torch/distributed/" in stack[-1].filename
         text = "".join(traceback.format_list(stack))
@@ -145,19 +142,14 @@ class Watchdog:
         return RankPosition(self._num_phases, phase, f"{Path(file).name}:{line}", is_waiting, text)
 
 
-def _key(name: str, rank: int) -> str:
-    return f"{name}/{rank}"
-
-
 def _read_positions(store: dist.Store, world_size: int) -> dict[int, RankPosition]:
     """Wait some seconds for the positions of all ranks; return those written, by rank."""
     deadline = time.monotonic() + _ANSWER_SECONDS
-    silent = set(range(world_size))
-    while silent and time.monotonic() < deadline:
-        silent -= {rank for rank in silent if store.check([_key("position", rank)])}
+    answered: list[int] = []
+    while len(answered) < world_size and time.monotonic() < deadline:
+        answered = [rank for rank in range(world_size) if store.check([f"position/{rank}"])]
         time.sleep(0.05)
-    answered = [rank for rank in range(world_size) if rank not in silent]
-    return {rank: RankPosition(**json.loads(store.get(_key("position", rank)))) for rank in answered}
+    return {rank: RankPosition(**json.loads(store.get(f"position/{rank}"))) for rank in answered}
 
 
 def _diagnose(positions: dict[int, RankPosition], world_size: int, timeout: float) -> tuple[RankHung, str]:
@@ -182,7 +174,7 @@ def _ranks_behind(positions: dict[int, RankPosition]) -> list[int]:
 def _kill_silent_ranks(store: dist.Store, world: World, positions: dict[int, RankPosition]) -> None:
     """Kill the ranks on this machine that did not answer, because the launcher's SIGTERM would not end them."""
     for rank in set(range(world.world_size)) - positions.keys():
-        pid, _, host = store.get(_key("process", rank)).decode().partition(" ")
+        pid, _, host = store.get(f"process/{rank}").decode().partition(" ")
         if host == socket.gethostname():
             try:
                 os.kill(int(pid), signal.SIGKILL)

@@ -21,7 +21,8 @@ from hydrant.training.distributed.env import set_torchrun_variables
 T = TypeVar("T")
 
 _EXTRA_SECONDS = 300.0  # after the watchdog's timeout, before a collective itself fails
-_STORE_SECONDS = 30.0
+STORE_SECONDS = 30.0
+"""The timeout of an operation on the store."""
 
 
 @dataclass(frozen=True)
@@ -85,17 +86,15 @@ class World:
             return function()
         result: T | None = None
         error: Exception | None = None
-        box: list[Exception | None] = [None]
         if self.is_rank_zero:
             try:
                 result = function()
             except Exception as raised:  # any error must end all ranks
-                box = [_picklable(raised)]
                 error = raised
+        box = [None if error is None else _picklable(error)]
         dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
-        error = error or box[0]
-        if error is not None:
-            raise error
+        if box[0] is not None:
+            raise error or box[0]
         return result
 
     def broadcast_from_rank_zero(self, function: Callable[[], T]) -> T:
@@ -117,7 +116,7 @@ class World:
         """Return the store of the rendezvous, over a new connection, with keys under `name`."""
         pool: Any = dist.distributed_c10d
         store = dist.PrefixStore(name, pool._get_default_store().clone())
-        store.set_timeout(timedelta(seconds=_STORE_SECONDS))
+        store.set_timeout(timedelta(seconds=STORE_SECONDS))
         return store
 
     def first_report(self, key: str, text: str) -> tuple[int, str]:

@@ -25,7 +25,7 @@ def test_export_replaces_only_files_and_needs_only_one_sample(
     (workdir / "link.pt2").symlink_to("real.pt2")
     command = ["export", str(folder), "--format", "torch_export", "--output"]
     assert cli.main([*command, "pipe.pt2"]) == 2
-    assert "--output: pipe.pt2 cannot be written (it is no file)" in capsys.readouterr().err
+    assert "--output: pipe.pt2 cannot be written (it is not a file)" in capsys.readouterr().err
     assert (workdir / "pipe.pt2").is_fifo()
     assert cli.main([*command, "link.pt2"]) == 0
     assert (workdir / "link.pt2").is_symlink()

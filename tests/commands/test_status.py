@@ -62,7 +62,7 @@ def test_a_folder_of_sweeps_shows_all_of_them(
     assert list(sweeps) == ["multirun/2025-01-01/10-00-00", "multirun/lr_study"]
     assert cli.main(["status", "multirum"]) == 2
     error = capsys.readouterr().err
-    assert "'multirum' is no folder; did you mean 'multirun'?" in error
+    assert "'multirum' is not a folder; did you mean 'multirun'?" in error
     assert "src" not in error
     assert cli.main(["status", "src"]) == 2
     assert "no runs in src" in capsys.readouterr().err

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import timm
 import torch
-from run_folders import rows, summary, weights
+from run_folders import rows, summary, training_rows, weights
 from timm.optim import param_groups_layer_decay, param_groups_weight_decay
 from torch import nn
 from training_runs import Train
@@ -72,10 +71,6 @@ def test_a_parameter_belongs_to_the_first_pattern_that_matches(vit: nn.Module) -
     assert (groups["head_decay"]["lr"], groups["head_no_decay"]["weight_decay"]) == (1.0, 0.0)
     assert groups["rest_of_head_no_decay"]["lr"] == 0.05
     assert sum(len(g["params"]) for g in groups.values()) == len(list(vit.parameters()))
-
-
-def training_rows(folder: Path) -> list[dict[str, Any]]:
-    return [row for row in rows(folder) if "optim/lr" in row]
 
 
 def test_a_group_has_its_own_schedule_which_is_logged_and_previewed(

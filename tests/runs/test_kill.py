@@ -11,10 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from killing import newest
 from processes import wait_for_row
 from repository import ROOT
-from run_folders import assert_same_state, rows, summary, training, weights
+from run_folders import assert_same_state, rows, saved_updates, summary, training, weights
 from training_runs import Train, command, run_command
 
 WORDS = ("tracker=local", "duration=400", "log_every=7", "eval_every=50", "save_every=10", "model.hidden=[32]",
@@ -31,7 +30,7 @@ def test_a_killed_run_ends_like_a_whole_one(optimizer: str, train: Train, workdi
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, f"finished before it could be killed at {kill_at}"
     assert summary(folder)["status"] == "running"
-    last_saved = newest(folder)
+    last_saved = max(saved_updates(folder / "checkpoints"), default=0)
     again = run_command(*WORDS, "name=killed", f"optimizer={optimizer}", cwd=workdir)
     assert again.returncode == 0, again.stderr
     assert f"at update {last_saved}" in again.stdout

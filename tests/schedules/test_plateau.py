@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
 import timm.scheduler
 import torch
-from run_folders import assert_same_state, rows, training
+from run_folders import assert_same_state, rows, training, training_rows
 from torch.optim import lr_scheduler
-from training_runs import Train, interrupt_at
+from training_runs import Train, whole_and_resumed
 
 from hydrant.clock import Clock
 from hydrant.schedules import Plateau
 
 SHORT = ("tracker=local", "model.hidden=[8]", "duration=12", "log_every=1", "eval_every=2", "save_every=2")
-
-
-def training_rows(folder: Path) -> list[dict[str, Any]]:
-    return [row for row in rows(folder) if "optim/lr" in row]
 
 
 PLATEAU: dict[str, Any] = {"metric": "val/loss", "mode": "min", "factor": 0.5, "patience": 2, "threshold": 1e-3,
@@ -59,20 +54,15 @@ def test_plateau_equals_torch_and_timm_and_saves_its_state(seed: int) -> None:
 def test_plateau_reduces_the_lr_warms_up_and_resumes(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     falling = (*SHORT, "duration=16", "scheduler=plateau", "scheduler.metric=val/accuracy", "scheduler.mode=max",
                "scheduler.patience=0", "scheduler.factor=0.5", "optimizer.lr=1e-9", "scheduler.warmup=4")  # fmt: skip
-    whole = train(
-        *falling, name="whole"
-    )  # learns nothing, so every evaluation after the first reduces the lr
+    # The model learns nothing, so every evaluation after the first reduces the lr.
+    whole, half = whole_and_resumed(train, monkeypatch, falling, 9)
     ratios = [row["optim/lr"] / 1e-9 for row in training_rows(whole)]
     assert ratios[:4] == pytest.approx([0, 0.25, 0.5 * 1.0, 0.75 * 1.0], abs=0.5)
     assert ratios[8:] == sorted(ratios[8:], reverse=True)
     assert ratios[-1] < 0.05
     assert '"values": {}' in (whole / "schedule.json").read_text(), "not known before training"
-    with monkeypatch.context() as patch:
-        interrupt_at(patch, 9)
-        train(*falling, name="broken", status=130)
-    broken = train(*falling, name="broken")
-    assert rows(broken) == rows(whole)
-    assert_same_state(training(broken), training(whole))
+    assert rows(half) == rows(whole)
+    assert_same_state(training(half), training(whole))
 
 
 def test_plateau_checks_its_arguments(train: Train, capsys: pytest.CaptureFixture[str]) -> None:

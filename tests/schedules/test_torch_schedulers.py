@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from run_folders import rows
+from run_folders import rows, training_rows
 from torch.optim import lr_scheduler
-from training_runs import Train, interrupt_at
+from training_runs import Train, whole_and_resumed
 
 from hydrant import cli
 from hydrant.schedules import Replay, StatefulSchedulerBase
@@ -123,27 +123,20 @@ def user_words(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...
     )  # fmt: skip
 
 
-def training_rows(folder: Path) -> list[dict[str, Any]]:
-    return [row for row in rows(folder) if "optim/lr" in row]
-
-
 def test_user_schedulers_run_resume_and_preview(
     user_words: tuple[str, ...],
     train: Train,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    whole = train(*user_words, name="whole")
+    whole, half = whole_and_resumed(train, monkeypatch, user_words, 6)
     logged = training_rows(whole)
     expected = [1e-3 * 0.1 ** ((n >= 3) + (n >= 7)) for n in range(12)]
     assert [row["optim/lr"] for row in logged] == pytest.approx(expected, rel=1e-12)
     assert [row["optim/weight_decay"] for row in logged] == pytest.approx(
         [0.01 + 0.01 * n for n in range(12)]
     )
-    with monkeypatch.context() as patch:
-        interrupt_at(patch, 6)
-        train(*user_words, name="broken", status=130)
-    assert rows(train(*user_words, name="broken")) == rows(whole)
+    assert rows(half) == rows(whole)
     capsys.readouterr()
     assert cli.main(["preview", "--json", *user_words]) == 0
     shown = json.loads(capsys.readouterr().out)["schedules"]

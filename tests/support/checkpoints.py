@@ -27,11 +27,6 @@ def names(path: Path) -> list[str]:
     return sorted(p.name for p in path.iterdir())
 
 
-def saved_numbers(path: Path) -> list[int]:
-    """Return the updates of the checkpoints in a folder."""
-    return [int(name[7:]) for name in names(path) if name.startswith("update_")]
-
-
 def change_last_bit(file: Path) -> None:
     data = bytearray(file.read_bytes())
     data[-1] ^= 1

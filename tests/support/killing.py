@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from processes import descendants
+from run_folders import saved_updates
 
 
 def kill(pids: Iterable[int]) -> None:
@@ -20,7 +21,7 @@ def kill(pids: Iterable[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def rows_of(folder: Path) -> list[dict[str, Any]]:
+def complete_rows(folder: Path) -> list[dict[str, Any]]:
     """Return the complete rows of metrics.jsonl, without values that depend on the clock."""
     file = folder / "metrics.jsonl"
     lines = file.read_text().split("\n")[:-1] if file.exists() else []
@@ -28,22 +29,17 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in json.loads(line).items() if not k.startswith(clock)} for line in lines]
 
 
-def newest(folder: Path) -> int:
-    """Return the updates of the newest checkpoint of a run; 0 without a checkpoint."""
-    return max((int(path.name[7:]) for path in folder.glob("checkpoints/update_*")), default=0)
-
-
 def updates_lost(folder: Path) -> int:
     """Return the number of updates that a killed run must repeat."""
-    rows = rows_of(folder)
-    return rows[-1]["num_updates"] - newest(folder) if rows else 0
+    rows = complete_rows(folder)
+    return rows[-1]["num_updates"] - max(saved_updates(folder / "checkpoints"), default=0) if rows else 0
 
 
 def differing(one: Path, other: Path) -> list[str]:
     """Return the names of the files in which two runs differ: those of the last checkpoint, and metrics.jsonl."""
     files, other_files = _files(one), _files(other)
     names = [name for name in sorted({*files, *other_files}) if files.get(name) != other_files.get(name)]
-    return names + ["metrics.jsonl"] * (rows_of(one) != rows_of(other))
+    return names + ["metrics.jsonl"] * (complete_rows(one) != complete_rows(other))
 
 
 def _files(folder: Path) -> Mapping[str, bytes]:

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from run_folders import assert_same_state, rows, saved, summary
+from run_folders import assert_same_state, rows, saved, saved_updates, summary
 from training_runs import DIGITS, Train, whole_and_resumed
 
 
@@ -50,7 +50,7 @@ def test_a_buffer_may_hold_infinity_but_not_nan(
     train(*words, "+model.nan_at=0")
     folder = train(*words, "+model.nan_at=3", name="nan", status=1)
     assert "a buffer became NaN or infinite" in capsys.readouterr().err
-    assert [path.name for path in (folder / "checkpoints").glob("update_*")] == ["update_00000002"]
+    assert saved_updates(folder / "checkpoints") == [2]
 
 
 POISON = """

@@ -18,9 +18,8 @@ from repository import ROOT
 
 from hydrant import cli
 from hydrant.commands.bench.cells import plan_cells, with_defaults
-from hydrant.commands.bench.measure import Measurement
 from hydrant.commands.bench.render import table
-from hydrant.commands.bench.results import CellResult, new_results
+from hydrant.commands.bench.results import CellResult, Measurement, with_baselines
 
 MLP = ("data=digits", "model.hidden=[8]")
 QUICK = ("--updates", "2", "--warmup", "1")
@@ -90,8 +89,9 @@ def test_each_group_of_cells_begins_with_its_eager_cell() -> None:
         for option, seed in (("eager", 0), ("default", 0), ("eager", 1), ("default", 1))
     ]
     cells = plan_cells(["precision=bf16", "compile=default", "compile.scope=model", "compile.check=false"])
-    assert [cell.baseline for cell in cells] == [{"precision": "bf16", "compile": "eager"}] * 2
-    assert cells[1].config_or_error["compile"]["check"] is False  # type: ignore[index, call-overload]
+    assert [cell.baseline is cells[0] for cell in cells] == [True, True]
+    assert cells[0].labels == {"precision": "bf16", "compile": "eager"}
+    assert cells[1].config["compile"]["check"] is False
 
 
 def test_defaults_depend_on_the_machine_and_fill_what_is_left_out() -> None:
@@ -253,7 +253,7 @@ def measured(loss: float, seconds: float, **fields: Any) -> Measurement:
 
 def two_results(eager: Sequence[Measurement], compiled: Sequence[Measurement]) -> list[CellResult]:
     names = ({"precision": "fp32", "compile": "eager"}, {"precision": "fp32", "compile": "default"})
-    results = new_results([(name, names[0]) for name in names])
+    results = with_baselines(CellResult(name, {}) for name in names)
     results[0].repeats, results[1].repeats = list(eager), list(compiled)
     return results
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from run_folders import rows
 from training_runs import Train
 
-from hydrant.commands.bench.cells import Cell
-from hydrant.commands.bench.measure import Measurement, measure_cells
+from hydrant.commands.bench.measure import measure_cells
+from hydrant.commands.bench.results import CellResult, Measurement
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 
@@ -23,9 +23,9 @@ WORDS = (
 
 
 def measured(*words: str, num_updates: int = 3) -> Measurement:
-    cells = [Cell({}, check(compose([*WORDS, *words])))]
-    measurements = measure_cells(cells, repeats=1, num_updates=num_updates, warmup=1, cache_dir=Path("cache"))
-    return next(iter(measurements))[1]
+    cells = [CellResult({}, check(compose([*WORDS, *words])))]
+    measured = measure_cells(cells, repeats=1, num_updates=num_updates, warmup=1, cache_dir=Path("cache"))
+    return next(measured).repeats[0]
 
 
 def test_the_updates_equal_those_of_a_run_and_no_file_is_left(train: Train, workdir: Path) -> None:

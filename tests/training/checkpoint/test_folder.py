@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoints import names, save, saved_numbers
+from checkpoints import names, save
+from run_folders import saved_updates
 from safetensors.torch import load_file
 
 from hydrant.clock import Interval
@@ -29,11 +30,10 @@ def test_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
 def test_keeps_several_of_the_best_and_those_at_multiples(tmp_path: Path) -> None:
     keep = Retention(1, best=2, every=Interval(40))
     save(tmp_path, *range(10, 110, 10), best=(10, 20, 30, 70), keep=keep)
-    assert saved_numbers(tmp_path) == [30, 40, 70, 80, 100]
-    save(
-        tmp_path, 110, 120, best=(110,), keep=keep
-    )  # in another process: the folder itself says which were best
-    assert saved_numbers(tmp_path) == [40, 70, 80, 110, 120]
+    assert saved_updates(tmp_path) == [30, 40, 70, 80, 100]
+    # As in another process: the folder itself records which were the best.
+    save(tmp_path, 110, 120, best=(110,), keep=keep)
+    assert saved_updates(tmp_path) == [40, 70, 80, 110, 120]
 
 
 def test_a_kill_while_old_checkpoints_are_removed_leaves_no_incomplete_one(

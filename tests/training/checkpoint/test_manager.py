@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import content, names, save, saved_numbers
+from checkpoints import content, names, save
+from run_folders import saved_updates
 from safetensors.torch import load_file
 
 from hydrant.errors import CheckpointError
@@ -49,7 +50,7 @@ def test_a_full_disk_is_logged_once_and_leaves_nothing(
             patch.setattr(storage, "save_file", full_disk)
             checkpoints.save(20, content(), is_best=False)
         checkpoints.save(30, content(), is_best=False)
-    assert saved_numbers(tmp_path) == [10, 30]
+    assert saved_updates(tmp_path) == [10, 30]
 
 
 def test_safetensors_error_on_a_full_disk_is_recognized(tmp_path: Path) -> None:

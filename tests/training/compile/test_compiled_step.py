@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from repository import ROOT
-from run_folders import assert_same_state, rows, summary, training, weights
+from run_folders import assert_same_state, rows, rows_without_compile, summary, training, weights
 from torch import nn
 from torch._dynamo.utils import counters
 from training_runs import Train, whole_and_resumed
@@ -392,10 +392,6 @@ def test_the_experiment_compares_tensors_with_numbers(
     assert re.search(r"=tensors .* updates/s, 2 graphs, 0 graph breaks, 0 recompiles", tensors)
     assert re.search(r"=numbers .* updates/s, \d graphs, 0 graph breaks, [1-9] recompile", numbers)
     assert claim.startswith("claim: With lr in a tensor")
-
-
-def rows_without_compile(folder: Path) -> list[dict[str, Any]]:
-    return [{k: v for k, v in row.items() if not k.startswith("compile/")} for row in rows(folder)]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from repository import ROOT
-from run_folders import rows, summary
+from run_folders import assert_close_rows, summary
 from training_runs import run_command
 
 WORDS = ("tracker=local", "model.hidden=[16]", "duration=4", "log_every=1", "eval_every=2", "save_every=2",
@@ -59,10 +59,8 @@ def test_two_nodes_make_the_run_of_one_process(network: None, workdir: Path) -> 
         ))  # fmt: skip
     outputs = [node.communicate(timeout=300)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0]
-    (run,) = (workdir / "outputs").glob(
-        "20*/*"
-    )  # without name=, rank 0 chooses the time in the path for both nodes
+    # Without name=, rank 0 chooses the time in the path for both nodes.
+    (run,) = (workdir / "outputs").glob("20*/*")
     assert summary(run)["status"] == "finished"
     assert [output.count("run folder") for output in outputs] == [1, 0]
-    for a, b in zip(rows(workdir / "outputs" / "one"), rows(run), strict=True):
-        assert a == pytest.approx(b, rel=1e-5, abs=1e-6)
+    assert_close_rows(workdir / "outputs" / "one", run)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from PIL import Image
 from ranks import run_on_ranks
-from run_folders import rows, summary
+from run_folders import assert_close_rows, rows, summary
 from training_runs import Train
 
 from hydrant import cli
@@ -149,11 +149,6 @@ def one(train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
     return train
 
 
-def assert_alike(one: Path, other: Path, rel: float = 1e-5) -> None:
-    for a, b in zip(rows(one), rows(other), strict=True):
-        assert a == pytest.approx(b, rel=rel, abs=1e-6)
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -165,7 +160,7 @@ def assert_alike(one: Path, other: Path, rel: float = 1e-5) -> None:
 )
 def test_ranks_make_the_run_of_one_rank(name: str, words: tuple[str, ...], folder: Path, one: Train) -> None:
     rel = 1e-3 if name == "lbfgs" else 1e-5  # a line search depends on rounded losses
-    assert_alike(one(*words), folder / "outputs" / name, rel)
+    assert_close_rows(one(*words), folder / "outputs" / name, rel)
 
 
 def test_a_rank_without_a_readable_sample_ends_all_ranks(folder: Path) -> None:
@@ -194,7 +189,7 @@ def test_another_number_of_ranks_continues_between_two_log_points(folder: Path, 
     whole = one(*MIDDLE)
     last = f"resume={folder}/outputs/middle/{HALF}"
     for other in (folder / "outputs" / "one_to_three", one(*MIDDLE, last, name="three_to_one")):
-        assert_alike(whole, other)
+        assert_close_rows(whole, other)
 
 
 def test_an_automatic_micro_batch_size_is_the_same_on_all_ranks(folder: Path) -> None:

@@ -25,9 +25,8 @@ def test_evaluate_prints_the_metrics_of_the_run(trained: Path, capsys: pytest.Ca
         assert metrics["num_updates"] == num_updates
         for key in ("val/loss", "val/accuracy"):
             assert metrics[key] == rows[num_updates][key]
-    assert (
-        cli.main(["evaluate", str(trained), "eval_batch_size=7", "--json"]) == 0
-    )  # the last batch is smaller
+    # The last batch is smaller.
+    assert cli.main(["evaluate", str(trained), "eval_batch_size=7", "--json"]) == 0
     metrics = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert metrics["val/accuracy"] == pytest.approx(rows[12]["val/accuracy"])
     assert metrics["val/loss"] == pytest.approx(rows[12]["val/loss"], rel=1e-5)
@@ -44,8 +43,8 @@ def test_a_renamed_checkpoint_with_overrides(trained: Path, capsys: pytest.Captu
     renamed = (trained / "checkpoints" / "update_00000012").rename(trained / "checkpoints" / "the_one")
     metrics = evaluated(str(renamed))
     assert metrics == plain | {"checkpoint": str(renamed)}
-    smoked = evaluated(str(renamed), "debug=smoke")  # limits the samples and keeps the model of the run
-    assert smoked["val/loss"] != plain["val/loss"]
+    limited = evaluated(str(renamed), "debug=smoke")  # it limits the samples and keeps the model of the run
+    assert limited["val/loss"] != plain["val/loss"]
     assert evaluated(str(renamed), "debug=smoke", "limit_val_samples=null") == metrics
     assert evaluated(str(renamed), "experiment=digits_convnet") == metrics  # with the widths of the run
     assert cli.main(["evaluate", str(renamed), "model=mlp"]) == 2

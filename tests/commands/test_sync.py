@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from killing import kill
 from wandb_rows import SUMMARY, Make, log_rows, rows, without_sdk_keys
 from wandb_server import WandbServer
 
@@ -145,12 +145,6 @@ def test_without_a_key_nothing_is_uploaded_and_the_error_names_the_remedy(
     assert not list(folder.rglob("*.synced"))
 
 
-def descendants(pid: int) -> list[int]:
-    listed = [file.read_text().split() for file in Path(f"/proc/{pid}/task").glob("*/children")]
-    children = [int(child) for children in listed for child in children]
-    return [*children, *(below for child in children for below in descendants(child))]
-
-
 def kill_sync(study: Path, wandb_server: WandbServer, patch: pytest.MonkeyPatch) -> None:
     """Run `hydrant sync` in a process, and kill it with its children when a request with rows has arrived."""
     has_rows = threading.Event()
@@ -170,8 +164,7 @@ def kill_sync(study: Path, wandb_server: WandbServer, patch: pytest.MonkeyPatch)
         stderr=subprocess.DEVNULL,
     )
     assert has_rows.wait(150)
-    for pid in [*descendants(process.pid), process.pid]:
-        os.kill(pid, signal.SIGKILL)
+    kill([process.pid])
     process.wait()
     patch.undo()
     wandb_server.chaos("ok")

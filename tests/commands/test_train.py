@@ -22,7 +22,7 @@ RANKS = (*RUN, "parallel.num_processes=2")
 
 
 def process_state() -> dict[str, Any]:
-    """What a run may have changed in this process, by name."""
+    """Return the state that a run may have changed in this process, by name."""
     names = ("hydrant", "hydra", "torch", "torch.distributed.elastic.agent.server.api")
     loggers = [logging.root, *map(logging.getLogger, names)]
     return {

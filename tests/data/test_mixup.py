@@ -68,9 +68,8 @@ def test_only_training_is_mixed_and_smoothing_equals_timm_s(train: Train) -> Non
     plain = train(*SHORT, "optimizer.lr=1e-30", "task.label_smoothing=0.1", name="plain")
     mixed = train(*SHORT, "optimizer.lr=1e-30", "task.label_smoothing=0.1", "mixing=mixup", name="mixed")
     one, other = rows(plain)[-1], rows(mixed)[-1]
-    assert one["val/loss"] == pytest.approx(
-        other["val/loss"], rel=1e-3
-    )  # batch norm statistics differ a little
+    # The statistics of batch norms differ a little.
+    assert one["val/loss"] == pytest.approx(other["val/loss"], rel=1e-3)
     assert one["train/loss"] != other["train/loss"]
     logits, targets = torch.randn(8, 10), batch().targets
     with seeding.numpy_stream(1):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from faulty_model import TWO_RANKS
-from processes import descendants
+from processes import descendants, wait_for, wait_for_row
 from run_folders import assert_close_rows, assert_same_state, rows, summary, weights
 from training_runs import command, run_command, train_in_child
 
@@ -33,13 +31,6 @@ class RunningRanks:
         with self.log.open("w") as log:
             arguments = command(f"name={name}", *LONG, *words)
             self.process = subprocess.Popen(arguments, cwd=workdir, stdout=log, stderr=log)
-
-    def wait_for(self, num_updates: int) -> None:
-        deadline = time.monotonic() + 120
-        while not any(row["num_updates"] >= num_updates for row in self._rows()):
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
 
     def ranks(self) -> dict[int, int]:
         """Return the pid of each rank."""
@@ -74,11 +65,6 @@ class RunningRanks:
         status = Path(f"/proc/{pid}/status").read_text()
         return f"PPid:\t{self.process.pid}\n" in status
 
-    def _rows(self) -> list[dict[str, Any]]:
-        file = self.folder / "metrics.jsonl"
-        lines = file.read_text().splitlines() if file.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]
-
 
 @pytest.fixture
 def start(workdir: Path) -> Iterator[Callable[..., RunningRanks]]:
@@ -104,7 +90,7 @@ def test_sigterm_saves_on_all_ranks_and_the_same_command_continues(
     whole: Path, workdir: Path, start: Callable[..., RunningRanks]
 ) -> None:
     run = start()
-    run.wait_for(60)
+    wait_for_row(run.folder, 60, run.process)
     run.process.send_signal(signal.SIGTERM)
     assert run.wait() == 128 + signal.SIGTERM
     assert summary(run.folder)["status"] == "preempted"
@@ -118,7 +104,7 @@ def test_sigterm_saves_on_all_ranks_and_the_same_command_continues(
 def test_suspended_ranks_continue(whole: Path, start: Callable[..., RunningRanks]) -> None:
     """The time of the suspension does not count for the watchdog."""
     run = start("parallel.timeout_seconds=5")
-    run.wait_for(60)
+    wait_for_row(run.folder, 60, run.process)
     pids = [run.process.pid, *run.ranks().values()]
     for signum in (signal.SIGSTOP, signal.SIGCONT):
         for pid in pids:
@@ -132,10 +118,7 @@ def test_suspended_ranks_continue(whole: Path, start: Callable[..., RunningRanks
 @pytest.mark.slow
 def test_a_signal_before_the_run_starts_leaves_nothing(workdir: Path) -> None:
     process = subprocess.Popen(command("name=run", *LONG), cwd=workdir, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while not list(descendants(process.pid)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: bool(list(descendants(process.pid))), process)
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=120)
     assert (process.returncode, stderr) == (143, "stopped by SIGTERM before it started\n")
@@ -145,7 +128,7 @@ def test_a_signal_before_the_run_starts_leaves_nothing(workdir: Path) -> None:
 @pytest.mark.slow
 def test_a_killed_rank_ends_the_others_and_is_named(whole: Path, start: Callable[..., RunningRanks]) -> None:
     run = start()
-    run.wait_for(100)
+    wait_for_row(run.folder, 100, run.process)
     ranks = run.ranks()
     os.kill(ranks[1], signal.SIGKILL)
     assert run.wait() == 1
@@ -153,7 +136,7 @@ def test_a_killed_rank_ends_the_others_and_is_named(whole: Path, start: Callable
     assert not any(Path(f"/proc/{pid}").exists() for pid in ranks.values())
     assert summary(run.folder)["status"] == "failed"
     again = start("parallel.max_restarts=1")
-    again.wait_for(300)
+    wait_for_row(again.folder, 300, again.process)
     os.kill(again.ranks()[0], signal.SIGKILL)
     assert again.wait() == 0  # restarted from the last checkpoint
     assert rows(run.folder) == rows(whole)

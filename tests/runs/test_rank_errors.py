@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from faulty_model import MODULE, TORCHRUN, TWO_RANKS, fault, provide_faulty_model
+from processes import wait_for
 from repository import ROOT
 from run_folders import rows, saved_updates, summary
 from training_runs import command, run_command
@@ -107,10 +108,7 @@ def test_a_second_ctrl_c_stops_all_ranks_at_once_without_saving(
 ) -> None:
     arguments = command(*words, *TWO_RANKS, *fault("sleep", 1))
     process = subprocess.Popen(arguments, cwd=workdir, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while not (workdir / "done").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for((workdir / "done").exists, process)
     for _ in range(2):
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""A model that fails on one rank of two, and the words of a run with it."""
+"""A model that fails on one rank of two, and the overrides of a run with it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Net(nn.Module):
         super().__init__()
         self.linear = nn.Linear(input_shape[1] * input_shape[2], num_classes)
         self.fault, self.is_faulty, self.num_calls = fault, os.environ.get("RANK") == str(rank), 0
-        if fault in ("raise", "refuse"):  # so that the launcher stops the faulty rank, which has only to report
+        if fault in ("raise", "refuse"):  # the faulty rank exits first; the launcher then sends SIGTERM to the other
             dist.destroy_process_group = leave_first if self.is_faulty else leave_last
         if fault == "refuse":
             raise ValueError("boom")
@@ -64,11 +64,11 @@ _WORDS = ("tracker=local", "duration=8", "log_every=2", "eval_every=8", "save_ev
 
 
 def provide_faulty_model(folder: Path) -> tuple[str, ...]:
-    """Write the module `faulty` into a folder; return the words of a run with its model, but for fault and rank."""
+    """Write the module `faulty` into a folder; return the overrides of a run with it, without the fault."""
     (folder / "faulty.py").write_text(MODULE)
     return _WORDS
 
 
 def fault(kind: str, rank: int) -> tuple[str, str]:
-    """Return the words for a fault (sleep, stop, poison, raise, exit, refuse, none) on a rank."""
+    """Return the overrides for a fault (sleep, stop, poison, raise, exit, refuse, none) on a rank."""
     return f"+model.fault={kind}", f"+model.rank={rank}"

@@ -1,4 +1,4 @@
-"""A model that runs out of memory above a number of samples, and the words of a run with it."""
+"""A model that runs out of memory above a number of samples, and the overrides of a run with it."""
 
 from __future__ import annotations
 

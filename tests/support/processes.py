@@ -17,7 +17,7 @@ LONG = (
     "eval_every=4000",
     "save_every=4000",
 )
-"""The words of a run that lasts until it is stopped."""
+"""Overrides of a run that lasts until it is stopped."""
 
 
 def wait_for_row(folder: Path, num_updates: int, process: Popen[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Ranks in child processes: commands that run on them, and a small task trained on one rank or sharded over two."""
+"""Ranks in child processes: commands that run on them, and checkpoints of a small task sharded over two ranks."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ def _rank(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
-def two_one_two(folder: Path) -> dict[str, Any]:
-    """Train and save on two ranks, restore and save on one, restore on two; return the states on the way."""
+def reshard_and_return(folder: Path) -> dict[str, Any]:
+    """Save on two ranks, restore and save on one, restore on two; return the state at each of these points."""
     ranks = mp.spawn(_rank, args=(str(folder),), nprocs=2, join=False)  # type: ignore[no-untyped-call]
     while not (folder / "two_has_saved").exists():
         if ranks.join(timeout=0.02):

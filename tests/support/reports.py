@@ -11,11 +11,10 @@ from playwright.sync_api import Locator, Page
 
 
 def column(page: Page, title: str, table: str = "runs-table") -> list[str]:
+    """Return the texts of a column of a table."""
     titles = [re.sub(r"\s", "", text) for text in page.locator(f"#{table} thead th").all_inner_texts()]
-    place = titles.index(title.replace(" ", "")) + 1
-    return [
-        text.strip() for text in page.locator(f"#{table} tbody tr > :nth-child({place})").all_inner_texts()
-    ]
+    cells = page.locator(f"#{table} tbody tr > :nth-child({titles.index(title.replace(' ', '')) + 1})")
+    return [text.strip() for text in cells.all_inner_texts()]
 
 
 def figure(page: Page, name: str) -> Locator:
@@ -28,6 +27,7 @@ def description(page: Page, name: str) -> str:
 
 
 def data_of(report: Path) -> dict[str, Any]:
+    """Return the data that the scripts of the page show."""
     match = re.search(
         r'<script type="application/json" id="data">(.*?)</script>', report.read_text(), re.DOTALL
     )

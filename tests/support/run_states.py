@@ -13,7 +13,7 @@ from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
 
 
 def sweep_in_all_states(folder: Path) -> Path:
-    """Write a sweep of one job per state into a folder. It shows them while the sweep and its job `running` are locked.
+    """Write a sweep of one job per state. A job is named after its state while the sweep and `running` are locked.
 
     The job `before` failed in an earlier start of the sweep; the job `waiting` has no folder yet.
     """

@@ -16,7 +16,7 @@ OBJECTIVE = Objective("val/accuracy", "max")
 
 TINY = ("tracker=local", "duration=4", "log_every=2", "eval_every=2", "save_every=2", "model.hidden=[4]",
         "limit_train_samples=128", "limit_val_samples=64", "global_batch_size=16")  # fmt: skip
-"""The words of a trial of a few updates."""
+"""Overrides of a trial of a few updates."""
 
 
 def _options(kind: str) -> dict[str, Any]:
@@ -33,6 +33,6 @@ def space_of(*words: str) -> Space:
 
 
 def search_of(sampler: str, *words: str) -> Search:
-    """Return a study of one objective, without pruner, over these words or a default space."""
+    """Return a study of one objective, without pruner, over these overrides or a default space."""
     words = words or ("a=tag(log, interval(1e-3,1))", "b=choice(x,y,z)", "c=range(1,9)")
     return Search(space_of(*words), [OBJECTIVE], SAMPLERS[sampler], PRUNERS["none"])

@@ -1,4 +1,4 @@
-"""Sweeps of short jobs, their table of results, and a model that fails as a test wants."""
+"""Sweeps of short jobs, their table of results, and a model whose argument decides how it fails."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ LAUNCHERS = {
     "submitit_local": ("hydra/launcher=slurm", "hydra.launcher.cluster=local"),
     "slurm": ("hydra/launcher=slurm", "hydra.launcher.cpus_per_task=1", "hydra.launcher.partition=debug"),
 }
-"""The words that choose each launcher."""
+"""The overrides that choose each launcher."""
 
 SHORT = ("tracker=local", "duration=8", "log_every=2", "eval_every=4", "save_every=4", "model.hidden=[16]",
          "data.augment.max_shift=1")  # fmt: skip
-"""The words of a job that takes less than a second."""
+"""Overrides of a job that takes less than a second."""
 
 FOUR_UPDATES = ("model.hidden=[16]", "duration=4", "log_every=1", "eval_every=2", "save_every=2",
                 "micro_batch_size=16", "optimizer=sgd")  # fmt: skip
-"""The words of a run of four updates."""
+"""Overrides of a run of four updates."""
 
 MODEL = """
 import os
 from hydrant.models import MLP
 
-def model(*, input_shape, num_classes, hidden, dropout, fate):
+def model(*, input_shape, num_classes, hidden, dropout, fault):
     with open("built", "a") as file:
         print(os.getpid(), os.environ.get("FLAVOUR"), file=file)
-    if fate == "odd":
+    if fault == "odd":
         class Odd(Exception): ...
         raise Odd("strange")
-    if fate == os.environ.get("FLAVOUR"):
+    if fault == os.environ.get("FLAVOUR"):
         raise ValueError("not here")
-    if fate == "killed":
+    if fault == "killed":
         os.kill(os.getpid(), 9)
     return MLP(input_shape=input_shape, num_classes=num_classes, hidden=hidden, dropout=dropout)
 """
@@ -47,10 +47,10 @@ def sweep_table(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def short_with_fate(folder: Path) -> tuple[str, ...]:
-    """Write a model whose argument `fate` decides how it fails, and return the words of a short job with it."""
+def short_with_fault(folder: Path) -> tuple[str, ...]:
+    """Write a model whose argument `fault` decides how it fails; return the overrides of a short job with it."""
     (folder / "custom.py").write_text(MODEL)
-    return (*SHORT, "allow_targets=[custom]", "model._target_=custom.model", "+model.fate=good")
+    return (*SHORT, "allow_targets=[custom]", "model._target_=custom.model", "+model.fault=none")
 
 
 def started_runs(sweep: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""The stand-in's answers to W&B's public API: runs by filter, and the rows of their history."""
+"""Answers of the stand-in server to queries of W&B's public API: runs by filter, and the rows of their history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stand-in's sweeps: it accepts them and hands agents the points of their grid."""
+"""W&B sweeps on the stand-in server, which gives each agent the next point of the grid."""
 
 from __future__ import annotations
 

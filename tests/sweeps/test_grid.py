@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from sweeps import SHORT, short_with_fate, sweep_table
+from sweeps import SHORT, short_with_fault, sweep_table
 from training_runs import run_command
 
 
@@ -25,7 +25,7 @@ def test_a_sweep_with_an_impossible_job_does_not_start(tmp_path: Path) -> None:
 def test_jobs_are_checked_once_for_all_seeds_and_have_their_environment(tmp_path: Path) -> None:
     swept = run_command(
         "-m",
-        *short_with_fate(tmp_path),
+        *short_with_fault(tmp_path),
         "name=study",
         "seed=0,1,2",
         "+hydra.job.env_set.FLAVOUR=vanilla",
@@ -39,7 +39,7 @@ def test_jobs_are_checked_once_for_all_seeds_and_have_their_environment(tmp_path
 
 @pytest.mark.slow
 def test_any_exception_of_a_model_refuses_the_sweep(tmp_path: Path) -> None:
-    refused = run_command("-m", *short_with_fate(tmp_path), "model.fate=good,odd", cwd=tmp_path)
+    refused = run_command("-m", *short_with_fault(tmp_path), "model.fault=none,odd", cwd=tmp_path)
     assert refused.returncode == 2
     last = refused.stderr.splitlines()[-1]
     assert "model: custom.model refuses it: Odd: strange (at custom.py:10) [job: " in last

@@ -56,7 +56,9 @@ def test_a_sweep_waits_for_jobs_that_still_save(launcher: str, workdir: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["basic", "joblib", "slurm"])
-def test_24_jobs_killed_five_times(launcher: str, workdir: Path, request: pytest.FixtureRequest) -> None:
+def test_a_sweep_killed_five_times_equals_one_that_was_not(
+    launcher: str, workdir: Path, request: pytest.FixtureRequest
+) -> None:
     if launcher == "slurm":
         request.getfixturevalue("slurm")
     script = [sys.executable, str(ROOT / "scripts" / "kill_sweep"), "--launcher", launcher]

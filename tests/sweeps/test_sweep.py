@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from processes import wait_for
 from run_folders import assert_same_state, rows, training, weights
-from sweeps import SHORT, short_with_fate, sweep_table
+from sweeps import SHORT, short_with_fault, sweep_table
 from training_runs import command, run_command
 
 
@@ -57,23 +57,23 @@ def test_a_failing_job_stops_no_other(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_jobs_that_die_or_are_refused_are_in_the_table_and_stop_no_other(tmp_path: Path) -> None:
-    study, base = tmp_path / "multirun" / "study", (*short_with_fate(tmp_path), "name=study")
+    study, base = tmp_path / "multirun" / "study", (*short_with_fault(tmp_path), "name=study")
     swept = run_command(
-        "-m", *base, "model.fate=killed,other,good", "hydra.sweeper.max_batch_size=1",
+        "-m", *base, "model.fault=killed,other,none", "hydra.sweeper.max_batch_size=1",
         "+hydra.job.env_set.FLAVOUR=other", cwd=tmp_path,
     )  # fmt: skip
     assert swept.returncode == 1
-    jobs = {row["model.fate"]: row for row in sweep_table(study)}
-    assert {fate: row["status"] for fate, row in jobs.items()} == {
-        "killed": "failed", "other": "refused", "good": "finished",
+    jobs = {row["model.fault"]: row for row in sweep_table(study)}
+    assert {fault: row["status"] for fault, row in jobs.items()} == {
+        "killed": "failed", "other": "refused", "none": "finished",
     }  # fmt: skip
     assert jobs["killed"]["error"] == "the process ended by SIGKILL without a result"
     assert "model: custom.model refuses it: not here" in jobs["other"]["error"]
     assert not list(study.glob("*other*"))
     assert "Error executing job" not in swept.stderr
-    again = run_command("-m", *base, "model.fate=good", cwd=tmp_path)  # an earlier failure does not count
+    again = run_command("-m", *base, "model.fault=none", cwd=tmp_path)  # an earlier failure does not count
     assert again.returncode == 0
-    assert {row["model.fate"]: row["status"] for row in sweep_table(study)}["killed"] == "failed"
+    assert {row["model.fault"]: row["status"] for row in sweep_table(study)}["killed"] == "failed"
 
 
 @pytest.mark.slow

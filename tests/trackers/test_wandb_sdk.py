@@ -20,7 +20,7 @@ SESSION = {"WANDB_ERROR_REPORTING": "false", "WANDB_QUIET": "true", "WANDB_SILEN
 
 
 def process_state() -> tuple[Any, ...]:
-    """The hooks and the W&B variables of this process."""
+    """Return the hooks and the W&B variables of this process."""
     variables = {name: value for name, value in os.environ.items() if name.startswith("WANDB_")}
     return sys.exit, sys.excepthook, variables
 

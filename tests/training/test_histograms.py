@@ -126,12 +126,8 @@ def test_they_cause_no_compilation_and_no_graph_break(train: Train) -> None:
 
 @pytest.mark.slow
 def test_several_ranks_give_the_histograms_of_one(train: Train, workdir: Path) -> None:
-    words = (
-        *SHORT,
-        "optimizer=sgd",
-        "model.hidden=[13,13]",
-        "model.dropout=0",
-    )  # not AdamW, which turns rounding errors into whole updates
+    # Not AdamW, which turns rounding errors into whole updates.
+    words = (*SHORT, "optimizer=sgd", "model.hidden=[13,13]", "model.dropout=0")
     one = train(*words, name="one")
     run_on_ranks(2, workdir, [
         ("train", "name=ddp", *words, "micro_batch_size=16"),

@@ -94,7 +94,7 @@ def test_each_group_of_cells_begins_with_its_eager_cell() -> None:
     assert cells[1].config["compile"]["check"] is False
 
 
-def test_defaults_depend_on_the_machine_and_fill_what_is_left_out() -> None:
+def test_defaults_depend_on_the_machine_and_complete_the_overrides() -> None:
     assert with_defaults([], on_gpu=False) == [
         "experiment=vit_tiny_fake", "precision=fp32,bf16", "compile=eager,default,blocks"
     ]  # fmt: skip
@@ -155,11 +155,8 @@ def test_every_status_of_a_cell(
 def test_a_backend_that_is_wrong_or_kills_its_process_fails_only_its_cell(
     net: Sequence[str], workdir: Path
 ) -> None:
-    words = (
-        *net,
-        "compile.backend=bench_wrong,bench_dying,eager",
-        "compile.on_failure=fallback",
-    )  # a fallback to eager is not a result
+    # A fallback to eager is not a result.
+    words = (*net, "compile.backend=bench_wrong,bench_dying,eager", "compile.on_failure=fallback")
     assert cli.main(["bench", *words, *QUICK, "--repeats", "1", "--output", "here"]) == 1
     assert list(statuses(workdir / "here").values()) == ["ok", "failed", "failed", "ok"]
     errors = [cell["error"] for cell in record(workdir / "here")["cells"]]

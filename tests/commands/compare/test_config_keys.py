@@ -18,5 +18,5 @@ def test_keys_that_another_key_determines_are_left_out(tmp_path: Path) -> None:
     assert len({run.config["optimizer._target_"] for run in runs}) == 2
     assert differing_keys(runs) == ["optimizer", "optimizer.lr"]
     assert differing_keys(runs[:1]) == []
-    newer = replace(runs[2], config=runs[2].config | {"scheduler.warmup": 5})  # its code has another default
+    newer = replace(runs[2], config=runs[2].config | {"scheduler.warmup": 5})  # logged by other code
     assert differing_keys([*runs, newer]) == ["optimizer", "optimizer.lr", "scheduler.warmup"]

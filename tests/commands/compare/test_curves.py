@@ -11,7 +11,7 @@ from planted import Compare
 from hydrant.commands.compare.curves import curves, thinning_indices
 
 
-def test_thinned_curves_keep_their_thinning_indices() -> None:
+def test_thinned_curves_keep_their_ends_and_extremes() -> None:
     values = np.random.default_rng(0).normal(size=10_000)
     indices = thinning_indices(values, 200)
     assert len(indices) <= 202

@@ -87,3 +87,9 @@ def test_groups_that_mix_keys_cause_a_warning(planted: Path, comparing: Compare)
     assert text in warning_texts(comparison)
     versus = [group.versus for group in comparison.groups if group.versus is not None]
     assert [difference.num_pairs for difference in versus] == [3, 4], "paired by scheduler and seed"
+
+
+def test_the_best_value_excludes_the_untrained_model(comparing: Compare, tmp_path: Path) -> None:
+    write_run(tmp_path / "worse", {}, None, values=[0.5, 0.3, 0.2])
+    comparison = comparing(tmp_path)
+    assert comparison.metric.best_of(comparison.runs[0]) == 0.3

@@ -59,11 +59,3 @@ def test_the_heat_map_of_a_search_has_ranges_and_no_missing_cells(
     assert titles[1] == "0.0001 to 0.000228"
     legend = figure(page, "curves").get_by_role("button").all_text_contents()
     assert max(map(len, legend)) < len("optimizer.lr=0.0001234 scheduler.warmup=0 ")
-
-
-def test_the_best_value_excludes_the_untrained_model(
-    comparing: Callable[..., Comparison], tmp_path: Path
-) -> None:
-    write_run(tmp_path / "worse", {}, None, values=[0.5, 0.3, 0.2])
-    comparison = comparing(tmp_path)
-    assert comparison.metric.best_of(comparison.runs[0]) == 0.3

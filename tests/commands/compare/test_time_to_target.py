@@ -59,7 +59,7 @@ def test_the_time_on_a_workload_is_the_median_of_the_fastest_trials() -> None:
 
 
 def test_runs_are_scored_by_submission_workload_study_and_trial(tmp_path: Path, comparing: Compare) -> None:
-    """Runs reach it after 50 or 100 updates. The faster of the two trials (learning rates) of a study counts."""
+    """Runs reach the target after 50 or 100 updates. The faster of the two trials (two lr) of a study counts."""
     courses = {"fast": [0.0, 0.9, 0.9], "slow": [0.0, 0.5, 0.9], "never": [0.0, 0.5, 0.5]}
     plan = {("adamw", "digits"): ("never", "fast"), ("adamw", "cifar"): ("slow", "never"),
             ("sgd", "digits"): ("slow", "slow"), ("sgd", "cifar"): ("slow", "fast")}  # fmt: skip
@@ -72,11 +72,8 @@ def test_runs_are_scored_by_submission_workload_study_and_trial(tmp_path: Path, 
     comparison = comparing(tmp_path, by=["optimizer", "data"], target="val/accuracy>=0.9")
     assert comparison.times["adamw-digits-0.01-0"] == {"updates": 50, "samples": 3200, "seconds": 5}
     assert math.isinf(comparison.times["adamw-digits-0.1-0"]["updates"])
-    for unit in (
-        "updates",
-        "samples",
-        "seconds",
-    ):  # each is fastest on one workload, half as fast on the other
+    for unit in ("updates", "samples", "seconds"):
+        # Each optimizer is the fastest on one workload, and half as fast on the other.
         scores = comparison.profiles[unit].scores
         assert set(scores) == {"optimizer=adamw", "optimizer=sgd"}
         assert scores["optimizer=adamw"] == scores["optimizer=sgd"] == pytest.approx(82.75 / 99, abs=0.01)

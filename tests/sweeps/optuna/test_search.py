@@ -8,7 +8,6 @@ import re
 import shlex
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +101,7 @@ def test_a_study_killed_twice_equals_one_that_was_not(workdir: Path) -> None:
         process = subprocess.Popen(
             command("-m", *THIRTY_TRIALS), cwd=folders[1], start_new_session=True, stdout=subprocess.DEVNULL
         )
-        while len(list(study.glob(f"{num_trials:04d}_*/metrics.jsonl"))) == 0:
-            assert process.poll() is None
-            time.sleep(0.01)
+        wait_for(lambda n=num_trials: any(study.glob(f"{n:04d}_*/metrics.jsonl")), process, 600, 0.01)
         kill_session(process)
     last = run_command("-m", *THIRTY_TRIALS, cwd=folders[1])
     assert last.returncode == 0, last.stderr

@@ -83,9 +83,8 @@ def test_another_search_in_the_same_folder_is_refused(
 ) -> None:
     first = search_of("random", "a=interval(0,2)", "seed=1", "tracker=local")
     Trials(tmp_path, "journal", first)
-    Trials(
-        tmp_path, "journal", search_of("random", "a=interval(0,2)", "seed=1")
-    )  # the tracker changes no result
+    # The tracker changes no result.
+    Trials(tmp_path, "journal", search_of("random", "a=interval(0,2)", "seed=1"))
     with pytest.raises(ConfigError) as refused:
         Trials(tmp_path, "journal", search)
     for key in keys:

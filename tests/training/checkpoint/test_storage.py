@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ranks import two_one_two
+from ranks import reshard_and_return
 from run_folders import assert_same_state, summary
 from training_runs import run_command
 
@@ -13,8 +13,8 @@ from hydrant.training.checkpoint.weights import Weights
 from hydrant.training.metrics import merge_meters
 
 
-def test_two_ranks_one_rank_two_ranks(tmp_path: Path) -> None:
-    states = two_one_two(tmp_path)
+def test_a_checkpoint_of_two_ranks_is_restored_on_one_and_on_two_again(tmp_path: Path) -> None:
+    states = reshard_and_return(tmp_path)
     assert_same_state(states["on one"], states["saved"])
     assert_same_state(states["restored"], states["saved"])
     assert_same_state(states["restored and continued"], states["continued"])

@@ -118,9 +118,8 @@ def test_sharded_ranks_make_the_run_of_one_rank(
     outputs = folder / "outputs"
     for name in ("fsdp", "ddp", "fsdp_of_one", "fsdp_to_one"):
         assert_alike(outputs / "one", outputs / name)
-    assert (
-        max(row.get("optim/grad_norm", 0) for row in rows(outputs / "fsdp")) > 0.1
-    )  # so gradients were clipped
+    # Gradients were clipped.
+    assert max(row.get("optim/grad_norm", 0) for row in rows(outputs / "fsdp")) > 0.1
     capsys.readouterr()
     assert cli.main(["evaluate", "outputs/fsdp", "--json"]) == 0
     evaluated = json.loads(capsys.readouterr().out)
@@ -193,9 +192,8 @@ def test_synchronized_batch_norms_train(parallel: str, train: Train) -> None:
     synced = train(*words, "parallel.sync_batch_norm=true", name="synced")
     plain = train(*words, name="plain")
     assert state(synced).keys() == state(plain).keys()
-    assert rows(synced) == [
-        pytest.approx(row, rel=1e-4) for row in rows(plain)
-    ]  # the only rank has all samples
+    # The only rank has all samples.
+    assert rows(synced) == [pytest.approx(row, rel=1e-4) for row in rows(plain)]
 
 
 @pytest.mark.slow

@@ -94,9 +94,8 @@ def test_a_stopped_run_writes_its_part_and_may_resume_with_another_window(
         interrupt_at(patch, 6)
         train(*SHORT, "profiler=torch", "profiler.wait=0", "profiler.warmup=1", "profiler.active=7", name="half",
               status=130)  # fmt: skip
-    assert (
-        traced(half, "update_00000005")["optimizer"] == 1
-    )  # counted from update 4, where the process started
+    # Counted from update 4, where the process started.
+    assert traced(half, "update_00000005")["optimizer"] == 1
     capsys.readouterr()
     train(*SHORT, *WINDOW, name="half")
     message = "nothing was profiled, because the run ended after update 8 and update 9 would be the first"

@@ -26,16 +26,14 @@ from pathlib import Path
 from benchmarks.figures import Figure
 from benchmarks.statistics import interval, paired
 from benchmarks.turns import ROOT
-from hydrant.commands.bench.cells import Cell
 from hydrant.commands.bench.measure import measure_cells
-from hydrant.commands.bench.results import CellResult, new_results
+from hydrant.commands.bench.results import CellResult, with_baselines
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 
 VIT = ("experiment=vit_tiny_fake", "global_batch_size=4", "eval_batch_size=4")
 BLOCKS = "<= 0.2"
 LRS = ("0.001", "0.003")
-EAGER = {"compile": "eager", "block": "0"}
 REMAINDER = (
     "Compiled by blocks, three quarters of the time is waiting for the C++ compiler, for 10 distinct kernels of a "
     "block and its gradients. Compiled as a whole, a fifth of the time is such waiting, for 20 kernels: equal blocks "
@@ -49,7 +47,7 @@ def measure(*, quick: bool) -> list[Figure]:
     backend = ("compile.backend=aot_eager",) if quick else ()
     depth, num_times = (2, 1) if quick else (24, 7)
     with tempfile.TemporaryDirectory() as folder:
-        tiny = [_cell(0, "default", "data=synthetic", "model=mlp", *backend)]
+        tiny = [_cell("default", "data=synthetic", "model=mlp", *backend)]
         first = _measured(tiny, Path(folder), repeats=1)[0].repeats[0].start_seconds
         rows = _times(depth, num_times, backend, primed=Path(folder, "0"))
     note = f"losses at most {max(row.loss_difference or 0.0 for row in rows):.1g} of eager's apart"
@@ -81,29 +79,28 @@ def _times(depth: int, num_times: int, backend: tuple[str, ...], primed: Path) -
     Each row's folder of compiled code is a copy of `primed`.
     """
     vit = (*VIT, f"+model.kwargs={{depth: {depth}, embed_dim: 48, num_heads: 3}}")
-    cells = [_cell(0, "eager", *vit)]
+    cells = [_cell("eager", *vit)]
     for number in range(num_times):
         kinds = ("default", "blocks") if number % 2 == 0 else ("blocks", "default")
-        cells += [_cell(number, kind, *vit, *backend) for kind in kinds]
+        cells += [_cell(kind, *vit, *backend) for kind in kinds]
     with tempfile.TemporaryDirectory() as folder:
         for position in range(len(cells)):
             shutil.copytree(primed, Path(folder, str(position)))
         return _measured(cells, Path(folder), repeats=2)
 
 
-def _cell(number: int, kind: str, *words: str) -> Cell:
+def _cell(kind: str, *words: str) -> CellResult:
     no_check = () if kind == "eager" else ("compile.check=false",)
-    labels = {"compile": kind, "block": str(number)}
-    return Cell(labels, check(compose([*words, "tracker=local", f"compile={kind}", *no_check])))
+    config = check(compose([*words, "tracker=local", f"compile={kind}", *no_check]))
+    return CellResult({"compile": kind}, config)
 
 
-def _measured(cells: list[Cell], folder: Path, *, repeats: int) -> list[CellResult]:
-    rows = new_results([(cell.labels, EAGER) for cell in cells])
-    for cell, result in measure_cells(cells, repeats=repeats, num_updates=2, warmup=1, cache_dir=folder):
-        if result.error is not None:
-            raise RuntimeError(f"{cell.labels}: {result.error}")
-        rows[cells.index(cell)].repeats.append(result)
-    return rows
+def _measured(cells: list[CellResult], folder: Path, *, repeats: int) -> list[CellResult]:
+    cells = with_baselines(cells)
+    for cell in measure_cells(cells, repeats=repeats, num_updates=2, warmup=1, cache_dir=folder):
+        if cell.error is not None:
+            raise RuntimeError(f"{cell.labels}: {cell.error}")
+    return cells
 
 
 def _second_job(backend: tuple[str, ...]) -> Figure:

@@ -20,7 +20,7 @@ def run_isolated(
     config: Mapping[str, Any],
     *arguments: Any,
     preload: Sequence[str] | None = None,
-) -> T | ConfigError | ProcessDied:
+) -> T | ProcessDied:
     """Call `function(config, *arguments)` in a new process, which isolates crashes and global settings.
 
     In it, stdout goes to stderr, and only errors are logged.
@@ -32,9 +32,10 @@ def run_isolated(
         preload: modules that the server of the processes imports first; by default those of the config's targets.
 
     Returns:
-        The result, the ConfigError that the function raised, or how the process died.
+        The result, or how the process died.
 
     Raises:
+        ConfigError: the function raised it.
         Stopped: a signal arrived.
     """
     modules = preload_modules([config]) if preload is None else preload
@@ -43,6 +44,8 @@ def run_isolated(
     )
     if call.signum is not None:
         raise Stopped(128 + call.signum)
+    if isinstance(call.result, ConfigError):
+        raise call.result
     return call.result
 
 
@@ -51,9 +54,7 @@ def check_num_updates(config: Mapping[str, Any], num_updates: int) -> None:
 
     A process that dies raises no error here: it dies again in the measurement, which reports it.
     """
-    result = run_isolated(_prepare, config, num_updates)
-    if isinstance(result, ConfigError):
-        raise result
+    run_isolated(_prepare, config, num_updates)
 
 
 def _prepare(config: Mapping[str, Any], num_updates: int) -> None:

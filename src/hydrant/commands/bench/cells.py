@@ -1,11 +1,10 @@
-"""The cells of a grid: one config per combination of the swept values, and the eager baseline of each."""
+"""The cells of a grid: one config per combination of the swept values, and the eager cell of each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
+from hydrant.commands.bench.results import CellResult, Measurement, group_of, with_baselines
 from hydrant.config.check import check
 from hydrant.config.compose import combinations, compose, uncompiled
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
@@ -13,28 +12,7 @@ from hydrant.errors import ConfigError, HydrantError
 from hydrant.runs.folder import choices_in
 
 _FIXED_AXES = ("precision", "compile")
-"""Keys that are axes even if they have one value, because they identify a cell's baseline."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One config to measure."""
-
-    labels: Mapping[str, str]  # its value on every axis, {"precision": "bf16", "compile": "default"}
-    config: Mapping[str, Any]  # composed and checked
-
-
-@dataclass(frozen=True)
-class PlannedCell:
-    """A cell of the grid, which may be impossible."""
-
-    labels: Mapping[str, str]
-    config_or_error: Mapping[str, Any] | HydrantError  # composed and checked, or the reason why it cannot run
-
-    @property
-    def baseline(self) -> Mapping[str, str]:
-        """The labels of its eager cell."""
-        return _eager_labels(self.labels)
+"""Keys that are axes even if they have one value, because they identify a cell's eager cell."""
 
 
 def with_defaults(overrides: Sequence[str], *, on_gpu: bool) -> list[str]:
@@ -49,32 +27,31 @@ def with_defaults(overrides: Sequence[str], *, on_gpu: bool) -> list[str]:
     return [*(f"{key}={values}" for key, values in defaults.items() if key not in choices), *overrides]
 
 
-def plan_cells(overrides: Sequence[str]) -> list[PlannedCell]:
+def plan_cells(overrides: Sequence[str]) -> list[CellResult]:
     """Return a cell for every combination of values and, before it, its eager cell. Each cell occurs once.
+
+    A cell whose config is wrong has the status `refused`.
 
     Raises:
         ConfigError: the overrides cannot be read, or set a key that `bench` sets itself.
     """
     if "compile.cache_dir" in choices_in(overrides):
-        message = (
-            "each cell has its own empty folder, so that its first repeat compiles cold; leave the key out"
-        )
-        raise ConfigError("compile.cache_dir", message)
-    grid = [override for override in overrides if _group(override) != "tracker"]  # cells have no tracker
+        reason = "each cell has its own empty folder, so that its first repeat compiles cold"
+        raise ConfigError("compile.cache_dir", f"{reason}; leave the key out")
+    grid = [override for override in overrides if group_of(override) != "tracker"]  # cells have no tracker
     combos = combinations([*grid, "tracker=local"])
     axes = _axes([choices_in(combo) for combo in combos])
-    cells: dict[tuple[str, ...], PlannedCell] = {}
+    cells: dict[tuple[str, ...], CellResult] = {}
     for combo in combos:
-        plain = tuple(override for override in combo if _group(override) != "compile")
+        plain = [override for override in combo if group_of(override) != "compile"]
         eager = (*plain, "compile=eager")
         is_eager = choices_in(combo)["compile"] == "eager"
         for cell in (eager,) if is_eager else (eager, tuple(combo)):
             if cell not in cells:
                 choices = choices_in(cell)
                 labels = {axis: choices[axis] for axis in axes if axis in choices}
-                config_or_error = _try_compose_eager(plain) if cell == eager else _try_compose(combo)
-                cells[cell] = PlannedCell(labels, config_or_error)
-    return list(cells.values())
+                cells[cell] = _eager_cell(labels, plain) if cell == eager else _cell(labels, combo)
+    return with_baselines(cells.values())
 
 
 def _axes(jobs: Sequence[Mapping[str, str]]) -> list[str]:
@@ -83,24 +60,13 @@ def _axes(jobs: Sequence[Mapping[str, str]]) -> list[str]:
     return [*_FIXED_AXES, *(key for key in swept if key not in _FIXED_AXES)]
 
 
-def _eager_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels of the eager cell, which has no `compile.*`."""
-    return {key: value for key, value in labels.items() if _group(key) != "compile"} | {"compile": "eager"}
+def _eager_cell(labels: Mapping[str, str], overrides: Sequence[str]) -> CellResult:
+    cell = _cell(labels, overrides)
+    return cell if cell.error is not None else CellResult(labels, uncompiled(cell.config))
 
 
-def _group(override: str) -> str:
-    return override.lstrip("+~").partition("=")[0].partition(".")[0]
-
-
-def _try_compose_eager(overrides: Sequence[str]) -> Mapping[str, Any] | HydrantError:
-    config = _try_compose(overrides)
-    return config if isinstance(config, HydrantError) else uncompiled(config)
-
-
-def _try_compose(overrides: Sequence[str]) -> Mapping[str, Any] | HydrantError:
+def _cell(labels: Mapping[str, str], overrides: Sequence[str]) -> CellResult:
     try:
-        return check(compose(overrides))
-    except HydrantError as error:
-        return error
-    except HYDRA_ERRORS as error:
-        return explain(error)
+        return CellResult(labels, check(compose(overrides)))
+    except (HydrantError, *HYDRA_ERRORS) as error:
+        return CellResult(labels, {}, [Measurement(error=str(explain(error)), is_refused=True)])

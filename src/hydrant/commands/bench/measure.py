@@ -7,13 +7,12 @@ import resource
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from hydrant.commands.bench.cells import Cell
+from hydrant.commands.bench.results import CellResult, Measurement
 from hydrant.commands.isolated import run_isolated
 from hydrant.config.targets import preload_modules
 from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, typed_line
@@ -26,54 +25,29 @@ from hydrant.training.trainer import Trainer
 from hydrant.training.verify_compile import check_compiled
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """The result of one repeat of a cell. With an `error`, the other fields are empty."""
-
-    losses: list[float] = field(default_factory=list)  # of each update, including the warm-up
-    update_seconds: list[float] = field(default_factory=list)  # of each update after the warm-up
-    setup_seconds: float = 0.0  # to build the trainer
-    start_seconds: float = 0.0  # to compile, compare with eager if configured, and warm up
-    compile: Mapping[str, Any] = field(default_factory=dict)  # CompileReport.details()
-    peak_memory_gib: float = 0.0  # CUDA: of tensors after the warm-up; CPU: of the whole process
-    flops_per_update: int = 0  # three times the FLOPs of the forward pass
-    matmul_flops: float = 0.0  # FLOP/s of a large matrix product in the cell's dtype
-    peak_flops: float | None = None  # half-precision FLOP/s by the data sheet
-    tolerance: float = 0.0  # how far results of this precision may differ (Precision.tolerance)
-    error: str | None = None  # one line: the cell cannot run, cannot be compiled, or died
-    is_refused: bool = False  # the error is a ConfigError, so the config cannot run
-
-    @property
-    def loss(self) -> float:
-        """The loss of the last update."""
-        return self.losses[-1]
-
-
 def measure_cells(
-    cells: Sequence[Cell], *, repeats: int, num_updates: int, warmup: int, cache_dir: Path
-) -> Iterator[tuple[Cell, Measurement]]:
-    """Yield the measurements of all cells, `repeats` times in rounds, so that other load affects all cells alike.
+    cells: Sequence[CellResult], *, repeats: int, num_updates: int, warmup: int, cache_dir: Path
+) -> Iterator[CellResult]:
+    """Measure all cells in `repeats` rounds, so that other load affects all alike. Yield each measured cell.
 
     Each cell has its own folder in `cache_dir`: its first repeat compiles cold, the later ones reuse the code. A cell
-    with an error is not repeated.
+    with an error is not measured again.
 
     Raises:
         Stopped: a signal arrived.
     """
-    preload = preload_modules([cell.config for cell in cells])
-    remaining = list(enumerate(cells))
+    preload = preload_modules([cell.config for cell in cells if cell.error is None])
     with StopRequest("stopping") as stop:  # also catches a signal between two processes
-        for _ in range(repeats):
-            for position, cell in list(remaining):
-                config = _bench_config(cell.config, cache_dir / str(position))
-                result = run_isolated(_measure_cell, config, num_updates, warmup, preload=preload)
-                measurement = result if isinstance(result, Measurement) else Measurement(error=str(result))
-                if measurement.error is not None:
-                    remaining.remove((position, cell))
-                yield cell, measurement
-                signum = stop()
-                if signum is not None:
-                    raise Stopped(128 + signum)
+        for position, cell in list(enumerate(cells)) * repeats:
+            if cell.error is not None:
+                continue
+            config = _bench_config(cell.config, cache_dir / str(position))
+            result = run_isolated(_measure_cell, config, num_updates, warmup, preload=preload)
+            is_measured = isinstance(result, Measurement)
+            cell.repeats.append(result if is_measured else Measurement(error=str(result)))
+            yield cell
+            if (signum := stop()) is not None:
+                raise Stopped(128 + signum)
 
 
 def _bench_config(config: Mapping[str, Any], cache_dir: Path) -> Mapping[str, Any]:

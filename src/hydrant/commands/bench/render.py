@@ -70,13 +70,8 @@ def columns(results: Sequence[CellResult]) -> tuple[list[str], list[list[Any]]]:
     axes, figures_of_all = _axes(results), [result.figures() for result in results]
     names = list(dict.fromkeys(name for figures in figures_of_all for name in figures))
     rows = [
-        [
-            *(result.labels.get(a) for a in axes),
-            result.status,
-            *(f.get(name) for name in names),
-            reason(result),
-        ]
-        for result, f in zip(results, figures_of_all, strict=True)
+        [*map(result.labels.get, axes), result.status, *map(figures.get, names), reason(result)]
+        for result, figures in zip(results, figures_of_all, strict=True)
     ]
     return [*axes, "status", *names, "told"], rows
 

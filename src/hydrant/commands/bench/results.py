@@ -1,29 +1,51 @@
-"""The results of the cells, each compared with its eager cell."""
+"""The cells with their measurements, each compared with its eager cell. Does not import torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from hydrant.commands.bench.measure import Measurement
-
 _NUM_COMPARED = 20  # updates whose losses are compared; later, rounding errors have grown
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The result of one repeat of a cell. With an `error`, the other fields are empty."""
+
+    losses: list[float] = field(default_factory=list)  # of each update, including the warm-up
+    update_seconds: list[float] = field(default_factory=list)  # of each update after the warm-up
+    setup_seconds: float = 0.0  # to build the trainer
+    start_seconds: float = 0.0  # to compile, compare with eager if configured, and warm up
+    compile: Mapping[str, Any] = field(default_factory=dict)  # CompileReport.details()
+    peak_memory_gib: float = 0.0  # CUDA: of tensors after the warm-up; CPU: of the whole process
+    flops_per_update: int = 0  # three times the FLOPs of the forward pass
+    matmul_flops: float = 0.0  # FLOP/s of a large matrix product in the cell's dtype
+    peak_flops: float | None = None  # half-precision FLOP/s by the data sheet
+    tolerance: float = 0.0  # how far results of this precision may differ (Precision.tolerance)
+    error: str | None = None  # one line: the cell cannot run, cannot be compiled, or died
+    is_refused: bool = False  # the error is a ConfigError, so the config cannot run
+
+    @property
+    def loss(self) -> float:
+        """The loss of the last update."""
+        return self.losses[-1]
 
 
 @dataclass
 class CellResult:
-    """A cell and the measurements of its repeats, in order."""
+    """A cell, which is one config, and the measurements of its repeats, in order."""
 
-    labels: Mapping[str, str]
+    labels: Mapping[str, str]  # its value on every axis, {"precision": "bf16", "compile": "default"}
+    config: Mapping[str, Any]  # composed and checked; empty if the cell is refused
     repeats: list[Measurement] = field(default_factory=list)
     baseline: CellResult | None = None  # the eager cell; an eager cell is its own baseline
     float32: CellResult | None = None  # the eager cell in fp32
 
     @property
     def name(self) -> str:
-        return cell_name(self.labels)
+        return " ".join(f"{axis}={value}" for axis, value in self.labels.items())
 
     @property
     def error(self) -> str | None:
@@ -95,10 +117,7 @@ class CellResult:
         """Return the speed relative to another cell, repeat by repeat, because these ran close together in time."""
         if other is None or other.error is not None:
             return []
-        return [
-            other_seconds / seconds
-            for seconds, other_seconds in zip(self.seconds, other.seconds, strict=False)
-        ]
+        return [theirs / ours for ours, theirs in zip(self.seconds, other.seconds, strict=False)]
 
     def record(self) -> dict[str, Any]:
         """Return everything, for bench.json."""
@@ -115,17 +134,24 @@ class CellResult:
         }
 
 
-def cell_name(labels: Mapping[str, str]) -> str:
-    return " ".join(f"{axis}={value}" for axis, value in labels.items())
-
-
-def new_results(cells: Sequence[tuple[Mapping[str, str], Mapping[str, str]]]) -> list[CellResult]:
-    """Return results without repeats for pairs of (labels of the cell, labels of its eager cell)."""
-    results = [CellResult(labels) for labels, _ in cells]
+def with_baselines(cells: Iterable[CellResult]) -> list[CellResult]:
+    """Return the cells, each connected with its eager cell and the eager cell in fp32."""
+    connected = list(cells)
 
     def find(labels: Mapping[str, str]) -> CellResult | None:
-        return next((result for result in results if result.labels == labels), None)
+        return next((cell for cell in connected if cell.labels == labels), None)
 
-    for result, (_, eager) in zip(results, cells, strict=True):
-        result.baseline, result.float32 = find(eager), find({**eager, "precision": "fp32"})
-    return results
+    for cell in connected:
+        eager = {key: value for key, value in cell.labels.items() if group_of(key) != "compile"}
+        eager["compile"] = "eager"  # it has no `compile.*`
+        cell.baseline, cell.float32 = find(eager), find({**eager, "precision": "fp32"})
+    return connected
+
+
+def group_of(override: str) -> str:
+    """Return the config group of a key or an override.
+
+    >>> group_of("+compile.scope=model")
+    'compile'
+    """
+    return override.lstrip("+~").partition("=")[0].partition(".")[0]

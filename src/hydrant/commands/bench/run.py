@@ -11,12 +11,12 @@ from pathlib import Path
 
 import torch
 
-from hydrant.commands.bench.cells import Cell, plan_cells, with_defaults
-from hydrant.commands.bench.measure import Measurement, measure_cells
+from hydrant.commands.bench.cells import plan_cells, with_defaults
+from hydrant.commands.bench.measure import measure_cells
 from hydrant.commands.bench.output import BenchOutput
-from hydrant.commands.bench.results import CellResult, cell_name, new_results
+from hydrant.commands.bench.results import CellResult
 from hydrant.commands.isolated import check_num_updates
-from hydrant.errors import ConfigError, HydrantError
+from hydrant.errors import ConfigError
 from hydrant.sweeps.fork_server.call import Stopped
 
 
@@ -29,21 +29,15 @@ def run_bench(options: Namespace, overrides: Sequence[str]) -> int:
             results until then are written.
     """
     overrides = with_defaults(overrides, on_gpu=torch.cuda.is_available())
-    grid = plan_cells(overrides)
-    results = new_results([(planned.labels, planned.baseline) for planned in grid])
-    cells: list[Cell] = []
-    for planned, result in zip(grid, results, strict=True):
-        if isinstance(planned.config_or_error, HydrantError):
-            result.repeats.append(Measurement(error=str(planned.config_or_error), is_refused=True))
-        else:
-            cells.append(Cell(planned.labels, planned.config_or_error))
+    results = plan_cells(overrides)
     _check_any_can_run(results)
-    claims = list(dict.fromkeys(cell.config["claim"] for cell in cells if cell.config["claim"] is not None))
-    check_num_updates(cells[0].config, options.warmup + options.updates)
-    with BenchOutput(options, overrides, cells[0].config["name"]) as output:
+    configs = [result.config for result in results if result.error is None]
+    claims = list(dict.fromkeys(config["claim"] for config in configs if config["claim"] is not None))
+    check_num_updates(configs[0], options.warmup + options.updates)
+    with BenchOutput(options, overrides, configs[0]["name"]) as output:
         output.open()
         try:
-            _measure_all(cells, results, options, output.folder)
+            _measure_all(results, options, output.folder)
         except (Stopped, KeyboardInterrupt) as stop:
             if any(result.repeats and result.status != "refused" for result in results):
                 exit_status = stop.exit_status if isinstance(stop, Stopped) else 128 + signal.SIGINT
@@ -61,25 +55,21 @@ def _check_any_can_run(results: Sequence[CellResult]) -> None:
         raise ConfigError("", f"{first.error} [{first.name}; none of {len(results)} cells can run]")
 
 
-def _measure_all(
-    cells: Sequence[Cell], results: Sequence[CellResult], options: Namespace, folder: Path
-) -> None:
+def _measure_all(results: Sequence[CellResult], options: Namespace, folder: Path) -> None:
     """Measure the cells and add the repeats to their results."""
-    result_of = {result.name: result for result in results}
-    count = f"{len(cells)} cell{'' if len(cells) == 1 else 's'}"
+    num_cells = sum(result.error is None for result in results)
+    count = f"{num_cells} cell{'' if num_cells == 1 else 's'}"
     repeat = f"{options.warmup} warmup, {options.updates} measured updates"
     _print_progress(f"{count}, each {options.repeats} times: {repeat}; results are written to {folder}")
     with tempfile.TemporaryDirectory(prefix="hydrant-bench-", ignore_cleanup_errors=True) as cache_dir:
-        for cell, measurement in measure_cells(
-            cells,
+        for result in measure_cells(
+            results,
             repeats=options.repeats,
             num_updates=options.updates,
             warmup=options.warmup,
             cache_dir=Path(cache_dir),
         ):
-            result = result_of[cell_name(cell.labels)]
-            result.repeats.append(measurement)
-            outcome = measurement.error or f"{1e3 * result.seconds[-1]:.1f} ms per update"
+            outcome = result.error or f"{1e3 * result.seconds[-1]:.1f} ms per update"
             _print_progress(f"repeat {len(result.repeats)} of {options.repeats}, {result.name}: {outcome}")
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
+from hydrant.commands.bench.results import CellResult, with_baselines
 from hydrant.commands.diagnose.report import Diagnosis, as_json, as_text
 from hydrant.commands.diagnose.variants import Config, Variants, make_variants
 from hydrant.config.command_line import Flags
@@ -17,11 +18,8 @@ from hydrant.errors import ConfigError
 from hydrant.sweeps.fork_server.call import ProcessDied
 
 if TYPE_CHECKING:  # these import torch
-    from hydrant.commands.bench.results import CellResult
     from hydrant.commands.diagnose.minify import SmallestFailure
     from hydrant.commands.diagnose.stages import Stage
-
-T = TypeVar("T")
 
 _REPEATS = 2  # the first compiles cold, the second reuses the code
 _WARMUP = 3  # updates that are not timed
@@ -48,12 +46,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def _diagnose(variants: Variants, num_updates: int) -> Diagnosis:
     from hydrant.commands.diagnose.stages import graph_breaks
-    from hydrant.commands.isolated import check_num_updates
+    from hydrant.commands.isolated import check_num_updates, run_isolated
 
     check_num_updates(variants.given, num_updates + _WARMUP if num_updates else 0)
     _print_progress("looking for graph breaks")
     traced = variants.with_backend("eager")
-    results = (_run(traced, graph_breaks, reads_scalars) for reads_scalars in (False, True))
+    results = (run_isolated(graph_breaks, traced, reads_scalars) for reads_scalars in (False, True))
     # The stages report how a process died.
     breaks, all_breaks = ([] if isinstance(result, ProcessDied) else result for result in results)
     locations = {incident.location for incident in breaks}
@@ -82,9 +80,10 @@ def _try_stages(variants: Variants) -> list[Stage]:
 
 def _try(name: str, config: Config) -> Stage:
     from hydrant.commands.diagnose.stages import Stage, try_stage
+    from hydrant.commands.isolated import run_isolated
 
     _print_progress(f"trying {name}")
-    result = _run(config, try_stage, name)
+    result = run_isolated(try_stage, config, name)
     return Stage(name, "error", str(result)) if isinstance(result, ProcessDied) else result
 
 
@@ -95,6 +94,7 @@ def _stage_name(backend: str) -> str:
 def _find_smallest_failure(variants: Variants, stages: Sequence[Stage]) -> SmallestFailure | str | None:
     """Return the smallest graph that fails in the last stage, or why there is none; None without a search."""
     from hydrant.commands.diagnose.minify import find_smallest_failure
+    from hydrant.commands.isolated import run_isolated
 
     last = stages[-1]
     backend = next((b for b, name in _STAGE_OF_BACKEND.items() if name == last.name), last.name)
@@ -102,37 +102,21 @@ def _find_smallest_failure(variants: Variants, stages: Sequence[Stage]) -> Small
         return None  # nothing is wrong, or it goes wrong before there is a graph
     _print_progress("looking for the smallest graph that fails; this may take minutes")
     config = variants.checked if backend == variants.backend else variants.with_backend(backend)
-    result = _run(config, find_smallest_failure, variants.with_backend("eager"), last.verdict)
+    result = run_isolated(find_smallest_failure, config, variants.with_backend("eager"), last.verdict)
     return f"PyTorch's minifier died: {result}" if isinstance(result, ProcessDied) else result
 
 
-def _run(config: Config, function: Callable[..., T], *arguments: Any) -> T | ProcessDied:
-    """Call `function(config, *arguments)` in a new process, and raise its ConfigError here."""
-    from hydrant.commands.isolated import run_isolated
-
-    result = run_isolated(function, config, *arguments)
-    if isinstance(result, ConfigError):
-        raise result
-    return result
-
-
 def _time_modes(variants: Variants, num_updates: int) -> list[CellResult]:
-    from hydrant.commands.bench.cells import Cell
     from hydrant.commands.bench.measure import measure_cells
-    from hydrant.commands.bench.results import new_results
 
-    cells = [Cell({"compile": name}, config) for name, config in variants.timed().items()]
-    results = new_results([(cell.labels, {"compile": "eager"}) for cell in cells])
-    result_of = {result.labels["compile"]: result for result in results}
+    configs = variants.timed()
+    cells = with_baselines(CellResult({"compile": name}, config) for name, config in configs.items())
     with tempfile.TemporaryDirectory(prefix="hydrant-diagnose-", ignore_cleanup_errors=True) as folder:
-        measurements = measure_cells(
+        for cell in measure_cells(
             cells, repeats=_REPEATS, num_updates=num_updates, warmup=_WARMUP, cache_dir=Path(folder)
-        )
-        for cell, measurement in measurements:
-            result = result_of[cell.labels["compile"]]
-            result.repeats.append(measurement)
-            _print_progress(f"measured compile={cell.labels['compile']}, {len(result.repeats)} of {_REPEATS}")
-    return results
+        ):
+            _print_progress(f"measured compile={cell.labels['compile']}, {len(cell.repeats)} of {_REPEATS}")
+    return cells
 
 
 def _print_progress(text: str) -> None:

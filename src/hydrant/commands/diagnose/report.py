@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydrant.commands.bench.results import CellResult
+
 if TYPE_CHECKING:  # these import torch
-    from hydrant.commands.bench.results import CellResult
     from hydrant.commands.diagnose.minify import SmallestFailure
     from hydrant.commands.diagnose.stages import Stage
     from hydrant.training.compile import Incident
@@ -67,15 +68,11 @@ def as_json(diagnosis: Diagnosis) -> dict[str, Any]:
 
 def as_text(diagnosis: Diagnosis) -> str:
     """Return the report for people."""
-    findings = diagnosis.findings()
+    findings, behind = diagnosis.findings(), "behind them, once they are fixed"
     lines = [
         *_settings(diagnosis.config["compile"]),
         *_breaks("graph breaks", diagnosis.breaks),
-        *(
-            _breaks("behind them, once they are fixed", diagnosis.breaks_behind)
-            if diagnosis.breaks_behind
-            else []
-        ),
+        *(_breaks(behind, diagnosis.breaks_behind) if diagnosis.breaks_behind else []),
         "",
         "stages",
         *_stages(diagnosis.stages),
@@ -103,14 +100,14 @@ def _stages(stages: Sequence[Stage]) -> list[str]:
 def _breaks(title: str, breaks: Sequence[Incident]) -> list[str]:
     lines = ["", f"{title}: {len(breaks) or 'none'}"]
     for incident in breaks:
-        lines += [f"  {_short(incident.location)}  {incident.code}", f"      {incident.reason}"]
-        lines += [f"      -> {incident.remedy}"]
+        lines.append(f"  {_short(incident.location)}  {incident.code}")
+        lines += [f"      {incident.reason}", f"      -> {incident.remedy}"]
     return lines
 
 
 def _smallest_failure(failure: SmallestFailure | str | None) -> list[str]:
-    if failure is None or isinstance(failure, str):
-        return [] if failure is None else ["", failure]
+    if isinstance(failure, str | None):
+        return ["", failure] if failure else []
     lines = ["", f"the smallest graph that fails, by PyTorch's minifier: from {_short(failure.location)}"]
     lines += [f"  {line}" for line in failure.graph.splitlines() if line.strip()]
     lines += [f"  inputs: {', '.join(failure.inputs)}"]

@@ -16,14 +16,14 @@ from hydrant.config.compose import job_slug
 from hydrant.errors import ConfigError, shown
 from hydrant.runs.console import relative, say
 from hydrant.runs.folder import RunStatus, is_run_folder, mark_failed, read_overrides, read_run
-from hydrant.runs.lock import exclusive
+from hydrant.runs.lock import is_in_use
 from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
 from hydrant.trackers.wandb import STOPPED_FILE
 from hydrant.trackers.wandb_sdk import SERVICE, sdk_session
 from hydrant.trackers.wandb_sweeps import Command, SweepAgent
 
 MAX_FAILURES = 5
-"""The agent stops when its first runs, this many, have all failed: the sweep's values or this machine are at fault."""
+"""The agent stops if its first runs, this many, all fail, because the cause is then the sweep or this machine."""
 
 _HEARTBEAT_SECONDS = 5.0
 _POLL_SECONDS = 0.2
@@ -39,10 +39,8 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("--count", f"needs 1 or more, not {options.count}")
     path, *overrides = words or [""]
     if len(path.split("/")) != 3 or not all(path.split("/")):
-        message = (
-            f"{path!r} is not a sweep; write ENTITY/PROJECT/SWEEP, which `wandb sweep` prints at its end"
-        )
-        raise ConfigError("SWEEP", message)
+        remedy = "write ENTITY/PROJECT/SWEEP, which `wandb sweep` prints at its end"
+        raise ConfigError("SWEEP", f"{path!r} is not a sweep; {remedy}")
     check_overrides(overrides)
     with sdk_session(), forward_signals() as signals:
         return _Agent(SweepAgent(path), overrides, options.count, signals).run()
@@ -161,12 +159,4 @@ def _interrupted_runs(folder: Path) -> list[Path]:
     """Return the runs of a sweep that were preempted, or killed on this machine, unless W&B stopped them."""
     runs = [read_run(path) for path in sorted(folder.glob("*")) if is_run_folder(path)]
     interrupted = [run.path for run in runs if run.state in (RunStatus.PREEMPTED, RunStatus.KILLED)]
-    return [path for path in interrupted if not (path / STOPPED_FILE).exists() and _is_unlocked(path)]
-
-
-def _is_unlocked(folder: Path) -> bool:
-    try:
-        with exclusive(folder):
-            return True
-    except ConfigError:
-        return False
+    return [path for path in interrupted if not (path / STOPPED_FILE).exists() and not is_in_use(path)]

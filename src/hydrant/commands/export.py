@@ -40,10 +40,8 @@ def main(arguments: Sequence[str]) -> int:
     model = saved.plan.task.model.cpu()
     children = [name for name, _ in model.named_children()] if type(model).__name__ == "ModuleDict" else []
     if children and options.format != "safetensors":
-        raise ConfigError(
-            "--format",
-            f"the run holds several models ({', '.join(children)}), which have no common input; use safetensors",
-        )
+        models = f"the run holds several models ({', '.join(children)})"
+        raise ConfigError("--format", f"{models}, which have no common input; use safetensors")
     path = options.output or saved.folder / EXPORT / f"model.{_SUFFIXES[options.format]}"
     difference = _write(options.format, model, _sample_inputs(saved), path)
     equal = "all is equal" if difference == 0 else f"the outputs differ by {difference:.1e} at most"
@@ -59,7 +57,7 @@ def _write(file_format: str, model: nn.Module, inputs: Tensor, path: Path) -> fl
         ExportError: the format cannot hold the model, or the file gives other outputs.
     """
     if path.exists() and not path.is_file():
-        raise ConfigError("--output", f"{path} cannot be written (it is no file); give another")
+        raise ConfigError("--output", f"{path} cannot be written (it is not a file); give another path")
     path = path.resolve()  # write through a link instead of replacing it
     try:
         with writing_to("--output", path), tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -82,7 +80,7 @@ def _umask() -> int:
 
 
 def _sample_inputs(saved: SavedRun) -> Tensor:
-    """Return up to 8 validation inputs on the host, (B, *input_shape). B is 2 or more, because 1 is a special case."""
+    """Return up to 8 validation inputs on the host, (B, *input_shape). B is at least 2, as torch.export fixes a 1."""
     import torch
 
     from hydrant.data import StreamSpec
@@ -153,9 +151,8 @@ def _compare(model: nn.Module, exported: Callable[[Tensor], Tensor], inputs: Ten
             expected, outputs = model(part), exported(part)
             largest = max(largest, float((expected - outputs).abs().max()))
             if not torch.allclose(expected, outputs, rtol=1e-4, atol=1e-5):
-                raise ExportError(
-                    f"the export gives other outputs than the model: they differ by {largest:.2e}"
-                )
+                message = f"the export gives other outputs than the model: they differ by {largest:.2e}"
+                raise ExportError(message)
     return largest
 
 

@@ -16,32 +16,28 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the plan of a config and return the exit status."""
+    """Prepare a run on the host, print its plan, draw its schedules if asked, and return the exit status."""
     parser = Flags("preview")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--png", type=Path)
     options, overrides = parser.split(arguments)
-    show(check(compose(overrides)), as_json=options.json, png=options.png)
-    return 0
-
-
-def show(config: Mapping[str, Any], *, as_json: bool, png: Path | None) -> None:
-    """Prepare a run on the host, draw its schedules into `png` and print its plan."""
+    config = check(compose(overrides))
     from hydrant.training.build import prepare  # imports torch
     from hydrant.training.plotting import draw_curves
 
     plan = prepare(config, is_preview=True)
-    total_updates = plan.clock.total_updates
-    schedules = plan.schedule_values(range(total_updates))
-    if png is not None:
-        with writing_to("--png", png):
-            draw_curves({key: {"": (range(total_updates), values)} for key, values in schedules.items()}, png)
-    if as_json:
-        print(json.dumps({"total_updates": total_updates, "schedules": schedules}))
-        return
-    if png is not None:
-        print(f"picture      {png}")
+    updates = range(plan.clock.total_updates)
+    schedules = plan.schedule_values(updates)
+    if options.png is not None:
+        with writing_to("--png", options.png):
+            draw_curves({key: {"": (updates, values)} for key, values in schedules.items()}, options.png)
+    if options.json:
+        print(json.dumps({"total_updates": len(updates), "schedules": schedules}))
+        return 0
+    if options.png is not None:
+        print(f"picture      {options.png}")
     _print_plan(plan, schedules)
+    return 0
 
 
 def _print_plan(plan: Plan, schedules: Mapping[str, Sequence[float]]) -> None:
@@ -53,12 +49,11 @@ def _print_plan(plan: Plan, schedules: Mapping[str, Sequence[float]]) -> None:
     epochs = clock.epoch(clock.total_updates)
     limit = " at most: auto finds what fits" if plan.config["micro_batch_size"] == "auto" else ""
     micro_batches = f"{spec.micro_batch_size} samples x {spec.num_micro_steps} x {spec.world_size} rank(s)"
-    flops = plan.flops_per_sample
     print(f"updates      {clock.total_updates:,} of {spec.global_batch_size} samples: {epochs:.4g} epochs")
     print(f"samples      {plan.train.num_samples:,} to train on, {plan.val.num_samples:,} to evaluate on")
     print(f"micro-batch  {micro_batches}{limit}")
     print(f"model        {total:,} parameters, {trained:,} trained")
-    print(f"cost         {flops:,} FLOPs a sample forward, about 3 times that to train on it")
+    print(f"cost         {plan.flops_per_sample:,} FLOPs per sample to evaluate, about 3 times that to train")
     for name, entry in plan.optimizers.entries.items():
         for group_idx, group in enumerate(entry.optimizer.param_groups):
             print(f"group        {name}.{group_idx} {_describe_group(group)}")

@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from itertools import chain, islice
 from pathlib import Path
 
 from hydrant.config.command_line import Flags
@@ -14,7 +15,7 @@ from hydrant.errors import ConfigError, suggestion
 from hydrant.runs.console import emit, relative, say
 from hydrant.runs.folder import SWEEP_PLAN, RunStatus, is_run_folder
 from hydrant.sweeps.live_table import is_terminal, live_display, render_table
-from hydrant.sweeps.progress import RunProgress, sweep_progress
+from hydrant.sweeps.progress import sweep_progress
 
 _WATCH_SECONDS = 1
 
@@ -51,7 +52,7 @@ def _folders(word: str) -> list[Path]:
     if not folder.is_dir():
         names = [path.name for path in folder.parent.glob("*") if is_run_folder(path) or _sweeps(path)]
         hint = suggestion(folder.name, names, f"Folders in {relative(folder.parent)}") if names else ""
-        raise ConfigError("FOLDER", f"{word!r} is no folder{hint}")
+        raise ConfigError("FOLDER", f"{word!r} is not a folder{hint}")
     folders = [folder] if sweep_progress(folder) else _sweeps(folder)
     if not folders:
         raise ConfigError("FOLDER", f"no runs in {word}; give the folder of a sweep or of a run")
@@ -69,14 +70,9 @@ def _watch(folders: Sequence[Path]) -> None:
 
     def lines(width: int, height: int) -> list[str]:
         room = height // len(folders)
-        return [line for f in folders for line in render_table(relative(f), sweep_progress(f), width, room)][
-            :height
-        ]
+        tables = (render_table(relative(folder), sweep_progress(folder), width, room) for folder in folders)
+        return list(islice(chain.from_iterable(tables), height))
 
     with live_display(lines):
-        while any(_is_unfinished(run) for folder in folders for run in sweep_progress(folder)):
+        while any(r.state == RunStatus.QUEUED or r.is_running for f in folders for r in sweep_progress(f)):
             time.sleep(_WATCH_SECONDS)
-
-
-def _is_unfinished(run: RunProgress) -> bool:
-    return run.state == RunStatus.QUEUED or run.is_running

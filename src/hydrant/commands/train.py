@@ -34,7 +34,7 @@ from hydrant.sweeps.sweep import Sweep, current_sweep
 from hydrant.training.distributed.env import is_started_as_rank
 
 _COMPOSE_SECONDS = 366 * 24 * 3600.0
-"""The timeout of collectives while the config, which holds the run's own timeout, is not composed yet."""
+"""The timeout of collectives until the config is composed, which contains the run's own timeout."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -103,10 +103,8 @@ def _train_as_rank(arguments: Sequence[str]) -> int:
 def _compose_job(arguments: Sequence[str]) -> Job | None:
     """Return the job of these overrides; None if Hydra only prints something, such as its help."""
     if {"-m", "--multirun"} & set(arguments):
-        raise ConfigError(
-            "",
-            "a sweep starts the ranks of its jobs itself: python train.py --multirun parallel.num_processes=2 ...",
-        )
+        command = "python train.py --multirun parallel.num_processes=2 ..."
+        raise ConfigError("", f"a sweep starts the ranks of its jobs itself: {command}")
     jobs: list[Job] = []
 
     def task(config: DictConfig) -> None:

@@ -8,7 +8,7 @@ import io
 import os
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +56,12 @@ def find_smallest_failure(
         with contextlib.suppress(Exception):  # keep the graphs captured before the error
             first_gradients(trainer)
         fails = _failure_test(settings, verdict, trainer.plan.precision.tolerance)
-        with trainer.plan.precision.autocast(), _silent_temporary_folder():
+        with (
+            trainer.plan.precision.autocast(),
+            tempfile.TemporaryDirectory() as folder,
+            contextlib.chdir(folder),  # the minifier leaves files
+            contextlib.redirect_stdout(io.StringIO()),  # the bisector prints
+        ):
             try:
                 for graph, arguments in _graphs:
                     if fails(graph, arguments):
@@ -99,9 +104,7 @@ def _failure_test(settings: Mapping[str, Any], verdict: Verdict, tolerance: floa
 
     The function raises TimeoutError when the search has taken too long.
     """
-    compile_arguments = (
-        {"options": settings["options"]} if settings["options"] else {"mode": settings["mode"]}
-    )
+    name = "options" if settings["options"] else "mode"  # torch.compile takes one of them
     deadline = time.monotonic() + _MAX_SECONDS
 
     def fails(graph: Graph, arguments: Arguments) -> bool:
@@ -110,15 +113,15 @@ def _failure_test(settings: Mapping[str, Any], verdict: Verdict, tolerance: floa
         torch.compiler.reset()
         eager = _results(graph, arguments)
         try:
-            compiled = _results(
-                torch.compile(copy.deepcopy(graph), backend=settings["backend"], **compile_arguments),
-                arguments,
+            compiled = torch.compile(
+                copy.deepcopy(graph), backend=settings["backend"], **{name: settings[name]}
             )
+            results = _results(compiled, arguments)
         except Exception:  # a backend may raise anything
             return verdict == "error"
         return verdict == "differs" and any(
             exceeds_distance(a, b, tolerance * max(float(a.norm()), 1e-3))
-            for a, b in zip(eager, compiled, strict=True)
+            for a, b in zip(eager, results, strict=True)
         )
 
     return fails
@@ -182,19 +185,5 @@ def _line_of(stack: str) -> str:
 
 
 def _describe(value: Any) -> str:
-    return (
-        f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
-        if isinstance(value, Tensor)
-        else repr(value)
-    )
-
-
-@contextlib.contextmanager
-def _silent_temporary_folder() -> Generator[None]:
-    """Run in a temporary folder without stdout, because the bisector prints there and the minifier leaves files."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        contextlib.chdir(folder),
-        contextlib.redirect_stdout(io.StringIO()),
-    ):
-        yield
+    is_tensor = isinstance(value, Tensor)
+    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}" if is_tensor else repr(value)

@@ -33,11 +33,10 @@ def main(arguments: Sequence[str]) -> int:
         account = _account()
         for folder, result in _upload_all(waiting, account, options):
             results[folder] = result
-            detail = f" ({result.detail})" if result.detail else ""
-            text = redacted_text(f"{relative(folder)}: {result.state}{detail}")
-            print(text, file=sys.stderr, flush=True)
+            text = f"{relative(folder)}: {result.state}{f' ({result.detail})' if result.detail else ''}"
+            print(redacted_text(text), file=sys.stderr, flush=True)
     if options.json:
-        values = {relative(f): {"state": r.state, "detail": r.detail} for f, r in results.items()}
+        values = {relative(folder): vars(result) for folder, result in results.items()}
         emit(json.dumps(redacted(values)))
     else:
         say(_table(results))
@@ -68,9 +67,8 @@ def _find_folders(words: Sequence[str]) -> list[Path]:
     for word in words or [root for root in _ROOTS if Path(root).is_dir()]:
         paths = [Path(p) for p in sorted(glob.glob(word, recursive=True))]  # noqa: PTH207  # Path.glob rejects absolute patterns
         if not paths:
-            raise ConfigError(
-                "RUNS", f"{word!r} is not a folder; give run folders, sweep folders or globs of them"
-            )
+            message = f"{word!r} is not a folder; give run folders, sweep folders or globs of them"
+            raise ConfigError("RUNS", message)
         for path in paths:
             runs = sorted(file.parents[1] for file in path.rglob(str(ID_FILE)))
             folders |= dict.fromkeys(run.resolve() for run in runs)

@@ -44,8 +44,7 @@ class UploadResult:
 
 def inspect(folder: Path) -> UploadResult:
     """Return whether a run folder has offline parts to upload."""
-    parts = _parts(folder)
-    if not parts:
+    if not _parts(folder):
         return UploadResult("left out", "it has no offline parts")
     waiting = _waiting_parts(folder)
     if not waiting:
@@ -96,7 +95,7 @@ def _send(part: Path, folder: Path, account: Account, timeout: float, lock: int)
     """
     temporary = folder / _TEMPORARY / part.parent.name
     copy = temporary / part.name
-    records = _records(part)
+    records = read_records(part)
     run = _run_in(records)
     num_rows = sum(record.HasField("history") for record in records)
     if run is not None and not _marker(copy).exists():  # it exists if the command died after the upload
@@ -115,15 +114,11 @@ def _send(part: Path, folder: Path, account: Account, timeout: float, lock: int)
 
 def _address(part: Path, account: Account) -> dict[str, str] | None:
     """Return the run's address on the server, in the form of `Tracker.describe`; None for an empty part."""
-    run = _run_in(_records(part))
+    run = _run_in(read_records(part))
     if run is None:
         return None
     entity = run.entity or account.query(_ENTITY, {}, _QUERY_SECONDS)["viewer"]["entity"]
     return {"id": run.run_id, "mode": "online", "path": f"{entity}/{run.project}/{run.run_id}"}
-
-
-def _records(part: Path) -> list[Any]:
-    return [] if part.stat().st_size == 0 else read_records(part)
 
 
 def _run_in(records: Iterable[Any]) -> Any:

@@ -22,17 +22,16 @@ _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 def read_records(path: Path) -> list[Any]:
-    """Return the complete records of a run's file. Stops at a record that a kill has truncated.
+    """Return the complete records of a run's file, up to one that a kill has truncated; none of an empty file.
 
     Raises:
-        RecordError: the file is empty or has the format of another version of W&B.
+        RecordError: the file has the format of another version of W&B.
     """
     from wandb.proto import wandb_internal_pb2
 
     data = path.read_bytes()
-    if data[: len(_HEADER)] != _HEADER:
-        problem = "does not have the format of W&B 0.31; `wandb sync` may read it" if data else "is empty"
-        raise RecordError(f"{path} {problem}")
+    if data and not data.startswith(_HEADER):
+        raise RecordError(f"{path} does not have the format of W&B 0.31; `wandb sync` may read it")
     records: list[Any] = []
     for content in _contents(data):
         record: Any = wandb_internal_pb2.Record()  # type: ignore[attr-defined]

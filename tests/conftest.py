@@ -1,7 +1,8 @@
-"""Runs as a user starts them, in this process or in one of their own."""
+"""Fixtures of all tests: a working folder, training in this process, and a process that no test changes."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -14,11 +15,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+from hydra.core.plugins import Plugins
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from hydrant import cli
 
 pytest_plugins = ["wandb_fixtures"]
+
+# Hydra's first scan for plugins executes its own plugin modules again, so `BasicSweeper` becomes another class. Modules
+# that derive from it, such as hydrant.sweeps.grid, must be imported after the scan: else `super(BasicSweeper, self)`
+# raises a TypeError in their objects. The command scans first, but pytest imports modules when it collects doctests.
+Plugins.instance()
 
 
 @pytest.fixture
@@ -28,8 +35,35 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def user_module(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """`user_module(name, source)`: write a module to the current folder, and make it importable in this process."""
+
+    def write(name: str, source: str) -> None:
+        (workdir / f"{name}.py").write_text(source)
+        monkeypatch.syspath_prepend(workdir)
+
+    return write
+
+
+@pytest.fixture
+def logged_warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """Return the warnings that Hydrant has logged so far."""
+    caplog.set_level(logging.INFO, logger="hydrant")
+    return lambda: [
+        r.getMessage() for r in caplog.records if r.name == "hydrant" and r.levelno >= logging.WARNING
+    ]
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a test after the overrides or words that it is called with."""
+    if isinstance(val, tuple | list) and all(isinstance(word, str) for word in val):
+        return " ".join(val) or "none"
+    return None
+
+
 def process_state() -> dict[str, Any]:
-    """What a run in a process of others, such as a notebook, must leave as it was."""
+    """Return what a run must not change, because its process may live on, such as a notebook."""
     return {
         "sys.argv": list(sys.argv),
         "sys.exit": sys.exit,
@@ -42,8 +76,8 @@ def process_state() -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def _process_is_left_as_it_was() -> Iterator[None]:
-    """Fail where a test leaves something behind that the next run in this process would notice."""
+def _process_is_unchanged() -> Iterator[None]:
+    """Fail a test that leaves a change which the next run in this process would notice."""
     before = process_state()
     yield
     assert process_state() == before
@@ -65,7 +99,7 @@ def _restore_torch_settings() -> Iterator[None]:
 
 @pytest.fixture
 def train(workdir: Path) -> Callable[..., Path]:
-    """Train in this process; asserts the exit status; returns the run folder."""
+    """`train(*overrides, name="run", status=0)`: train in this process; assert the exit status; return the folder."""
 
     def run(*overrides: str, name: str = "run", status: int = 0) -> Path:
         assert cli.main(["train", f"name={name}", *overrides]) == status

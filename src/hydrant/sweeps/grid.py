@@ -66,7 +66,8 @@ class GridSweeper(BasicSweeper):
         overrides = self._parse_overrides(arguments)
         for override in overrides:
             check_sweep(override)
-        # `sweep=lr` has added its parameters in front; without it, the jobs equal those of the written-out command.
+        # The parameters of `sweep=lr` are already in front. Without the override itself, the jobs equal those of a
+        # command with the same parameters and no `sweep=`.
         overrides = [override for override in overrides if override.key_or_group != "sweep"]
         register_resolvers([o.get_key_element().lstrip("+~") for o in overrides if o.is_sweep_override()])
         job_words = self.split_arguments(overrides, None)[0]
@@ -91,9 +92,8 @@ class GridSweeper(BasicSweeper):
         """Return why jobs cannot run on this machine; nothing if a launcher runs them on others."""
         if not jobs or self._executor.is_remote:
             return []
-        if elsewhere := [
-            (ConfigError("name", why), job.words) for job in jobs if (why := trained_elsewhere(job.folder))
-        ]:
+        reasons = [(trained_elsewhere(job.folder), job.words) for job in jobs]
+        if elsewhere := [(ConfigError("name", reason), words) for reason, words in reasons if reason]:
             return elsewhere
         errors = find_config_errors([job.config for job in jobs])
         return [(error, job.words) for job, error in zip(jobs, errors, strict=True) if error]
@@ -110,8 +110,7 @@ class GridSweeper(BasicSweeper):
         with shared(folder), current_sweep.get().active(folder, {job.folder: job.overrides for job in jobs}):
             replace_file(folder / "multirun.yaml", redacted_yaml(self.config))
             batches = [self.launcher.launch(words[n : n + size], initial_job_idx=n) for n in starts]
-        failed = [job for batch in batches for job in batch if job.status is not JobStatus.COMPLETED]
-        if failed:
+        if failed := [job for batch in batches for job in batch if job.status is not JobStatus.COMPLETED]:
             # The property `return_value` would also print "Error executing job".
             raise failed[0]._return_value  # pyright: ignore[reportPrivateUsage]
         return batches
@@ -123,9 +122,8 @@ class GridSweeper(BasicSweeper):
             try:
                 job = self._compose(words, number)
                 if job.folder in composed:
-                    raise ConfigError(
-                        "", f"another job has the same folder, {job.folder.name}; give each value once"
-                    )
+                    message = f"another job has the same folder, {job.folder.name}; give each value once"
+                    raise ConfigError("", message)
                 composed[job.folder] = job
                 check_same_config(job.config, job.folder)
             except (ConfigError, *HYDRA_ERRORS) as raised:

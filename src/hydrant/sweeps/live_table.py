@@ -37,18 +37,16 @@ def render_table(title: str, runs: Sequence[RunProgress], width: int, height: in
 
     If `height` lines are too few, they show the most urgent runs.
     """
-    summary = (
-        f": {len(runs)} run{'s' * (len(runs) != 1)}: {_format_counts(Counter(run.state for run in runs))}"
-    )
+    states = Counter(run.state for run in runs)
+    summary = f": {len(runs)} run{'s' * (len(runs) != 1)}: {_format_counts(states)}"
     title = title if len(title + summary) <= width else title.rpartition("/")[2]
     room = len(runs) if height is None else max(height - 3, 1)
     shown = _most_urgent(runs, room) if len(runs) > room else list(runs)
     cells = _columns(shown, {run.metric for run in runs if run.metric is not None})
     labels = _labels(shown, _differing_keys([run.choices for run in runs]), max(width - 42, 16))
-    lines = align_columns(
-        [[label, *row] for label, row in zip(labels, cells, strict=True)], {0, 1, len(cells[0])}
-    )
-    hidden = Counter(run.state for run in runs) - Counter(run.state for run in shown)
+    rows = [[label, *row] for label, row in zip(labels, cells, strict=True)]
+    lines = align_columns(rows, {0, 1, len(cells[0])})
+    hidden = states - Counter(run.state for run in shown)
     lines += [f"and {_format_counts(hidden)}"] if hidden else []
     return [_cut(line.rstrip(), width) for line in (title + summary, *lines)]
 
@@ -69,12 +67,8 @@ def _columns(shown: Sequence[RunProgress], metrics: Collection[str]) -> list[lis
 
 
 def _most_urgent(runs: Sequence[RunProgress], room: int) -> list[RunProgress]:
-    def rank(position: int) -> int:
-        state = runs[position].state
-        return _BY_URGENCY.index(state) if state in _BY_URGENCY else len(_BY_URGENCY)
-
-    chosen = sorted(range(len(runs)), key=rank)[: room - 1]  # the last line counts the hidden runs
-    return [runs[position] for position in sorted(chosen)]
+    by_urgency = sorted(range(len(runs)), key=lambda n: _position(runs[n].state, _BY_URGENCY))
+    return [runs[n] for n in sorted(by_urgency[: room - 1])]  # the last line counts the hidden runs
 
 
 def _cells(run: RunProgress) -> list[str]:
@@ -100,17 +94,17 @@ def format_duration(seconds: float | None) -> str:
 
 
 def _differing_keys(choices: Sequence[Mapping[str, str]]) -> list[str]:
-    keys = list(dict.fromkeys(key for run_choices in choices for key in run_choices))
+    keys = dict.fromkeys(key for run_choices in choices for key in run_choices)
     return [key for key in keys if len({run_choices.get(key) for run_choices in choices}) > 1]
 
 
 def _format_counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{counts[state]} {state}" for state in sorted(counts, key=_counting_order))
+    states = sorted(counts, key=lambda state: (_position(state, _COUNTED_FIRST), state))
+    return ", ".join(f"{counts[state]} {state}" for state in states)
 
 
-def _counting_order(state: str) -> tuple[int, str]:
-    position = _COUNTED_FIRST.index(state) if state in _COUNTED_FIRST else len(_COUNTED_FIRST)
-    return position, state
+def _position(state: str, order: Sequence[str]) -> int:
+    return order.index(state) if state in order else len(order)
 
 
 def _cut(line: str, width: int) -> str:

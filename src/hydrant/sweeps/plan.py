@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hydrant.config.atomic_write import write_json
 from hydrant.errors import RecordError, first_line
@@ -32,15 +33,10 @@ class Plan:
 
 def write_plan(sweep: Path, plan: Plan) -> None:
     """Write `sweep.json`, without secrets."""
-    root = sweep.resolve()
-    jobs = [
-        {
-            "run": os.path.relpath(job.folder.resolve(), root),
-            "overrides": list(job.overrides),
-            "refused": job.refused or None,
-        }
-        for job in plan.jobs
-    ]
+    root, jobs = sweep.resolve(), list[dict[str, Any]]()
+    for job in plan.jobs:
+        run = os.path.relpath(job.folder.resolve(), root)
+        jobs.append({"run": run, "overrides": list(job.overrides), "refused": job.refused or None})
     write_json(sweep / SWEEP_PLAN, {"began": plan.began, "jobs": jobs})
 
 
@@ -55,11 +51,8 @@ def read_plan(sweep: Path) -> Plan:
         return Plan(0.0, [])
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        jobs = [
-            PlannedJob(sweep / job["run"], job["overrides"], job["refused"] or "") for job in content["jobs"]
-        ]
+        jobs = [PlannedJob(sweep / j["run"], j["overrides"], j["refused"] or "") for j in content["jobs"]]
         return Plan(content["began"], jobs)
     except (ValueError, KeyError, TypeError) as error:
-        raise RecordError(
-            f"{file} is damaged ({first_line(error)}); the same command writes it again"
-        ) from error
+        message = f"{file} is damaged ({first_line(error)}); the same command writes it again"
+        raise RecordError(message) from error

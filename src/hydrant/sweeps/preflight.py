@@ -41,21 +41,19 @@ def check_same_config(config: Mapping[str, Any], folder: Path) -> None:
 def trained_elsewhere(folder: Path) -> str:
     """Return why a job must not continue in its folder: another machine trains there; "" if none does.
 
-    A run whose machine seems lost is only printed.
+    If that machine seems lost, a message is printed and the job may continue.
     """
     run = read_run(folder)
     if run.state != RunStatus.RUNNING_ELSEWHERE:
         return ""
     seconds = time.time() - run.record_time
-    message = (
-        f"{relative(folder)} holds a run on {run.summary['host']}, which wrote its record {seconds:.0f} s ago"
-    )
+    where = f"{relative(folder)} holds a run on {run.summary['host']}"
+    message = f"{where}, which wrote its record {seconds:.0f} s ago"
     if seconds < _LOST_SECONDS:
         remedy = f"if that machine is lost, it continues here {_LOST_SECONDS:.0f} s after its last record"
         return f"{message}; wait for it; {remedy}"
-    print(
-        f"{message}: that machine is taken for lost, so the run continues here", file=sys.stderr, flush=True
-    )
+    lost = f"{message}: that machine is taken for lost, so the run continues here"
+    print(lost, file=sys.stderr, flush=True)
     return ""
 
 
@@ -66,9 +64,7 @@ def describe_start(folder: Path, jobs: Mapping[Path, bool]) -> str:
         jobs: whether the job in each folder is finished.
     """
     counts = Counter("finished" if finished else _begun_or_new(job) for job, finished in jobs.items())
-    counted = ", ".join(
-        f"{counts[kind]} {kind}" for kind in ("finished", "begun before", "new") if counts[kind]
-    )
+    counted = ", ".join(f"{counts[k]} {k}" for k in ("finished", "begun before", "new") if counts[k])
     text = f"{relative(folder.resolve())}: {len(jobs)} job{'s' * (len(jobs) != 1)}: {counted}"
     if others := [run for run in runs_of_sweep(folder) if run.path.resolve() not in jobs]:
         text += f"; {len(others)} other run{'s' * (len(others) != 1)} in this folder"

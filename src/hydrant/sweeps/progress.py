@@ -106,7 +106,7 @@ def _with_rows(progress: RunProgress, rows: Sequence[Mapping[str, Any]]) -> RunP
     """Add what the newest rows of metrics.jsonl say beyond the summary."""
     num_updates = max([progress.num_updates or 0, *(row["num_updates"] for row in rows)])
     rate, total = _last(rows, "perf/updates_per_second"), progress.total_updates
-    left = None if not (rate and total and progress.is_running) else (total - num_updates) / rate
+    left = (total - num_updates) / rate if rate and total and progress.is_running else None
     return replace(progress, num_updates=num_updates, loss=_last(rows, "train/loss"), seconds_left=left)
 
 

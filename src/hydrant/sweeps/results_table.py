@@ -36,7 +36,9 @@ def print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str]) 
 
     With `claims` (the config's `claim`), print these and each run's speed and memory too.
     """
-    labels = _labels(runs)
+    shared = set.intersection(*(set(run.choices.items()) for run in runs))
+    differing = [[f"{k}={v}" for k, v in run.choices.items() if (k, v) not in shared] for run in runs]
+    labels = [" ".join(words) or run.path.name for words, run in zip(differing, runs, strict=True)]
     width = max(map(len, labels))
     folder = Path(relative(folder))
     say(f"\n{folder}: {len(runs)} run{'s' if len(runs) > 1 else ''}, see {folder / SWEEP_TABLE}")
@@ -48,13 +50,6 @@ def print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str]) 
         say(f"  {label:<{width}}  {run.state:<11} {'; '.join(filter(None, details))}")
     for claim in claims:
         say(f"claim: {claim}")
-
-
-def _labels(runs: Sequence[RunFolder]) -> list[str]:
-    """Return the choices of each run that are not the same in all runs; the folder's name if it has none."""
-    shared = set.intersection(*(set(run.choices.items()) for run in runs))
-    return [" ".join(f"{k}={v}" for k, v in run.choices.items() if (k, v) not in shared) or run.path.name
-            for run in runs]  # fmt: skip
 
 
 def _columns(rows: Iterable[dict[str, Any]]) -> list[str]:

@@ -52,9 +52,9 @@ class Sweep:
 
     @contextmanager
     def active(self, folder: Path, jobs: Mapping[Path, Sequence[str]]) -> Generator[None]:
-        """Plan `jobs` (overrides by folder); meanwhile jobs run, planned or not, and a terminal shows their progress.
+        """Plan `jobs` (overrides by folder), and show the progress of the sweep if stdout is a terminal.
 
-        The caller holds the lock of the sweep's folder.
+        `run` adds jobs that are not planned yet. The caller holds the lock of the sweep's folder.
         """
         self._jobs |= {path: PlannedJob(path, redacted(list(overrides))) for path, overrides in jobs.items()}
         self._write_plan(folder)
@@ -83,10 +83,10 @@ class Sweep:
             return finished.value
         sweep_job.announce()
         call = sweep_job.run(is_silent=self._has_table)
-        result, signum = call.result, call.signum
+        result, signum = call.result, call.signum or 0
         self.record(sweep_job, result, began)
-        if signum is not None or result.exit_status > 128:
-            raise Stopped(max(result.exit_status, 128 + (signum or 0)))
+        if signum or result.exit_status > 128:
+            raise Stopped(max(result.exit_status, 128 + signum))
         if result.exit_status:
             raise JobFailed(f"{job.folder.name}: {result.message}")
         return result.value
@@ -107,17 +107,12 @@ class Sweep:
             Stopped: a signal arrived here or at a job; the jobs have saved their state, or are finished.
         """
         began = time.time()
-        results = {
-            sweep_job.number: result
-            for sweep_job in sweep_jobs
-            if (result := _result_if_finished(sweep_job)) is not None
-        }
+        results = {j.number: done for j in sweep_jobs if (done := _result_if_finished(j)) is not None}
         unfinished = [sweep_job for sweep_job in sweep_jobs if sweep_job.number not in results]
         try:
             with forward_signals() as signals:
-                for sweep_job, result in (
-                    executor.run(unfinished, lambda: signals.signum) if unfinished else ()
-                ):
+                ended = executor.run(unfinished, lambda: signals.signum) if unfinished else ()
+                for sweep_job, result in ended:
                     self.has_run = True
                     results[sweep_job.number] = result
                     self.record(sweep_job, result, began)
@@ -154,11 +149,9 @@ class Sweep:
         print_table(folder, runs, list(self._claims))
         for line in self.closing_lines:
             say(line)
-        is_refused = any(job.refused for job in self._jobs.values())
-        is_any_failed = any(
-            run.status == RunStatus.FAILED and run.summary_time >= self._began for run in runs
-        )
-        return not self.may_fail and (is_refused or is_any_failed)
+        has_refused = any(job.refused for job in self._jobs.values())
+        has_failed = any(r.status == RunStatus.FAILED and r.summary_time >= self._began for r in runs)
+        return not self.may_fail and (has_refused or has_failed)
 
     def _runs(self, folder: Path) -> list[RunFolder]:
         """Return the runs of the jobs in their order, then the other runs in the folder."""
@@ -198,12 +191,10 @@ def _print_write_errors(path: Path) -> Generator[None]:
 
 
 def _run_of(job: PlannedJob) -> RunFolder:
-    choices = choices_in(job.overrides)
-    if job.refused:  # the folder may hold an earlier run
-        return RunFolder(
-            job.folder, choices, {"status": RunStatus.REFUSED, "error": {"message": job.refused}}
-        )
-    return RunFolder(job.folder, choices, read_run(job.folder).summary)
+    # The folder of a refused job may hold an earlier run.
+    refusal = {"status": RunStatus.REFUSED, "error": {"message": job.refused}}
+    summary = refusal if job.refused else read_run(job.folder).summary
+    return RunFolder(job.folder, choices_in(job.overrides), summary)
 
 
 def _result_if_finished(sweep_job: SweepJob) -> RunResult | None:

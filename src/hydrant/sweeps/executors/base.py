@@ -7,7 +7,8 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Protocol, TypeAlias
 
 from hydrant.config.targets import preload_modules
 from hydrant.runs.console import say
@@ -17,9 +18,14 @@ from hydrant.runs.lock import is_held, wait_until_free
 from hydrant.runs.outcome import RunResult
 from hydrant.sweeps.fork_server.call import CallResult, ProcessDied, call_isolated
 
+StopSignal: TypeAlias = Callable[[], int | None]
+"""Returns the signal that stops the sweep; None while none has arrived."""
+
+JobResults: TypeAlias = "Iterator[tuple[SweepJob, RunResult]]"
+
 
 class Executor(Protocol):
-    """Runs the jobs of a sweep. If `is_remote`, they may run on other machines, of which this one checks nothing."""
+    """Runs the jobs of a sweep. If `is_remote`, they may run on other machines, where preflight cannot check them."""
 
     is_remote: bool
 
@@ -31,9 +37,7 @@ class Executor(Protocol):
         """
         ...
 
-    def run(
-        self, sweep_jobs: Sequence[SweepJob], stop_signal: Callable[[], int | None]
-    ) -> Iterator[tuple[SweepJob, RunResult]]:
+    def run(self, sweep_jobs: Sequence[SweepJob], stop_signal: StopSignal) -> JobResults:
         """Run the jobs and yield each with its result when it ends.
 
         Once `stop_signal()` returns a signal, running jobs save and stop, and waiting jobs are left out.
@@ -47,21 +51,21 @@ class SweepJob:
 
     number: int  # in the sweep
     job: Job
-    environment: Mapping[str, str]  # `hydra.job.env_set`: added to the environment of this process
+    environment: Mapping[
+        str, str
+    ]  # `hydra.job.env_set`, added for the job to the environment of this process
     in_table: bool = False  # the live table shows its progress, so nothing is printed about it
 
     def announce(self, where: str = "") -> None:
         """Print that the job starts."""
-        if not self.in_table:
-            wait = (
-                "; waiting for another process, which trains in this folder"
-                if is_held(self.job.folder)
-                else ""
-            )
-            say(f"job {self.number}: {self.job.folder.name}{where}{wait}")
+        if self.in_table:
+            return
+        must_wait = is_held(self.job.folder)
+        wait = "; waiting for another process, which trains in this folder" if must_wait else ""
+        say(f"job {self.number}: {self.job.folder.name}{where}{wait}")
 
     def run(
-        self, environment: Mapping[str, str] | None = None, *, is_silent: bool = False
+        self, environment: Mapping[str, str] = MappingProxyType({}), *, is_silent: bool = False
     ) -> CallResult[RunResult]:
         """Run the job in a fresh process and return its result and the last signal that was forwarded to it.
 
@@ -69,23 +73,19 @@ class SweepJob:
             environment: variables to add to `self.environment`.
             is_silent: discard the job's stdout, because other jobs run at the same time.
         """
-        variables = {**self.environment, **(environment or {})}
-        call = call_isolated(
-            _execute, (self.job, is_silent), modules_to_preload([self.job.config]), variables
-        )
+        modules, variables = modules_to_preload([self.job.config]), {**self.environment, **environment}
+        call = call_isolated(_execute, (self.job, is_silent), modules, variables)
         result, signum = call.result, call.signum
-        if not isinstance(result, ProcessDied):
-            return CallResult(result, signum)
-        if signum is None:
-            return CallResult(RunResult.failed(str(result)), None)
-        message = f"stopped by a signal before it began; {self.job.same_command()} starts it again"
-        return CallResult(RunResult.stopped(signum, message), signum)
+        if isinstance(result, ProcessDied):
+            message = f"stopped by a signal before it began; {self.job.same_command()} starts it again"
+            result = RunResult.failed(str(result)) if signum is None else RunResult.stopped(signum, message)
+        return CallResult(result, signum)
 
 
 def modules_to_preload(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the modules that jobs with these configs import.
 
-    `hydrant.cli` is among them because every forked process imports the main script, such as train.py.
+    `hydrant.cli` is among them because every forked process imports the main script (train.py), which imports it.
     """
     return [
         "hydrant.cli",
@@ -115,6 +115,6 @@ def _execute(job: Job, is_silent: bool) -> RunResult:
 
     if is_silent:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    # A job of an earlier start of this sweep may still save, or run under SLURM.
+    # The same job of an earlier start of this sweep may still save its state, or run under SLURM.
     wait_until_free(job.folder)
     return execute(job)

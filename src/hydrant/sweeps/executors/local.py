@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 from hydrant.config.distribution import require_extra
 from hydrant.errors import ConfigError
 from hydrant.runs.outcome import RunResult
-from hydrant.sweeps.executors.base import SweepJob, modules_to_preload
+from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, modules_to_preload
 from hydrant.sweeps.fork_server.call import forward_signals
 from hydrant.sweeps.gpus import reserve_gpus, visible_gpus
 from hydrant.training.distributed.env import num_cores
@@ -20,15 +20,13 @@ _JobResult = tuple[SweepJob, RunResult | None]
 
 
 class Sequential:
-    """Runs one job after another; their output is printed. Hydra's basic launcher uses it."""
+    """Runs one job after another and lets them print: the executor for Hydra's basic launcher."""
 
     is_remote = False
 
     def prepare(self) -> None: ...
 
-    def run(
-        self, sweep_jobs: Sequence[SweepJob], stop_signal: Callable[[], int | None]
-    ) -> Iterator[tuple[SweepJob, RunResult]]:
+    def run(self, sweep_jobs: Sequence[SweepJob], stop_signal: StopSignal) -> JobResults:
         for sweep_job in sweep_jobs:
             if stop_signal() is None:
                 sweep_job.announce()
@@ -48,19 +46,23 @@ class Local:
         self._num_jobs = check_num_jobs(num_jobs)
 
     def prepare(self) -> None:
-        _divide_cores(self._num_jobs)
+        # Each job gets its share of the cores, so that their threads do not wait for each other. torch reads this
+        # variable when it is imported.
+        num_threads = max(num_cores() // self._num_jobs, 1) if self._num_jobs else 1
+        os.environ.setdefault("OMP_NUM_THREADS", str(num_threads))
 
-    def run(
-        self, sweep_jobs: Sequence[SweepJob], stop_signal: Callable[[], int | None]
-    ) -> Iterator[tuple[SweepJob, RunResult]]:
-        gpus = _gpus_for(sweep_jobs)
-        for sweep_job, result in self._map(sweep_jobs, gpus, self._num_jobs or _max_jobs(sweep_jobs, gpus)):
+    def run(self, sweep_jobs: Sequence[SweepJob], stop_signal: StopSignal) -> JobResults:
+        gpus = visible_gpus(modules_to_preload([sweep_job.job.config for sweep_job in sweep_jobs]))
+        max_ranks = max(map(num_ranks, sweep_jobs))
+        if gpus and max_ranks > len(gpus):
+            needed = f"{max_ranks} ranks need as many GPUs, but there are {len(gpus)}"
+            raise ConfigError("parallel.num_processes", f"{needed}; give {len(gpus)} or fewer")
+        num_jobs = self._num_jobs or max((len(gpus) or num_cores()) // max_ranks, 1)
+        for sweep_job, result in self._map(sweep_jobs, gpus, num_jobs):
             if result is not None:
                 yield sweep_job, result
 
-    def _map(
-        self, sweep_jobs: Sequence[SweepJob], gpus: Sequence[str], num_jobs: int
-    ) -> Iterator[_JobResult]:
+    def _map(self, sweep_jobs: Sequence[SweepJob], gpus: list[str], num_jobs: int) -> Iterator[_JobResult]:
         with ThreadPoolExecutor(num_jobs) as pool:
             futures = [pool.submit(_run_with_gpus, sweep_job, gpus) for sweep_job in sweep_jobs]
             yield from (future.result() for future in as_completed(futures))
@@ -73,9 +75,7 @@ class Joblib(Local):
         require_extra("joblib", ["joblib"], "hydra/launcher", "joblib")
         super().prepare()
 
-    def _map(
-        self, sweep_jobs: Sequence[SweepJob], gpus: Sequence[str], num_jobs: int
-    ) -> Iterator[_JobResult]:
+    def _map(self, sweep_jobs: Sequence[SweepJob], gpus: list[str], num_jobs: int) -> Iterator[_JobResult]:
         from joblib import Parallel, delayed
 
         pool: Any = Parallel(n_jobs=num_jobs, backend="threading", return_as="generator_unordered")
@@ -94,7 +94,7 @@ def check_num_jobs(num_jobs: Any) -> int | None:
     return num_jobs
 
 
-def _run_with_gpus(sweep_job: SweepJob, gpus: Sequence[str]) -> _JobResult:
+def _run_with_gpus(sweep_job: SweepJob, gpus: list[str]) -> _JobResult:
     """Reserve a GPU per rank, if there are GPUs, and run the job on them."""
     with forward_signals() as signals:
         count = num_ranks(sweep_job) if gpus else 0
@@ -104,25 +104,3 @@ def _run_with_gpus(sweep_job: SweepJob, gpus: Sequence[str]) -> _JobResult:
             sweep_job.announce()
             variables = {"CUDA_VISIBLE_DEVICES": ",".join(reserved)} if gpus else {}
             return sweep_job, sweep_job.run(variables, is_silent=True).result
-
-
-def _divide_cores(num_jobs: int | None) -> None:
-    """Give each job its share of the cores, so that their threads do not wait for each other.
-
-    Must run before torch is imported, which reads OMP_NUM_THREADS.
-    """
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(num_cores() // num_jobs, 1) if num_jobs else 1))
-
-
-def _gpus_for(sweep_jobs: Sequence[SweepJob]) -> list[str]:
-    """Return the visible GPUs; raise ConfigError if they are too few for one of the jobs."""
-    gpus = visible_gpus(modules_to_preload([sweep_job.job.config for sweep_job in sweep_jobs]))
-    most = max(map(num_ranks, sweep_jobs))
-    if gpus and most > len(gpus):
-        message = f"{most} ranks need as many GPUs, but there are {len(gpus)}; give {len(gpus)} or fewer"
-        raise ConfigError("parallel.num_processes", message)
-    return gpus
-
-
-def _max_jobs(sweep_jobs: Sequence[SweepJob], gpus: Sequence[str]) -> int:
-    return max((len(gpus) or num_cores()) // max(map(num_ranks, sweep_jobs)), 1)

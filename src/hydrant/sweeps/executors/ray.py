@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hydrant.config.distribution import require_extra
 from hydrant.errors import ConfigError, first_line
 from hydrant.runs.folder import read_run
 from hydrant.runs.outcome import RunResult
-from hydrant.sweeps.executors.base import SweepJob, result_from_folder
+from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, result_from_folder
 from hydrant.sweeps.executors.local import check_num_jobs, num_ranks
 
 
 class Ray:
-    """Runs each job as one task, so on one machine with all its ranks. Ray decides on which.
+    """Runs each job as one task. All ranks of a job are on the same machine, which Ray chooses.
 
     Args:
         num_jobs: at once; null: as many as the cluster has resources for.
@@ -43,9 +43,7 @@ class Ray:
         except (ConnectionError, RuntimeError, ValueError, TypeError) as error:
             raise ConfigError("hydra.launcher.init", f"ray.init: {first_line(error)}") from error
 
-    def run(
-        self, sweep_jobs: Sequence[SweepJob], stop_signal: Callable[[], int | None]
-    ) -> Iterator[tuple[SweepJob, RunResult]]:
+    def run(self, sweep_jobs: Sequence[SweepJob], stop_signal: StopSignal) -> JobResults:
         import ray
 
         waiting, running = deque(sweep_jobs), dict[Any, SweepJob]()
@@ -72,12 +70,8 @@ class Ray:
         num_gpus, count = self._num_gpus, num_ranks(sweep_job)
         if num_gpus is None:
             num_gpus = min(ray.cluster_resources().get("GPU", 0), 1)
-        options: dict[str, Any] = {
-            "num_cpus": self._num_cpus * count,
-            "num_gpus": num_gpus * count,
-            "max_retries": 0,
-        }
-        return ray.remote(**options)(_run).remote(sweep_job)
+        task: Any = ray.remote(num_cpus=self._num_cpus * count, num_gpus=num_gpus * count, max_retries=0)
+        return task(_run).remote(sweep_job)
 
 
 def _run(sweep_job: SweepJob) -> RunResult:

@@ -1,4 +1,4 @@
-"""Jobs as SLURM jobs, through submitit, which requeues a job that SLURM preempts or whose time is over."""
+"""Jobs as SLURM jobs, through submitit, which requeues a job that SLURM preempts or that runs out of time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,18 @@ from hydrant.runs.folder import read_run
 from hydrant.runs.job import Job
 from hydrant.runs.outcome import RunResult
 from hydrant.runs.resume import describe_changes
-from hydrant.sweeps.executors.base import SweepJob, result_from_folder
+from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, result_from_folder
 from hydrant.sweeps.executors.local import check_num_jobs
 
 _POLL_SECONDS = 0.5
-_SQUEUE_SECONDS = 10  # between two calls of squeue, which loads the controller of the whole cluster
+_SQUEUE_SECONDS = 10
+"""Between two calls of squeue, because each call is work for the controller of the whole cluster."""
 _SHARED = ("timeout_min", "nodes", "tasks_per_node", "cpus_per_task", "gpus_per_node", "mem_gb")
 """Parameters that submitit has for every cluster. The others get the prefix `slurm_`."""
 
 
 class Slurm:
-    """Submits the jobs as one SLURM array. They continue if this process dies; a signal to it cancels them.
+    """Submits the jobs as one SLURM array. They continue if this process dies; a signal to this process cancels them.
 
     Args:
         num_jobs: at once; null: as many as SLURM starts.
@@ -48,14 +49,10 @@ class Slurm:
         if self._cluster not in ("slurm", "local"):
             raise ConfigError("hydra.launcher.cluster", f"needs slurm or local, not {self._cluster}")
         if self._cluster == "slurm" and shutil.which("sbatch") is None:
-            message = (
-                "slurm needs sbatch, which is not on this machine; hydra/launcher=local runs the jobs here"
-            )
-            raise ConfigError("hydra/launcher", message)
+            message = "slurm needs sbatch, which is not on this machine"
+            raise ConfigError("hydra/launcher", f"{message}; hydra/launcher=local runs the jobs here")
 
-    def run(
-        self, sweep_jobs: Sequence[SweepJob], stop_signal: Callable[[], int | None]
-    ) -> Iterator[tuple[SweepJob, RunResult]]:
+    def run(self, sweep_jobs: Sequence[SweepJob], stop_signal: StopSignal) -> JobResults:
         running = self._find_submitted(sweep_jobs)
         if new := [sweep_job for sweep_job in sweep_jobs if sweep_job not in running.values()]:
             running |= dict(zip(self._submit(new), new, strict=True))
@@ -76,7 +73,7 @@ class Slurm:
             time.sleep(_POLL_SECONDS)
 
     def _find_submitted(self, sweep_jobs: Sequence[SweepJob]) -> dict[Any, SweepJob]:
-        """Return the SLURM jobs of an earlier start of this sweep, whose process died, that have not ended.
+        """Return the SLURM jobs that have not ended and that an earlier process of this sweep submitted before it died.
 
         Raises:
             ConfigError: one of them has another config.
@@ -93,13 +90,12 @@ class Slurm:
                 continue
             function: Any = slurm_job.submission().function
             job: Job = function.sweep_job.job
-            sweep_job = by_folder.get(job.folder.resolve())
-            if sweep_job is None:
+            if (sweep_job := by_folder.get(job.folder.resolve())) is None:
                 continue
             if changed := differences(job.config, sweep_job.job.config):
                 message = f"SLURM job {job_id} still runs {job.folder.name} with another config"
-                remedy = f"wait for it, or scancel {job_id}"
-                raise ConfigError("resume", f"{message} ({describe_changes(changed)}); {remedy}")
+                changes = describe_changes(changed)
+                raise ConfigError("resume", f"{message} ({changes}); wait for it, or scancel {job_id}")
             submitted[slurm_job] = sweep_job
             sweep_job.announce(f" (slurm job {job_id}, already submitted)")
         return submitted
@@ -173,12 +169,8 @@ def _has_ended(slurm_job: Any, queued_ids: set[str] | None) -> bool:
 
 def _queued_ids() -> set[str] | None:
     """Return the IDs of this user's waiting and running SLURM jobs; None if squeue fails."""
-    done = subprocess.run(
-        ["squeue", "--me", "--noheader", "--array", "--format=%i"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["squeue", "--me", "--noheader", "--array", "--format=%i"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return set(done.stdout.split()) if done.returncode == 0 else None
 
 
@@ -187,6 +179,5 @@ def _result(slurm_job: Any, sweep_job: SweepJob) -> RunResult:
     if not task.paths.result_pickle.exists():
         message = f"SLURM job {slurm_job.job_id} ended without a result, see {task.paths.stderr}"
         return result_from_folder(sweep_job.job, message)
-    return (
-        result_from_folder(sweep_job.job, first_line(task.exception())) if task.exception() else task.result()
-    )
+    error = task.exception()
+    return result_from_folder(sweep_job.job, first_line(error)) if error else task.result()

@@ -1,4 +1,4 @@
-"""Call a function in a process that is forked from a server with all slow imports done.
+"""Call a function in a process that is forked from a server, which has done all slow imports.
 
 What a run leaves behind in its process (default dtypes, random state, compiled graphs, a tracker's session, the
 frames of an exception) ends with that process, so the next run starts from a clean state.
@@ -61,10 +61,10 @@ def call_isolated(
 
     Function, arguments and result are pickled. Signals of `STOP_SIGNALS` that arrive during the call are forwarded to
     the process, and its result is still awaited. If this process dies, the other one receives SIGTERM. Several threads
-    may call at once inside `forward_signals`.
+    may call at once while the main thread is inside `forward_signals`.
 
     Args:
-        preload: modules that the server imports before it forks. Only the first call, which starts it, decides them.
+        preload: modules that the server imports before it forks. Only those of the first call, which starts the server.
         environment: variables to add to this process's environment, or to replace in it.
 
     Returns:
@@ -83,9 +83,7 @@ def call_isolated(
             sender.close()
         with signals.to_process(process.pid or 0):
             results: list[T] = []
-            while not receiver.poll(
-                _POLL_SECONDS
-            ):  # ray.cancel interrupts Python code only, no blocking wait
+            while not receiver.poll(_POLL_SECONDS):  # not blocking, which ray.cancel could not interrupt
                 pass
             with contextlib.suppress(EOFError):
                 results.append(receiver.recv())
@@ -101,15 +99,12 @@ _start_or_join = threading.Lock()
 
 def _start_server(preload: Sequence[str]) -> None:
     """Start the server with signals blocked: Ctrl-C in the terminal would end it in the middle of its imports."""
-    forkserver.set_forkserver_preload(
-        ["hydrant.sweeps.fork_server.disable_gc", *preload, "hydrant.sweeps.fork_server.freeze_gc"]
-    )
+    package = "hydrant.sweeps.fork_server"
+    forkserver.set_forkserver_preload([f"{package}.disable_gc", *preload, f"{package}.freeze_gc"])
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
-        resource_tracker.ensure_running()
-        signal.pthread_sigmask(
-            signal.SIG_BLOCK, STOP_SIGNALS
-        )  # again: the line above unblocks SIGINT and SIGTERM
+        resource_tracker.ensure_running()  # unblocks SIGINT and SIGTERM
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
@@ -123,7 +118,6 @@ class SignalForwarding:
 
     def __init__(self) -> None:
         self._pids: set[int] = set()
-        self._previous_handlers: dict[int, Any] = {}
         self.signum: int | None = None  # the last signal that arrived
 
     @contextlib.contextmanager
@@ -137,16 +131,8 @@ class SignalForwarding:
         finally:
             self._pids.remove(pid)
 
-    def __enter__(self) -> SignalForwarding:
-        if threading.current_thread() is threading.main_thread():
-            self._previous_handlers = {s: signal.signal(s, self._forward) for s in STOP_SIGNALS}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for signum, handler in self._previous_handlers.items():
-            signal.signal(signum, handler)
-
-    def _forward(self, signum: int, frame: FrameType | None) -> None:
+    def handle(self, signum: int, frame: FrameType | None) -> None:
+        """Handle a signal, as `signal.signal` calls it."""
         del frame
         self.signum = signum
         for pid in tuple(self._pids):
@@ -162,12 +148,16 @@ def forward_signals() -> Generator[SignalForwarding]:
     if _active:
         yield _active[0]
         return
-    with SignalForwarding() as signals:
-        _active.append(signals)
-        try:
-            yield signals
-        finally:
-            _active.remove(signals)
+    signals = SignalForwarding()
+    is_main = threading.current_thread() is threading.main_thread()  # only it may set handlers
+    previous_handlers = {s: signal.signal(s, signals.handle) for s in STOP_SIGNALS} if is_main else {}
+    _active.append(signals)
+    try:
+        yield signals
+    finally:
+        _active.remove(signals)
+        for signum, handler in previous_handlers.items():
+            signal.signal(signum, handler)
 
 
 def _run_in_child(

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from optuna.pruners import BasePruner
+from optuna.samplers import BaseSampler, RandomSampler
 
 from hydrant.config.targets import check_arguments, locate, target_nodes
 from hydrant.errors import ConfigError, typed_line
 from hydrant.runs.optuna_trial import make_part
 from hydrant.seeding import mix
 from hydrant.sweeps.optuna.space import Space
-
-if TYPE_CHECKING:
-    from optuna.samplers import BaseSampler
 
 SAMPLER, PRUNER = "hydra.sweeper.sampler", "hydra.sweeper.pruner"
 
@@ -24,16 +24,12 @@ def check_parts(sampler: Mapping[str, Any], pruner: Mapping[str, Any], space: Sp
     Raises:
         ConfigError: names the key.
     """
-    from optuna.pruners import BasePruner
-    from optuna.samplers import BaseSampler
-
     for key, node, kind in ((SAMPLER, sampler, BaseSampler), (PRUNER, pruner, BasePruner)):
         for name, inner in target_nodes(node, key):
             target = locate(inner["_target_"], f"{name}._target_")
             if not (isinstance(target, type) and issubclass(target, (BaseSampler, BasePruner))):
-                raise ConfigError(
-                    f"{name}._target_", f"{inner['_target_']} is no sampler or pruner of Optuna"
-                )
+                message = f"{inner['_target_']} is no sampler or pruner of Optuna"
+                raise ConfigError(f"{name}._target_", message)
             is_grid = name == SAMPLER and _is_a(inner, "GridSampler")
             check_arguments(name, {**({"search_space": {}} if is_grid else {}), **inner})
         try:
@@ -43,9 +39,8 @@ def check_parts(sampler: Mapping[str, Any], pruner: Mapping[str, Any], space: Sp
         except Exception as error:  # the constructor may raise anything for wrong arguments
             raise ConfigError(key, f"{node.get('_target_')} refuses it: {typed_line(error)}") from error
         if not isinstance(part, kind):
-            raise ConfigError(
-                key, f"{part!r} is no {kind.__name__}; choose one: hydra/sweeper/{key.split('.')[-1]}="
-            )
+            group = key.removeprefix("hydra.sweeper.")
+            raise ConfigError(key, f"{part!r} is no {kind.__name__}; choose one: hydra/sweeper/{group}=")
 
 
 def make_sampler(node: Mapping[str, Any], space: Space, number: int) -> BaseSampler:
@@ -54,8 +49,6 @@ def make_sampler(node: Mapping[str, Any], space: Space, number: int) -> BaseSamp
     A resumed study therefore draws what an uninterrupted one draws. Grid and quasi-random samplers keep one seed in
     all trials: they walk through a sequence, and the study stores the position in it.
     """
-    from optuna.samplers import RandomSampler
-
     seed = node.get("seed")
     trial_seed = None if seed is None else mix(seed, number) % 2**32
     if _is_a(node, "GridSampler"):
@@ -67,9 +60,7 @@ def make_sampler(node: Mapping[str, Any], space: Space, number: int) -> BaseSamp
 
 def grid_size(node: Mapping[str, Any], space: Space) -> int | None:
     """Return how many trials a sampler can draw; None for unlimited."""
-    if not _is_a(node, "GridSampler"):
-        return None
-    return math.prod(map(len, space.grid().values()))
+    return math.prod(map(len, space.grid().values())) if _is_a(node, "GridSampler") else None
 
 
 def _is_a(node: Mapping[str, Any], name: str) -> bool:

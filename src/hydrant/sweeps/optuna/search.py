@@ -26,8 +26,6 @@ from hydrant.runs.folder import (
 from hydrant.runs.outcome import RunResult, report
 from hydrant.sweeps.executors import Executor, SweepJob
 from hydrant.sweeps.fork_server.call import SignalForwarding, Stopped, forward_signals
-from hydrant.sweeps.optuna.objectives import Objective
-from hydrant.sweeps.optuna.space import Space
 from hydrant.sweeps.optuna.trials import PendingTrial, Trials
 from hydrant.sweeps.sweep import Sweep
 
@@ -42,27 +40,21 @@ class Limits:
 
     n_trials: int  # finished or pruned
     n_jobs: int  # at once
-    max_failures: int  # of trials since this start of the study
+    max_failures: int  # failed trials of this start that the study accepts
 
 
 class SearchLoop:
-    """Runs the trials of a study from one start of it to its end.
+    """Runs the trials of one start of a study.
 
     Args:
         compose_job: returns the job of a trial; raises ConfigError if it cannot run.
     """
 
     def __init__(
-        self,
-        trials: Trials,
-        space: Space,
-        objectives: Sequence[Objective],
-        limits: Limits,
-        sweep: Sweep,
-        compose_job: Callable[[PendingTrial], SweepJob],
+        self, trials: Trials, limits: Limits, sweep: Sweep, compose_job: Callable[[PendingTrial], SweepJob]
     ) -> None:
-        self._trials, self._space, self._objectives, self._limits = trials, space, objectives, limits
-        self._sweep, self._compose_job = sweep, compose_job
+        self._trials, self._limits, self._sweep, self._compose_job = trials, limits, sweep, compose_job
+        self._space, self._objectives = trials.search.space, trials.search.objectives
         self._began = time.time()
         self._failures: dict[int, str] = {}  # the reason by the number of the trial
         self._stopped_status = 0  # exit status of a trial that received a signal itself
@@ -97,17 +89,14 @@ class SearchLoop:
             raise Stopped(self._stopped_status)
         if len(self._failures) > self._limits.max_failures:
             reasons = "; ".join(f"trial {number}: {why}" for number, why in self._failures.items())
-            limit = f"hydra.sweeper.max_failures={self._limits.max_failures}"
-            num = len(self._failures)
+            limit, num = f"hydra.sweeper.max_failures={self._limits.max_failures}", len(self._failures)
             raise JobFailed(f"{num} trial{'s' * (num != 1)} failed, more than {limit}: {reasons}")
 
     def _fill(
         self, running: _Running, pool: ThreadPoolExecutor, executor: Executor, signals: SignalForwarding
     ) -> bool:
         """Start trials until `n_jobs` run; return whether any runs."""
-        while (
-            signals.signum is None and len(running) < self._limits.n_jobs and self._needs_more(len(running))
-        ):
+        while signals.signum is None and self._needs_more(len(running)):
             trial = self._trials.ask()
             try:
                 sweep_job = self._compose_job(trial)
@@ -118,9 +107,10 @@ class SearchLoop:
         return bool(running)
 
     def _needs_more(self, num_running: int) -> bool:
-        if self._stopped_status or len(self._failures) > self._limits.max_failures:
+        limits = self._limits
+        if num_running >= limits.n_jobs or self._stopped_status or len(self._failures) > limits.max_failures:
             return False
-        if self._trials.num_finished + num_running >= self._limits.n_trials:
+        if self._trials.num_finished + num_running >= limits.n_trials:
             return False
         return bool(self._trials.interrupted) or not self._trials.is_exhausted
 
@@ -133,7 +123,8 @@ class SearchLoop:
         self._sweep.record(sweep_job, result, self._began)
         if result.exit_status > 128:
             self._stopped_status = result.exit_status
-        elif result.exit_status == ConfigError.exit_status and trial.has_begun:  # the study keeps it
+        elif result.exit_status == ConfigError.exit_status and trial.has_begun:
+            # The trial stays unfinished in the study: the next start continues it.
             raise JobFailed(f"trial {trial.number}: {result.message}")
         elif result.exit_status:
             self._record_failure(trial, result.message, is_reported=True)
@@ -169,20 +160,17 @@ class SearchLoop:
     def _print_start(self) -> None:
         finished, interrupted = self._trials.num_finished, len(self._trials.interrupted)
         limit = min(self._limits.n_trials, self._trials.size or self._limits.n_trials)
-        continued = (
-            f"; continuing {interrupted} interrupted trial{'s' * (interrupted != 1)}" if interrupted else ""
-        )
-        say(f"{relative(self._trials.folder)}: {finished} of {limit} trials are finished{continued}")
+        text = f"{relative(self._trials.folder)}: {finished} of {limit} trials are finished"
+        if interrupted:
+            text += f"; continuing {interrupted} interrupted trial{'s' * (interrupted != 1)}"
+        say(text)
 
     def _report_best(self) -> None:
         """Write the best trials to a file, and add them to the lines at the end of the sweep."""
-        best = self._trials.best()
-        if not best:
+        if not (best := self._trials.best()):
             return
-        solutions = [
-            {"params": self._space.parse_choices(trial.params), "values": list(trial.values)}
-            for trial in best
-        ]
+        parse = self._space.parse_choices
+        solutions = [{"params": parse(trial.params), "values": list(trial.values)} for trial in best]
         results: dict[str, Any] = {"name": "optuna"}
         if len(self._objectives) > 1:
             results["solutions"] = solutions
@@ -190,7 +178,7 @@ class SearchLoop:
             results |= {"best_params": solutions[0]["params"], "best_value": best[0].value}
         replace_file(Path(self._trials.folder, RESULTS), yaml.safe_dump(results, sort_keys=False))
         for trial in best:
-            # Without `sweep=`, which would start another search; the parameters of its file are among the others.
+            # Without `sweep=`, which would start another search. The parameters in its file are among the overrides.
             overrides = self._space.overrides(trial.params)
             words = [word for word in overrides if not word.startswith(("name=", "sweep="))]
             self._sweep.closing_lines.append(f"best: trial {trial.number}, {self._format(trial.values)}")

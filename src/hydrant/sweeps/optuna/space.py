@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep, Override, QuotedString, RangeSweep
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 
 from hydrant.errors import ConfigError
-
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
 
 _EXAMPLES = "write choice(1, 2), range(1, 9), interval(0.0, 1.0) or tag(log, interval(1e-4, 1e-1))"
 
@@ -24,24 +27,20 @@ class Space:
 
     distributions: Mapping[str, BaseDistribution]
     texts: Mapping[str, str]  # of the same keys: what the user wrote
-    fixed: Sequence[str]  # the overrides of all trials
+    fixed: Sequence[str]  # the overrides that are the same in all trials
 
     def overrides(self, params: Mapping[str, Any]) -> list[str]:
-        """Return the overrides of a trial. Optuna draws the parameters; those of choices are texts."""
+        """Return the overrides of a trial with these parameters. The parameter of a choice is its text."""
         return [*self.fixed, *(f"{key}={value}" for key, value in params.items())]
 
     def parse_choices(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters of a trial with the texts of choices parsed as Hydra parses them."""
         parser = OverridesParser.create()
         values = {key: parser.parse_override(f"{key}={value}").value() for key, value in params.items()}
-        return {
-            key: value.text if isinstance(value, QuotedString) else value for key, value in values.items()
-        }
+        return {key: v.text if isinstance(v, QuotedString) else v for key, v in values.items()}
 
     def values(self, key: str) -> list[Any]:
         """Return all choices of a key; of a range or an interval, the lowest and the highest value."""
-        from optuna.distributions import CategoricalDistribution
-
         distribution: Any = self.distributions[key]
         if isinstance(distribution, CategoricalDistribution):
             return list(distribution.choices)
@@ -75,12 +74,9 @@ def read_space(overrides: Iterable[Override]) -> Space:
 
 
 def _distribution(key: str, override: Override) -> BaseDistribution:
-    from optuna.distributions import CategoricalDistribution
-
     if key == "name":
-        raise ConfigError(
-            "name", "is the folder of the study, so it needs one value; seed=0,1 trains several runs"
-        )
+        message = "is the folder of the study, so it needs one value; seed=0,1 trains several runs"
+        raise ConfigError("name", message)
     value: Any = override.value()
     tags = set(getattr(value, "tags", ())) - ({"log"} if isinstance(value, IntervalSweep) else set())
     if tags:
@@ -98,8 +94,6 @@ def _distribution(key: str, override: Override) -> BaseDistribution:
 
 
 def _interval(key: str, interval: IntervalSweep) -> BaseDistribution:
-    from optuna.distributions import FloatDistribution, IntDistribution
-
     low, high, is_log = interval.start, interval.end, "log" in interval.tags
     assert low is not None and high is not None
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
@@ -112,9 +106,7 @@ def _interval(key: str, interval: IntervalSweep) -> BaseDistribution:
 
 
 def _range(key: str, span: RangeSweep) -> BaseDistribution:
-    """Return a distribution over the values that a grid has, so without the end of the range."""
-    from optuna.distributions import FloatDistribution, IntDistribution
-
+    """Return a distribution over the values of Hydra's range, which does not include its end."""
     values: list[Any] = sorted(float(v) if isinstance(span.step, float) else v for v in span.range())
     if not values:
         raise _no_values(key, f"range({span.start}, {span.stop})")
@@ -127,8 +119,6 @@ def _no_values(key: str, text: str) -> ConfigError:
 
 
 def _list_values(key: str, distribution: Any) -> list[Any]:
-    from optuna.distributions import CategoricalDistribution
-
     if isinstance(distribution, CategoricalDistribution):
         return list(distribution.choices)
     step = distribution.step

@@ -1,10 +1,12 @@
 """The Optuna sweeper: a search whose trials are the jobs of a sweep."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from omegaconf import OmegaConf
@@ -22,9 +24,11 @@ from hydrant.sweeps.executors import SweepJob
 from hydrant.sweeps.executors.local import Sequential
 from hydrant.sweeps.grid import GridSweeper
 from hydrant.sweeps.optuna.objectives import Objective
-from hydrant.sweeps.optuna.space import Space, read_space
 from hydrant.sweeps.preflight import find_config_errors, trained_elsewhere
 from hydrant.sweeps.sweep import current_sweep
+
+if TYPE_CHECKING:
+    from hydrant.sweeps.optuna.space import Space
 
 _KEY = "hydra.sweeper"
 _MINIMUM = {"n_trials": 1, "n_jobs": 1, "max_failures": 0}
@@ -47,6 +51,7 @@ class OptunaSweeper(GridSweeper):
         require_extra("optuna", ["optuna"], "hydra/sweeper", "optuna")
         from hydrant.sweeps.optuna.samplers import check_parts  # these import Optuna
         from hydrant.sweeps.optuna.search import Limits, SearchLoop
+        from hydrant.sweeps.optuna.space import read_space
         from hydrant.sweeps.optuna.trials import PendingTrial, Search, Trials
 
         assert self.hydra_context is not None and self.config is not None
@@ -55,10 +60,8 @@ class OptunaSweeper(GridSweeper):
         check_parts(self._sampler, self._pruner, space)
         self._check_objectives()
         config = self._check_values(space)
-        objectives = [
-            Objective(**objective)
-            for objective in ([config["best"]] if self._objectives is None else self._objectives)
-        ]
+        fields = [config["best"]] if self._objectives is None else self._objectives
+        objectives = [Objective(**objective) for objective in fields]
         folder = Path(self.config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
         with exclusive(folder):
@@ -70,15 +73,11 @@ class OptunaSweeper(GridSweeper):
                 sweep_job = self._compose_job(trial.number, space.overrides(trial.params), trial.params)
                 return replace(sweep_job, job=replace(sweep_job.job, trial=trials.for_job(trial)))
 
-            SearchLoop(trials, space, objectives, limits, current_sweep.get(), compose_job).run(
-                self._executor
-            )
+            SearchLoop(trials, limits, current_sweep.get(), compose_job).run(self._executor)
 
     def _check_not_trained_elsewhere(self, folder: Path) -> None:
         """Raise ConfigError if another machine trains a trial."""
-        if self._executor.is_remote:
-            return
-        for run in runs_of_sweep(folder):
+        for run in [] if self._executor.is_remote else runs_of_sweep(folder):
             if reason := trained_elsewhere(run.path):
                 raise ConfigError("name", reason)
 
@@ -86,18 +85,15 @@ class OptunaSweeper(GridSweeper):
         """Return `n_trials`, `n_jobs` and `max_failures`; raise ConfigError for one that is not possible."""
         assert self.config is not None
         limits = dict(self._limits)
-        num_jobs = OmegaConf.select(self.config, "hydra.launcher.num_jobs")
         if limits["n_jobs"] is None:
-            limits["n_jobs"] = num_jobs or 1
+            limits["n_jobs"] = OmegaConf.select(self.config, "hydra.launcher.num_jobs") or 1
         for name, minimum in _MINIMUM.items():
             check_value(f"{_KEY}.{name}", int, limits[name])
             if limits[name] < minimum:
                 raise ConfigError(f"{_KEY}.{name}", f"needs {minimum} or more, not {limits[name]}")
         if limits["n_jobs"] > 1 and isinstance(self._executor, Sequential):
-            message = (
-                "the basic launcher runs one trial after another; add hydra/launcher=local, or another one"
-            )
-            raise ConfigError(f"{_KEY}.n_jobs", message)
+            message = "the basic launcher runs one trial after another"
+            raise ConfigError(f"{_KEY}.n_jobs", f"{message}; add hydra/launcher=local, or another one")
         return limits
 
     def _check_objectives(self) -> None:

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from hydrant.config.flat import flatten, is_neutral
 from hydrant.config.redaction import redacted
@@ -21,11 +21,7 @@ from hydrant.sweeps.optuna.objectives import Objective
 from hydrant.sweeps.optuna.samplers import grid_size, make_sampler
 from hydrant.sweeps.optuna.space import Space
 
-if TYPE_CHECKING:
-    from optuna.trial import FrozenTrial
-
 _SEARCH = "search"
-_FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,7 @@ class Trials:
     """
 
     def __init__(self, folder: Path, storage: str, search: Search) -> None:
-        self.folder, self._storage, self._search = folder, storage, search
+        self.folder, self.search, self._storage = folder, search, storage
         self.size = grid_size(search.sampler, search.space)
         _check_storage(folder, storage)
         drop_torn_line(folder)
@@ -84,7 +80,7 @@ class Trials:
 
     @property
     def num_finished(self) -> int:
-        return len(self._all(*_FINISHED))
+        return len(self._all(TrialState.COMPLETE, TrialState.PRUNED))
 
     @property
     def is_exhausted(self) -> bool:
@@ -94,24 +90,24 @@ class Trials:
     def ask(self) -> PendingTrial:
         """Return the next trial to run: an interrupted one first, else a new one."""
         number = self.interrupted.pop(0) if self.interrupted else len(self._study.get_trials(deepcopy=False))
-        self._study.sampler = make_sampler(self._search.sampler, self._search.space, number)
+        self._study.sampler = make_sampler(self.search.sampler, self.search.space, number)
         begun = {trial.number: trial for trial in self._all(TrialState.RUNNING)}.get(number)
-        trial = self._study.ask() if begun is None else optuna.Trial(self._study, _trial_id(begun))
+        trial = self._study.ask() if begun is None else optuna.Trial(self._study, begun._trial_id)  # pyright: ignore[reportPrivateUsage]
         # A kill may have left some parameters without a value. Those with a value keep it.
-        for key, distribution in self._search.space.distributions.items():
+        for key, distribution in self.search.space.distributions.items():
             _suggest(trial, key, distribution)
         return PendingTrial(number, trial.params, has_begun=begun is not None)
 
     def for_job(self, trial: PendingTrial) -> Trial:
         """Return what the job of a trial needs to report to the study."""
-        objectives, pruner = [asdict(o) for o in self._search.objectives], dict(self._search.pruner)
+        objectives = [asdict(objective) for objective in self.search.objectives]
         return Trial(
             number=trial.number,
             study=self._study.study_name,
             storage=self._storage,
             folder=str(self.folder.resolve()),
             objectives=objectives,
-            pruner=pruner if len(objectives) == 1 else None,
+            pruner=dict(self.search.pruner) if len(objectives) == 1 else None,
         )
 
     def tell(self, number: int, values: Sequence[float] | None, *, is_pruned: bool = False) -> None:
@@ -125,21 +121,19 @@ class Trials:
         """Return the best trial; with several objectives, the Pareto front."""
         if not self._all(TrialState.COMPLETE):
             return []
-        return self._study.best_trials if len(self._search.objectives) > 1 else [self._study.best_trial]
+        return self._study.best_trials if len(self.search.objectives) > 1 else [self._study.best_trial]
 
     def _all(self, *states: TrialState) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False, states=states)
 
     def _check_same_search(self) -> None:
-        old, new = self._study.user_attrs.get(_SEARCH), json.loads(json.dumps(self._search.describe()))
+        old, new = self._study.user_attrs.get(_SEARCH), json.loads(json.dumps(self.search.describe()))
         if old in (None, new):
             return
         changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
         changes = ", ".join(f"{key} ({_shown(old, key)} there, {_shown(new, key)} here)" for key in changed)
-        raise ConfigError(
-            "name",
-            f"{self.folder} holds a study of another search: {changes}. Give the same, or another name=<folder>",
-        )
+        problem = f"{self.folder} holds a study of another search: {changes}"
+        raise ConfigError("name", f"{problem}. Give the same, or another name=<folder>")
 
 
 def _suggest(trial: optuna.Trial, key: str, distribution: Any) -> None:
@@ -149,10 +143,6 @@ def _suggest(trial: optuna.Trial, key: str, distribution: Any) -> None:
     suggest: Any = trial.suggest_float if isinstance(distribution, FloatDistribution) else trial.suggest_int
     step = {} if distribution.log else {"step": distribution.step}
     suggest(key, distribution.low, distribution.high, log=distribution.log, **step)
-
-
-def _trial_id(trial: FrozenTrial) -> int:
-    return trial._trial_id  # pyright: ignore[reportPrivateUsage]
 
 
 def _shown(search: Mapping[str, Any], key: str) -> str:
@@ -165,6 +155,5 @@ def _check_storage(folder: Path, storage: str) -> None:
         raise ConfigError(key, f"needs {' or '.join(FILES)}, not {storage}")
     for other, file in FILES.items():
         if other != storage and (folder / file).exists():
-            raise ConfigError(
-                key, f"{folder / file} holds a study; give {key}={other}, or another name=<folder>"
-            )
+            message = f"{folder / file} holds a study; give {key}={other}, or another name=<folder>"
+            raise ConfigError(key, message)

@@ -1,23 +1,11 @@
 """The cost of a run: parameters and FLOPs of the model, time and memory of its updates."""
 
-from hydrant.training.profiling.base import NoProfiler, Phase, Profiler
-from hydrant.training.profiling.costs import (
-    count_flops,
-    count_parameters,
-    matmul_rate,
-    peak_flops,
-    peak_memory_gib,
-    synchronize,
-)
-
-__all__ = [
-    "NoProfiler",
-    "Phase",
-    "Profiler",
-    "count_flops",
-    "count_parameters",
-    "matmul_rate",
-    "peak_flops",
-    "peak_memory_gib",
-    "synchronize",
-]
+from hydrant.training.profiling.base import NoProfiler as NoProfiler
+from hydrant.training.profiling.base import Phase as Phase
+from hydrant.training.profiling.base import Profiler as Profiler
+from hydrant.training.profiling.costs import count_flops as count_flops
+from hydrant.training.profiling.costs import count_parameters as count_parameters
+from hydrant.training.profiling.costs import matmul_rate as matmul_rate
+from hydrant.training.profiling.costs import peak_flops as peak_flops
+from hydrant.training.profiling.costs import peak_memory_gib as peak_memory_gib
+from hydrant.training.profiling.costs import synchronize as synchronize

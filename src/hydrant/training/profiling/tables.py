@@ -32,7 +32,8 @@ def phase_times(events: Iterable[FunctionEvent]) -> dict[str, PhaseTime]:
     """Return the time in each phase that occurs. Phases follow one another and do not overlap."""
     events = list(events)
     on_host = [event for event in events if event.device_type == DeviceType.CPU]
-    spans = sorted((e for e in on_host if _is_phase(e)), key=lambda event: event.time_range.start)
+    spans = [event for event in on_host if event.is_user_annotation and event.name in PHASES]
+    spans.sort(key=lambda event: event.time_range.start)
     times = {name: PhaseTime() for name in PHASES if any(span.name == name for span in spans)}
     for span in spans:
         times[span.name].calls += 1
@@ -54,7 +55,7 @@ def phase_table(events: Iterable[FunctionEvent], num_updates: int) -> str:
     times = phase_times(events)
     total = sum(time.host for time in times.values())
     on_device = any(time.device for time in times.values())
-    header = ["ms", "ms/update", "share", *(["device ms"] if on_device else []), "calls"]
+    header = ["ms", "ms/update", "share", *(["device ms"] if on_device else []), "calls", "phase"]
     rows = [
         [
             f"{time.host / 1e3:.3f}",
@@ -66,7 +67,7 @@ def phase_table(events: Iterable[FunctionEvent], num_updates: int) -> str:
         ]
         for name, time in times.items()
     ]
-    return _lines([[*header, "phase"], *rows])
+    return _lines([header, *rows])
 
 
 def kernel_table(averages: Iterable[FunctionEventAvg]) -> str:
@@ -83,10 +84,6 @@ def kernel_table(averages: Iterable[FunctionEventAvg]) -> str:
         for time, count, name in sorted(times, reverse=True)[:_MAX_KERNELS]
     ]
     return _lines([["self ms", "share", "calls", title], *rows])
-
-
-def _is_phase(event: FunctionEvent) -> bool:
-    return bool(event.is_user_annotation) and event.name in PHASES
 
 
 def _is_span(name: str) -> bool:

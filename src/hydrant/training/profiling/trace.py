@@ -64,7 +64,7 @@ class TorchProfiler:
         }
         self._profile: profile | None = None
         self._is_recording = False
-        self._skips_writing = False  # set by a second Ctrl-C, which must not wait
+        self._skips_writing = False  # set by a second Ctrl-C: the process must end at once
         self._span: record_function | None = None
 
     @contextlib.contextmanager
@@ -120,10 +120,9 @@ class TorchProfiler:
         if self._skips_writing:
             log.warning("the profile is not written")
         elif self._num_updates <= self._start:
+            ended = f"the run ended after update {self._num_updates}"
             log.warning(
-                "nothing was profiled, because the run ended after update %d and update %d would be the first",
-                self._num_updates,
-                self._start + 1,
+                "nothing was profiled, because %s and update %d would be the first", ended, self._start + 1
             )
         self._profile.stop()  # calls _write, unless that was done before
         self._record_memory(None)
@@ -161,10 +160,8 @@ def _check_window(window: Mapping[str, int], total_updates: int) -> None:
     if sum(window.values()) > total_updates:
         key = "active" if window["warmup"] + window["active"] > total_updates else "wait"
         lengths = " + ".join(f"{length} ({name})" for name, length in window.items())
-        raise ConfigError(
-            f"profiler.{key}",
-            f"a window of {lengths} updates is longer than the run of {total_updates}; shorten it or raise duration",
-        )
+        problem = f"a window of {lengths} updates is longer than the run of {total_updates}"
+        raise ConfigError(f"profiler.{key}", f"{problem}; shorten it or raise duration")
 
 
 def _export(result: profile, path: Path) -> None:

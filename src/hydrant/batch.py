@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
         return functools.reduce(operator.add, self.losses.values())
 
     def scalars(self) -> dict[str, Tensor]:
-        """Return what is logged as a mean: the total loss, the single losses if there are several, the measurements."""
+        """Return what is logged as a mean: the total loss, each loss if there are several, and the measurements."""
         parts = self.losses if len(self.losses) > 1 else {}
         return {"loss": self.total_loss(), **parts, **self.measurements}
 

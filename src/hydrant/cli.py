@@ -7,7 +7,7 @@ import os
 import pkgutil
 import signal
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 from hydrant.config.groups import completions
@@ -17,31 +17,19 @@ from hydrant.errors import ConfigError, HydrantError, unknown_name
 from hydrant.signals import signal_name
 from hydrant.sweeps.fork_server.call import Stopped
 
-# Imported when called, so that a command imports only what it needs.
+# Each command: its module in `hydrant.commands`, imported when called, and what `hydrant --help` says about it.
 COMMANDS = {
-    "train": ("hydrant.commands.train:main", "train a model, or a sweep of them with --multirun"),
-    "preview": (
-        "hydrant.commands.preview:main",
-        "show the schedules, groups and size of a config without training",
-    ),
-    "evaluate": ("hydrant.commands.evaluate:main", "evaluate a run or a checkpoint"),
-    "export": ("hydrant.commands.export:main", "write a run's model as safetensors, torch_export or onnx"),
-    "diagnose": ("hydrant.commands.diagnose:main", "explain what torch.compile does with a config"),
-    "bench": (
-        "hydrant.commands.bench:main",
-        "compare precisions and compile settings by speed, memory and result",
-    ),
-    "status": ("hydrant.commands.status:main", "show the progress of a sweep's runs"),
-    "compare": (
-        "hydrant.commands.compare:main",
-        "compare runs and sweeps: groups over seeds, the winner, a page",
-    ),
-    "agent": ("hydrant.commands.agent:main", "train the runs that a W&B sweep hands out"),
-    "sync": ("hydrant.commands.sync:main", "send the offline data of runs to W&B, once"),
-    "list": (
-        "hydrant.commands.list_backends:main",
-        "list the backends of torch.compile that this machine can use",
-    ),
+    "train": ("train", "train a model, or a sweep of them with --multirun"),
+    "preview": ("preview", "show the schedules, groups and size of a config without training"),
+    "evaluate": ("evaluate", "evaluate a run or a checkpoint"),
+    "export": ("export", "write a run's model as safetensors, torch_export or onnx"),
+    "diagnose": ("diagnose", "explain what torch.compile does with a config"),
+    "bench": ("bench", "compare precisions and compile settings by speed, memory and result"),
+    "status": ("status", "show the progress of a sweep's runs"),
+    "compare": ("compare", "compare runs and sweeps: groups over seeds, the winner, a page"),
+    "agent": ("agent", "train the runs that a W&B sweep hands out"),
+    "sync": ("sync", "send the offline data of runs to W&B, once"),
+    "list": ("list_backends", "list the backends of torch.compile that this machine can use"),
 }
 
 
@@ -71,7 +59,7 @@ def _run(command: str, *arguments: str) -> int:
             print(help_of(command))
             return 0
         with import_without_gc():
-            function = pkgutil.resolve_name(COMMANDS[command][0])
+            function = _function_of(command)
         return function(list(arguments))
     except HydrantError as error:
         return _report(error)
@@ -99,12 +87,12 @@ def _run(command: str, *arguments: str) -> int:
 
 @contextlib.contextmanager
 def _process_settings() -> Generator[None]:
-    """Set what commands need in this process; restore its arguments, module search path and environment variables."""
+    """Set what commands need, and restore this process's arguments, module search path and environment variables."""
     argv, path, variables = sys.argv, sys.path.copy(), os.environ.copy()
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # the user's own targets are there
-    # torch reads it when it is imported. Threads that spin while they wait make small models ten times slower as
-    # soon as the cores have anything else to do.
+    # torch reads it at import. By default, OpenMP's idle threads spin, which makes small models ten times slower as
+    # soon as other processes need the cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         yield
@@ -115,6 +103,10 @@ def _process_settings() -> Generator[None]:
         os.environ.update(variables)
 
 
+def _function_of(command: str) -> Callable[[list[str]], int]:
+    return pkgutil.resolve_name(f"hydrant.commands.{COMMANDS[command][0]}:main")
+
+
 def _no_command(word: str) -> ConfigError:
     if "=" in word or word.startswith("-"):
         return ConfigError("", f"{word!r} comes after a command: hydrant train {word}")
@@ -123,8 +115,7 @@ def _no_command(word: str) -> ConfigError:
 
 def _report(error: HydrantError) -> int:
     sys.stdout.flush()
-    line = " ".join(str(error).split())
-    print(f"error: {redacted_text(line)}", file=sys.stderr)
+    print("error:", redacted_text(" ".join(str(error).split())), file=sys.stderr)
     return error.exit_status
 
 
@@ -141,16 +132,14 @@ def _complete(arguments: list[str]) -> int:
     if words[1:2] and words[1] in COMMANDS:
         os.environ["COMP_LINE"] = " ".join([words[0], *words[2:]])
     flags = arguments if started_as_hydrant else arguments[1:]
-    return pkgutil.resolve_name(COMMANDS["train"][0])(flags)
+    return _function_of("train")(flags)
 
 
 def overview() -> str:
     """Return what `hydrant --help` prints."""
     commands = "\n".join(f"  {name:<10} {what}" for name, (_, what) in COMMANDS.items())
-    more = (
-        "hydrant <command> --help explains a command.\nhydrant --version prints the version and the commit."
-    )
-    return f"hydrant <command> [overrides]\n\n{commands}\n\n{more}"
+    more = "--help explains a command.\nhydrant --version prints the version and the commit."
+    return f"hydrant <command> [overrides]\n\n{commands}\n\nhydrant <command> {more}"
 
 
 def help_of(command: str) -> str:

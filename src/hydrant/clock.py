@@ -61,23 +61,26 @@ class Clock:
     @classmethod
     def start(cls, duration: object, *, num_samples: int, global_batch_size: int) -> Clock:
         """Return the clock of a run of `duration` over a training set of `num_samples`."""
-        parsed = Duration.parse(duration, "duration")
-        if parsed.unit == "%":
-            raise ConfigError(
-                "duration", f"{duration!r} cannot be relative to itself; write 500, 10ep or 64000sa"
-            )
-        total = _to_updates(parsed, num_samples, global_batch_size, total_updates=0)
+        key = "duration"
+        if Duration.parse(duration, key).unit == "%":
+            raise ConfigError(key, f"{duration!r} cannot be relative to itself; write 500, 10ep or 64000sa")
+        total = cls(num_samples, global_batch_size, total_updates=0).updates(duration, key)
         if total < 1:
-            raise ConfigError(
-                "duration", f"{duration!r} is less than one update; the shortest run is duration=1"
-            )
+            raise ConfigError(key, f"{duration!r} is less than one update; the shortest run is duration=1")
         return cls(num_samples, global_batch_size, total)
 
     def updates(self, duration: object, key: str) -> int:
         """Convert a duration to updates, at least 0; `key` names it in errors."""
-        return _to_updates(
-            Duration.parse(duration, key), self.num_samples, self.global_batch_size, self.total_updates
-        )
+        parsed = Duration.parse(duration, key)
+        match parsed.unit:
+            case "ep":
+                return math.ceil(parsed.amount * self.num_samples / self.global_batch_size)
+            case "sa":
+                return math.ceil(parsed.amount / self.global_batch_size)
+            case "%":
+                return round(parsed.amount * self.total_updates / 100)
+            case _:
+                return int(parsed.amount)
 
     def interval(self, duration: object, key: str) -> Interval:
         """Return how often something is due; None means never."""
@@ -139,7 +142,7 @@ class Intervals:
     eval_every: Interval
     save_every: Interval
     histogram_every: Interval
-    _quiet: range = field(default=range(0), init=False)  # nothing is due after these updates
+    _quiet: range = field(default=range(0), init=False)  # updates after which nothing is due
 
     def due(self, num_updates: int, *, is_last: bool = False) -> Due:
         """Return what is due after `num_updates` updates. After the last, everything with an interval is due."""
@@ -150,16 +153,3 @@ class Intervals:
         self._quiet = range(num_updates + 1, num_updates + min(remaining, default=1 << 62))
         due = Due(*(i.is_on and (is_last or i.due(num_updates)) for i in intervals))
         return due if any(due) else NOTHING
-
-
-def _to_updates(duration: Duration, num_samples: int, batch_size: int, total_updates: int) -> int:
-    amount = duration.amount
-    match duration.unit:
-        case "ep":
-            return math.ceil(amount * num_samples / batch_size)
-        case "sa":
-            return math.ceil(amount / batch_size)
-        case "%":
-            return round(amount * total_updates / 100)
-        case _:
-            return int(amount)

@@ -166,15 +166,14 @@ def innermost(frames: Iterable[tuple[str, int | None]]) -> tuple[str, int | None
     return (user or hydrant or stack or [("unknown", None)])[-1]
 
 
-def nearest(name: str, options: Iterable[str], limit: int = 3) -> list[str]:
-    """Return the options most similar to `name`, the best first. Case, `-` and `_` are ignored.
+def nearest(name: str, options: Iterable[str]) -> list[str]:
+    """Return up to three options that are similar to `name`, the best first. Case, `-` and `_` are ignored.
 
     >>> nearest("AdamW", ["adamw", "adam", "sgd"])
     ['adamw', 'adam']
     """
     normalized = {_normalize(option): option for option in options}
-    close = difflib.get_close_matches(_normalize(name), list(normalized), n=limit, cutoff=0.6)
-    return [normalized[option] for option in close]
+    return [normalized[close] for close in difflib.get_close_matches(_normalize(name), list(normalized))]
 
 
 def _normalize(name: str) -> str:

@@ -99,7 +99,7 @@ _cached_mix = functools.cache(mix)
 
 def _seed_torch(seed: int, device: torch.device) -> None:
     # Seeding the generators takes about 1 us, `torch.manual_seed` 80. The seed must not be negative: torch would first
-    # try it as an unsigned number, and the exception of that takes longer than all the rest.
+    # fail to convert it to an unsigned number, and catching that exception takes longer than all the rest.
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.default_generators[device.index or 0].manual_seed(seed)
@@ -130,15 +130,10 @@ def host_state() -> dict[str, Any]:
     version, internal, gauss = random.getstate()
     legacy: tuple[Any, ...] = np.random.get_state(legacy=True)  # pyright: ignore[reportAssignmentType]
     name, keys, position, has_gauss, cached = legacy
+    keys = torch.from_numpy(keys.astype(np.int64))
     return {
         "python": [version, list(internal), gauss],
-        "numpy": [
-            str(name),
-            torch.from_numpy(keys.astype(np.int64)),
-            int(position),
-            int(has_gauss),
-            float(cached),
-        ],
+        "numpy": [str(name), keys, int(position), int(has_gauss), float(cached)],
     }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from training_runs import UserModule
 
 from hydrant import cli
 
@@ -119,11 +120,10 @@ register_backend(aot_autograd(fw_compiler=unchanged, bw_compiler=doubled), name=
 
 @pytest.fixture
 def diagnose(
-    workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    workdir: Path, user_module: UserModule, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., dict[str, Any]]:
     """Run `hydrant diagnose --json` on a broken model; assert the exit status, and that no file is left."""
-    monkeypatch.syspath_prepend(workdir)
-    (workdir / "breaking.py").write_text(PARTS)
+    user_module("breaking", PARTS)
 
     def run(*words: str, status: int = 1, flags: tuple[str, ...] = ("--no-timing",)) -> dict[str, Any]:
         assert cli.main(["diagnose", *WORDS, *words, "--json", *flags]) == status

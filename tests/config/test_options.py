@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from training_runs import Train
+from training_runs import Train, UserModule
 
 from hydrant import cli
 from hydrant.config.groups import conf_dir
@@ -88,13 +88,15 @@ def options() -> list[str]:
     ],
 )
 def test_trains_two_updates(
-    option: str, train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch,
+    option: str,
+    train: Train,
+    user_module: UserModule,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     group, _, name = option.partition("/")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.syspath_prepend(workdir)
-    (workdir / "pixel_bag.py").write_text(PIXEL_BAG)
+    user_module("pixel_bag", PIXEL_BAG)
     images = () if group == "experiment" or name == "digits" else IMAGES
     tracker = () if group in ("tracker", "debug") else ("tracker=local",)
     overrides = (*images, *tracker, *SHORT, *NEEDS.get(option, ()), f"{group}={name}")
@@ -131,10 +133,9 @@ def names(group: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", names("optimizer"))
 def test_every_optimizer_trains_with_every_scheduler(
-    optimizer: str, train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch
+    optimizer: str, train: Train, user_module: UserModule
 ) -> None:
-    monkeypatch.syspath_prepend(workdir)
-    (workdir / "pixel_bag.py").write_text(PIXEL_BAG)
+    user_module("pixel_bag", PIXEL_BAG)
     model = NEEDS.get(f"optimizer/{optimizer}", ("model.hidden=[8]",))
     for scheduler in names("scheduler"):
         train(

@@ -11,7 +11,7 @@ from collectives import gradients_of_collectives
 from run_folders import rows, summary
 from torch import nn
 from torch._dynamo.utils import counters
-from training_runs import Train
+from training_runs import Train, UserModule
 
 from hydrant.training.compile import Compile
 from hydrant.training.distributed.world import World
@@ -92,11 +92,10 @@ def model(**arguments):
 @pytest.mark.slow
 @pytest.mark.skipif(TORCH < (2, 14), reason="its gradients are right")
 def test_wrong_gradients_of_nested_regions_are_detected(
-    train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    train: Train, user_module: UserModule, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Inductor computes them on CPUs."""
-    monkeypatch.syspath_prepend(workdir)
-    (workdir / "regions.py").write_text(REGIONS)
+    user_module("regions", REGIONS)
     words = (
         "experiment=vit_tiny_fake",
         "model._target_=regions.model",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from run_folders import rows, summary
-from training_runs import DIGITS, Train, interrupt_at
+from training_runs import DIGITS, Train, UserModule, interrupt_at
 
 from hydrant import cli
 from hydrant.runs import execute, reporter
@@ -89,14 +89,9 @@ class Exits(Classification):
 
 @pytest.mark.parametrize("how", [0, 1, "'bad thing'", "wrong"])
 def test_a_part_that_exits_while_it_trains_fails_the_run(
-    how: object,
-    train: Train,
-    workdir: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    how: object, train: Train, user_module: UserModule, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (workdir / "exits.py").write_text(EXITS)
-    monkeypatch.syspath_prepend(workdir)
+    user_module("exits", EXITS)
     words = ("allow_targets=[exits]", "task._target_=exits.Exits", f"+task.how={how}")
     folder = train(*DIGITS, *words, "duration=4", status=1)
     assert summary(folder)["status"] == "failed"

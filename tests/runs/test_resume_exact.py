@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from run_folders import assert_same_state, rows, saved, summary
-from training_runs import DIGITS, Train, interrupt_at, whole_and_resumed
+from training_runs import DIGITS, Train, UserModule, interrupt_at, whole_and_resumed
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", "lamb", "muon", "torch_muon", "lbfgs", "asgd"])
@@ -47,10 +45,9 @@ class Scaled(Classification):
 
 
 def test_parameters_and_buffers_of_the_task_resume(
-    train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch
+    train: Train, user_module: UserModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (workdir / "scaled_task.py").write_text(TASK)
-    monkeypatch.syspath_prepend(workdir)
+    user_module("scaled_task", TASK)
     words = (*DIGITS, "task._target_=scaled_task.Scaled", "allow_targets=[scaled_task]", "duration=10")
     whole, resumed = whole_and_resumed(train, monkeypatch, words, stop_at=5)
     assert rows(whole) == rows(resumed)

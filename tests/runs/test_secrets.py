@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from training_runs import Train, command
+from training_runs import Train, UserModule, command
 
 from hydrant import cli
 from hydrant.runs.console import say
@@ -89,13 +89,9 @@ def test_the_files_of_a_sweep_contain_no_secret(words: list[str], tmp_path: Path
 
 
 def test_the_files_of_a_run_contain_no_secret(
-    train: Train,
-    workdir: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    train: Train, user_module: UserModule, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (workdir / "custom.py").write_text(CUSTOM_DATA)
-    monkeypatch.syspath_prepend(workdir)
+    user_module("custom", CUSTOM_DATA)
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
     if "wandb" in sys.modules:

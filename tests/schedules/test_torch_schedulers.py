@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from run_folders import rows, training_rows
 from torch.optim import lr_scheduler
-from training_runs import Train, whole_and_resumed
+from training_runs import Train, UserModule, whole_and_resumed
 
 from hydrant import cli
 from hydrant.schedules import Replay, StatefulSchedulerBase
@@ -113,9 +112,8 @@ class Decay(StatefulSchedulerBase):
 
 
 @pytest.fixture
-def user_words(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    (workdir / "user_schedulers.py").write_text(USER_SCHEDULERS)
-    monkeypatch.syspath_prepend(workdir)
+def user_words(user_module: UserModule) -> tuple[str, ...]:
+    user_module("user_schedulers", USER_SCHEDULERS)
     return (
         *SHORT, "allow_targets=[user_schedulers]", "scheduler=stepped", "scheduler._target_=user_schedulers.Milestones",
         "+scheduler.milestones=[3,7]", "+scheduler.gamma=0.1", "+scheduler@schedules.weight_decay=stepped",

@@ -18,6 +18,8 @@ from hydrant.training.trainer import Trainer
 
 Train = Callable[..., Path]
 """The fixture `train`."""
+UserModule = Callable[[str, str], None]
+"""The fixture `user_module`."""
 
 DIGITS = ("tracker=local", "data=digits", "model.hidden=[16]", "global_batch_size=32", "eval_every=4",
           "save_every=4")  # fmt: skip

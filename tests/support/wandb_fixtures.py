@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import subprocess
 import sys
@@ -103,15 +102,6 @@ def make_tensorboard() -> Callable[..., TensorBoardTracker]:
         return TensorBoardTracker(identity, num_updates, **_arguments("tensorboard"))
 
     return make
-
-
-@pytest.fixture
-def logged_warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """Return the warnings logged so far."""
-    caplog.set_level(logging.INFO, logger="hydrant")
-    return lambda: [
-        r.getMessage() for r in caplog.records if r.name == "hydrant" and r.levelno >= logging.WARNING
-    ]
 
 
 def _arguments(option: str) -> Mapping[str, Any]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 from limited_memory import MODULE
+from training_runs import UserModule
 
 
 @pytest.fixture
-def limited_model(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def limited_model(user_module: UserModule, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the module `limited`, with a model that runs out of memory, importable in a run."""
-    (workdir / "limited.py").write_text(MODULE)
-    monkeypatch.syspath_prepend(workdir)
+    user_module("limited", MODULE)
     monkeypatch.delitem(sys.modules, "limited", raising=False)

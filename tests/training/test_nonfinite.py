@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 from run_folders import assert_same_state, rows, saved, saved_updates, summary
-from training_runs import DIGITS, Train, whole_and_resumed
+from training_runs import DIGITS, Train, UserModule, whole_and_resumed
 
 
 def test_nan_names_the_interval_and_is_never_saved(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,10 +41,9 @@ class Masked(MLP):
 
 
 def test_a_buffer_may_hold_infinity_but_not_nan(
-    train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    train: Train, user_module: UserModule, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (workdir / "masked.py").write_text(MASKED)
-    monkeypatch.syspath_prepend(workdir)
+    user_module("masked", MASKED)
     words = (*DIGITS, "model._target_=masked.Masked", "allow_targets=[masked]", "duration=4", "save_every=2")
     train(*words, "+model.nan_at=0")
     folder = train(*words, "+model.nan_at=3", name="nan", status=1)
@@ -70,10 +68,9 @@ class Poisoned(nn.Module):
 
 
 def test_non_finite_updates_are_skipped_and_counted(
-    train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    train: Train, user_module: UserModule, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.syspath_prepend(workdir)
-    (workdir / "poison.py").write_text(POISON)
+    user_module("poison", POISON)
     words = (*DIGITS, "model._target_=poison.Poisoned", "allow_targets=[poison]", "duration=8", "log_every=1",
              "averaging=ema", "averaging.decay=0.5", "scheduler=constant")  # fmt: skip
     train(*words, "+model.bad=[3,4,7]", name="failed", status=1)

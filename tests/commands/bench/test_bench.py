@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from PIL import Image
 from repository import ROOT
+from training_runs import UserModule
 
 from hydrant import cli
 from hydrant.commands.bench.cells import plan_cells, with_defaults
@@ -53,10 +54,9 @@ def bench_wrong(module, inputs):
 
 
 @pytest.fixture
-def net(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Sequence[str]:
+def net(user_module: UserModule) -> Sequence[str]:
     """Overrides for a model of user code, whose module registers backends."""
-    monkeypatch.syspath_prepend(workdir)
-    (workdir / "bench_parts.py").write_text(PARTS)
+    user_module("bench_parts", PARTS)
     return (
         "data=digits",
         "model._target_=bench_parts.Net",

@@ -38,7 +38,11 @@ def truncate(file: Path) -> None:
     "name", ["model.safetensors", "training.safetensors", "training.json", "manifest.json"]
 )
 def test_damage_is_named_and_the_checkpoint_before_is_used(
-    name: str, damage: Callable[[Path], None], message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str,
+    damage: Callable[[Path], None],
+    message: str,
+    tmp_path: Path,
+    logged_warnings: Callable[[], list[str]],
 ) -> None:
     if name == "manifest.json":
         message = r"cannot be read \("
@@ -48,7 +52,7 @@ def test_damage_is_named_and_the_checkpoint_before_is_used(
     assert find_damage(path / "update_00000020") == ""
     damage(path / "update_00000020" / name)
     assert newest_undamaged(path) == find_checkpoint(run, "resume") == path / "update_00000010"
-    lines = [record.getMessage() for record in caplog.records if record.name == "hydrant"]
+    lines = logged_warnings()
     assert lines
     assert all(name in line and "update_00000010 is the newest" in line for line in lines)
     with pytest.raises(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-import logging
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from repository import ROOT
 from run_folders import assert_same_state, rows, rows_without_compile, summary, training, weights
 from torch import nn
 from torch._dynamo.utils import counters
-from training_runs import Train, whole_and_resumed
+from training_runs import Train, UserModule, whole_and_resumed
 
 from hydrant import cli
 from hydrant.config.check import check
@@ -140,13 +139,13 @@ def test_a_step_documented_as_compiled_does_so_with_inductor(name: str, field: s
 
 @pytest.mark.filterwarnings("ignore:It is highly recommended to have 'opt_einsum'")
 @pytest.mark.parametrize(("name", "field"), [(n, f) for n, f, entry in CELLS if entry == "eager"])
-def test_a_step_documented_as_eager_logs_why(name: str, field: str, caplog: pytest.LogCaptureFixture) -> None:
-    optimizer = optimizer_over(model(), name)
-    with caplog.at_level(logging.WARNING, "hydrant"):
-        step = compile_step(optimizer, {"lr", field}, {"backend": "aot_eager"})
+def test_a_step_documented_as_eager_logs_why(
+    name: str, field: str, logged_warnings: Callable[[], list[str]]
+) -> None:
+    step = compile_step(optimizer_over(model(), name), {"lr", field}, {"backend": "aot_eager"})
     assert isinstance(step, EagerStep)
-    [record] = caplog.records
-    assert re.fullmatch(r"the step of \w+ stays eager: .*", record.getMessage())
+    [warning] = logged_warnings()
+    assert re.fullmatch(r"the step of \w+ stays eager: .*", warning)
 
 
 QUICK = ("adam", "adamw", "lamb", "lion", "sgd", "torch_muon")  # the others are slow
@@ -304,10 +303,9 @@ class Flaky(nn.Module):
 
 
 def test_a_step_that_recompiles_becomes_eager_and_stays_so_after_a_resume(
-    train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch
+    train: Train, user_module: UserModule
 ) -> None:
-    monkeypatch.syspath_prepend(workdir)
-    (workdir / "flaky.py").write_text(FLAKY)
+    user_module("flaky", FLAKY)
     words = ("tracker=local", "model._target_=flaky.Flaky", "allow_targets=[flaky]", *COMPILE, "duration=9",
              "log_every=1", "eval_every=9", "compile.fullgraph=false", "compile.check=false")  # fmt: skip
     folder = train(*words)

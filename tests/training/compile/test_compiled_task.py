@@ -12,7 +12,7 @@ import pytest
 import torch
 from run_folders import assert_close_rows, assert_same_state, rows, rows_without_compile, summary, weights
 from torch import nn
-from training_runs import Train, whole_and_resumed
+from training_runs import Train, UserModule, whole_and_resumed
 
 from hydrant import cli
 from hydrant.config.check import check
@@ -188,9 +188,8 @@ register_backend(aot_autograd(fw_compiler=unchanged, bw_compiler=doubled), name=
 
 
 @pytest.fixture
-def net(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[str, ...]]:
-    monkeypatch.syspath_prepend(workdir)
-    (workdir / "parts.py").write_text(PARTS)
+def net(user_module: UserModule) -> Callable[[str], tuple[str, ...]]:
+    user_module("parts", PARTS)
     return lambda kind: (*MLP, "model._target_=parts.Net", f"+model.kind={kind}", "allow_targets=[parts]")
 
 

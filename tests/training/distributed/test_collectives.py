@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch.distributed as dist
 from run_folders import assert_close_rows, rows_without_compile, summary
-from training_runs import Train
+from training_runs import Train, UserModule
 
 from hydrant import cli
 
@@ -41,9 +40,8 @@ class Net(nn.Module):
 
 
 @pytest.fixture
-def net(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[str, ...]]:
-    monkeypatch.syspath_prepend(workdir)
-    (workdir / "adding.py").write_text(PARTS)
+def net(user_module: UserModule) -> Callable[[str], tuple[str, ...]]:
+    user_module("adding", PARTS)
     return lambda kind: (
         *NET, "model._target_=adding.Net", "~model.shift", f"+model.kind={kind}", "allow_targets=[adding]",
     )  # fmt: skip

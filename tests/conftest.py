@@ -56,7 +56,9 @@ def logged_warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Name a test after the overrides or words that it is called with."""
+    """Name a test after the overrides or settings that it is called with."""
+    if isinstance(val, dict) and all(isinstance(item, str | int | float) for item in val.values()):
+        val = [f"{key}={item}" for key, item in val.items()]
     if isinstance(val, tuple | list) and all(isinstance(word, str) for word in val):
         return " ".join(val) or "none"
     return None

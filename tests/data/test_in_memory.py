@@ -12,7 +12,9 @@ from hydrant.data import InMemorySource, ShiftFlip
 from hydrant.data.in_memory import Augment
 
 
-@pytest.mark.parametrize("augment", [None, ShiftFlip(), lambda images, draws, seed: images])
+@pytest.mark.parametrize(
+    "augment", [None, ShiftFlip(), lambda images, draws, seed: images], ids=["none", "shift", "identity"]
+)
 def test_floats_are_normalized_to_the_same_bits_once_or_per_batch(augment: Augment | None) -> None:
     inputs = torch.rand(25, 3, 6, 6, generator=torch.Generator().manual_seed(0))
     original = inputs.clone()

@@ -11,10 +11,11 @@ from typing import Any, NoReturn
 
 import pytest
 from wandb_rows import SUMMARY, Make, Warnings, kill_core, log_rows
-from wandb_server import WandbServer
 
 from hydrant import cli
 from hydrant.trackers.base import RunIdentity
+
+pytestmark = pytest.mark.usefixtures("wandb_server")
 
 SESSION = {"WANDB_ERROR_REPORTING": "false", "WANDB_QUIET": "true", "WANDB_SILENT": "true"}
 
@@ -34,7 +35,7 @@ def core_started_but_no_run(**_: object) -> NoReturn:
 
 @pytest.mark.parametrize("mode", ["online", "offline", "disabled"])
 def test_a_finished_run_leaves_the_process_unchanged(
-    mode: str, identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make
+    mode: str, identity: RunIdentity, make_wandb: Make
 ) -> None:
     state = process_state()
     for _ in range(2):  # the second run uses the wandb-core that the first one started
@@ -48,7 +49,6 @@ def test_a_finished_run_leaves_the_process_unchanged(
 
 def test_a_run_that_cannot_start_leaves_the_process_unchanged(
     identity: RunIdentity,
-    wandb_server: WandbServer,
     make_wandb: Make,
     monkeypatch: pytest.MonkeyPatch,
     logged_warnings: Warnings,
@@ -66,7 +66,7 @@ def test_a_run_that_cannot_start_leaves_the_process_unchanged(
 
 
 def test_a_run_that_falls_back_to_offline_leaves_the_process_unchanged(
-    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, monkeypatch: pytest.MonkeyPatch
+    identity: RunIdentity, make_wandb: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its failed online start and its offline start each start a wandb-core, which each set hooks."""
     import wandb
@@ -86,7 +86,7 @@ def test_a_run_that_falls_back_to_offline_leaves_the_process_unchanged(
 
 @pytest.mark.usefixtures("reap")
 def test_the_death_of_wandb_core_leaves_the_process_unchanged(
-    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make
+    identity: RunIdentity, make_wandb: Make
 ) -> None:
     state = process_state()
     tracker = make_wandb(identity)
@@ -99,7 +99,6 @@ def test_the_death_of_wandb_core_leaves_the_process_unchanged(
 def test_variables_of_the_user_keep_their_values(
     name: str,
     identity: RunIdentity,
-    wandb_server: WandbServer,
     make_wandb: Make,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -112,7 +111,7 @@ def test_variables_of_the_user_keep_their_values(
 
 
 def test_hooks_from_before_a_run_survive_it(
-    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, monkeypatch: pytest.MonkeyPatch
+    identity: RunIdentity, make_wandb: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of a W&B run that is not Hydrant's, and those of other libraries."""
     import wandb
@@ -133,7 +132,7 @@ def test_hooks_from_before_a_run_survive_it(
 
 
 def test_hooks_set_during_a_run_survive_it(
-    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, monkeypatch: pytest.MonkeyPatch
+    identity: RunIdentity, make_wandb: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "exit", sys.exit)
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
@@ -146,7 +145,7 @@ def test_hooks_set_during_a_run_survive_it(
 
 @pytest.mark.parametrize("words", [["compare", "wandb:tester/study"], ["sync", "."]], ids=["compare", "sync"])
 def test_a_command_leaves_the_process_unchanged(
-    words: list[str], identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make,
+    words: list[str], identity: RunIdentity, make_wandb: Make,
     workdir: Path, monkeypatch: pytest.MonkeyPatch, end_wandb: Callable[[], None],
 ) -> None:  # fmt: skip
     tracker = make_wandb(identity, project="study", mode="offline" if words[0] == "sync" else "online")

@@ -187,9 +187,10 @@ def _unwrap_errors() -> Generator[None]:
 
 @contextmanager
 def _read_errors(files: Sequence[Path]) -> Generator[None]:
+    """Raise a CheckpointError that names the files, whatever a reader raises."""
     try:
         with _unwrap_errors():
             yield
-    except Exception as error:  # a reader raises anything on damaged bytes
+    except Exception as error:  # damaged bytes can cause any error
         names = ", ".join(map(str, files))
         raise CheckpointError(f"{names} cannot be read ({typed_line(error)})") from error

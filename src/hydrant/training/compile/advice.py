@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 _CODE = {
     r"\bprint\(": "print breaks the graph: remove it from forward",
@@ -55,10 +56,9 @@ def remedy_for_break(reason: str, code: str) -> str:
     """
     without_hints = re.sub(r"Hint: .*", "", reason)
     first_line = reason.partition("\n")[0]
-    for patterns, text in ((_CODE, code), (_REASONS, first_line), (_REASONS, without_hints)):
-        for pattern, advice in patterns.items():
-            if re.search(pattern, text):
-                return advice
+    advice = _advice(_CODE, code) or _advice(_REASONS, first_line) or _advice(_REASONS, without_hints)
+    if advice is not None:
+        return advice
     hint = re.search(r"Hint: (.+)", reason)
     return hint[1].strip() if hint else "remove it from forward, or allow the break: compile.fullgraph=false"
 
@@ -69,7 +69,9 @@ def remedy_for_recompile(guard: str) -> str:
     >>> remedy_for_recompile("self.num_calls == 3")
     'a Python number changed: make it a tensor, for example a buffer'
     """
-    for pattern, advice in _RECOMPILES.items():
-        if re.search(pattern, guard):
-            return advice
-    return "keep the value in the guard the same in every call"
+    return _advice(_RECOMPILES, guard) or "keep the value in the guard the same in every call"
+
+
+def _advice(by_pattern: Mapping[str, str], text: str) -> str | None:
+    """Return the advice of the first pattern that occurs in the text."""
+    return next((advice for pattern, advice in by_pattern.items() if re.search(pattern, text)), None)

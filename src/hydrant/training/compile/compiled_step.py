@@ -11,7 +11,7 @@ import inspect
 import itertools
 import logging
 import types
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from typing import Any, Literal
 
 import torch
@@ -40,7 +40,7 @@ def compile_step(
     """Return the compiled step of an optimizer, or log why it stays eager and return the eager one.
 
     Args:
-        optimizer: the optimizer.
+        optimizer: with `tensors`, fields of its groups become tensors unless the step stays eager.
         scheduled: the fields of its groups that change from update to update, such as `lr` or `betas.0`.
         arguments: the arguments of torch.compile.
         hyperparameters: whether scheduled fields are `tensors` or `numbers` in the compiled code.
@@ -71,6 +71,7 @@ class CompiledStep:
         as_tensors: bool,
     ) -> None:
         self._optimizer = optimizer
+        self._name = type(optimizer).__name__
         self._eager = EagerStep(optimizer)
         self._as_tensors = as_tensors
         self._tensor_fields = _tensor_fields(optimizer, scheduled) if as_tensors else []
@@ -115,39 +116,34 @@ class CompiledStep:
             with torch.no_grad(), self._decay.replace_optimizer_decay():
                 self._compiled()
         except TorchDynamoException as error:
-            name = type(self._optimizer).__name__
-            message = (
-                f"the step of {name} cannot be compiled ({typed_line(error)}); use compile.optimizer=false"
-            )
-            raise ConfigError("compile.optimizer", message) from error
+            message = f"the step of {self._name} cannot be compiled ({typed_line(error)})"
+            raise ConfigError("compile.optimizer", f"{message}; use compile.optimizer=false") from error
         has_compiled = counters["stats"]["unique_graphs"] > num_graphs
         if has_compiled and self._as_tensors and not self.is_warming_up:
             self._is_compiled = False
             self._use_numbers()
-            log.warning(
-                "the step of %s was recompiled in its call %d and is eager from now on",
-                type(self._optimizer).__name__,
-                self._num_calls,
-            )
+            message = "the step of %s was recompiled in its call %d and is eager from now on"
+            log.warning(message, self._name, self._num_calls)
 
     def _use_tensors(self) -> None:
         """Give each group its own tensors: groups may share an inherited value, and a loaded state has others."""
         seen: set[int] = set()
-        for group in self._optimizer.param_groups:
-            for field in self._tensor_fields:
-                if field.partition(".")[0] not in group:
-                    continue
-                value = _get(group, field)
-                if not _is_host_float64(value) or id(value) in seen:
-                    value = torch.tensor(float(value), dtype=torch.float64)
-                    _set(group, field, value)
-                seen.add(id(value))
+        for group, field in self._group_fields():
+            value = _get(group, field)
+            if not _is_host_float64(value) or id(value) in seen:
+                value = torch.tensor(float(value), dtype=torch.float64)
+                _set(group, field, value)
+            seen.add(id(value))
 
     def _use_numbers(self) -> None:
+        for group, field in self._group_fields():
+            _set(group, field, float(_get(group, field)))
+
+    def _group_fields(self) -> Generator[tuple[dict[str, Any], str]]:
         for group in self._optimizer.param_groups:
             for field in self._tensor_fields:
                 if field.partition(".")[0] in group:
-                    _set(group, field, float(_get(group, field)))
+                    yield group, field
 
 
 def _tensor_fields(optimizer: Optimizer, scheduled: Collection[str]) -> list[str]:
@@ -193,9 +189,8 @@ def _get(group: Mapping[str, Any], field: str) -> Any:
 
 def _set(group: dict[str, Any], field: str, value: Any) -> None:
     name, _, position = field.partition(".")
-    if not position:
-        group[name] = value
-        return
-    items = list(group[name])
-    items[int(position)] = value
-    group[name] = tuple(items)
+    if position:
+        items = list(group[name])
+        items[int(position)] = value
+        value = tuple(items)
+    group[name] = value

@@ -107,9 +107,8 @@ class Compile:
         self.falls_back = on_failure == "fallback"
         if world.device.type == "cuda" and torch.cuda.get_device_capability(world.device) < _MIN_CAPABILITY:
             name = torch.cuda.get_device_name(world.device)
-            self._fail_or_fall_back(
-                f"needs compute capability 7.0 or more; this is {name}. Use compile=eager"
-            )
+            message = f"needs compute capability 7.0 or more; this is {name}. Use compile=eager"
+            self._fail_or_fall_back(message)
 
     def apply(self, task: nn.Module, *, retains_graph: bool) -> None:
         """Prepare the task to compile at its first call, and start the monitor."""
@@ -142,11 +141,10 @@ class Compile:
             self._arguments["fullgraph"] = False
         for collective in collectives:
             if collective.changes_gradient:
-                message = (
+                self._fail_or_fall_back(
                     f"{collective} changes a tensor that needs a gradient, and torch.compile computes another gradient "
                     "than eager; call it under torch.no_grad(), or use compile=eager"
                 )
-                self._fail_or_fall_back(message)
 
     def force_eager(self) -> contextlib.AbstractContextManager[Any]:
         return torch.compiler.set_stance("force_eager")
@@ -178,9 +176,8 @@ class Compile:
         if not (self.is_on and self._compiles_steps):
             return EagerStep(optimizer)
         arguments = {"backend": self._arguments["backend"]}
-        step = compile_step(optimizer, scheduled, arguments, self._hyperparameters)
-        self._steps.append(step)
-        return step
+        self._steps.append(compile_step(optimizer, scheduled, arguments, self._hyperparameters))
+        return self._steps[-1]
 
     def check_recompiles(self, num_updates: int) -> None:
         self._num_updates = num_updates
@@ -191,11 +188,8 @@ class Compile:
             log.warning("recompiled after update %d: %s", num_updates, incident)
         report = self._monitor.report()
         for incident in report.limits[self._num_logged_limits :]:
-            log.warning(
-                "eager from update %d on, because torch allows no more recompilations: %s",
-                num_updates,
-                incident,
-            )
+            message = "eager from update %d on, because torch allows no more recompilations: %s"
+            log.warning(message, num_updates, incident)
         self._num_logged_limits = len(report.limits)
         self._check_budget("recompile", report.recompiles)
         self._check_budget("graph break", report.graph_breaks)

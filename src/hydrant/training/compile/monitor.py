@@ -58,7 +58,8 @@ class CompileReport:
             "graph break": len(self.graph_breaks),
             "recompile": len(self.recompiles),
         }
-        counts |= {"part eager since torch's limit": len(self.limits)} if self.limits else {}
+        if self.limits:
+            counts["part eager since torch's limit"] = len(self.limits)
         shown = ", ".join(f"{n} {noun}{'' if n == 1 else 's'}" for noun, n in counts.items())
         return f"{shown}, {self.seconds:.1f} s, {self.cold_seconds:.1f} s of it before the first update"
 

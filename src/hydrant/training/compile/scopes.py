@@ -33,9 +33,8 @@ def compile_functions(task: nn.Module, scope: Scope) -> list[CompilePart]:
         case "blocks":
             blocks = [block for model in _models(task) for block in repeated_blocks(model)]
             if not blocks:
-                raise ConfigError(
-                    "compile.scope", "this model has no repeated blocks; use compile.scope=task"
-                )
+                message = "this model has no repeated blocks; use compile.scope=task"
+                raise ConfigError("compile.scope", message)
             return [_in_place(block) for block in blocks]
 
 

@@ -77,15 +77,10 @@ _DECOUPLED_FIELDS = ("decoupled_weight_decay", "decoupled_decay", "decoupled")
 """Fields of a group that choose between the two, in optimizers that can do both."""
 
 _OTHER_DECAY_FIELDS = ("corrected_weight_decay", "fixed_decay", "unscaled_wd")
-"""Fields of a group that make its decay something else than lr times weight_decay."""
+"""Fields of a group that, if true, make its decay another product than lr times weight_decay."""
 
-_ONLY_LR = (
-    "torch.optim.Rprop",
-    "timm.optim.Lamb",
-    "timm.optim.LaProp",
-    "timm.optim.Lars",
-)
-"""Other optimizers that compile once: of their fields, only lr may be scheduled."""
+_ONLY_LR = ("torch.optim.Rprop", "timm.optim.Lamb", "timm.optim.LaProp", "timm.optim.Lars")
+"""Other optimizers that compile once, if only their lr is scheduled."""
 
 COMPILED = frozenset((*TENSOR_FIELDS, *SHRINKS_WEIGHTS, *_ONLY_LR))
 """Optimizers that compile once. All others stay eager."""

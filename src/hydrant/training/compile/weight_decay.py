@@ -22,11 +22,11 @@ class _DecayedGroup:
     weights: list[Tensor]
     shrinks_weights: bool
     factor: Tensor
-    """0-dim, float64, on the host: multiplies the weights, or is multiplied by them and added to the gradients."""
+    """0-dim, float64, on the host. The weights are multiplied by it, or the product is added to the gradients."""
 
 
 class CompiledWeightDecay:
-    """Applies the weight decay in place of an optimizer whose step would begin with it.
+    """Applies the weight decay instead of an optimizer whose step would begin with it.
 
     A group whose weight decay is 0 and not scheduled adds nothing to the graph.
     """

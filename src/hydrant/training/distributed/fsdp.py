@@ -8,14 +8,8 @@ from typing import Any, Literal, cast
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import fsdp
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import (
-    CPUOffloadPolicy,
-    FSDPModule,
-    MixedPrecisionPolicy,
-    OffloadPolicy,
-    fully_shard,
-)
 
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.models.blocks import repeated_blocks
@@ -70,10 +64,10 @@ class Fsdp(Parallel):
         self._settings: dict[str, Any] = {
             "reshard_after_forward": None if reshard_after_forward == "auto" else reshard_after_forward,
             # Inputs are not cast, because `precision` already does that.
-            "mp_policy": MixedPrecisionPolicy(
+            "mp_policy": fsdp.MixedPrecisionPolicy(
                 self.param_dtype, _dtype("reduce_dtype", reduce_dtype), cast_forward_inputs=False
             ),
-            "offload_policy": CPUOffloadPolicy() if cpu_offload else OffloadPolicy(),
+            "offload_policy": fsdp.CPUOffloadPolicy() if cpu_offload else fsdp.OffloadPolicy(),
         }
         self._cached_mesh: tuple[object, DeviceMesh] | None = None  # and its process group
 
@@ -85,11 +79,11 @@ class Fsdp(Parallel):
     def shard(self, module: nn.Module) -> None:
         settings: dict[str, Any] = {**self._settings, "mesh": self._mesh()}
         for block in repeated_blocks(module):
-            fully_shard(block, **settings)
-        fully_shard(module, **settings)
+            fsdp.fully_shard(block, **settings)
+        fsdp.fully_shard(module, **settings)
 
     def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
-        root = cast("FSDPModule", task)
+        root = cast("fsdp.FSDPModule", task)
         root.set_requires_gradient_sync(is_last)
         root.set_is_last_backward(is_last)
         return nullcontext()
@@ -118,7 +112,7 @@ def _reshard_after_evaluation(task: nn.Module, batch: object, outcome: object) -
     del batch, outcome
     if not torch.is_grad_enabled():
         for module in task.modules():
-            if isinstance(module, FSDPModule):
+            if isinstance(module, fsdp.FSDPModule):
                 module.reshard()
 
 

@@ -93,7 +93,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def run_command(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+def status_and_last_line(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     """Return the exit status of a command and the last line of stderr; assert that there is no traceback."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that libraries emit for odd arguments
@@ -107,7 +107,7 @@ def passes_preview(capfd: pytest.CaptureFixture[str], drawn: list[str]) -> bool:
     """Whether `preview` accepts the overrides; assert that it refuses the others in one line."""
     if any(part in word for part in SLOW_PARTS for word in drawn):
         return False
-    status, last = run_command(capfd, "preview", *TINY, *drawn)
+    status, last = status_and_last_line(capfd, "preview", *TINY, *drawn)
     assert status in (0, 2), last
     if status == 2:
         assert last.startswith("error: ")
@@ -121,7 +121,7 @@ def passes_preview(capfd: pytest.CaptureFixture[str], drawn: list[str]) -> bool:
 def assert_trains(capfd: pytest.CaptureFixture[str], folder: Path, drawn: list[str]) -> None:
     """Train with a config that passed `preview`; assert that it ends with an exit status and at most one error line."""
     shutil.rmtree(folder / "outputs", ignore_errors=True)
-    status, last = run_command(capfd, "train", *TINY, *drawn)
+    status, last = status_and_last_line(capfd, "train", *TINY, *drawn)
     assert status in (0, 1, 2), last
     assert (status == 0) or last.startswith("error: ")
     for summary in folder.glob("outputs/**/summary.json"):

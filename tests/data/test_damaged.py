@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from run_folders import assert_same_state, rows, summary, weights
-from torch import Tensor
+from sources import as_input
 from training_runs import Train, run_command, whole_and_resumed
 
 from hydrant.config.check import check
@@ -41,10 +41,6 @@ class Samples:
         if index in self.damaged:
             raise self.error or ValueError(f"{index} is torn")
         return index, index
-
-
-def as_input(value: int) -> Tensor:
-    return torch.full((1, 1, 1), float(value))
 
 
 def make_source(samples: Samples, num_workers: int = 0, *, skip: bool = True) -> LoaderSource:
@@ -117,14 +113,14 @@ def test_only_rank_0_logs_damaged_samples(caplog: pytest.LogCaptureFixture) -> N
     sources[1].damaged.is_rank_zero = False
     for source in sources:
         read(source, range(5))
-    assert logged(caplog) == [3]
+    assert logged_samples(caplog) == [3]
     for source in sources:
         source.damaged.merge_ranks(lambda _: [source.damaged._messages for source in sources])
-    assert logged(caplog) == [3, 4]
+    assert logged_samples(caplog) == [3, 4]
     assert sources[0].damaged.num_damaged == 2
 
 
-def logged(caplog: pytest.LogCaptureFixture) -> list[int]:
+def logged_samples(caplog: pytest.LogCaptureFixture) -> list[int]:
     """Return the samples in the warnings so far."""
     return [int(re.findall(r"skipped: sample (\d+)", record.getMessage())[0]) for record in caplog.records]
 

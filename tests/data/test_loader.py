@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from sources import as_input
 from torch import Tensor
 
 from hydrant.data import LoaderSource, StreamSpec
@@ -40,10 +41,6 @@ class Samples:
             raise FileNotFoundError(2, "No such file", f"{index}.jpg")
         self.read.append(index)
         return os.getpid(), index
-
-
-def as_input(value: int) -> Tensor:
-    return torch.full((1, 1, 1), value, dtype=torch.float32)
 
 
 def source(samples: Samples, num_workers: int) -> LoaderSource:

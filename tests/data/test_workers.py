@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from run_folders import summary
-from torch import Tensor
+from sources import as_input
 from training_runs import Train
 
 from hydrant.data import LoaderSource, StreamSpec
@@ -36,10 +36,6 @@ class Samples:
 
     def __getitem__(self, index: int) -> tuple[int, int]:
         return index, os.getpid()
-
-
-def as_input(value: int) -> Tensor:
-    return torch.full((1, 1, 1), float(value))
 
 
 def make_source(samples: Samples) -> LoaderSource:

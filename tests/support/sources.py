@@ -23,6 +23,11 @@ def in_memory() -> InMemorySource:
     )
 
 
+def as_input(value: int) -> Tensor:
+    """Return an image of one pixel with this value, as a transform of a LoaderSource."""
+    return torch.full((1, 1, 1), float(value))
+
+
 def spec(
     rank: int = 0, world_size: int = 1, micro_batch_size: int = GLOBAL_BATCH_SIZE, seed: int = 5
 ) -> StreamSpec:

@@ -52,7 +52,9 @@ def make_run(world: World, *, is_sharded: bool) -> Any:
         fully_shard(task)
     main = torch.optim.AdamW(task.parameters(), lr=0.1)
     entry = OptimizerEntry(main, EagerStep(main), Clipping(None, None, None))
-    scaler: Any = SimpleNamespace(state_dict=lambda: {}, load_state_dict=lambda state: None)
+    scaler: Any = SimpleNamespace(
+        scales_loss=False, state_dict=lambda: {}, load_state_dict=lambda state: None
+    )
     optimizers = Optimizers({"main": entry}, FieldSchedules({"main": main}, {}), scaler)
     plan = SimpleNamespace(world=world, precision=scaler, averaging=NoAveraging(None))
     return SimpleNamespace(plan=plan, task=task, model=task.model, optimizers=optimizers, state=TrainState(),

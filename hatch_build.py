@@ -29,9 +29,8 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             self._folder = tempfile.TemporaryDirectory()  # lives until the build has copied the file
             file = Path(self._folder.name, "COMMIT")
             file.write_text(commit + "\n", encoding="utf-8")
-            build_data["force_include"][str(file)] = (
-                "COMMIT" if self.target_name == "sdist" else "hydrant/COMMIT"
-            )
+            target = "COMMIT" if self.target_name == "sdist" else "hydrant/COMMIT"
+            build_data["force_include"][str(file)] = target
 
 
 def _commit(root: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""Start the ranks of a job on this machine with torch's elastic agent, and turn their ends into one result."""
+"""Start the ranks of a job on this machine with torch's elastic agent, and combine their results into one."""
 
 from __future__ import annotations
 
@@ -29,12 +29,7 @@ from hydrant.training.distributed.world import check_gpus
 _MODULE = "hydrant.runs.rank_main"
 _PREFIX = "hydrant-ranks-"  # of the temporary folder through which this process and the ranks exchange files
 _PIDS_FILE, _SIGNAL_FILE = "pids.json", "signal.json"
-_LOST_CONNECTION = (
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Broken pipe",
-    "remote process exited",
-)
+_LOST_CONNECTION = re.compile("Connection (closed|reset) by peer|Broken pipe|remote process exited")
 _LOST_CONNECTION_TYPES = ("DistBackendError", "DistNetworkError", "DistStoreError")
 """Messages of gloo, and error types of NCCL, on a rank whose peer has ended."""
 
@@ -62,15 +57,14 @@ def launch_ranks(job: Job) -> RunResult:
     """
     check_gpus(job.config["parallel"]["num_processes"])
     max_restarts = job.config["parallel"]["max_restarts"]
-    num_restarts = 0
-    while True:
+    for restart in range(1, max_restarts + 1):
         result, can_restart = _run_ranks(job)
-        if not can_restart or num_restarts == max_restarts:
+        if not can_restart:
             return result
-        num_restarts += 1
-        report(result, f"restart {num_restarts} of {max_restarts}: ")
+        report(result, f"restart {restart} of {max_restarts}: ")
         if job.config["resume"] is None:  # resume=null would refuse the folder with its checkpoints
             job = dataclasses.replace(job, config={**job.config, "resume": "auto"})
+    return _run_ranks(job)[0]
 
 
 def take_job(folder: Path, rank: int) -> Job:
@@ -147,15 +141,15 @@ def _run_ranks(job: Job) -> tuple[RunResult, bool]:
 @contextlib.contextmanager
 def _silence_agent() -> Generator[None]:
     """Silence the loggers of torch's agent, because Hydrant reports the same itself."""
-    names = filter(re.compile(r"torch\.distributed\.elastic").match, logging.root.manager.loggerDict)
-    levels = {name: logging.getLogger(name).level for name in names}
-    for name in levels:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    names = [name for name in logging.root.manager.loggerDict if name.startswith("torch.distributed.elastic")]
+    levels = {logger: logger.level for logger in map(logging.getLogger, names)}
+    for logger in levels:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
+        for logger, level in levels.items():
+            logger.setLevel(level)
 
 
 def _launch_config(job: Job, folder: Path) -> Any:
@@ -184,7 +178,7 @@ def _launch_config(job: Job, folder: Path) -> Any:
 def _forward_signals(folder: Path) -> Generator[list[int]]:
     """Forward `STOP_SIGNALS` to the ranks and yield the list of those received.
 
-    Ranks that handle signals may take their time to save. Before that, the agent kills them.
+    Ranks that already handle signals save and stop, however long that takes. Before that, the agent kills them.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
 
@@ -200,9 +194,8 @@ def _forward_signals(folder: Path) -> Generator[list[int]]:
     with contextlib.ExitStack() as handlers:
         for signum in STOP_SIGNALS:
             handlers.callback(signal.signal, signum, signal.signal(signum, forward))
-        handlers.callback(
-            signal.signal, signal.SIGQUIT, signal.getsignal(signal.SIGQUIT)
-        )  # the agent replaces it
+        # The agent replaces the handler of SIGQUIT.
+        handlers.callback(signal.signal, signal.SIGQUIT, signal.getsignal(signal.SIGQUIT))
         yield received
 
 
@@ -215,21 +208,21 @@ def _signal_ranks(signum: int, folder: Path) -> bool:
     return True
 
 
-def _read_results(folder: Path) -> dict[int, RunResult]:
-    """Return the results of the ranks that wrote one, by rank."""
+_Results = dict[int, RunResult]  # by rank
+
+
+def _read_results(folder: Path) -> _Results:
+    """Return the results of the ranks that wrote one."""
     files = {int(file.stem.partition("-")[2]): file for file in folder.glob("result-*.json")}
     return {rank: RunResult(**json.loads(file.read_text(encoding="utf-8"))) for rank, file in files.items()}
 
 
-def _reported_result(
-    job: Job, results: Mapping[int, RunResult], failures: Mapping[int, Any]
-) -> RunResult | None:
+def _reported_result(job: Job, results: _Results, failures: Mapping[int, Any]) -> RunResult | None:
     """Return the result that the ranks reported; None if they only report a lost connection, or nothing."""
     if not failures:
         return results.get(0)
-    causes = {
-        rank: r for rank, r in results.items() if 0 < r.exit_status < 128 and not _is_lost_connection(r)
-    }
+    failed = {rank: result for rank, result in results.items() if 0 < result.exit_status < 128}
+    causes = {rank: result for rank, result in failed.items() if not _is_lost_connection(result)}
     if not causes:
         return None
     rank = min(causes)
@@ -246,21 +239,19 @@ def _mark_failed(job: Job, result: RunResult) -> RunResult:
 
 
 def _is_lost_connection(result: RunResult) -> bool:
-    return result.error_type in _LOST_CONNECTION_TYPES or any(
-        text in result.message for text in _LOST_CONNECTION
-    )
+    return result.error_type in _LOST_CONNECTION_TYPES or bool(_LOST_CONNECTION.search(result.message))
 
 
 def _hang_result(job: Job, started_at: float) -> RunResult | None:
     """Return the result of the watchdog, which wrote it to the summary before it ended the ranks."""
     run = read_run(job.folder)
-    is_hang = (run.summary.get("error") or {}).get("type") == RankHung.__name__
-    if not is_hang or run.summary_time < started_at:
-        return None
-    return RunResult.failed(run.error, RankHung.__name__)
+    hung = (run.summary.get("error") or {}).get(
+        "type"
+    ) == RankHung.__name__ and run.summary_time >= started_at
+    return RunResult.failed(run.error, RankHung.__name__) if hung else None
 
 
-def _describe_death(failures: Mapping[int, Any], results: Mapping[int, RunResult], folder: Path) -> str:
+def _describe_death(failures: Mapping[int, Any], results: _Results, folder: Path) -> str:
     """Return which rank died first without a result, how, and the last line it printed."""
     if not failures:
         return "rank 0 ended without a result"

@@ -10,7 +10,7 @@ import torch
 
 
 def describe_environment(device: torch.device, world_size: int) -> dict[str, Any]:
-    """Return versions, GPU, number of ranks and the git commit of the current folder; None if there is none."""
+    """Return versions, GPU, number of ranks and the git commit of the current folder; None for what there is not."""
     commit = _git("rev-parse", "HEAD")
     return {
         "python": platform.python_version(),

@@ -98,7 +98,7 @@ def _start(job: Job, world: World, watchdog: Watchdog) -> RunResult:
                 announce_signal_handlers(pids)
             return _open_session(job, plan, start, watchdog).run(stop)
     except (Exception, SystemExit) as error:
-        if not isinstance(error, HydrantError):  # a refused run leaves no log behind
+        if not isinstance(error, HydrantError):  # an error in the config creates no train.log
             log.debug("the run could not start", exc_info=error)
         return first_failure(error, job.folder, world)
 
@@ -131,12 +131,9 @@ def _prepare_weights(start: Start, model: nn.Module, config: Mapping[str, Any]) 
     if start.weights is not None:
         start.weights.load(model, "init_from", strict=config["init_strict"])
         log.info("weights from %s", start.weights.source)
-    misfits = "" if start.checkpoint is None else describe_misfits(start.checkpoint, model)
-    if misfits:
-        raise ConfigError(
-            "resume",
-            f"the weights in {start.checkpoint} belong to another model: {misfits}; choose that model",
-        )
+    if start.checkpoint is not None and (misfits := describe_misfits(start.checkpoint, model)):
+        message = f"the weights in {start.checkpoint} belong to another model: {misfits}; choose that model"
+        raise ConfigError("resume", message)
 
 
 def _open_session(job: Job, plan: Plan, start: Start, watchdog: Watchdog) -> _Session:
@@ -176,9 +173,8 @@ class _Session:
         try:
             return self._finish(result)
         except KeyboardInterrupt:  # a second Ctrl-C: plots and the end of the tracker may be missing
-            message = (
-                result.message or "stopped by SIGINT: the run is finished, its trackers may miss the end"
-            )
+            finished = "stopped by SIGINT: the run is finished, its trackers may miss the end"
+            message = result.message or finished
             return dataclasses.replace(result, exit_status=128 + signal.SIGINT, message=message)
 
     def _train(self, stop: StopRequest) -> None:
@@ -237,10 +233,8 @@ class _Session:
             return
         log.info("continuing from %s at update %d", relative(start.checkpoint), state.num_updates)
         if start.changes:
-            log.warning(
-                "resume_strict=false: the run continues with another config: %s",
-                describe_changes(start.changes),
-            )
+            changes = describe_changes(start.changes)
+            log.warning("resume_strict=false: the run continues with another config: %s", changes)
         fields = {key.rpartition(".")[2] for key in start.changes if "optimizer" in key.split(".")}
         restore(trainer, start.checkpoint, fields)
         best = None if state.best is None else state.best["num_updates"]
@@ -260,10 +254,12 @@ class _Session:
         return result
 
     def _result_of(self, error: BaseException, stop: StopRequest) -> RunResult:
-        if stop.is_urgent or isinstance(
-            error, KeyboardInterrupt
-        ):  # the error may follow from ranks that stopped
-            return RunResult.stopped(signal.SIGINT, self._stopped_without_saving())
+        # After a second Ctrl-C, any error may be a lost connection to ranks that have stopped.
+        if stop.is_urgent or isinstance(error, KeyboardInterrupt):
+            newest = newest_checkpoint(self._job.folder / CHECKPOINTS)
+            effect = "starts again" if newest is None else f"continues from {newest.name}"
+            message = f"stopped by SIGINT without saving; {self._job.same_command()} {effect}"
+            return RunResult.stopped(signal.SIGINT, message)
         log.debug("the run failed", exc_info=error)
         return self._failure(error)
 
@@ -271,11 +267,6 @@ class _Session:
         result = first_failure(error, self._job.folder, self._world)
         # A ConfigError fails the run too, because it has begun.
         return dataclasses.replace(result, status=RunStatus.FAILED, exit_status=1)
-
-    def _stopped_without_saving(self) -> str:
-        newest = newest_checkpoint(self._job.folder / CHECKPOINTS)
-        effect = "starts again" if newest is None else f"continues from {newest.name}"
-        return f"stopped by SIGINT without saving; {self._job.same_command()} {effect}"
 
 
 def _checkpoint_manager(job: Job, plan: Plan) -> CheckpointManager:

@@ -105,7 +105,7 @@ class RunFolder:
 
 
 def is_run_folder(path: Path) -> bool:
-    """Return whether a folder belongs to a run: it holds a config, or Hydra's record if the run failed before that."""
+    """Return whether a folder holds a config, or only Hydra's record because the run failed before it wrote one."""
     return (path / CONFIG).exists() or (path / HYDRA).is_dir()
 
 
@@ -122,9 +122,7 @@ def read_run(path: Path) -> RunFolder:
 
 def runs_of_sweep(folder: Path) -> list[RunFolder]:
     """Return the runs in the folder of a sweep, by name."""
-    if not folder.is_dir():
-        return []
-    return [read_run(path) for path in sorted(folder.iterdir()) if is_run_folder(path)]
+    return [read_run(path) for path in sorted(folder.glob("*")) if is_run_folder(path)]
 
 
 def status_of(summary: Mapping[str, Any]) -> str:
@@ -249,7 +247,7 @@ def mark_failed(folder: Path, message: str, error_type: str = JobFailed.__name__
 
 
 def mark_preempted(folder: Path) -> None:
-    """Write `preempted` into the summary of a run that took the stop for a failure."""
+    """Write `preempted` into the summary of a run that recorded a failure, because other ranks stopped first."""
     _mark(folder, RunStatus.PREEMPTED, None)
 
 

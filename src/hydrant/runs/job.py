@@ -26,9 +26,8 @@ class Job:
     def to_json(self) -> dict[str, Any]:
         """Return the job as a JSON object, for `from_json`."""
         fields = asdict(self)
-        return fields | {
-            key: str(fields[key]) for key in ("folder", "sweep_folder") if fields[key] is not None
-        }
+        paths = {key: str(fields[key]) for key in ("folder", "sweep_folder") if fields[key] is not None}
+        return fields | paths
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Job:

@@ -58,9 +58,8 @@ def open_run(path: str, overrides: Sequence[str], *, weights: str) -> SavedRun:
     resolved = _override(config, folder, overrides) if overrides else check(config)
     plan = prepare({**resolved, "parallel": SINGLE_RANK})
     Weights(checkpoint, weights).load(plan.task.model, "model")
-    plan.task.load_state_dict(
-        read_state(checkpoint, "task"), strict=False
-    )  # what the task has besides the model
+    task_state = read_state(checkpoint, "task")  # of the task without its model
+    plan.task.load_state_dict(task_state, strict=False)
     plan.task.eval()
     return SavedRun(folder, checkpoint, plain_state(checkpoint, "state")["num_updates"], plan)
 
@@ -76,9 +75,8 @@ def _override(config: DictConfig, folder: Path, overrides: Sequence[str]) -> Map
 
     def still_applies(override: str) -> bool:
         [key] = choices_in([override])
-        return (
-            key not in new and key.partition(".")[0] not in replaced_groups
-        )  # another option has other keys
+        # Overrides of a replaced option no longer apply, because the new option has other keys.
+        return key not in new and key.partition(".")[0] not in replaced_groups
 
     kept = [override for override in recorded if still_applies(override)]
     old, fresh = (compose(words, from_user=overrides) for words in (recorded, [*kept, *overrides]))

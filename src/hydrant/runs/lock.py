@@ -1,6 +1,6 @@
 """Locks on folders: exclusive for the process of a run, shared for the processes of a sweep; and probes of them.
 
-A probe is a lock, too, which lasts for an instant. So who takes a lock tries again until a probe has ended.
+A probe also takes the lock, for an instant. So an attempt to lock is repeated for longer than a probe lasts.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from pathlib import Path
 from hydrant.errors import ConfigError
 
 _LOCK_SECONDS = 0.5
-"""A lock is tried for this long. A probe holds the folder for less."""
+"""How long an attempt to lock is repeated: longer than a probe lasts."""
 _PROBE_SECONDS = 0.02
-"""A probe of an exclusive lock is tried for this long. Two probes overlap for less."""
+"""How long the probe of `is_in_use` is repeated: longer than another probe lasts."""
 _POLL_SECONDS = 0.2
 
 _held: set[int] = set()
 """The descriptors of the locks that this process holds."""
 
 
-@contextlib.contextmanager
-def exclusive(folder: Path) -> Generator[int]:
+def exclusive(folder: Path) -> contextlib.AbstractContextManager[int]:
     """Lock a folder for this process alone. The lock is on the folder itself and ends with the process, also if killed.
 
     Yields the descriptor: a child process that inherits it holds the lock too.
@@ -33,19 +32,16 @@ def exclusive(folder: Path) -> Generator[int]:
     Raises:
         ConfigError: another process has locked it.
     """
-    with _locked(folder, fcntl.LOCK_EX) as descriptor:
-        yield descriptor
+    return _locked(folder, fcntl.LOCK_EX)
 
 
-@contextlib.contextmanager
-def shared(folder: Path) -> Generator[None]:
+def shared(folder: Path) -> contextlib.AbstractContextManager[int]:
     """Lock a folder together with other processes that share it.
 
     Raises:
         ConfigError: another process has locked it for itself.
     """
-    with _locked(folder, fcntl.LOCK_SH):
-        yield
+    return _locked(folder, fcntl.LOCK_SH)
 
 
 @contextlib.contextmanager

@@ -51,21 +51,18 @@ class _Formatter(logging.Formatter):
 
 @contextlib.contextmanager
 def log_to(file: Path, rank: int = 0) -> Generator[None]:
-    """Log messages to the terminal, and messages and tracebacks to `file`, created with the first message.
+    """Log messages to the terminal, and messages with tracebacks to `file`, which the first message creates.
 
-    Ranks other than 0 log only warnings, and tracebacks to `file`. The handlers are removed at the end.
+    Ranks other than 0 log only warnings, and what has a traceback to `file`. The handlers are removed at the end.
     """
+    message = f"rank {rank}: %(message)s" if rank else "%(message)s"
     file_handler = _File(file, delay=True, encoding="utf-8")
-    file_handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
-    console = _Console(sys.stdout)
-    console.setLevel(logging.INFO)
-    console.setFormatter(_Formatter("%(message)s"))
+    file_handler.setFormatter(_Formatter(f"%(asctime)s %(levelname)s {message}"))
+    console = _Console(sys.stderr if rank else sys.stdout)
+    console.setLevel(logging.WARNING if rank else logging.INFO)
+    console.setFormatter(_Formatter(message))
     if rank:
-        file_handler.setFormatter(_Formatter(f"%(asctime)s %(levelname)s rank {rank}: %(message)s"))
         file_handler.addFilter(lambda record: record.levelno >= logging.WARNING or bool(record.exc_info))
-        console = _Console(sys.stderr)
-        console.setLevel(logging.WARNING)
-        console.setFormatter(_Formatter(f"rank {rank}: %(message)s"))
     level, propagate = log.level, log.propagate
     log.setLevel(logging.DEBUG)
     log.propagate = False

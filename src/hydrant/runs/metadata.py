@@ -44,9 +44,8 @@ def identify(job: Job) -> RunIdentity:
 def _is_left_out(override: str, shown: Collection[str]) -> bool:
     """Return whether the group leaves out an override: it is named already, or does not affect the result."""
     key = override.lstrip("+~").partition("=")[0]
-    if key.endswith("_every"):  # how often the run is logged, evaluated or saved
-        return True
-    return key in {*shown, "optimizer", "scheduler", "seed"} or is_neutral(key)
+    is_interval = key.endswith("_every")  # how often the run is logged, evaluated or saved
+    return is_interval or key in {*shown, "optimizer", "scheduler", "seed"} or is_neutral(key)
 
 
 def write_records(job: Job) -> None:

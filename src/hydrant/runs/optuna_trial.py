@@ -75,31 +75,29 @@ class StudyPruning:
 
     def __init__(self, trial: Trial, world: World) -> None:
         self._trial, self._world = trial, world
-        self._study: Any = None
+        self._study: Any = None  # and its storage, when the first evaluation is reported
 
     def ends(self, row: Mapping[str, float], num_evaluations: int) -> bool:
-        return self._world.broadcast_from_rank_zero(lambda: self._report_row(row, num_evaluations))
-
-    def _report_row(self, row: Mapping[str, float], num_evaluations: int) -> bool:
         value = row.get(self._trial.objectives[0]["metric"])
+        return self._world.broadcast_from_rank_zero(lambda: self._report(value, num_evaluations))
+
+    def _report(self, value: float | None, num_evaluations: int) -> bool:
+        """Report the value of an evaluation, if there is one, and return whether the pruner ends the trial."""
         if value is None:
             return False
-        with log_errors("the study cannot be updated; training continues"):
-            return self._report(value, num_evaluations)
-        return False
-
-    def _report(self, value: float, num_evaluations: int) -> bool:
-        from optuna import load_study
-
         trial = self._trial
-        if self._study is None:
-            pruner, storage = make_part(trial.pruner), open_storage(trial.storage, Path(trial.folder))
-            self._study = load_study(study_name=trial.study, storage=storage, pruner=pruner), storage
-        study, storage = self._study
-        study_id = storage.get_study_id_from_name(trial.study)
-        trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, trial.number)
-        storage.set_trial_intermediate_value(trial_id, num_evaluations, value)
-        return bool(study.pruner.prune(study, storage.get_trial(trial_id)))
+        with log_errors("the study cannot be updated; training continues"):
+            from optuna import load_study
+
+            if self._study is None:
+                pruner, storage = make_part(trial.pruner), open_storage(trial.storage, Path(trial.folder))
+                self._study = load_study(study_name=trial.study, storage=storage, pruner=pruner), storage
+            study, storage = self._study
+            study_id = storage.get_study_id_from_name(trial.study)
+            trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, trial.number)
+            storage.set_trial_intermediate_value(trial_id, num_evaluations, value)
+            return bool(study.pruner.prune(study, storage.get_trial(trial_id)))
+        return False
 
 
 def pruning_of(trial: Trial | None, world: World) -> Pruning:

@@ -76,12 +76,16 @@ def unexpected_failure(error: BaseException, job: Job) -> RunResult:
 
 def first_failure(error: BaseException, folder: Path, world: World) -> RunResult:
     """Return the result of the first rank that failed, because the others may only have lost that rank."""
-    message = f"{typed_line(error)} (at {location(error)}); {relative(folder)}/{LOG} has the traceback"
-    if isinstance(
-        error, OSError
-    ):  # the machine is at fault, and the log may be the file that cannot be written
-        message = typed_line(error)
-    here = RunResult.from_error(error, str(error) if isinstance(error, HydrantError) else message)
+    match error:
+        case HydrantError():
+            message = str(error)
+        case OSError():  # the machine is at fault, and the log may be the file that cannot be written
+            message = typed_line(error)
+        case _:
+            message = (
+                f"{typed_line(error)} (at {location(error)}); {relative(folder)}/{LOG} has the traceback"
+            )
+    here = RunResult.from_error(error, message)
     rank, text = world.first_report(str(folder), json.dumps(dataclasses.asdict(here)))
     first = RunResult(**json.loads(text))
     if rank == world.rank or first.message == here.message or first.error is None:

@@ -14,7 +14,6 @@ from typing import Any, TextIO, cast
 from tqdm.std import tqdm
 
 REDRAW_SECONDS = 0.1
-LINE = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left, {rate_noinv_fmt}{postfix}]"
 
 
 class ProgressBar:
@@ -41,7 +40,7 @@ class ProgressBar:
             initial=num_updates,
             file=stream,
             unit=" updates",
-            bar_format=LINE,
+            bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left, {rate_noinv_fmt}{postfix}]",
             mininterval=0,
             miniters=1,
             smoothing=0.1,

@@ -18,7 +18,10 @@ with import_without_gc():
 
 
 def main() -> int:
-    """Train and return the exit status: 1 for an error, else 0. To the agent, a stop by a signal is no failure."""
+    """Train and return the exit status: 1 for an error, else 0.
+
+    A stop by a signal is 0 too, because the agent takes any other status for a failure.
+    """
     faulthandler.enable()
     folder, parent = Path(sys.argv[1]), int(sys.argv[2])
     rank = World.from_launcher().rank

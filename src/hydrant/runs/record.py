@@ -41,7 +41,7 @@ class JsonLines:
         self.flush()
 
     def flush(self) -> None:
-        """Write the pending rows, over whatever part of a row a full disk took.
+        """Write the pending rows. A row that a full disk cut off is written again from its start.
 
         Raises:
             OSError: the file cannot be written.
@@ -63,26 +63,18 @@ class JsonLines:
 
 
 class Record:
-    """`metrics.jsonl`, a line per log point, and `summary.json`, replaced as a whole at every change.
+    """Writes `metrics.jsonl`, a line per log point, and `summary.json`, replaced as a whole at every change.
 
-    `histograms.jsonl` exists if there are histograms. JSON has no NaN and no infinity, so these are written as `null`.
+    The first histograms create `histograms.jsonl`. NaN and infinity are written as `null`, because JSON has neither.
     """
 
     def __init__(self, folder: Path, num_updates: int, history: Path) -> None:
         """Continue the rows of the folder `history` at `num_updates`; later rows are dropped."""
         self._folder, self._num_updates, self._history = folder, num_updates, history
-        self._metrics = self._open(METRICS)
+        self.metrics = self._open(METRICS)
         had_histograms = (history / HISTOGRAMS).exists() or (folder / HISTOGRAMS).exists()
         self._histograms = self._open(HISTOGRAMS) if had_histograms else None
-        self._summary = read_summary(folder) if num_updates else {}
-
-    def log(self, row: Mapping[str, float]) -> None:
-        """Append a row of metrics; it is in the file when this returns.
-
-        Raises:
-            OSError: it stays in memory until the next `log` or `flush`.
-        """
-        self._metrics.append(row)
+        self.summary = read_summary(folder) if num_updates else {}  # only `update_summary` changes it
 
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
         """Append a line of histograms.
@@ -95,25 +87,13 @@ class Record:
         content = {key: {"low": h.low, "high": h.high, "counts": h.counts} for key, h in histograms.items()}
         self._histograms.append({"num_updates": num_updates, "histograms": content})
 
-    def flush(self) -> None:
-        """Write the pending rows of metrics.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
-        self._metrics.flush()
-
     def update_summary(self, **fields: Any) -> None:
         """Set fields of the summary and write it."""
-        self._summary.update(fields)
-        write_json(self._folder / SUMMARY, self._summary)
-
-    @property
-    def summary(self) -> Mapping[str, Any]:
-        return self._summary
+        self.summary.update(fields)
+        write_json(self._folder / SUMMARY, self.summary)
 
     def close(self) -> None:
-        self._metrics.close()
+        self.metrics.close()
         if self._histograms is not None:
             self._histograms.close()
 
@@ -123,10 +103,7 @@ class Record:
 
 def last_values(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the last value of every metric."""
-    merged: dict[str, Any] = {}
-    for row in rows:
-        merged |= row
-    return {key: value for key, value in merged.items() if "/" in key}
+    return {key: value for row in rows for key, value in row.items() if "/" in key}
 
 
 def typical_value(rows: list[dict[str, Any]], key: str) -> float | None:

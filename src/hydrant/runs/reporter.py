@@ -1,4 +1,4 @@
-"""Report a run: to the record in its folder, the tracker, the progress bar and the log."""
+"""`RunReporter`: writes what a run reports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from hydrant.runs.folder import (
 )
 from hydrant.runs.job import Job
 from hydrant.runs.metadata import identify, write_records
-from hydrant.runs.optuna_trial import Trial
 from hydrant.runs.outcome import RunResult
 from hydrant.runs.progress_bar import ProgressBar
 from hydrant.runs.record import Record, last_values, typical_value
@@ -61,7 +60,7 @@ class NullRunReporter(NullRunLogger):
 
 
 class RunReporter(RunLogger):
-    """Reports a run from the moment when it has its folder.
+    """Reports a run to its folder, the tracker, the progress bar and the log.
 
     Args:
         history: the folder with the rows before `num_updates`, of this run or of the one that it continues.
@@ -74,7 +73,7 @@ class RunReporter(RunLogger):
     def __init__(self, job: Job, plan: Plan, num_updates: int, history: Path) -> None:
         self._folder, self._plan, self._num_updates = job.folder, plan, num_updates
         self._reported_causes = set[str]()  # why files could not be written; each is logged once
-        total_updates, world = plan.clock.total_updates, plan.world
+        total_updates, world, trial = plan.clock.total_updates, plan.world, job.trial
         self._tracker: Tracker = instantiate(job.config, "tracker")(identify(job), num_updates)
         try:
             write_records(job)
@@ -88,7 +87,7 @@ class RunReporter(RunLogger):
                 wandb=self._tracker.describe(),
                 num_parameters=count_parameters(plan.task)[0],
                 error=None,
-                **_trial_fields(job.trial),
+                **({"trial": {"number": trial.number, "objectives": trial.objectives}} if trial else {}),
             )
         except BaseException:
             self._tracker.finish(1, {})
@@ -104,7 +103,7 @@ class RunReporter(RunLogger):
         self._num_updates = int(row["num_updates"])
         row = dict(row) | self._compile_figures() | self._model_flops_utilization(row)
         with self._optional(METRICS):
-            self._record.log(row)
+            self._record.metrics.append(row)
         self._tracker.log(row)
         self._progress.log(row)
         values = {k: v for k, v in row.items() if k.startswith(("val/", "val_ema/"))}
@@ -148,29 +147,31 @@ class RunReporter(RunLogger):
         Raises:
             OSError: the summary cannot be written.
         """
+        plan = self._plan
+        num_damaged, compiled = plan.data.damaged.num_damaged, plan.compilation.report()
         self._progress.close()
-        self._record.flush()
+        self._record.metrics.flush()
         rows = read_metrics(self._folder)
         self._record.update_summary(
             status=result.status,
             num_updates=state.num_updates,
             metrics=last_values(rows),
             best=state.best,
-            compile=self._plan.compilation.report().summary(),
+            compile=compiled.summary(),
             perf={key: typical_value(rows, f"perf/{key}") for key in _PERFORMANCE}
-            | {"peak_memory_gib": peak_memory_gib(self._plan.world.device)},
-            num_damaged_samples=self._plan.data.damaged.num_damaged,
+            | {"peak_memory_gib": peak_memory_gib(plan.world.device)},
+            num_damaged_samples=num_damaged,
             error=result.error,
             **({"pruned": True} if state.is_pruned else {}),
         )
-        if num_damaged := self._plan.data.damaged.num_damaged:
+        if num_damaged:
             log.warning("damaged samples skipped since this start, each named above: %d", num_damaged)
         if result.status == RunStatus.FINISHED:
-            log.info("finished: %s", _result_text(state, self._plan.clock.total_updates, rows))
-            if self._plan.compilation.is_on:
-                log.info("compiled: %s", self._plan.compilation.report())
-            if self._plan.config["claim"] is not None:
-                log.info("claim: %s", self._plan.config["claim"])
+            log.info("finished: %s", _result_text(state, plan.clock.total_updates, rows))
+            if plan.compilation.is_on:
+                log.info("compiled: %s", compiled)
+            if plan.config["claim"] is not None:
+                log.info("claim: %s", plan.config["claim"])
                 log.info("here: %s", performance_text(self._record.summary))
 
     def close(self, result: RunResult) -> None:
@@ -214,11 +215,6 @@ class RunReporter(RunLogger):
             return {}
         per_device = rate / self._plan.world.world_size
         return {"perf/mfu": 3 * self._plan.flops_per_sample * per_device / peak}
-
-
-def _trial_fields(trial: Trial | None) -> dict[str, Any]:
-    """Return the fields of summary.json about the study of a trial."""
-    return {} if trial is None else {"trial": {"number": trial.number, "objectives": trial.objectives}}
 
 
 def _draw_schedules(plan: Plan, path: Path) -> None:

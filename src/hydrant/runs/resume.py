@@ -41,7 +41,7 @@ class Start:
 class ExistingRun:
     """What a run folder holds for a config."""
 
-    is_finished: bool  # and nothing is left to do
+    is_finished: bool  # with the same config, so nothing is left to do
     changes: Changes
 
 
@@ -80,9 +80,8 @@ def existing_run(config: Mapping[str, Any], folder: Path) -> ExistingRun:
     has_checkpoint = newest_checkpoint(folder / CHECKPOINTS) is not None
     is_finished = read_summary(folder).get("status") == RunStatus.FINISHED  # save_every=null: no checkpoint
     if config["resume"] is None and (has_checkpoint or is_finished):
-        raise ConfigError(
-            "resume", f"{folder} holds a run; resume=auto continues it, name=<folder> starts another"
-        )
+        message = f"{folder} holds a run; resume=auto continues it, name=<folder> starts another"
+        raise ConfigError("resume", message)
     has_config = has_checkpoint or (folder / CONFIG).exists()
     changes = changed_keys(config, folder) if has_config else {}
     if is_finished and changes and not has_checkpoint:
@@ -126,9 +125,8 @@ def saved_config(folder: Path, key: str) -> dict[str, Any]:
         saved = OmegaConf.to_container(OmegaConf.load(file))
     except (OSError, YAMLError) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise ConfigError(
-            key, f"{file} cannot be read ({reason}); a run's folder holds its config"
-        ) from error
+        message = f"{file} cannot be read ({reason}); a run's folder holds its config"
+        raise ConfigError(key, message) from error
     if not isinstance(saved, dict):
         raise ConfigError(key, f"{file} is no config of a run; a run's folder holds its config")
     return {str(key): value for key, value in saved.items()}

@@ -17,18 +17,16 @@ class AllReduceNet(nn.Module):
     The sum has no gradient, so torch.compile computes the same as eager, in one graph.
 
     Args:
-        input_shape: (C, H, W) of one image, of 16 pixels or more.
+        input_shape: (C, H, W) of one image; H and W are 16 pixels or more.
         num_classes: size of the output.
-        shift: factor of the sum.
+        shift: factor of the sum before it is added to the features.
     """
 
     def __init__(self, *, input_shape: Sequence[int], num_classes: int, shift: float) -> None:
         super().__init__()
         if len(input_shape) != 3 or min(input_shape[1:]) < 16:
-            message = (
-                f"all_reduce_net needs images of 16 pixels or more, not data.input_shape={list(input_shape)}"
-            )
-            raise ConfigError("model", message)
+            message = "all_reduce_net needs images of 16 pixels or more, not"
+            raise ConfigError("model", f"{message} data.input_shape={list(input_shape)}")
         self.shift = shift
         self.features = nn.Sequential(
             nn.Conv2d(input_shape[0], 6, 5), nn.ReLU(), nn.MaxPool2d(2),

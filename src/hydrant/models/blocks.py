@@ -6,9 +6,10 @@ from torch import nn
 
 
 def repeated_blocks(model: nn.Module) -> list[nn.Module]:
-    """Return the blocks that repeat in a list of modules: same class, same parameter shapes, with children.
+    """Return the repeated blocks in the `ModuleList`s and `Sequential`s of a model.
 
-    Each block is listed once. A block inside another repeated block is left out.
+    Blocks repeat if one list has several of the same class with the same parameter shapes. Modules without children,
+    such as `nn.Linear`, and blocks inside another repeated block are left out. Each block is listed once.
     """
     blocks: dict[nn.Module, None] = {}
     inner: set[int] = set()

@@ -10,7 +10,7 @@ from hydrant.errors import ConfigError
 
 
 class ConvNet(nn.Module):
-    """`Conv 3x3 -> BatchNorm -> ReLU` per stage, halving the image between stages, then mean pooling.
+    """`Conv 3x3 -> BatchNorm -> ReLU` per stage, max pooling between stages, then mean pooling and a linear classifier.
 
     Args:
         input_shape: (C, H, W) of one image.
@@ -24,18 +24,17 @@ class ConvNet(nn.Module):
     ) -> None:
         super().__init__()
         if len(input_shape) != 3:
-            raise ConfigError(
-                "model",
-                f"convnet needs images (C, H, W), not data.input_shape={list(input_shape)}; use model=mlp",
+            message = (
+                f"convnet needs images (C, H, W), not data.input_shape={list(input_shape)}; use model=mlp"
             )
+            raise ConfigError("model", message)
         if not 0 <= dropout < 1:
             raise ConfigError("model.dropout", f"needs a number from 0 to below 1, not {dropout}")
         smallest = min(input_shape[1:])
-        deepest = smallest.bit_length()  # each stage but the first halves the image
-        if not 1 <= len(widths) <= deepest:
-            raise ConfigError(
-                "model.widths", f"{len(widths)} stages; an image of {smallest} pixels allows 1 to {deepest}"
-            )
+        max_stages = smallest.bit_length()  # each stage but the first halves the image
+        if not 1 <= len(widths) <= max_stages:
+            message = f"{len(widths)} stages; an image of {smallest} pixels allows 1 to {max_stages}"
+            raise ConfigError("model.widths", message)
         if min(widths) < 1:
             raise ConfigError("model.widths", f"{list(widths)} has a stage without channels; give 1 or more")
         channels = [input_shape[0], *widths]

@@ -38,18 +38,20 @@ class Generator(nn.Module):
             raise ConfigError("model.modules.generator.latent_size", f"needs 1 or more, not {latent_size}")
         self.latent_size, self.num_classes, self.output_shape = latent_size, num_classes, tuple(output_shape)
         self._low, self._high = output_range
-        layers = [
-            nn.Sequential(nn.Linear(fan_in, fan_out, bias=False), nn.BatchNorm1d(fan_out), nn.ReLU())
-            for fan_in, fan_out in itertools.pairwise([latent_size + num_classes, *hidden])
-        ]
         widths = [latent_size + num_classes, *hidden]
-        self.hidden = nn.Sequential(*layers)
+        self.hidden = nn.Sequential(
+            *(
+                nn.Sequential(nn.Linear(fan_in, fan_out, bias=False), nn.BatchNorm1d(fan_out), nn.ReLU())
+                for fan_in, fan_out in itertools.pairwise(widths)
+            )
+        )
         self.output = nn.Linear(widths[-1], math.prod(output_shape))
 
     def forward(self, noise: Tensor, classes: Tensor) -> Tensor:
         """`noise` (B, latent_size), `classes` (B,) int64 -> samples (B, *output_shape)."""
-        inputs = torch.cat([noise, F.one_hot(classes, self.num_classes).to(noise.dtype)], dim=1)
-        unit = (torch.tanh(self.output(self.hidden(inputs))) + 1) / 2
+        one_hot = F.one_hot(classes, self.num_classes).to(noise.dtype)
+        hidden = self.hidden(torch.cat([noise, one_hot], dim=1))
+        unit = (torch.tanh(self.output(hidden)) + 1) / 2  # in 0..1
         return (self._low + (self._high - self._low) * unit).unflatten(1, self.output_shape)
 
 
@@ -79,7 +81,5 @@ class Discriminator(nn.Module):
 
     def forward(self, samples: Tensor, classes: Tensor) -> Tensor:
         """`samples` (B, *input_shape), `classes` (B,) int64 -> logits (B,)."""
-        inputs = torch.cat(
-            [samples.flatten(1), F.one_hot(classes, self.num_classes).to(samples.dtype)], dim=1
-        )
-        return self.output(self.hidden(inputs)).squeeze(1)
+        one_hot = F.one_hot(classes, self.num_classes).to(samples.dtype)
+        return self.output(self.hidden(torch.cat([samples.flatten(1), one_hot], dim=1))).squeeze(1)

@@ -4,9 +4,4 @@ from hydrant.optimizers.ema import Ema, NoAveraging
 from hydrant.optimizers.muon import MuonWithAdamW
 from hydrant.optimizers.timm import timm_optimizer
 
-__all__ = [
-    "Ema",
-    "MuonWithAdamW",
-    "NoAveraging",
-    "timm_optimizer",
-]
+__all__ = ["Ema", "MuonWithAdamW", "NoAveraging", "timm_optimizer"]

@@ -1,4 +1,4 @@
-"""An average of the weights over the updates, kept in addition to the weights; or none."""
+"""Averages of the weights over the updates, which are evaluated and saved in addition to the weights; or none."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Averaging(Protocol):
         ...
 
     def update(self, num_updates: int) -> None:
-        """Add the model's weights after `num_updates` completed updates to the average."""
+        """Add the weights that the model has after `num_updates` completed updates to the average."""
         ...
 
     def swapped_into(self, task: nn.Module) -> contextlib.AbstractContextManager[None]:
@@ -94,9 +94,7 @@ class Ema:
     ) -> None:
         for key, value in {"decay": decay, "min_decay": min_decay}.items():
             if not 0 <= value < 1:
-                raise ConfigError(
-                    f"averaging.{key}", f"needs a number of at least 0 and below 1, not {value}"
-                )
+                raise ConfigError(f"averaging.{key}", f"needs a number from 0 to below 1, not {value}")
         self._settings: dict[str, Any] = {
             "decay": decay,
             "min_decay": min_decay,

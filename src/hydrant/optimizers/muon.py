@@ -41,22 +41,15 @@ class MuonWithAdamW(Optimizer):
         betas: tuple[float, float],
         eps: float,
     ) -> None:
-        muon: dict[str, Any] = {
-            "momentum": momentum,
-            "nesterov": nesterov,
-            "ns_steps": ns_steps,
-            "adjust_lr_fn": adjust_lr_fn,
-        }
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
-        matrices, rest = _split(self.param_groups)
-        self._parts: dict[str, Optimizer] = {}
-        if matrices:
-            self._parts["muon"] = Muon(matrices, lr=lr, weight_decay=weight_decay, **muon)
-        if rest:
-            self._parts["adamw"] = AdamW(
-                rest, lr=lr, weight_decay=weight_decay, betas=(betas[0], betas[1]), eps=eps
-            )
-        for part in self._parts.values():
+        shared: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
+        muon: dict[str, Any] = {"momentum": momentum, "nesterov": nesterov, "ns_steps": ns_steps}
+        super().__init__(params, shared)
+        self._parts: list[Optimizer] = []
+        if matrices := _select(self.param_groups, lambda p: p.ndim == 2):
+            self._parts.append(Muon(matrices, **shared, **muon, adjust_lr_fn=adjust_lr_fn))
+        if others := _select(self.param_groups, lambda p: p.ndim != 2):
+            self._parts.append(AdamW(others, **shared, betas=(betas[0], betas[1]), eps=eps))
+        for part in self._parts:
             self.defaults = {**part.defaults, **self.defaults}
         self._share_groups()
 
@@ -65,7 +58,7 @@ class MuonWithAdamW(Optimizer):
         """Apply both updates; `closure` as for any torch optimizer."""
         with torch.enable_grad():
             loss = None if closure is None else closure()
-        for part in self._parts.values():
+        for part in self._parts:
             step = inspect.unwrap(type(part).step)  # torch's wrappers break the graph of a compiled update
             step(part)
         return loss
@@ -73,7 +66,7 @@ class MuonWithAdamW(Optimizer):
     def state_dict(self) -> dict[str, Any]:
         state: dict[int, Any] = {}
         groups = list[dict[str, Any]]()
-        for part in self._parts.values():
+        for part in self._parts:
             part_state, offset = part.state_dict(), sum(len(group["params"]) for group in groups)
             state |= {offset + position: value for position, value in part_state["state"].items()}
             groups += [
@@ -84,7 +77,7 @@ class MuonWithAdamW(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         groups: list[dict[str, Any]] = state_dict["param_groups"]
-        for part in self._parts.values():
+        for part in self._parts:
             part_groups, groups = groups[: len(part.param_groups)], groups[len(part.param_groups) :]
             positions = {position for group in part_groups for position in group["params"]}
             state = {position: v for position, v in state_dict["state"].items() if position in positions}
@@ -93,17 +86,12 @@ class MuonWithAdamW(Optimizer):
 
     def _share_groups(self) -> None:
         # The same dicts as in the parts, so that a schedule that writes self.param_groups[i]["lr"] reaches a part.
-        self.param_groups = [group for part in self._parts.values() for group in part.param_groups]
-        state: Any = ChainMap(*(part.state for part in self._parts.values()))  # read-only view
+        self.param_groups = [group for part in self._parts for group in part.param_groups]
+        state: Any = ChainMap(*(part.state for part in self._parts))  # read-only view
         self.state = state
 
 
-def _split(groups: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Split every group into its matrices and its other parameters; leave out empty groups."""
-
-    def select(group: dict[str, Any], predicate: Callable[[nn.Parameter], bool]) -> dict[str, Any]:
-        return {**group, "params": [p for p in group["params"] if predicate(p)]}
-
-    matrices = [select(group, lambda p: p.ndim == 2) for group in groups]
-    rest = [select(group, lambda p: p.ndim != 2) for group in groups]
-    return [g for g in matrices if g["params"]], [g for g in rest if g["params"]]
+def _select(groups: list[dict[str, Any]], predicate: Callable[[nn.Parameter], bool]) -> list[dict[str, Any]]:
+    """Return the groups with only the parameters for which the predicate is true, without empty groups."""
+    selected = [{**group, "params": [p for p in group["params"] if predicate(p)]} for group in groups]
+    return [group for group in selected if group["params"]]

@@ -120,13 +120,16 @@ def check_fields(groups: Sequence[Mapping[str, Any]], defaults: Mapping[str, Any
 
 
 def _named_parameters(task: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the trained parameters by their names in the model. A parameter outside the model keeps its whole name."""
+    """Return the trained parameters by their names in the model.
+
+    The task's other parameters keep their whole names, and so does a parameter of the model whose name one of them has.
+    """
     trained = {name: p for name, p in task.named_parameters() if p.requires_grad}
-    short = {name: name.removeprefix("model.") for name in trained}
-    return {
-        name if short[name] != name and short[name] in trained else short[name]: p
-        for name, p in trained.items()
-    }
+    named = dict[str, nn.Parameter]()
+    for name, parameter in trained.items():
+        short = name.removeprefix("model.")
+        named[name if short in trained else short] = parameter
+    return named
 
 
 def _find_owners(names: Mapping[str, Any], parts: Mapping[str, Sequence[str] | None]) -> dict[str, list[str]]:
@@ -164,11 +167,10 @@ def _pattern_finder(patterns: Mapping[str, Any], names: list[str]) -> Callable[[
     for title in compiled:
         if title not in map(find, names):
             examples = ", ".join(names[:3] + ["..."] * (len(names) > 6) + names[max(len(names) - 3, 3) :])
-            match = patterns[title]["match"]
             message = (
-                f"{match!r} matches no parameter, or only those of an earlier pattern; there are {examples}"
+                f"{patterns[title]['match']!r} matches no parameter, or only those of an earlier pattern"
             )
-            raise ConfigError(f"{_KEY}.patterns.{title}.match", message)
+            raise ConfigError(f"{_KEY}.patterns.{title}.match", f"{message}; there are {examples}")
     return find
 
 

@@ -7,17 +7,16 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
 
 from hydrant.errors import ConfigError, location, suggestion, typed_line
-from hydrant.schedules import Plateau, Replay, Schedule, SteppedScheduler
+from hydrant.schedules import Plateau, Schedule, SteppedScheduler
 
 AnySchedule = Schedule | Plateau | SteppedScheduler
 Schedules = Mapping[str, Mapping[str, AnySchedule]]  # by optimizer and field
-Ratio = Callable[[int], float]
 
 
 @dataclass(frozen=True)
@@ -31,20 +30,11 @@ class ScheduledField:
     value: Callable[[int], float]  # from an update to the value
 
     @classmethod
-    def scaled(cls, optimizer: Optimizer, group_idx: int, field: str, ratio: Ratio) -> ScheduledField:
-        """Return the field with its configured value times `ratio`."""
+    def of(cls, optimizer: Optimizer, group_idx: int, field: str, schedule: AnySchedule) -> ScheduledField:
+        """Return the field, such as `lr` or `betas.0`, with the values that a schedule gives it."""
         name, _, position = field.partition(".")
-        base = _number(optimizer.param_groups[group_idx], field)
-        assert base is not None
-        place = int(position) if position else None
-        return cls(optimizer, group_idx, name, place, lambda update: base * ratio(update))
-
-    @classmethod
-    def replayed(cls, optimizer: Optimizer, group_idx: int, field: str, replay: Replay) -> ScheduledField:
-        """Return the field with the values that a stepped scheduler writes."""
-        name, _, position = field.partition(".")
-        place = int(position) if position else None
-        return cls(optimizer, group_idx, name, place, lambda update: replay.value(update, group_idx, field))
+        value = _values(optimizer, group_idx, field, schedule)
+        return cls(optimizer, group_idx, name, int(position) if position else None, value)
 
     def write(self, update: int) -> None:
         group = self.optimizer.param_groups[self.group_idx]  # loading a state replaces the dicts
@@ -75,56 +65,51 @@ class FieldSchedules:
         """By `optimizer.group.field`, the group by its position: `main.0.lr`."""
         self.metric_names: dict[str, str] = {}
         """Their names in the metrics: `lr`, for later groups `lr/head`, for other optimizers `critic/lr`."""
+        self._configured_as: dict[str, str] = {}
+        """The field for which their schedule is configured: `lr`, `head/lr`."""
+        self._pure: list[str] = []
+        """Those that do not depend on metrics."""
         self._plateaus: dict[str, Plateau] = {}
-        claimed: dict[str, str] = {}
         for name, optimizer in optimizers.items():
             by_field = schedules.get(name, {})
             one_group_first = sorted(by_field, key=lambda field: "/" not in field)
             for field in one_group_first:
-                self._attach(name, optimizer, field, by_field[field], claimed)
+                self._attach(name, optimizer, field, by_field[field])
                 if isinstance(schedule := by_field[field], Plateau):
                     self._plateaus[f"{name}.{field}"] = schedule
-        owners = {key: schedules[key.partition(".")[0]][field] for key, field in claimed.items()}
-        self._pure = [key for key in self.fields if not isinstance(owners[key], Plateau)]
 
-    def _attach(
-        self, name: str, optimizer: Optimizer, field: str, schedule: AnySchedule, claimed: dict[str, str]
-    ) -> None:
-        """Add the fields that a schedule writes. `claimed` maps each one to the field it is configured by."""
-        config_name = config_key(name, field)
+    def _attach(self, name: str, optimizer: Optimizer, field: str, schedule: AnySchedule) -> None:
+        """Add the fields that a schedule writes. It is configured for `field`."""
+        schedule_key = config_key(name, field)
         group_name, _, field_name = field.rpartition("/")
         groups = [group.get("name") for group in optimizer.param_groups]
         patterns = [group.get("pattern") for group in optimizer.param_groups]
         chosen = [n for n, title in enumerate(groups) if group_name in ("", title, patterns[n])]
         if not chosen:
             known = ", ".join(map(str, groups))
-            raise ConfigError(config_name, f"there is no group {group_name}; there are {known}")
+            raise ConfigError(schedule_key, f"there is no group {group_name}; there are {known}")
         if isinstance(schedule, SteppedScheduler):
-            replay = schedule.replay(optimizer)
-            written = replay.fields
+            written = schedule.replay(optimizer).fields
+            if not any(field_name in written[n] for n in chosen):
+                known = ", ".join(dict.fromkeys(itertools.chain.from_iterable(written)))
+                raise ConfigError(schedule_key, f"this scheduler sets {known}, not {field_name}")
         else:
-            replay = None
             has_number = [_number(group, field_name) is not None for group in optimizer.param_groups]
             written = [[field_name] * has for has in has_number]
             if not any(written[n] for n in chosen):
-                raise _no_number(optimizer, chosen, field_name, config_name)
-        if not any(field_name in written[n] for n in chosen):
-            known = ", ".join(dict.fromkeys(itertools.chain.from_iterable(written)))
-            raise ConfigError(config_name, f"this scheduler sets {known}, not {field_name}")
+                raise _no_number(optimizer, chosen, field_name, schedule_key)
         targets = [(n, written_field) for n in chosen for written_field in written[n]]
         for n, written_field in targets:
             key = f"{name}.{n}.{written_field}"
-            if claimed.get(key) in (f"{groups[n]}/{field}", f"{patterns[n]}/{field}"):
-                continue  # the group has a schedule for this field
-            if key in claimed:
-                raise ConfigError(config_name, f"{written_field} has a schedule already; remove one")
-            claimed[key] = field
+            if self._configured_as.get(key) in (f"{groups[n]}/{field}", f"{patterns[n]}/{field}"):
+                continue  # the group has a separate schedule for this field
+            if key in self.fields:
+                raise ConfigError(schedule_key, f"{written_field} has a schedule already; remove one")
+            self.fields[key] = ScheduledField.of(optimizer, n, written_field, schedule)
             self.metric_names[key] = _metric_name(name, groups, n, written_field)
-            self.fields[key] = (
-                ScheduledField.scaled(optimizer, n, field_name, cast("Ratio", schedule))
-                if replay is None
-                else ScheduledField.replayed(optimizer, n, written_field, replay)
-            )
+            self._configured_as[key] = field
+            if not isinstance(schedule, Plateau):
+                self._pure.append(key)
 
     def check(self, total_updates: int) -> None:
         """Compute every schedule at up to about 2,000 updates of the run.
@@ -134,17 +119,18 @@ class FieldSchedules:
         """
         for key, field in self.fields.items():
             optimizer, _, name = key.split(".", 2)
+            schedule_key = config_key(optimizer, self._configured_as[key])
             for update in range(0, total_updates, max(total_updates // 2000, 1)):
                 try:
                     value: Any = field.value(update)
                 except Exception as error:  # a user's schedule may raise anything
                     message = f"raises {typed_line(error)} for update {update} (at {location(error)})"
-                    raise ConfigError(config_key(optimizer, name), message) from error
+                    raise ConfigError(schedule_key, message) from error
                 is_number = isinstance(value, int | float) and not isinstance(value, bool)
                 if not is_number or not math.isfinite(value) or (name == "lr" and value < 0):
                     needed = "a finite number" + (" of at least 0" if name == "lr" else "")
                     message = f"returns {value!r} for update {update}, but {needed} is needed"
-                    raise ConfigError(config_key(optimizer, name), message)
+                    raise ConfigError(schedule_key, message)
 
     def of(self, optimizer: str) -> list[str]:
         """Return the scheduled fields of a named optimizer, of any of its groups."""
@@ -161,7 +147,7 @@ class FieldSchedules:
         return {self.metric_names[key]: field.value(update) for key, field in self.fields.items()}
 
     def curves(self, updates: Sequence[int]) -> dict[str, list[float]]:
-        """Return the values, in these updates, of the fields that depend on nothing else, by their metric names."""
+        """Return the values in these updates by metric name, without the fields that depend on metrics."""
         return {self.metric_names[key]: [self.fields[key].value(n) for n in updates] for key in self._pure}
 
     def observe(self, row: Mapping[str, float]) -> None:
@@ -175,6 +161,21 @@ class FieldSchedules:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, plateau in self._plateaus.items():
             plateau.load_state_dict(state[name])
+
+
+def _values(
+    optimizer: Optimizer, group_idx: int, field: str, schedule: AnySchedule
+) -> Callable[[int], float]:
+    """Return the function from an update to the value of a field: its configured value times the schedule's ratio.
+
+    A stepped scheduler gives the value itself.
+    """
+    if isinstance(schedule, SteppedScheduler):
+        replay = schedule.replay(optimizer)
+        return lambda update: replay.value(update, group_idx, field)
+    base = _number(optimizer.param_groups[group_idx], field)
+    assert base is not None
+    return lambda update: base * schedule(update)
 
 
 def _number(group: Mapping[str, Any], field: str) -> float | None:

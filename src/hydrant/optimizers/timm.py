@@ -15,9 +15,13 @@ PRELOAD = ("timm.optim",)
 def timm_optimizer(
     params: list[dict[str, Any]], *, name: str, lr: float, weight_decay: float, kwargs: Mapping[str, Any]
 ) -> torch.optim.Optimizer:
-    """`timm.optim.create_optimizer_v2(params, opt=name, ...)`; `kwargs` are the optimizer's own arguments.
+    """Return `timm.optim.create_optimizer_v2(params, opt=name, ...)`.
 
-    `name` may have timm's prefix `lookahead_`. Some optimizers (`bnb...`, `fused...`) need additional packages.
+    Args:
+        params: parameter groups.
+        name: a name of `timm.optim.list_optimizers()`, optionally with timm's prefix `lookahead_`. Some optimizers
+            (`bnb...`, `fused...`) need additional packages.
+        kwargs: arguments of this optimizer.
 
     Raises:
         ConfigError: the name is unknown, or timm cannot build the optimizer.

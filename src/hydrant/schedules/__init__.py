@@ -24,13 +24,7 @@ from hydrant.schedules.curves import (
     tanh,
     wsd,
 )
-from hydrant.schedules.cycles import (
-    cosine_restarts,
-    cyclic,
-    cyclic_momentum,
-    one_cycle,
-    one_cycle_momentum,
-)
+from hydrant.schedules.cycles import cosine_restarts, cyclic, cyclic_momentum, one_cycle, one_cycle_momentum
 from hydrant.schedules.plateau import Plateau
 from hydrant.schedules.torch_schedulers import Replay, SchedulerBase, StatefulSchedulerBase, SteppedScheduler
 

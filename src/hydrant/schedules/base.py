@@ -56,13 +56,12 @@ class Schedule:
     noise: Callable[[int], float] = lambda update: 1.0
 
     def __call__(self, update: int) -> float:
-        return self._without_noise(update) * self.noise(update)
-
-    def _without_noise(self, update: int) -> float:
         if update >= self.warmup:
-            return self.curve(min(update - self.warmup, self.length))
-        start = self.warmup_init_ratio
-        return start + (self.curve(0) - start) * update / self.warmup
+            ratio = self.curve(min(update - self.warmup, self.length))
+        else:
+            start = self.warmup_init_ratio
+            ratio = start + (self.curve(0) - start) * update / self.warmup
+        return ratio * self.noise(update)
 
 
 def framed(make_curve: Callable[Concatenate[Clock, int, P], Curve]) -> Callable[..., Schedule]:
@@ -106,15 +105,11 @@ def framed(make_curve: Callable[Concatenate[Clock, int, P], Curve]) -> Callable[
     return _with_signature(schedule, make_curve)
 
 
-def _with_signature(
-    schedule: Callable[..., Schedule], make_curve: Callable[..., Any]
-) -> Callable[..., Schedule]:
+def _with_signature(schedule: Callable[..., Schedule], make_curve: Any) -> Callable[..., Schedule]:
     """Set the signature and the type hints of `schedule`, because configs are checked against them."""
-    of_frame, of_curve = (
-        inspect.signature(f, follow_wrapped=False).parameters for f in (schedule, make_curve)
-    )
-    clock, frame = of_frame["clock"], [p for p in of_frame.values() if p.kind is p.KEYWORD_ONLY]
-    curve = [p for p in of_curve.values() if p.kind is p.KEYWORD_ONLY]
+    clock, *frame, _ = inspect.signature(schedule, follow_wrapped=False).parameters.values()
+    curve_parameters = inspect.signature(make_curve, follow_wrapped=False).parameters.values()
+    curve = [p for p in curve_parameters if p.kind is p.KEYWORD_ONLY]
     schedule.__signature__ = inspect.Signature([clock, *curve, *frame])  # type: ignore[attr-defined]
     schedule.__annotations__ = _FRAME_HINTS | get_type_hints(make_curve)
     return schedule
@@ -171,11 +166,6 @@ def positive_updates(clock: Clock, duration: object, key: str) -> int:
     if Duration.parse(duration, key).amount == 0:
         raise ConfigError(key, f"{duration!r} is less than one update; give 1 or more")
     return max(clock.updates(duration, key), 1)
-
-
-def updates_or_all(clock: Clock, end: int, duration: object, key: str) -> int:
-    """Return a duration in updates. None is the whole curve of `end` updates."""
-    return end if duration is None else clock.updates(duration, key)
 
 
 def progress(update: int, length: int) -> float:

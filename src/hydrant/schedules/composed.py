@@ -40,9 +40,8 @@ def sequential(
         raise ConfigError("lengths", f"needs a duration for each of {', '.join(schedules)}, one of them null")
     open_ended = [name for name, duration in lengths.items() if duration is None]
     if len(open_ended) != 1:
-        raise ConfigError(
-            "lengths", f"exactly one must be null, for the remaining updates; not {len(open_ended)}"
-        )
+        message = f"exactly one must be null, for the remaining updates; not {len(open_ended)}"
+        raise ConfigError("lengths", message)
     spans = {n: positive_updates(clock, d, f"lengths.{n}") for n, d in lengths.items() if d is not None}
     (last,) = open_ended
     spans[last] = end - sum(spans.values())
@@ -61,7 +60,7 @@ def sequential(
 @framed
 def product(clock: Clock, end: int, *, schedules: Mapping[str, ScheduleFactory]) -> Curve:
     """The product of all schedules: torch's `ChainedScheduler`."""
-    parts = [_build(replace(clock, total_updates=max(end, 1)), schedules, name) for name in schedules]
+    parts = [_build(replace(clock, total_updates=end), schedules, name) for name in schedules]
     return lambda k: math.prod(part(k) for part in parts)
 
 

@@ -12,14 +12,7 @@ from typing import Any
 
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError, unknown_name
-from hydrant.schedules.base import (
-    Curve,
-    check_not_negative,
-    framed,
-    positive_updates,
-    progress,
-    updates_or_all,
-)
+from hydrant.schedules.base import Curve, check_not_negative, framed, positive_updates, progress
 
 
 @framed
@@ -41,7 +34,7 @@ def linear(clock: Clock, end: int, *, start_ratio: float, end_ratio: float, leng
     `get_linear_schedule_with_warmup`.
     """
     check_not_negative(start_ratio=start_ratio, end_ratio=end_ratio)
-    updates = updates_or_all(clock, end, length, "length")
+    updates = end if length is None else clock.updates(length, "length")
     return lambda k: start_ratio + (end_ratio - start_ratio) * progress(k, updates)
 
 
@@ -70,7 +63,7 @@ def polynomial(clock: Clock, end: int, *, power: float, end_ratio: float, length
     curve; after it, the ratio stays at `end_ratio`.
     """
     check_not_negative(power=power, end_ratio=end_ratio)
-    updates = updates_or_all(clock, end, length, "length")
+    updates = end if length is None else clock.updates(length, "length")
     return lambda k: end_ratio + (1.0 - end_ratio) * (1.0 - progress(k, updates)) ** power
 
 
@@ -78,9 +71,8 @@ def polynomial(clock: Clock, end: int, *, power: float, end_ratio: float, length
 def exponential(clock: Clock, end: int, *, gamma: float | None, end_ratio: float | None) -> Curve:
     """`gamma ** k`, torch's `ExponentialLR`, or `end_ratio ** t`. Exactly one of the two arguments is null."""
     if (gamma is None) == (end_ratio is None):
-        raise ConfigError(
-            "gamma", "give either gamma, the factor of one update, or end_ratio; set the other to null"
-        )
+        message = "give either gamma, the factor of one update, or end_ratio; set the other to null"
+        raise ConfigError("gamma", message)
     if gamma is not None:
         check_not_negative(gamma=gamma)
         return lambda k: gamma**k
@@ -141,11 +133,9 @@ def wsd(clock: Clock, end: int, *, decay: object, decay_shape: str, min_ratio: f
         raise ConfigError("min_ratio", "decay_shape=inverse needs a number above 0, such as 0.01")
     num_decay, shape = clock.updates(decay, "decay"), DECAY_SHAPES[decay_shape]
     if num_decay > end:
-        raise ConfigError(
-            "decay",
-            f"{num_decay} updates of decay do not fit into the {end} that warmup and cooldown leave of "
-            f"{clock.total_updates}; shorten decay, or lengthen duration",
-        )
+        space = f"the {end} that warmup and cooldown leave of {clock.total_updates}"
+        message = f"{num_decay} updates of decay do not fit into {space}; shorten decay, or lengthen duration"
+        raise ConfigError("decay", message)
     return lambda k: shape(progress(k - (end - num_decay), num_decay), min_ratio)
 
 

@@ -29,16 +29,14 @@ def cosine_restarts(
     `get_cosine_with_hard_restarts_schedule_with_warmup`. The other one is null. Loshchilov & Hutter, "SGDR", 2017.
     """
     if (first_cycle is None) == (num_cycles is None):
-        raise ConfigError(
-            "first_cycle", "give either first_cycle, a duration, or num_cycles; set the other to null"
-        )
+        message = "give either first_cycle, a duration, or num_cycles; set the other to null"
+        raise ConfigError("first_cycle", message)
     check_not_negative(cycle_decay=cycle_decay, min_ratio=min_ratio)
     if num_cycles is not None and num_cycles < 1:
         raise ConfigError("num_cycles", f"needs a number above 0, not {num_cycles}")
     if cycle_mult < 1:
-        raise ConfigError(
-            "cycle_mult", f"needs 1 or more, because shrinking cycles have no end; not {cycle_mult}"
-        )
+        message = f"needs 1 or more, because shrinking cycles have no end; not {cycle_mult}"
+        raise ConfigError("cycle_mult", message)
     size = 0 if first_cycle is None else positive_updates(clock, first_cycle, "first_cycle")
 
     def place(k: int) -> tuple[int, float]:

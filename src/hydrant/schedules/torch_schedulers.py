@@ -33,9 +33,8 @@ class SchedulerBase(ABC):
         initial = f"initial_{param_group_field}"
         for group_idx, group in enumerate(optimizer.param_groups):
             if param_group_field not in group:
-                raise KeyError(
-                    f"param_groups[{group_idx}] of {type(optimizer).__name__} has no {param_group_field}"
-                )
+                name = type(optimizer).__name__
+                raise KeyError(f"param_groups[{group_idx}] of {name} has no {param_group_field}")
             group.setdefault(initial, group[param_group_field])
         self.base_lr_values = [group[initial] for group in optimizer.param_groups]
 
@@ -100,12 +99,7 @@ class Replay:
         initial = [_numbers(group) for group in substitute.param_groups]
         scheduler = make_scheduler(substitute)
         main_field = getattr(scheduler, "param_group_field", "lr")
-        self._values = {
-            (n, field): array("d")
-            for n, group in enumerate(initial)
-            for field in group
-            if field == main_field
-        }
+        self._values = {(n, main_field): array("d") for n, group in enumerate(initial) if main_field in group}
         for update in range(total_updates):
             _advance(scheduler, substitute, update)
             for group_idx, group in enumerate(substitute.param_groups):
@@ -116,9 +110,7 @@ class Replay:
                     elif value != initial[group_idx].get(field, value):  # the first change of another field
                         base = initial[group_idx][field]
                         self._values[cell] = array("d", [base] * update + [value])
-        self.fields = [
-            [field for n, field in self._values if n == group_idx] for group_idx in range(len(initial))
-        ]
+        self.fields = [[field for n, field in self._values if n == idx] for idx in range(len(initial))]
         """The fields that the scheduler writes, for each group."""
 
     def value(self, update: int, group_idx: int, field: str) -> float:
@@ -133,11 +125,10 @@ def _advance(scheduler: Any, optimizer: Optimizer, update: int) -> None:
             scheduler.step()
         case SchedulerBase():
             scheduler.step_update(update)
-        case _ if update > 0:  # torch's schedulers write the values of update 0 in their constructor
-            optimizer.step()
-            scheduler.step()
         case _:
-            pass
+            if update > 0:  # torch's schedulers write the values of update 0 in their constructor
+                optimizer.step()
+                scheduler.step()
 
 
 class _SubstituteOptimizer(Optimizer):

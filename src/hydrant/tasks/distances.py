@@ -15,10 +15,10 @@ _KEY = "task.layers"
 
 
 class LogitDistance(nn.Module):
-    """The distance of the logits.
+    """The Kullback-Leibler divergence or the mean squared difference of the logits.
 
     Args:
-        temperature: of the Kullback-Leibler divergence; None is the mean squared difference.
+        temperature: temperature of the divergence; None selects the mean squared difference.
     """
 
     def __init__(self, temperature: float | None) -> None:
@@ -63,11 +63,10 @@ class FeatureDistance(nn.Module):
         self._student_layers, self._teacher_layers = ([pair[n] for pair in layers] for n in (0, 1))
         student_shapes = _hook(student, self._student_layers, "student", input_shape)
         teacher_shapes = _hook(teacher, self._teacher_layers, "teacher", input_shape)
-        shapes = list(zip(student_shapes, teacher_shapes, strict=True))
-        self._dims = [_width_dim(names, *pair) for names, pair in zip(layers, shapes, strict=True)]
+        self._dims = [_width_dim(*pair) for pair in zip(layers, student_shapes, teacher_shapes, strict=True)]
         self.projections = nn.ModuleList(
             nn.Identity() if dim is None else nn.Linear(source[dim], target[dim], bias=False)
-            for dim, (source, target) in zip(self._dims, shapes, strict=True)
+            for dim, source, target in zip(self._dims, student_shapes, teacher_shapes, strict=True)
         )
 
     def capture_student(self, student: nn.Module) -> None:
@@ -94,7 +93,7 @@ class FeatureDistance(nn.Module):
 
 
 def _capture_hook(module: Any, args: Any, output: Tensor) -> None:
-    """Keep the output of a layer. This is a function, so that a copied model refers to no other object."""
+    """Keep the output of a layer. This is no method, because a copy of the model would then copy the method's object."""
     if module.captures:
         module.captured = output
 
@@ -131,10 +130,9 @@ def _hook(model: nn.Module, names: Sequence[str], role: str, input_shape: Sequen
     for name in names:
         output: Any = getattr(modules[name], "captured", None)
         if not isinstance(output, Tensor):
-            kind = (
-                "nothing; it is not called" if output is None else f"a {type(output).__name__}, not a tensor"
-            )
-            raise ConfigError(_KEY, f"the {role}'s {name} returns {kind}; choose another layer")
+            kind = f"a {type(output).__name__}, not a tensor"
+            result = "nothing; it is not called" if output is None else kind
+            raise ConfigError(_KEY, f"the {role}'s {name} returns {result}; choose another layer")
     return [features.shape for features in _take_captured(model, names)]
 
 

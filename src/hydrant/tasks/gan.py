@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -35,54 +35,48 @@ class Gan(Task):
             raise ConfigError("model", f"this task needs a {' and a '.join(sorted(missing))}; use model=gan")
         if num_pictures < 1:
             raise ConfigError("task.num_pictures", f"needs a number above 0, not {num_pictures}")
-        shape = (num_pictures * self._generator.num_classes, self._generator.latent_size)
+        generator = self._models["generator"]
+        shape = (num_pictures * generator.num_classes, generator.latent_size)
         noise = torch.randn(shape, generator=torch.Generator().manual_seed(0))
         self.register_buffer("noise", noise, persistent=False)
 
     @property
-    def _generator(self) -> Any:
-        models: Any = self.model  # the trained or the averaged models
-        return models["generator"]
-
-    @property
-    def _discriminator(self) -> Any:
-        models: Any = self.model
-        return models["discriminator"]
+    def _models(self) -> Any:
+        return self.model  # the trained or the averaged models
 
     def forward(self, batch: Batch) -> Outcome:
         """`batch.inputs` (B, ...) are real samples, `batch.targets` (B,) int64 are their classes."""
         real, classes = batch
-        noise = torch.randn(len(real), self._generator.latent_size, device=real.device, dtype=real.dtype)
-        fake = self._generator(noise, classes)
-        generator_logits = self._discriminator(fake, classes).float()
-        fake_logits = self._discriminator(fake.detach(), classes).float()
-        real_logits = self._discriminator(real, classes).float()
+        generator, discriminator = self._models["generator"], self._models["discriminator"]
+        noise = torch.randn(len(real), generator.latent_size, device=real.device, dtype=real.dtype)
+        fake = generator(noise, classes)
+        generator_logits = discriminator(fake, classes).float()
+        fake_logits = discriminator(fake.detach(), classes).float()
+        real_logits = discriminator(real, classes).float()
         losses = {
             "generator": F.softplus(-generator_logits).mean(),
             "discriminator": (F.softplus(-real_logits) + F.softplus(fake_logits)).mean(),
         }
         measurements = {"real_accuracy": real_logits > 0, "fake_accuracy": fake_logits < 0}
         if not self.training:
-            measurements["kernel_distance"] = kernel_distance(
-                real.float().flatten(1), fake.float().flatten(1)
-            )
+            pixels = real.float().flatten(1), fake.float().flatten(1)
+            measurements["kernel_distance"] = kernel_distance(*pixels)
         return Outcome(losses, measurements, real_logits.detach(), len(real))
 
     def pictures(self) -> dict[str, Tensor]:
-        """Return a grid with a column for each class, whose samples are enlarged to at least 32 pixels."""
+        """Return one picture: a column of samples for each class, each enlarged to about 32 pixels if it is smaller."""
         from torchvision.utils import make_grid
 
-        num_classes = self._generator.num_classes
-        noise: Any = self.noise
-        classes = torch.arange(len(noise), device=noise.device) % num_classes
-        samples = self._generator(noise, classes).float()
+        generator, noise = self._models["generator"], cast("Tensor", self.noise)
+        classes = torch.arange(len(noise), device=noise.device) % generator.num_classes
+        samples = generator(noise, classes).float()
         scale = max(32 // samples.shape[2], 1)
         enlarged = samples.repeat_interleave(scale, dim=2).repeat_interleave(scale, dim=3)
-        return {"samples": make_grid(enlarged, nrow=num_classes, padding=1, normalize=True)}
+        return {"samples": make_grid(enlarged, nrow=generator.num_classes, padding=1, normalize=True)}
 
 
 def kernel_distance(one: Tensor, other: Tensor) -> Tensor:
-    """Return the squared MMD of two sets of samples, (N, D) each: shape (), not negative, too large for few samples.
+    """Return the squared MMD of two sets of samples, (N, D) each: shape (), not negative, biased upwards for small N.
 
     Gretton et al., "A kernel two-sample test", 2012, equation 5.
 

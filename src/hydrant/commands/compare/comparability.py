@@ -40,9 +40,8 @@ def find_warnings(
         "budget": _budget,
     }
     warnings = _repeats(runs)
-    warnings += [
-        warning for about, value in conditions.items() for warning in _differing(about, begun, value)
-    ]
+    for about, value in conditions.items():
+        warnings += _differing(about, begun, value)
     dirty = [run for run in begun if run.summary["environment"].get("git_dirty")]
     if dirty:
         text = f"uncommitted changes in {_names(dirty, runs)}: the code differs from the commit"
@@ -146,9 +145,8 @@ def _data(runs: Sequence[Run]) -> Callable[[Run], str]:
 
 
 def _is_data(key: str) -> bool:
-    return key in ("data", "limit_train_samples", "limit_val_samples") or (
-        key.startswith("data.") and not is_neutral(key)
-    )
+    is_setting = key.startswith("data.") and not is_neutral(key)
+    return is_setting or key in ("data", "limit_train_samples", "limit_val_samples")
 
 
 def _budget(run: Run) -> str:

@@ -114,9 +114,8 @@ def compare(
 
 def _choose_metric(runs: Sequence[Run], name: str | None, mode: str | None) -> Metric:
     """Return the metric to compare, by default the one of the best checkpoints, and its mode."""
-    deciding = Counter(
-        (r.config["best.metric"], r.config["best.mode"]) for r in runs if "best.metric" in r.config
-    )
+    configs = [run.config for run in runs if "best.metric" in run.config]
+    deciding = Counter((config["best.metric"], config["best.mode"]) for config in configs)
     default_name, default_mode = deciding.most_common(1)[0][0] if deciding else ("val/accuracy", "max")
     chosen: str = default_name if name is None else name
     _check_metric(runs, "--metric", chosen)

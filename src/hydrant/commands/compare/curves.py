@@ -94,9 +94,8 @@ def _mean_curve(runs: Sequence[Run], metric: str, limit: int) -> dict[str, Any] 
     if not logged:
         return None
     updates = np.unique(np.concatenate([series.updates for _, series in logged]))
-    table = np.array(
-        [np.interp(updates, s.updates, s.values, left=np.nan, right=np.nan) for _, s in logged]
-    )  # (runs, updates)
+    rows = [np.interp(updates, s.updates, s.values, left=np.nan, right=np.nan) for _, s in logged]
+    table = np.array(rows)  # (runs, updates)
     num = np.isfinite(table).sum(axis=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # NaN for no value, or for the std of one

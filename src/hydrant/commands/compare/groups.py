@@ -91,9 +91,7 @@ def group_runs(runs: Sequence[Run], by: Sequence[str], keys: Sequence[str], metr
     members: dict[tuple[str, ...], list[Run]] = {}
     for run in runs:
         members.setdefault(tuple(label(run, key) for key in by), []).append(run)
-    ordered = sorted(
-        members, key=lambda labels: [order[text] for order, text in zip(orders, labels, strict=True)]
-    )
+    ordered = sorted(members, key=lambda labels: [o[text] for o, text in zip(orders, labels, strict=True)])
     groups = [
         _group(dict(zip(by, labels, strict=True)), members[labels], other_keys, metric) for labels in ordered
     ]
@@ -108,9 +106,8 @@ def _with_missing_seeds(groups: Sequence[Group]) -> list[Group]:
     """
     seeds = [{label(run, "seed") for run in group.runs} for group in groups]
     num_groups = Counter(seed for group_seeds in seeds for seed in group_seeds)
-    common = sorted(
-        (seed for seed, num in num_groups.items() if 2 * num >= len(groups)), key=lambda s: (len(s), s)
-    )
+    common = [seed for seed, num in num_groups.items() if 2 * num >= len(groups)]
+    common.sort(key=lambda seed: (len(seed), seed))
 
     def is_missing(seed: str, group_seeds: set[str]) -> bool:
         is_subset = any(group_seeds < other for other in seeds if seed in other)
@@ -195,9 +192,7 @@ def find_baseline(groups: Sequence[Group], text: str) -> Group:
     for key in conditions:
         if key not in keys:
             raise unknown_name("--baseline", "key", key, keys)
-    matches = [
-        g for g in groups if all(equals_label(text, g.labels[key]) for key, text in conditions.items())
-    ]
+    matches = [g for g in groups if all(equals_label(v, g.labels[k]) for k, v in conditions.items())]
     if len(matches) != 1:
         names = ", ".join(group.name.replace(" ", ",") for group in (matches or groups)[:10])
         problem = "matches no group" if not matches else f"matches {len(matches)} groups"

@@ -76,18 +76,12 @@ def _read_below(path: Path) -> list[Run]:
 def _read_folder(folder: Path) -> Run:
     name = relative(folder.resolve())
     try:
-        run_folder = read_run(folder)
+        record = read_run(folder)
         config = flatten(read_config(folder)) | group_choices(read_options(folder))
     except RecordError as error:
         return Run(name, RunStatus.DAMAGED, {}, {}, {}, error=str(error))
-    run = Run(
-        name,
-        run_folder.state,
-        config or dict(run_folder.choices),  # a run that failed early has no config
-        run_folder.choices,
-        run_folder.summary,
-        error=run_folder.error,
-    )
+    config = config or dict(record.choices)  # a run that failed early has no config
+    run = Run(name, record.state, config, record.choices, record.summary, error=record.error)
     try:
         rows = read_metrics(folder)
         schedules = read_schedules(folder / SCHEDULE_VALUES)
@@ -106,17 +100,12 @@ def _missing_jobs(sweep: Path, runs: Sequence[Run]) -> list[Run]:
         return []
     planned = {relative(job.folder.resolve()): choices_in(job.overrides) for job in jobs}
     common = _common_values([run.config for run in runs])
-    return [
-        Run(
-            name=name,
-            state=RunStatus.MISSING,
-            config=common | {key: _value(key, text, runs) for key, text in job.items() if key != "name"},
-            overrides=job,
-            summary={},
-        )
-        for name, job in planned.items()
-        if name not in begun
-    ]
+    missing: list[Run] = []
+    for name, job in planned.items():
+        if name not in begun:
+            config = common | {key: _value(key, text, runs) for key, text in job.items() if key != "name"}
+            missing.append(Run(name, RunStatus.MISSING, config, job, summary={}))
+    return missing
 
 
 def _common_values(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -119,16 +119,13 @@ def _read_run(wandb_run: Any) -> Run:
     if status == RunStatus.FAILED:
         status = recorded.get("status", status)  # it may be more precise
     state = status_of({**recorded, "status": status})
+    address = {"id": wandb_run.id, "mode": "online", "path": path}
     return Run(
         name=f"{WANDB_PREFIX}{path}",
         state=_STATES.get(state, state),
         config=config,
         overrides=overrides,
-        summary={
-            "num_updates": num_updates,
-            **recorded,
-            "wandb": {"id": wandb_run.id, "mode": "online", "path": path},
-        },
+        summary={"num_updates": num_updates, **recorded, "wandb": address},
         series=series,
         last_logged=last_logged(rows),
         error=(recorded.get("error") or {}).get("message", ""),

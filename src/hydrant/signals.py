@@ -35,7 +35,7 @@ def send_signal(signum: int, pid: int) -> None:
 
 
 class StopRequest:
-    """A context that records `STOP_SIGNALS`. A second SIGINT raises KeyboardInterrupt at once.
+    """A context that records `STOP_SIGNALS`. A SIGINT after any of them raises KeyboardInterrupt at once.
 
     Args:
         message: printed to stderr at the first SIGINT.
@@ -43,7 +43,7 @@ class StopRequest:
 
     def __init__(self, message: str = _SAVING) -> None:
         self._message = message
-        self.is_urgent = False  # a second SIGINT came
+        self.is_urgent = False  # a SIGINT came after another signal
         self._signum: int | None = None
         self._handlers: dict[int, Any] = {}  # to restore at the end
 

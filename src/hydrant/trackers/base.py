@@ -44,7 +44,7 @@ class Histogram:
 
 
 class Tracker(Protocol):
-    """Receives the metrics, pictures and files of a run. Its methods must not raise: an exception ends the run.
+    """Receives the metrics, pictures and files of a run. Its methods must not raise: an exception may end the run.
 
     Built as `tracker(identity, num_updates)`; `num_updates` is 0, or the update at which the run resumes.
     """
@@ -74,7 +74,7 @@ class Tracker(Protocol):
         ...
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the value of the key `wandb` in summary.json, which every tracker uses; {} for none."""
+        """Return what summary.json records about this tracker, under the key `wandb`; {} for nothing."""
         ...
 
 

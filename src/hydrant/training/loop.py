@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Outcome
@@ -14,7 +17,7 @@ from hydrant.training.metrics import Pace
 from hydrant.training.nonfinite import check_finite
 from hydrant.training.reports import log_histograms, log_pictures, training_row, with_progress
 from hydrant.training.trainer import Trainer
-from hydrant.training.update import Accumulation, StepStatus, Update
+from hydrant.training.update import Update
 
 
 def train(trainer: Trainer) -> None:
@@ -57,13 +60,20 @@ def make_update(trainer: Trainer, *, measure: bool) -> Update:
 
     An update whose scaled gradients overflow is tried again with a smaller loss scale. With `skip_non_finite`, an
     update of NaN or infinity is counted but not applied.
+
+    Raises:
+        NonFiniteError: more than `max_skipped` updates in a row were not applied.
     """
-    state = trainer.state
-    update = try_update(trainer, measure=measure)
-    while update.status is StepStatus.OVERFLOWED:
-        update = try_update(trainer, measure=measure)
+    state, optimizers, all_reduce = trainer.state, trainer.optimizers, trainer.plan.parallel.all_reduce
+    saved = [buffer.clone() for buffer in trainer.task.buffers()] if optimizers.may_skip else []
+    accumulate, update = partial(accumulate_gradients, trainer), None
+    while update is None or update.status == "overflowed":
+        update = optimizers.update(state.num_updates, accumulate, all_reduce, measure=measure)
+        trainer.enter("other")
+        if update.status != "applied":
+            skip_update(trainer, saved, has_overflowed=update.status == "overflowed")
     state.num_updates += 1
-    if update.status is StepStatus.APPLIED:
+    if update.status == "applied":
         state.num_skipped_in_a_row = 0
         trainer.plan.averaging.update(state.num_updates)
         for outcome in update.outcomes:  # device tensors: no host sync in the hot path
@@ -71,71 +81,53 @@ def make_update(trainer: Trainer, *, measure: bool) -> Update:
     return update
 
 
-def try_update(trainer: Trainer, *, measure: bool) -> Update:
-    """Try the next update. If it is not applied, count it as skipped and restore the buffers.
-
-    Raises:
-        NonFiniteError: more than `max_skipped` updates in a row were not applied.
-    """
-    plan, state, optimizers = trainer.plan, trainer.state, trainer.optimizers
-    may_skip = optimizers.skips_non_finite or plan.precision.scales_loss
-    saved = [buffer.clone() for buffer in trainer.task.buffers()] if may_skip else []
-    update = optimizers.update(
-        state.num_updates, lambda: accumulate_gradients(trainer), plan.parallel.all_reduce, measure=measure
-    )
-    trainer.enter("other")
-    if update.status is not StepStatus.APPLIED:
-        for buffer, value in zip(trainer.task.buffers(), saved, strict=True):
-            buffer.copy_(value)  # such as batch norm statistics, which include the samples of this update
-        state.num_skipped += 1
-        state.num_skipped_in_a_row += 1
-        if state.num_skipped_in_a_row > trainer.max_skipped:
-            has_overflowed = update.status is StepStatus.OVERFLOWED
-            raise NonFiniteError.after_skips(state.num_updates, trainer.max_skipped, has_overflowed)
-    return update
+def skip_update(trainer: Trainer, saved: Sequence[Tensor], *, has_overflowed: bool) -> None:
+    """Count an update as skipped, and restore the buffers that were saved before it."""
+    state = trainer.state
+    for buffer, value in zip(trainer.task.buffers(), saved, strict=True):
+        buffer.copy_(value)  # such as batch norm statistics, which include the samples of this update
+    state.num_skipped += 1
+    state.num_skipped_in_a_row += 1
+    if state.num_skipped_in_a_row > trainer.max_skipped:
+        raise NonFiniteError.after_skips(state.num_updates, trainer.max_skipped, has_overflowed)
 
 
-def accumulate_gradients(trainer: Trainer) -> Accumulation:
+def accumulate_gradients(trainer: Trainer) -> tuple[list[Outcome], int | None]:
     """Accumulate the gradients of the next update: those of the mean loss over its targets on all ranks.
 
-    Every call gives the same gradients.
+    Every call gives the same gradients. Returns the outcomes of the micro-batches, and the signal by which all ranks
+    stop.
     """
-    plan, spec, optimizers = trainer.plan, trainer.plan.spec, trainer.optimizers
-    num_updates, num_micro_steps = trainer.state.num_updates, spec.num_micro_steps
-    outcomes: list[Outcome] = []
+    plan, optimizers, loss_weight = trainer.plan, trainer.optimizers, trainer.loss_weight
+    spec, world, parallel, num_updates = plan.spec, plan.world, plan.parallel, trainer.state.num_updates
+    num_targets, last, outcomes = 0, spec.num_micro_steps - 1, list[Outcome]()
     trainer.enter("data_wait")
     for micro_step, batch in enumerate(trainer.stream.micro_batches(num_updates)):
-        is_last = micro_step == num_micro_steps - 1
-        micro_batch_idx = micro_step * plan.world.world_size + plan.world.rank
+        is_last = micro_step == last
+        micro_batch_idx = micro_step * world.world_size + world.rank
         batch = plan.mixing(batch, spec.seed, num_updates, micro_batch_idx)
         trainer.enter("forward")
-        seeding.seed_micro_step(spec.seed, num_updates, micro_batch_idx, plan.world.device)
-        with plan.parallel.gradient_sync(trainer.trained, is_last):  # the ranks reduce once per update
+        seeding.seed_micro_step(spec.seed, num_updates, micro_batch_idx, world.device)
+        with parallel.gradient_sync(trainer.trained, is_last):  # the ranks reduce once per update
             with plan.precision.autocast():
                 outcome = plan.compilation.forward_train(trainer.trained, plan.precision.cast(batch))
             trainer.enter("backward")
-            add_gradients(trainer, outcome)
+            ratio = outcome.num_targets / spec.micro_batch_size
+            if ratio:
+                optimizers.backward(outcome, loss_weight if ratio == 1 else loss_weight * ratio)
+            else:
+                optimizers.backward_zeros(outcome)
         outcomes.append(outcome)
+        num_targets += outcome.num_targets
         if not is_last:
             if plan.compilation.reuses_memory:
                 optimizers.clone_gradients()
             trainer.enter("data_wait")
     trainer.enter("optimizer")
-    num_targets = sum(outcome.num_targets for outcome in outcomes)
-    num_targets, stop = plan.parallel.all_reduce_targets(num_targets, trainer.stop_signal())
+    num_targets, stop = parallel.all_reduce_targets(num_targets, trainer.stop_signal())
     if num_targets not in (spec.global_batch_size, 0):
         optimizers.scale_gradients(spec.global_batch_size / num_targets)
-    return Accumulation(outcomes, stop)
-
-
-def add_gradients(trainer: Trainer, outcome: Outcome) -> None:
-    """Add the gradients of one micro-batch, weighted by its number of targets."""
-    ratio = outcome.num_targets / trainer.plan.spec.micro_batch_size
-    if ratio:
-        weight = trainer.loss_weight if ratio == 1 else trainer.loss_weight * ratio
-        trainer.optimizers.backward(outcome, weight)
-    else:
-        trainer.optimizers.backward_zeros(outcome)
+    return outcomes, stop
 
 
 def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool) -> None:
@@ -143,7 +135,7 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
     state, pace, row = trainer.state, trainer.pace, dict[str, float]()
     if due.log:
         trainer.enter("log")
-        row |= training_row(trainer, update.grad_norms)  # the only host sync
+        row |= training_row(trainer, update.grad_norms)  # waits for the device
     if due.histogram:
         log_histograms(trainer)
     if due.eval:

@@ -9,8 +9,7 @@ import contextlib
 import inspect
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,20 +23,15 @@ from hydrant.optimizers.scheduled_fields import FieldSchedules, config_prefix, m
 from hydrant.training.compile import OptimizerStep
 from hydrant.training.precision import Precision
 
+StepStatus = Literal["applied", "overflowed", "not_finite"]
+"""Whether an update was applied.
 
-class StepStatus(Enum):
-    """Whether an update was applied."""
+overflowed: skipped by the loss scaler; try it again with the smaller scale.
+not_finite: skipped because its loss or a gradient is NaN or infinite at any scale.
+"""
 
-    APPLIED = auto()
-    OVERFLOWED = auto()  # skipped by the loss scaler: try it again with the smaller scale
-    NOT_FINITE = auto()  # skipped because its loss or a gradient is NaN or infinite at any scale
-
-
-class Accumulation(NamedTuple):
-    """What accumulating the gradients of an update returns."""
-
-    outcomes: list[Outcome]  # of the micro-batches of this rank
-    stop: int | None  # the signal because of which all ranks stop after this update
+Accumulate = Callable[[], tuple[list[Outcome], int | None]]
+"""Accumulates the gradients of an update; returns the first two fields of `Update`."""
 
 
 class Update(NamedTuple):
@@ -47,9 +41,6 @@ class Update(NamedTuple):
     stop: int | None  # the signal because of which all ranks stop after this update
     status: StepStatus
     grad_norms: dict[str, Tensor]  # `grad_norm`, `critic/grad_norm`: before clipping, shape (); if computed
-
-
-Accumulate = Callable[[], Accumulation]
 
 
 @dataclass(frozen=True)
@@ -96,14 +87,13 @@ class Optimizers:
         self.schedules = schedules
         self._precision = precision
         self.skips_non_finite = skip_non_finite
+        self.may_skip = skip_non_finite or precision.scales_loss
         self._parameters = {name: entry.parameters for name, entry in entries.items()}
         self._all_parameters = [p for parameters in self._parameters.values() for p in parameters]
         self._steps = {entry.optimizer: entry.step for entry in entries.values()}
         self._custom_zero_grad = [o for o in self._steps if type(o).zero_grad is not Optimizer.zero_grad]
         self._with_modes = [o for o in self._steps if _has_modes(o)]
-        self._with_modes_parameters = [
-            p for o in self._with_modes for g in o.param_groups for p in g["params"]
-        ]
+        self._mode_parameters = [p for o in self._with_modes for g in o.param_groups for p in g["params"]]
         self._set_train_weights(self._train_weights())
         self._passes = self._plan_passes()
         self._with_closure = [o for o in self._steps if needs_closure(o)]
@@ -129,15 +119,15 @@ class Optimizers:
         self.schedules.write(num_updates)
         if self._with_closure:
             return self._update_with_closure(accumulate, all_reduce, measure)
-        accumulation = self._accumulate(accumulate)
-        if self.skips_non_finite and not bool(mean_loss(accumulation.outcomes, all_reduce).isfinite()):
-            return Update(*accumulation, StepStatus.NOT_FINITE, {})
+        outcomes, stop = self._accumulate(accumulate)
+        if self.skips_non_finite and not mean_loss(outcomes, all_reduce).isfinite():
+            return Update(outcomes, stop, "not_finite", {})
         norms = self._clip(measure)
         checks_norms = self.skips_non_finite and not self._precision.scales_loss
-        if checks_norms and not bool(torch.stack(list(norms.values())).isfinite().all()):
-            return Update(*accumulation, StepStatus.NOT_FINITE, {})
+        if checks_norms and not torch.stack(list(norms.values())).isfinite().all():
+            return Update(outcomes, stop, "not_finite", {})
         is_applied = self._precision.step(self._steps)
-        return Update(*accumulation, StepStatus.APPLIED if is_applied else StepStatus.OVERFLOWED, norms)
+        return Update(outcomes, stop, "applied" if is_applied else "overflowed", norms)
 
     def backward(self, outcome: Outcome, weight: Tensor) -> None:
         """Add the gradients of `weight` (shape ()) times each loss to the parameters that follow this loss."""
@@ -198,7 +188,7 @@ class Optimizers:
         self.schedules.load_state_dict(state["schedules"])
         self._set_train_weights(state["trained_weights"])
 
-    def _accumulate(self, accumulate: Accumulate) -> Accumulation:
+    def _accumulate(self, accumulate: Accumulate) -> tuple[list[Outcome], int | None]:
         for optimizer in self._custom_zero_grad:
             optimizer.zero_grad()
         for parameter in self._all_parameters:
@@ -210,9 +200,9 @@ class Optimizers:
         evaluations: list[Update] = []
 
         def closure() -> Tensor:
-            accumulation = self._accumulate(accumulate)
-            evaluations.append(Update(*accumulation, StepStatus.APPLIED, self._clip(measure)))
-            return mean_loss(accumulation.outcomes, all_reduce)
+            outcomes, stop = self._accumulate(accumulate)
+            evaluations.append(Update(outcomes, stop, "applied", self._clip(measure)))
+            return mean_loss(outcomes, all_reduce)
 
         self._with_closure[0].step(closure)  # type: ignore[arg-type]  # returns a tensor, as LBFGS needs
         return evaluations[0]._replace(stop=evaluations[-1].stop)
@@ -256,12 +246,12 @@ class Optimizers:
             raise ConfigError("skip_non_finite", f"{reason} rules it out; use skip_non_finite=false")
 
     def _train_weights(self) -> list[Tensor]:
-        return [p.detach().clone() for p in self._with_modes_parameters]
+        return [p.detach().clone() for p in self._mode_parameters]
 
     def _set_train_weights(self, weights: list[Tensor]) -> None:
         for optimizer in self._with_modes:
             optimizer.train()  # type: ignore[attr-defined]
-        for parameter, value in zip(self._with_modes_parameters, weights, strict=True):
+        for parameter, value in zip(self._mode_parameters, weights, strict=True):
             parameter.data.copy_(value)
 
 

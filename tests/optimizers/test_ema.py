@@ -83,7 +83,7 @@ def test_the_average_does_not_recompile_a_task(train: Train) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["train", *SHORT, "averaging.decay=1"], "averaging.decay: needs a number of at least 0 and below 1, not 1"),
+        (["train", *SHORT, "averaging.decay=1"], "averaging.decay: needs a number from 0 to below 1, not 1"),
         (["train", *SHORT, "averaging=none", "~averaging.decay"], "averaging.decay"),
         (["train", "best.metric=val_ema/accuracy"], "best.metric: no evaluation gives 'val_ema/accuracy'"),
         (["evaluate", "outputs/plain", "--weights", "ema"], "--weights: "),

@@ -7,7 +7,6 @@ import importlib
 import json
 import os
 import platform
-import sys
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -27,27 +26,20 @@ PACKAGES = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    parser.add_argument(
-        "what",
-        nargs="*",
-        default=["cpu"],
-        help=f"parts ({', '.join(PARTS)}) or single benchmarks; `pages` only writes the pages, from existing results",
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="only test that the benchmarks run; the figures are meaningless"
-    )
-    parser.add_argument(
-        "--output", type=Path, help="the JSON file (default: a new file in benchmarks/results/)"
-    )
+    what = f"parts ({', '.join(PARTS)}) or single benchmarks; `pages` only writes the pages, from existing results"
+    parser.add_argument("what", nargs="*", default=["cpu"], help=what)
+    quick = "only test that the benchmarks run; the figures are meaningless"
+    parser.add_argument("--quick", action="store_true", help=quick)
+    output = "the JSON file (default: a new file in benchmarks/results/)"
+    parser.add_argument("--output", type=Path, help=output)
     options = parser.parse_args()
     if options.what == ["pages"]:
         document.write()
         return
     names = [name for word in options.what for name in PARTS.get(word, [word])]
     if unknown := [name for name in names if name not in BENCHMARKS]:
-        parser.error(
-            f"no such part or benchmark: {', '.join(unknown)}; choose from {', '.join([*PARTS, *BENCHMARKS])}"
-        )
+        choices = ", ".join([*PARTS, *BENCHMARKS])
+        parser.error(f"no such part or benchmark: {', '.join(unknown)}; choose from {choices}")
     results = {"measured": environment() | {"quick": options.quick}, "benchmarks": {}}
     output = options.output or document.RESULTS / f"{document.stem(results['measured'], options.what)}.json"
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -97,10 +89,9 @@ def installed_version(name: str) -> str | None:
 def cpu_model() -> str:
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
-    return next(
-        (line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor()
-    )
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

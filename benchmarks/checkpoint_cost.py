@@ -8,32 +8,29 @@ pixels) on one thread, in separate processes that take turns. One of them saves 
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from benchmarks.figures import Figure
 from benchmarks.statistics import interval, paired
-from benchmarks.turns import race
+from benchmarks.turns import hydrant, in_turn, race
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager
+from hydrant.training.checkpoint.tree import split
 from hydrant.training.loop import make_update
 from hydrant.training.scratch import prepare_at_least, scratch_trainer
 from hydrant.training.train_state import checkpoint_content
 
 LARGE = ("data=digits", "model=mlp", "tracker=local", "optimizer.fused=true", "global_batch_size=8")
-SMALL = {
-    "contender": "hydrant_run",
-    "features": False,
-    "model": "resnet10t",
-    "image_size": 32,
-    "batch_size": 16,
-}
+SMALL = {"model": "resnet10t", "image_size": 32, "batch_size": 16}
 WORDS = ("tracker=local", "optimizer.fused=true")
 SAVE_EVERY = 100
 RUN_REMAINDER = (
@@ -52,7 +49,6 @@ def measure(*, quick: bool) -> list[Figure]:
 def _stall(*, quick: bool) -> list[Figure]:
     hidden, num_blocks = ([50, 50], 2) if quick else ([3000, 3000, 3000], 9)
     prepared = prepare_at_least(check(compose([*LARGE, f"model.hidden={hidden}"])), 1)
-    stalls, copies, num_bytes = list[float](), list[float](), 0
     torch.set_num_threads(1)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -61,61 +57,43 @@ def _stall(*, quick: bool) -> list[Figure]:
     ):
         make_update(trainer, measure=False)  # creates the optimizer's state
         with checkpoint_content(trainer) as content:
-            tensors = list(_tensors([content.model, content.training]))
-        copies_of_tensors = [tensor.clone() for tensor in tensors]
-        num_bytes = sum(tensor.nbytes for tensor in tensors)
+            split([content.model, content.training], tensors := dict[str, torch.Tensor]())
+        targets, numbers = [tensor.clone() for tensor in tensors.values()], itertools.count(1)
+        size = f"{sum(tensor.nbytes for tensor in targets) / 1e6:,.0f} MB"
 
         def save() -> None:
             with checkpoint_content(trainer) as content:
-                checkpoints.save(len(stalls) + 1, content, is_best=False)
+                checkpoints.save(next(numbers), content, is_best=False)
 
         def copy() -> None:
-            for tensor, target in zip(tensors, copies_of_tensors, strict=True):
+            for tensor, target in zip(tensors.values(), targets, strict=True):
                 target.copy_(tensor)
 
-        first = _seconds(save)
-        checkpoints.wait()
-        for number in range(num_blocks):
-            for function, seconds in ((save, stalls), (copy, copies))[:: 1 if number % 2 == 0 else -1]:
-                seconds.append(_seconds(function))
-                checkpoints.wait()
-    size = f"{num_bytes / 1e6:,.0f} MB"
+        def seconds(function: Callable[[], None]) -> float:
+            start = time.perf_counter()
+            function()
+            duration = time.perf_counter() - start
+            checkpoints.wait()
+            return duration
+
+        first = seconds(save)
+        stalls, copies = in_turn(
+            {"save": partial(seconds, save), "copy": partial(seconds, copy)}, num_blocks
+        ).values()
+    to_copy = paired(stalls, copies, lambda stall, copy: stall / copy)
     return [
         Figure("the first save of a run", 1e3 * first, "ms", note=f"{size}, into newly allocated memory"),
-        Figure("the stall of a later save", interval([1e3 * seconds for seconds in stalls]), "ms", note=size),
-        Figure("a copy of the same tensors", interval([1e3 * seconds for seconds in copies]), "ms", note=size),
-        Figure(
-            "the stall of a later save, to a copy",
-            paired(stalls, copies, lambda stall, copy: stall / copy), "x", "<= 1.3",
-        ),
-    ]  # fmt: skip
-
-
-def _tensors(value: Any) -> Any:
-    """Yield all tensors in a nested state."""
-    match value:
-        case torch.Tensor():
-            yield value
-        case dict():
-            yield from _tensors(list(value.values()))
-        case list() | tuple():
-            for item in value:
-                yield from _tensors(item)
-        case _:
-            return
-
-
-def _seconds(function: Any) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
+        Figure("the stall of a later save", interval([1e3 * stall for stall in stalls]), "ms", note=size),
+        Figure("a copy of the same tensors", interval([1e3 * copy for copy in copies]), "ms", note=size),
+        Figure("the stall of a later save, to a copy", to_copy, "x", "<= 1.3"),
+    ]
 
 
 def _run(*, quick: bool) -> list[Figure]:
     num_blocks, block_size, num_warmup = (2, 5, 5) if quick else (7, SAVE_EVERY, SAVE_EVERY // 2)
     racing = {
-        "plain": {**SMALL, "words": WORDS},
-        "saving": {**SMALL, "words": (*WORDS, f"save_every={SAVE_EVERY}")},
+        "plain": hydrant(*WORDS, **SMALL),
+        "saving": hydrant(*WORDS, f"save_every={SAVE_EVERY}", **SMALL),
     }
     # The warm-up is half as long as the interval between saves, so saves start and end within blocks.
     seconds, results = race(racing, num_blocks=num_blocks, block_size=block_size, num_warmup=num_warmup)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from pathlib import Path
 
 from benchmarks.figures import Figure
 from benchmarks.statistics import interval, paired
-from benchmarks.turns import ROOT
+from benchmarks.turns import ROOT, child_environment
 from hydrant.commands.bench.measure import measure_cells
 from hydrant.commands.bench.results import CellResult, with_baselines
 from hydrant.config.check import check
@@ -59,9 +58,8 @@ def measure(*, quick: bool) -> list[Figure]:
 
     def ratio(first: str, second: str, goal: str) -> Figure:
         value = paired(seconds[first], seconds[second], lambda a, b: a / b)
-        return Figure(
-            f"{first}, to {second}", value, "x", goal, remainder=REMAINDER if goal == BLOCKS else ""
-        )
+        remainder = REMAINDER if goal == BLOCKS else ""
+        return Figure(f"{first}, to {second}", value, "x", goal, remainder=remainder)
 
     return [
         Figure("a tiny network, into an empty folder", first, "s"),
@@ -110,12 +108,9 @@ def _second_job(backend: tuple[str, ...]) -> Figure:
             "log_every=1", "compile=default", "compile.optimizer=true", f"compile.cache_dir={folder}/code",
             *backend, "name=lrs", f"optimizer.lr={','.join(LRS)}",
         ]  # fmt: skip
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-        }
         subprocess.run(
             [sys.executable, ROOT / "train.py", "--multirun", *words],
-            cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL,
+            cwd=folder, env=child_environment(), check=True, stdout=subprocess.DEVNULL,
         )  # fmt: skip
         sweep = Path(folder, "multirun", "lrs")
         with (sweep / "sweep.csv").open() as table:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.figures import Figure
 from benchmarks.statistics import interval, paired
+from benchmarks.turns import in_turn
 from hydrant.data import ImageAugment, ShiftFlip, image_folder
 from hydrant.data.base import Data, StreamSpec
 from hydrant.data.digits import digits
@@ -34,7 +36,7 @@ NUM_WORKERS = 2
 NUM_AHEAD = 2 * NUM_WORKERS  # batches that torch's DataLoader prefetches
 INPUT_SIZE, SCALE, RATIO = 128, (0.08, 1.0), (3 / 4, 4 / 3)
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-RESIDENT_REMAINDER = (
+IN_MEMORY_REMAINDER = (
     "The batches of up to 64 updates are made at once, by three operations (% and two index_select). What remains is "
     "returning each batch as a separate tensor. A DataLoader takes 3 us for each of its 64 samples."
 )
@@ -47,10 +49,10 @@ JPEG_REMAINDER = (
 def measure(*, quick: bool) -> list[Figure]:
     """Compare in-memory data with a DataLoader, and JPEG files with other loaders."""
     torch.set_num_threads(1)
-    return [*_resident(quick=quick), *_jpeg(quick=quick)]
+    return [*_in_memory(quick=quick), *_jpeg(quick=quick)]
 
 
-def _resident(*, quick: bool) -> list[Figure]:
+def _in_memory(*, quick: bool) -> list[Figure]:
     num_blocks, num_batches = (2, 4) if quick else (11, 200)
     data = digits(augment=ShiftFlip())  # as in data=digits
     batch = next(data.train.stream(_spec(1437)).micro_batches(0))  # all samples, normalised
@@ -61,12 +63,12 @@ def _resident(*, quick: bool) -> list[Figure]:
         "DataLoader, 2 workers": _endless(_with_workers(pairs)),
     }
     factors = {"Hydrant": 1 if quick else 50}  # more batches, so that its blocks take as long as the others'
-    rates = _in_turn(loaders, num_blocks, num_batches, factors)
-    figures = [_rate(f"{title}: digits", values, "batches/s") for title, values in rates.items()]
+    rates = _rates(loaders, num_blocks, num_batches, factors)
+    figures = [Figure(f"{title}: digits", interval(values), "batches/s") for title, values in rates.items()]
     for title in list(rates)[1:]:
         ratio = paired(rates["Hydrant"], rates[title], lambda hydrant, other: hydrant / other)
         goal = ">= 30" if title.endswith("no workers") else None
-        figures.append(Figure(f"Hydrant to {title}: digits", ratio, "x", goal, remainder=RESIDENT_REMAINDER))
+        figures.append(Figure(f"Hydrant to {title}: digits", ratio, "x", goal, remainder=IN_MEMORY_REMAINDER))
     return figures
 
 
@@ -79,10 +81,10 @@ def _jpeg(*, quick: bool) -> list[Figure]:
             "torchvision": _torchvision_loader(root),
             "timm": _timm_loader(root),
         }
-        rates = _in_turn(loaders, num_blocks, num_batches, {})
+        rates = _rates(loaders, num_blocks, num_batches, {})
         del loaders  # their workers must end before the files are deleted
     figures = [
-        _rate(f"{title}: JPEG", [BATCH_SIZE * rate for rate in values], "images/s")
+        Figure(f"{title}: JPEG", interval([BATCH_SIZE * rate for rate in values]), "images/s")
         for title, values in rates.items()
     ]
     for title, goal in (("torchvision", None), ("timm", ">= 1")):
@@ -91,25 +93,20 @@ def _jpeg(*, quick: bool) -> list[Figure]:
     return figures
 
 
-def _rate(what: str, rates: list[float], unit: str) -> Figure:
-    return Figure(what, interval(rates), unit)
-
-
-def _in_turn(
+def _rates(
     loaders: dict[str, Iterable[Any]], num_blocks: int, num_batches: int, factors: dict[str, int]
 ) -> dict[str, list[float]]:
     """Return the batches a second of each block, by loader. `factors` multiply `num_batches`."""
-    rates: dict[str, list[float]] = {title: [] for title in loaders}
-    for number in range(-1, num_blocks):  # block -1 starts the workers
-        for title in list(loaders) if number % 2 == 0 else reversed(loaders):
-            size = num_batches * factors.get(title, 1)
-            rate = _block(loaders[title], size)
-            if number >= 0:
-                rates[title].append(rate)
-    return rates
+    trials = {
+        title: partial(_block, loader, num_batches * factors.get(title, 1))
+        for title, loader in loaders.items()
+    }
+    in_turn(trials, 1)  # starts the workers
+    return in_turn(trials, num_blocks)
 
 
 def _block(loader: Iterable[Any], num_batches: int) -> float:
+    """Return the batches a second of a block."""
     batches = iter(loader)
     for _ in range(NUM_AHEAD):
         next(batches)
@@ -145,16 +142,15 @@ def _write_images(root: Path, num_images: int) -> None:
     """Write clouds of colour with some grain, whose JPEG files are about as large as those of photographs."""
     rng = np.random.default_rng(0)
     for number in range(num_images):
-        coarse = Image.fromarray(rng.integers(0, 256, (10, 10, 3), dtype=np.uint8)).resize(
-            (160, 160), Image.Resampling.BICUBIC
+        colours, noise = (
+            Image.fromarray(rng.integers(0, 256, (size, size, 3), dtype=np.uint8)) for size in (10, 160)
         )
-        grain = Image.fromarray(rng.integers(0, 256, (160, 160, 3), dtype=np.uint8)).filter(
-            ImageFilter.GaussianBlur(1)
-        )
+        clouds = colours.resize((160, 160), Image.Resampling.BICUBIC)
+        grain = noise.filter(ImageFilter.GaussianBlur(1))
         for part in ("train", "val")[: 2 if number < 10 else 1]:
             folder = root / part / f"class_{number % 10}"
             folder.mkdir(parents=True, exist_ok=True)
-            Image.blend(coarse, grain, 0.3).save(folder / f"{number}.jpg", quality=90)
+            Image.blend(clouds, grain, 0.3).save(folder / f"{number}.jpg", quality=90)
 
 
 def _hydrant_folder(root: str) -> Data:

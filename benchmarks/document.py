@@ -27,23 +27,17 @@ scripts/bench
 ```
 """
 
+Results = dict[tuple[str, str], tuple[Mapping[str, Any], Mapping[str, Any]]]
+"""(environment, result) by (`cpu` or `gpu`, name of the benchmark)."""
+
 SUMMARY = [
-    (
-        "time added to an update by the framework",
-        "update_overhead",
-        ("added by Hydrant", "added by Accelerate", "added by Lightning Trainer", "added by HF Trainer"),
-    ),
-    (
-        "an update of the default run, compared with a plain loop",
-        "whole_update",
-        ("a fused update: faster by", "a compiled update: faster by"),
-    ),
+    ("time added to an update by the framework", "update_overhead",
+     ("added by Hydrant", "added by Accelerate", "added by Lightning Trainer", "added by HF Trainer")),
+    ("an update of the default run, compared with a plain loop", "whole_update",
+     ("a fused update: faster by", "a compiled update: faster by")),
     ("short runs in a sweep", "sweep_rate", ("a sweep", "one process per run", "Hydra's multirun of Lightning")),
-    (
-        "time to the first update, beyond torch's own import",
-        "start",
-        ("first update, `tracker=local`", "first update, offline W&B"),
-    ),
+    ("time to the first update, beyond torch's own import", "start",
+     ("first update, `tracker=local`", "first update, offline W&B")),
     ("loading data", "data_loading", ("Hydrant to DataLoader, no workers: digits", "Hydrant to timm: JPEG")),
     ("a save blocks training, as a multiple of a copy", "checkpoint_cost", ("the stall of a later save, to a copy",)),
     ("compiling a deep model by blocks, compared with the whole", "compile_time", ("by blocks, cold, to whole, cold",)),
@@ -79,7 +73,7 @@ def description(name: str) -> str:
     return (import_module(f"benchmarks.{name}").__doc__ or name).strip()
 
 
-def summary(newest: Mapping[tuple[str, str], tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Iterator[str]:
+def summary(newest: Results) -> Iterator[str]:
     """Yield a table with the main results of a machine without a GPU."""
     lines = list[str]()
     for question, name, labels in SUMMARY:
@@ -94,17 +88,14 @@ def summary(newest: Mapping[tuple[str, str], tuple[Mapping[str, Any], Mapping[st
 
 def not_measured(missing: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yield a section that lists the benchmarks without a result, if there are any."""
-    lines = [
-        f"- {part.upper()}, `scripts/bench {name}`: {description(name).splitlines()[0]}"
-        for part, name in missing
-    ]
+    lines = [f"- {p.upper()}, `scripts/bench {n}`: {description(n).splitlines()[0]}" for p, n in missing]
     if lines:
         yield "\n".join(["## Not measured yet, because no such machine was available\n", *lines, ""])
 
 
-def newest_results() -> dict[tuple[str, str], tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Return the newest (environment, result) by (`cpu` or `gpu`, name of the benchmark)."""
-    newest: dict[tuple[str, str], tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+def newest_results() -> Results:
+    """Return the newest results."""
+    newest: Results = {}
     for results in sorted(all_results(), key=lambda results: results["measured"]["time"]):
         for name, benchmark in results["benchmarks"].items():
             newest["gpu" if results["measured"]["gpu"] else "cpu", name] = (results["measured"], benchmark)
@@ -131,9 +122,8 @@ def place(measured: Mapping[str, Any]) -> str:
     """Describe when and where a result was measured."""
     packages = ", ".join(f"{name} {version}" for name, version in measured["packages"].items())
     on = measured["gpu"] or f"{measured['cores']} cores of {measured['cpu']}"
-    commit = (measured["git_commit"] or "an unknown commit")[:10] + " with changes" * bool(
-        measured["git_dirty"]
-    )
+    commit = measured["git_commit"][:10] if measured["git_commit"] else "an unknown commit"
+    commit += " with changes" if measured["git_dirty"] else ""
     load = f"load {measured['load']:.2g} before"
     return f"{measured['time']} on {on} ({load}), torch {measured['torch']}, {packages}, at {commit}"
 

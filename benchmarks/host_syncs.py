@@ -39,9 +39,7 @@ READS = ("_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select
 class Reads(TorchDispatchMode):
     """Counts the operations for whose result the host has to wait."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
+    count = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, _, _ = function.name().removeprefix("aten::").partition(".")
@@ -53,9 +51,7 @@ class Reads(TorchDispatchMode):
 class Copies(TorchFunctionMode):
     """Counts the calls that copy a tensor to the host."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
+    count = 0
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += function in COPIES

@@ -20,8 +20,9 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.figures import Figure
-from benchmarks.turns import ROOT
+from benchmarks.turns import child_environment
 
+# Not `python -m`, because the config's `_target_` imports the module by its name, a second time.
 CODE = """
 import json, sys
 from pathlib import Path
@@ -51,11 +52,9 @@ def measure(*, quick: bool) -> list[Figure]:
 def snapshots(updates: list[int], folder: Path) -> list[dict[str, int]]:
     """Run a training on a terminal and return its memory before these updates."""
     output, (reader, terminal) = folder / "snapshots.json", pty.openpty()
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(
         [sys.executable, "-c", CODE, json.dumps(updates), str(output)],
-        cwd=folder, stdout=terminal, stderr=terminal,
-        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        cwd=folder, stdout=terminal, stderr=terminal, env=child_environment(),
     )  # fmt: skip
     os.close(terminal)
     printed = read_until_closed(reader)

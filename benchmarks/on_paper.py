@@ -25,7 +25,7 @@ NVLINK, NETWORK = 0.8 * 450e9, 0.8 * 50e9  # bytes/s of a GPU in each direction:
 NVLINK_HOP, NETWORK_HOP = 3.4e-6, 9.6e-6  # seconds
 HOST_HOP, HOST_WORK = 30e-6, 20e-3  # seconds: a message between hosts; issuing the kernels of an update
 MEMORY = 141e9  # bytes
-AGREED = 8 * (1 + len(STOP_SIGNALS))  # bytes that the hosts of all ranks add up in each update
+HOST_BYTES = 8 * (1 + len(STOP_SIGNALS))  # that the hosts of all ranks add up in each update
 STATE = 16  # bytes per weight: itself, its gradient, two moments
 ACTIVATIONS = 34  # bytes per token, layer and unit of width
 CAP = 25 * 2**20  # parallel.bucket_cap_mb
@@ -141,18 +141,12 @@ def memory(model: Model, option: str, num_ranks: int) -> float:
     return STATE * model.num_weights / num_shards + gathered + activations
 
 
-def agree_seconds(num_ranks: int) -> float:
-    """Return the seconds of the hosts' all_reduce in an update, by gloo's ring."""
-    return 2 * (num_ranks - 1) * HOST_HOP
-
-
 def efficiencies(share: float) -> list[str]:
     """Return the lines of a table: the share of an update that is computing, by number of GPUs.
 
     `share` scales the number of tokens per GPU.
     """
-    lines = [_row(["a GPU's samples", "`parallel=`", *(f"{n:,}" for n in WORLDS), "memory at 64"])]
-    lines.append(_row(["---"] * (len(WORLDS) + 3)))
+    rows = [["a GPU's samples", "`parallel=`", *(f"{n:,}" for n in WORLDS), "memory at 64"]]
     for whole in MODELS:
         model = whole._replace(num_tokens=int(whole.num_tokens * share))
         compute = compute_seconds(model)
@@ -161,35 +155,37 @@ def efficiencies(share: float) -> list[str]:
             shares = [f"{compute / update_seconds(model, option, n):.0%}" for n in WORLDS]
             needed = memory(model, option, 64)
             size = f"{needed / 1e9:.0f} GB" + (": too much" if needed > MEMORY else "")
-            lines.append(_row([title, option, *shares, size]))
+            rows.append([title, option, *shares, size])
             title = ""
-    return lines
+    return _table(rows)
 
 
-def agreements() -> list[str]:
+def host_exchanges() -> list[str]:
     """Return the lines of a table: the time of the hosts' all_reduce, and how much it slows down updates."""
     titles = [f"{model.title}, {1e3 * compute_seconds(model):.0f} ms" for model in MODELS]
-    lines = [_row(["GPUs", "hops", "time", *titles, "by a tree"]), _row(["---"] * (len(MODELS) + 4))]
+    rows = [["GPUs", "hops", "time", *titles, "by a tree"]]
     for n in WORLDS:
-        by_ring, by_tree = agree_seconds(n), 2 * math.log2(n) * HOST_HOP
+        by_ring, by_tree = 2 * (n - 1) * HOST_HOP, 2 * math.log2(n) * HOST_HOP
         speeds = [min(1.0, compute_seconds(model) / (HOST_WORK + by_ring)) for model in MODELS]
         cells = ["hidden" if speed == 1 else f"{speed:.0%} of the speed" for speed in speeds]
-        lines.append(
-            _row([f"{n:,}", f"{2 * (n - 1):,}", f"{1e3 * by_ring:.1f} ms", *cells, f"{1e3 * by_tree:.1f} ms"])
+        rows.append(
+            [f"{n:,}", f"{2 * (n - 1):,}", f"{1e3 * by_ring:.1f} ms", *cells, f"{1e3 * by_tree:.1f} ms"]
         )
-    return lines
+    return _table(rows)
 
 
 def paddings() -> list[str]:
     """Return the lines of a table: bytes gathered with padding, relative to the weights, by number of ranks."""
-    lines = [_row(["", *(f"{n:,}" for n in WORLDS)]), _row(["---"] * (len(WORLDS) + 1))]
+    rows = [["", *(f"{n:,}" for n in WORLDS)]]
     for model in MODELS:
         for name, shapes in (("a block", model.block), ("the rest", model.rest)):
             size = FLOAT32 * num_weights(shapes)
             padded = [f"{padded_bytes(shapes, n) / size:.3g} x" for n in WORLDS]
-            lines.append(_row([f"{model.title}, {name}: {size / 1e6:,.0f} MB", *padded]))
-    return lines
+            rows.append([f"{model.title}, {name}: {size / 1e6:,.0f} MB", *padded])
+    return _table(rows)
 
 
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table. The first row is the head."""
+    head, *others = rows
+    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *others)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
+from functools import partial
 
 import timm
 import torch
@@ -17,6 +18,7 @@ from torch import nn
 
 from benchmarks.figures import Figure
 from benchmarks.statistics import paired
+from benchmarks.turns import in_turn
 from hydrant.training.compile.compiled_step import compile_step
 from hydrant.training.profiling import synchronize
 
@@ -38,18 +40,19 @@ def measure_model(name: str, *, num_blocks: int, block_size: int, depth: int | N
     model = timm.create_model(name, **({} if depth is None else {"depth": depth})).to(device)
     twins = [nn.Parameter(p.detach().clone()) for p in model.parameters()]
     functions = updates(model, twins)
+
+    def block(function: Callable[[], object]) -> float:
+        synchronize(device)
+        start = time.perf_counter()
+        for _ in range(block_size):
+            function()
+        synchronize(device)
+        return (time.perf_counter() - start) / block_size
+
     for _ in range(5):  # the first calls compile
         for function in functions.values():
             function()
-    seconds = {title: list[float]() for title in functions}
-    for number in range(num_blocks):
-        for title in list(functions) if number % 2 == 0 else reversed(list(functions)):
-            synchronize(device)
-            start = time.perf_counter()
-            for _ in range(block_size):
-                functions[title]()
-            synchronize(device)
-            seconds[title].append((time.perf_counter() - start) / block_size)
+    seconds = in_turn({title: partial(block, function) for title, function in functions.items()}, num_blocks)
     floor = [copy * BYTES / 8 for copy in seconds["copy"]]  # a copy moves 8 bytes per number
     of_floor = paired(seconds["compiled"], floor, lambda compiled, least: compiled / least)
     faster = paired(seconds["foreach"], seconds["compiled"], lambda foreach, compiled: foreach / compiled)
@@ -69,19 +72,18 @@ def updates(model: nn.Module, twins: list[nn.Parameter]) -> dict[str, Callable[[
     for parameter, twin in zip(model.parameters(), twins, strict=True):
         parameter.grad = twin.grad = torch.randn_like(parameter) / 1000
     whole = torch.cat([twin.detach().flatten() for twin in twins])
-    target, count = torch.empty_like(whole), itertools.count()
+    target, count = torch.empty_like(whole), itertools.count(1)
     optimizer = torch.optim.AdamW(model.parameters())
     update = compile_step(optimizer, ["lr"], {"fullgraph": True})
 
     def compiled() -> None:
-        number = next(count)
-        optimizer.param_groups[0]["lr"].fill_(1e-3 / (number + 1))
+        optimizer.param_groups[0]["lr"].fill_(1e-3 / next(count))
         update()
 
-    foreach_optimizer, foreach_count = torch.optim.AdamW(twins, foreach=True), itertools.count()
+    foreach_optimizer, foreach_count = torch.optim.AdamW(twins, foreach=True), itertools.count(1)
 
     def foreach() -> None:
-        foreach_optimizer.param_groups[0]["lr"] = 1e-3 / (next(foreach_count) + 1)
+        foreach_optimizer.param_groups[0]["lr"] = 1e-3 / next(foreach_count)
         foreach_optimizer.step()
 
     return {"copy": lambda: target.copy_(whole), "compiled": compiled, "foreach": foreach}

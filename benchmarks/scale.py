@@ -20,12 +20,12 @@ from typing import Any
 
 from benchmarks.cost_model import ddp_update, fitted_link, in_turn, ring_seconds
 from benchmarks.figures import Figure
-from benchmarks.on_paper import AGREED, CAP, WORLDS
+from benchmarks.on_paper import CAP, HOST_BYTES, WORLDS
 from benchmarks.statistics import interval, paired
-from benchmarks.turns import ROOT, race
+from benchmarks.turns import child_environment, race
 
 NUM_RANKS = (2, 4)
-SIZES = (AGREED, 2**21, 2**23)  # bytes
+SIZES = (HOST_BYTES, 2**21, 2**23)  # bytes
 SHAPES = [(1024, 256), (1024,), (1024, 1024), (1024,), (1024, 1024), (1024,), (10, 1024), (10,)]
 
 
@@ -37,10 +37,10 @@ def measure(*, quick: bool) -> list[Figure]:
 
 def measured(num_blocks: int, block_size: int) -> list[Figure]:
     """Measure updates on this machine and compare them with predictions."""
-    runs = {n: {"contender": "hydrant_ranks", "num_ranks": n} for n in (1, *NUM_RANKS)}
-    parts = {n: {"contender": "rank_parts", "num_ranks": n, "sizes": SIZES} for n in NUM_RANKS}
-    contenders = {f"run {n}": run for n, run in runs.items()} | {
-        f"parts {n}": part for n, part in parts.items()
+    runs = (1, *NUM_RANKS)
+    contenders = {f"run {n}": {"contender": "hydrant_ranks", "num_ranks": n} for n in runs}
+    contenders |= {
+        f"parts {n}": {"contender": "rank_parts", "num_ranks": n, "sizes": SIZES} for n in NUM_RANKS
     }
     seconds, results = race(contenders, num_blocks=num_blocks, block_size=block_size, num_warmup=block_size)
     figures = list[Figure]()
@@ -53,9 +53,8 @@ def measured(num_blocks: int, block_size: int) -> list[Figure]:
         if n > 1:
             ratio = paired(predicted(n, results, block_size), updates, lambda model, real: model / real)
             figures.append(Figure(f"{n} ranks: predicted / measured", ratio, "x"))
-            figures.append(
-                Figure(f"{n} ranks: the prediction is off by", abs(ratio.median - 1), "", "<= 0.2")
-            )
+            error = abs(ratio.median - 1)
+            figures.append(Figure(f"{n} ranks: the prediction is off by", error, "", "<= 0.2"))
     return figures
 
 
@@ -64,7 +63,7 @@ def predicted(num_ranks: int, results: dict[str, dict[str, Any]], block_size: in
     num_cores = len(os.sched_getaffinity(0))
     computes = per_block(results[f"parts {NUM_RANKS[0]}"]["seconds"]["compute"], block_size)
     sums = [per_block(results[f"parts {num_ranks}"]["seconds"][str(size)], block_size) for size in SIZES]
-    collectives = [*ddp_update(SHAPES, num_ranks, CAP), *ddp_update([(AGREED // 4,)], num_ranks, CAP)]
+    collectives = [*ddp_update(SHAPES, num_ranks, CAP), *ddp_update([(HOST_BYTES // 4,)], num_ranks, CAP)]
     predictions = list[float]()
     for compute, *sum_seconds in zip(computes, *sums, strict=True):
         link = fitted_link(SIZES, sum_seconds, num_ranks)
@@ -81,8 +80,7 @@ def per_block(seconds: list[float], block_size: int) -> list[float]:
 def simulated(worlds: tuple[int, ...]) -> list[Figure]:
     """Compare the collectives of torch's fake process group with the formulas."""
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.contenders.fake_ranks", json.dumps(worlds)]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-                          stdout=subprocess.PIPE, text=True, check=True)  # fmt: skip
+    done = subprocess.run(command, env=child_environment(), stdout=subprocess.PIPE, text=True, check=True)
     figures = list[Figure]()
     for case in json.loads(done.stdout.splitlines()[-1]):
         issued, model = (Counter(map(tuple, case[key])) for key in ("issued", "predicted"))

@@ -20,7 +20,7 @@ the method.
 scripts/bench scale
 ```
 """
-PAPER = """\
+CALCULATED = """\
 ## Calculated: 8 to 8,192 GPUs
 
 Assumptions:
@@ -57,11 +57,11 @@ gathered, relative to the weights (the simulation has the same numbers, byte for
 {padding}
 
 **Hydrant's own exchange.** In each update, all hosts add up the number of targets and the signals that ask to stop
-(`Parallel.all_reduce_targets`, {agreed} bytes). gloo uses a ring with 2 (n - 1) hops of {host_hop:.0f} us. The
+(`Parallel.all_reduce_targets`, {host_bytes} bytes). gloo uses a ring with 2 (n - 1) hops of {host_hop:.0f} us. The
 exchange is hidden if it and the {host_work:.0f} ms in which a host issues an update end before the GPU has computed.
 Otherwise it determines the speed. A tree would need 2 log2(n) hops.
 
-{agreed_table}
+{host_table}
 
 **Consequences for the design.**
 
@@ -77,13 +77,13 @@ Otherwise it determines the speed. A tree would need 2 log2(n) hops.
 
 def text(measured: str) -> str:
     """Return the page. `measured` is the section of measurements and simulations; it may be empty."""
-    paper = PAPER.format(
+    calculated = CALCULATED.format(
         rate=on_paper.PEAK * on_paper.MFU / 1e12, mfu=on_paper.MFU, peak=on_paper.PEAK / 1e12,
         memory=on_paper.MEMORY / 1e9, state=on_paper.STATE, activations=on_paper.ACTIVATIONS,
         nvlink=on_paper.NVLINK / 1e9, network=on_paper.NETWORK / 1e9, nvlink_hop=on_paper.NVLINK_HOP * 1e6,
         network_hop=on_paper.NETWORK_HOP * 1e6, host_hop=on_paper.HOST_HOP * 1e6, host_work=on_paper.HOST_WORK * 1e3,
-        agreed=on_paper.AGREED, connections=f"{on_paper.WORLDS[-1] - 1:,}",
+        host_bytes=on_paper.HOST_BYTES, connections=f"{on_paper.WORLDS[-1] - 1:,}",
         full="\n".join(on_paper.efficiencies(1)), eighth="\n".join(on_paper.efficiencies(1 / 8)),
-        padding="\n".join(on_paper.paddings()), agreed_table="\n".join(on_paper.agreements()),
+        padding="\n".join(on_paper.paddings()), host_table="\n".join(on_paper.host_exchanges()),
     )  # fmt: skip
-    return "\n".join(part for part in (HEAD, measured, paper) if part)
+    return "\n".join(part for part in (HEAD, measured, calculated) if part)

@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import compileall
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from benchmarks.figures import Figure
 from benchmarks.statistics import interval, paired
-from benchmarks.turns import ROOT
+from benchmarks.turns import ROOT, child_environment, in_turn
 
 TRAIN = str(ROOT / "train.py")
 TORCH = "import torch"
@@ -45,8 +44,7 @@ BEYOND = (*list(CODE)[1:], *RUNS)
 GOALS = dict(zip(COMMANDS, ("<= 0.5", "<= 1", "<= 1"), strict=True)) | {
     "import of the training loop": "<= 0.05",
     "import of a whole run, with configs and checkpoints": "<= 0.05",
-    "first update, `tracker=local`": "<= 1.5",
-    "first update, offline W&B": "<= 1.5",
+    **dict.fromkeys(RUNS, "<= 1.5"),
 }
 REMAINDERS = {
     "import of the training loop": "About sixty modules of Hydrant take 1 ms each on two slow shared cores, where "
@@ -78,15 +76,6 @@ def measure(*, quick: bool) -> list[Figure]:
     return figures
 
 
-def in_turn(trials: Mapping[str, Callable[[], float]], num_blocks: int) -> dict[str, list[float]]:
-    """Call each trial once per block, in alternating order. Return its results."""
-    results: dict[str, list[float]] = {title: [] for title in trials}
-    for number in range(num_blocks):
-        for title in list(trials) if number % 2 == 0 else reversed(list(trials)):
-            results[title].append(trials[title]())
-    return results
-
-
 def command_seconds(*words: str) -> float:
     """Return the seconds of a Python command that succeeds or refuses its config.
 
@@ -113,8 +102,5 @@ def first_update(folder: Path, words: tuple[str, ...]) -> float:
 
 
 def python(words: tuple[str, ...], folder: Path) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, *words]
+    return subprocess.run(command, cwd=folder, env=child_environment(), capture_output=True, text=True)

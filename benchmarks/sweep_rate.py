@@ -10,7 +10,6 @@ metrics row, which comes before its first update.
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -21,14 +20,15 @@ from statistics import mean
 
 from benchmarks.figures import Figure
 from benchmarks.statistics import interval, paired
-from benchmarks.turns import ROOT
+from benchmarks.turns import ROOT, child_environment
 
 Lines = list[tuple[float, str]]
 """The output of a command: (time of arrival, line)."""
 
 TRAIN, WORDS = str(ROOT / "train.py"), ("duration=50", "tracker=local")
+SEEDS = "seed=0,1,2,3"
 SIDE_BY_SIDE = ("hydra/launcher=local", "hydra.launcher.num_jobs=2")
-ALONE = "one process per run"
+ALONE, LIGHTNING = "one process per run", "Hydra's multirun of Lightning"
 REMAINDER = (
     "A job still writes all files of a run. On two slow shared cores it takes a third of a second: 0.04 s to compose, "
     "0.1 s to start its process and build the run, 0.1 s for the updates and two evaluations, and 0.1 s for the "
@@ -39,42 +39,36 @@ REMAINDER = (
 
 def measure(*, quick: bool) -> list[Figure]:
     """Measure runs a minute of each contender, and their ratios to Hydrant's sweeps."""
-    num_blocks, num_runs = (1, 4) if quick else (7, 4)
-    rates: dict[str, list[float]] = {}
-    starts = list[float]()
+    rates, starts = dict[str, list[float]](), list[float]()
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(num_blocks):
-            block_rates, start = block(Path(folder, str(number)), num_runs)
+        for number in range(1 if quick else 7):
+            block_rates, start = block(Path(folder, str(number)))
             starts.append(start)
             for title, rate in block_rates.items():
                 rates.setdefault(title, []).append(rate)
     figures = [Figure(title, interval(values), "runs/min") for title, values in rates.items()]
     for title in ("a sweep", "a sweep, two jobs at once"):
-        for other, goal, remainder in (
-            (ALONE, ">= 10", REMAINDER),
-            ("Hydra's multirun of Lightning", None, ""),
-        ):
+        for other, goal in ((ALONE, ">= 10"), (LIGHTNING, None)):
             ratio = paired(rates[title], rates[other], lambda sweep, peer: sweep / peer)
-            figures.append(Figure(f"{title}, against {other}", ratio, "x", goal, "", remainder))
+            figures.append(Figure(f"{title}, against {other}", ratio, "x", goal, remainder=REMAINDER))
     return [*figures, Figure("start of a job after the first", interval(starts), "s", "<= 0.3")]
 
 
-def block(folder: Path, num_runs: int) -> tuple[dict[str, float], float]:
+def block(folder: Path) -> tuple[dict[str, float], float]:
     """Return (runs a minute by contender, seconds that a job of the sweep takes to start)."""
-    seeds = f"seed={','.join(map(str, range(num_runs)))}"
     sweep, two_at_once, peer = (folder / name for name in ("sweep", "two_at_once", "peer"))
-    one = output_of(TRAIN, "--multirun", f"hydra.sweep.dir={sweep}", seeds, *WORDS)
-    two = output_of(TRAIN, "--multirun", f"hydra.sweep.dir={two_at_once}", seeds, *WORDS, *SIDE_BY_SIDE)
+    one = output_of(TRAIN, "--multirun", f"hydra.sweep.dir={sweep}", SEEDS, *WORDS)
+    two = output_of(TRAIN, "--multirun", f"hydra.sweep.dir={two_at_once}", SEEDS, *WORDS, *SIDE_BY_SIDE)
     start = time.time()
     output_of(TRAIN, f"hydra.run.dir={folder / 'alone'}", *WORDS)
     alone = 60 / (time.time() - start)
     module = ("-m", "benchmarks.contenders.lightning_sweep")
-    lightning = output_of(*module, "--multirun", f"hydra.sweep.dir={peer}", "hydra.job.chdir=true", seeds)
+    lightning = output_of(*module, "--multirun", f"hydra.sweep.dir={peer}", "hydra.job.chdir=true", SEEDS)
     return {
         "a sweep": rate(one, r"finished: "),
         "a sweep, two jobs at once": rate(two, r"job \d+: finished", at_once=2),
         ALONE: alone,
-        "Hydra's multirun of Lightning": rate(lightning, r".*#\d+ : seed=", at_once=2),
+        LIGHTNING: rate(lightning, r".*#\d+ : seed=", at_once=2),
     }, start_seconds(one, sweep)
 
 
@@ -86,9 +80,8 @@ def rate(lines: Lines, pattern: str, at_once: int = 1) -> float:
 
 def start_seconds(lines: Lines, sweep: Path) -> float:
     """Return the mean seconds from announcement to first row, over all jobs but the first."""
-    announced = {
-        match[1]: arrival for arrival, line in lines if (match := re.match(r"job \d+: (\S+)$", line))
-    }
+    matches = ((arrival, re.match(r"job \d+: (\S+)$", line)) for arrival, line in lines)
+    announced = {match[1]: arrival for arrival, match in matches if match}
     rows = {name: (sweep / name / "metrics.jsonl").read_text().splitlines() for name in announced}
     return mean(json.loads(rows[name][0])["time"] - announced[name] for name in list(announced)[1:])
 
@@ -99,8 +92,7 @@ def output_of(*words: str) -> Lines:
     Raises:
         RuntimeError: The command failed.
     """
-    path = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    environment = child_environment() | {"PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         [sys.executable, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:

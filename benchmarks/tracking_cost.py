@@ -10,34 +10,27 @@ so the cost is the average per update.
 
 from __future__ import annotations
 
-from typing import Any
-
 from benchmarks.figures import Figure
 from benchmarks.statistics import interval
-from benchmarks.turns import is_on, race
+from benchmarks.turns import hydrant, is_on, race
 
 LOG_EVERY = 50
 ROWS, BAR = "rows of metrics.jsonl", "the progress bar"
 ACCURACY = "metrics: the accuracy of every batch"
 MEANS = "metrics: means of loss and accuracy, added up at every update"
 LOCAL = ("optimizer.fused=true", f"log_every={LOG_EVERY}", "tracker=local")
-RUNS: dict[str, dict[str, Any]] = {
-    ROWS: {"words": LOCAL, "switched": ["hydrant.runs.record.Record.log"]},
-    "rows to W&B, offline": {
-        "words": (*LOCAL, "tracker=wandb", "tracker.mode=offline"),
-        "switched": ["hydrant.trackers.wandb.WandbTracker.log"],
-    },
-    "rows to TensorBoard": {
-        "words": (*LOCAL, "tracker=tensorboard"),
-        "switched": ["hydrant.trackers.tensorboard.TensorBoardTracker.log"],
-    },
-    BAR: {
-        "words": LOCAL,
-        "terminal": True,
-        "switched": [f"hydrant.runs.progress_bar.ProgressBar.{name}" for name in ("advance", "log")],
-    },
-    MEANS: {"words": LOCAL, "switched": ["hydrant.training.metrics.Meter.add"]},
-    ACCURACY: {"words": LOCAL, "switched": ["hydrant.tasks.base.Task.measures"]},
+PROGRESS_BAR = [f"hydrant.runs.progress_bar.ProgressBar.{name}" for name in ("advance", "log")]
+RUNS = {
+    ROWS: hydrant(*LOCAL, switched=["hydrant.runs.record.JsonLines.append"]),
+    "rows to W&B, offline": hydrant(
+        *LOCAL, "tracker=wandb", "tracker.mode=offline", switched=["hydrant.trackers.wandb.WandbTracker.log"]
+    ),
+    "rows to TensorBoard": hydrant(
+        *LOCAL, "tracker=tensorboard", switched=["hydrant.trackers.tensorboard.TensorBoardTracker.log"]
+    ),
+    BAR: hydrant(*LOCAL, terminal=True, switched=PROGRESS_BAR),
+    MEANS: hydrant(*LOCAL, switched=["hydrant.training.metrics.Meter.add"]),
+    ACCURACY: hydrant(*LOCAL, switched=["hydrant.tasks.base.Task.measures"]),
 }
 REMAINDER = {
     ROWS: (
@@ -63,16 +56,13 @@ ROW_REMAINDER = (
 def measure(*, quick: bool) -> list[Figure]:
     """Measure what each feature adds to an update."""
     num_blocks, block_size = (4, LOG_EVERY) if quick else (44, 4 * LOG_EVERY)
-    racing = {title: {"contender": "hydrant_run", "features": False, **run} for title, run in RUNS.items()}
-    seconds, results = race(racing, num_blocks=num_blocks, block_size=block_size, num_warmup=5 * block_size)
+    seconds, results = race(RUNS, num_blocks=num_blocks, block_size=block_size, num_warmup=5 * block_size)
     scale, figures = 1e6 / block_size, list[Figure]()
     is_same = len({result["digest"] for result in results.values()}) == 1
     note = "weights: equal in all runs, bit for bit" if is_same else "weights: different"
     for title, blocks in seconds.items():
         fours = zip(*(blocks[at::4] for at in range(4)), strict=True)  # on, off, off, on: see turns.is_on
-        added = interval(
-            [scale * (first - second - third + fourth) / 2 for first, second, third, fourth in fours]
-        )
+        added = interval([scale * (a - b - c + d) / 2 for a, b, c, d in fours])
         figures.append(Figure(title, added, "us", "<= 2", note, REMAINDER.get(title, ROW_REMAINDER)))
     whole = interval([scale * block for at, block in enumerate(seconds[ROWS]) if is_on(at)])
     return [Figure("an update, with means and rows", whole, "us"), *figures]

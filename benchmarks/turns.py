@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,8 +29,23 @@ _LIMIT_SECONDS = 300
 
 
 def is_on(block_idx: int) -> bool:
-    """Whether the switched feature of a contender is on in a block: on, off, off, on, and so on."""
+    """Return whether the switched feature of a contender is on in a block: on, off, off, on, and so on."""
     return block_idx % 4 in (0, 3)
+
+
+def child_environment() -> dict[str, str]:
+    """Return the variables of a child process that imports this repository and computes on one thread."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
+def in_turn(trials: Mapping[str, Callable[[], float]], num_blocks: int) -> dict[str, list[float]]:
+    """Call each trial once per block, in alternating order. Return the results of each trial by title."""
+    results: dict[str, list[float]] = {title: [] for title in trials}
+    for number in range(num_blocks):
+        for title in list(trials)[:: 1 if number % 2 == 0 else -1]:
+            results[title].append(trials[title]())
+    return results
 
 
 class Turns:
@@ -78,13 +93,12 @@ class Contender:
     def __init__(self, name: str, settings: Mapping[str, Any], folder: Path) -> None:
         from_child, to_child = os.pipe(), os.pipe()
         command = [sys.executable, "-m", f"benchmarks.contenders.{name}", json.dumps(settings)]
-        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         folder.mkdir(parents=True, exist_ok=True)
         self.name, self._log = name, folder / "output.log"
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [*command, str(to_child[0]), str(from_child[1])], pass_fds=(to_child[0], from_child[1]),
-                stdout=log, stderr=log, env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, cwd=folder,
+                stdout=log, stderr=log, env=child_environment(), cwd=folder,
             )  # fmt: skip
         os.close(to_child[0])
         os.close(from_child[1])
@@ -118,6 +132,11 @@ class Contender:
         self._process.wait()
         self._reader.close()
         self._writer.close()
+
+
+def hydrant(*words: str, **settings: Any) -> dict[str, Any]:
+    """Return the settings of the Hydrant contender with these overrides."""
+    return {"contender": "hydrant_run", "words": words, **settings}
 
 
 def race(

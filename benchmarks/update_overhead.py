@@ -11,32 +11,23 @@ from typing import Any
 
 from benchmarks.figures import Figure
 from benchmarks.statistics import interval, paired
-from benchmarks.turns import race
+from benchmarks.turns import hydrant, race
 
-BARE = ("tracker=local", "log_every=null")
+BARE = ("optimizer.fused=true", "tracker=local", "log_every=null")
 FULL = (
-    "scheduler=cosine",
-    "max_grad_norm=1.0",
-    "micro_batch_size=4",
-    "log_every=50",
-    "tracker=wandb",
-    "tracker.mode=offline",
-)
+    "optimizer.fused=true", "scheduler=cosine", "max_grad_norm=1.0", "micro_batch_size=4", "log_every=50",
+    "tracker=wandb", "tracker.mode=offline",
+)  # fmt: skip
 CONTENDERS: dict[str, dict[str, Any]] = {
-    "by hand": {"contender": "by_hand", "features": False},
-    "Hydrant": {"contender": "hydrant_run", "features": False, "words": (*BARE, "optimizer.fused=true")},
-    "Lightning Trainer": {"contender": "lightning_trainer", "features": False},
+    "by hand": {"contender": "by_hand"},
+    "Hydrant": hydrant(*BARE),
+    "Lightning Trainer": {"contender": "lightning_trainer"},
     "Lightning Fabric": {"contender": "fabric"},
     "Accelerate": {"contender": "accelerate"},
     "pytorch-accelerated": {"contender": "pytorch_accelerated"},
     "HF Trainer": {"contender": "hf_trainer"},
     "by hand, full": {"contender": "by_hand", "features": True},
-    "Hydrant, full": {
-        "contender": "hydrant_run",
-        "features": True,
-        "terminal": True,
-        "words": (*FULL, "optimizer.fused=true"),
-    },
+    "Hydrant, full": hydrant(*FULL, features=True, terminal=True),
     "Lightning Trainer, full": {"contender": "lightning_trainer", "features": True},
 }
 REMAINDER = (
@@ -63,13 +54,11 @@ def measure(*, quick: bool) -> list[Figure]:
             value = interval([scale * block for block in blocks])
             figures.append(Figure(title, value, "us", note="the whole update"))
             continue
-        pairs = zip(blocks, seconds[limit], strict=True)
-        added[title] = [(block - loop) * scale for block, loop in pairs]
+        added[title] = [(block - loop) * scale for block, loop in zip(blocks, seconds[limit], strict=True)]
         is_same = results[title]["digest"] == results[limit]["digest"]
         note = "weights: the loop's, bit for bit" if is_same else "weights: different"
-        figures.append(
-            Figure(f"added by {title}", interval(added[title]), "us", GOALS.get(title), note, REMAINDER)
-        )
+        value = interval(added[title])
+        figures.append(Figure(f"added by {title}", value, "us", GOALS.get(title), note, REMAINDER))
     for title, goal in (("Lightning Trainer", "<= 0.1"), ("Accelerate", "<= 0.5")):
         ratio = paired(added["Hydrant"], added[title], lambda hydrant, peer: hydrant / peer)
         figures.append(Figure(f"added by Hydrant, as a share of {title}'s", ratio, "x", goal))

@@ -15,8 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.figures import Figure
 from benchmarks.statistics import interval, paired
-from benchmarks.turns import race
-from benchmarks.vits import FAST, hydrant, size
+from benchmarks.turns import hydrant, race
+from benchmarks.vits import FAST, size
 from hydrant.training.profiling import peak_flops
 
 PRODUCT = "a matrix product"
@@ -36,7 +36,7 @@ def measure(*, quick: bool) -> list[Figure]:
     for name, (batch_size, of_sheet, of_product) in MODELS.items():
         work = size(name, batch_size, quick=quick)
         seconds, results = race(
-            {name: {**hydrant(*FAST), **work}, PRODUCT: {"contender": "matmul", **work}},
+            {name: hydrant(*FAST, **work), PRODUCT: {"contender": "matmul", **work}},
             num_blocks=num_blocks, block_size=block_size, num_warmup=5,
         )  # fmt: skip
         flops = 3 * forward_flops(work) * work["batch_size"] * block_size
@@ -44,10 +44,8 @@ def measure(*, quick: bool) -> list[Figure]:
         training = [flops / block for block in seconds[name]]
         products = [product_flops / block for block in seconds[PRODUCT]]
         if peak is not None:
-            shares = interval([rate / peak for rate in training])
-            figures.append(
-                Figure(f"{name}: of the data sheet's {peak / 1e12:.0f} TFLOP/s", shares, "", of_sheet)
-            )
+            title = f"{name}: of the data sheet's {peak / 1e12:.0f} TFLOP/s"
+            figures.append(Figure(title, interval([rate / peak for rate in training]), "", of_sheet))
         shares = paired(training, products, lambda model, product: model / product)
         rate = median(products) / 1e12
         figures.append(Figure(f"{name}: of a matrix product's {rate:.3g} TFLOP/s", shares, "", of_product))

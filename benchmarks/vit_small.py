@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from benchmarks.figures import Figure
 from benchmarks.statistics import paired
-from benchmarks.turns import race
-from benchmarks.vits import hydrant, size
+from benchmarks.turns import hydrant, race
+from benchmarks.vits import size
 
 PLAIN = ("precision=bf16", "tracker=local", "log_every=null")
 CONTENDERS = {
@@ -23,7 +23,7 @@ CONTENDERS = {
 
 
 def measure(*, quick: bool) -> list[Figure]:
-    """Measure how many times as fast as eager each of them is."""
+    """Measure how many times faster than eager each setting is."""
     work = size("vit_tiny_patch16_224", 8, quick=quick)
     num_blocks, block_size = (2, 2) if quick else (11, 50)
     racing = {title: {**settings, **work} for title, settings in CONTENDERS.items()}

@@ -9,9 +9,9 @@ the compiled loop in bf16 uses the fused step, like Hydrant. timm is the loop of
 from __future__ import annotations
 
 from benchmarks.figures import Figure
-from benchmarks.statistics import paired
-from benchmarks.turns import race
-from benchmarks.vits import FAST, hydrant, size
+from benchmarks.statistics import interval, paired
+from benchmarks.turns import hydrant, race
+from benchmarks.vits import FAST, size
 
 HAND = {"contender": "vit_by_hand", "compile": False, "fused": False}
 ROUNDS = (  # all contenders together would not fit into the memory of one GPU
@@ -32,7 +32,7 @@ GOALS = {
 
 
 def measure(*, quick: bool) -> list[Figure]:
-    """Measure how many times as fast as each of them Hydrant is."""
+    """Measure how many times faster Hydrant is than each contender."""
     work = size("vit_base_patch16_224", 256, quick=quick)
     num_blocks, block_size = (2, 2) if quick else (7, 10)
     figures = list[Figure]()
@@ -42,17 +42,15 @@ def measure(*, quick: bool) -> list[Figure]:
             {title: {**settings, **work} for title, settings in racing.items()},
             num_blocks=num_blocks, block_size=block_size, num_warmup=5,
         )  # fmt: skip
-        rate = paired(
-            seconds["Hydrant"], seconds["Hydrant"], lambda block, _: block_size * work["batch_size"] / block
-        )
+        rate = interval([block_size * work["batch_size"] / block for block in seconds["Hydrant"]])
         figures.append(Figure("Hydrant", rate, "images/s"))
         for title in contenders:
             ratio = paired(seconds[title], seconds["Hydrant"], lambda peer, hydrant: peer / hydrant)
             is_same = results[title]["digest"] == results["Hydrant"]["digest"]
             note = (
-                "equal weights, bit for bit"
+                "weights: equal, bit for bit"
                 if is_same
-                else "different weights, because the arithmetic differs"
+                else "weights: different, because the arithmetic differs"
             )
             figures.append(Figure(f"faster than {title}", ratio, "x", GOALS[title], note))
     return figures

@@ -1,4 +1,4 @@
-"""Sizes and contenders of the vision transformer benchmarks on a GPU."""
+"""Settings of the vision transformer benchmarks on a GPU."""
 
 from __future__ import annotations
 
@@ -13,8 +13,3 @@ def size(model: str, batch_size: int, *, quick: bool) -> dict[str, Any]:
         return {"model": model, "batch_size": batch_size, "image_size": 224}
     small = {"img_size": 32, "patch_size": 16, "depth": 1, "embed_dim": 48, "num_heads": 3}
     return {"model": model, "batch_size": 2, "image_size": 32, "arguments": small}
-
-
-def hydrant(*words: str) -> dict[str, Any]:
-    """Return the settings of the Hydrant contender with these overrides."""
-    return {"contender": "hydrant_run", "features": False, "words": words}

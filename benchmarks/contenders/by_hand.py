@@ -39,11 +39,8 @@ def full(model: nn.Module, adamw: torch.optim.Optimizer) -> None:
             adamw.step()
             bar.update()
             if (num_updates + 1) % 50 == 0:
-                row = {
-                    "loss": loss_sum.item() / 100,
-                    "accuracy": correct.item() / 100,
-                    "grad_norm": norm.item(),
-                }
+                loss, accuracy = loss_sum.item() / 100, correct.item() / 100
+                row = {"loss": loss, "accuracy": accuracy, "grad_norm": norm.item()}
                 file.write(json.dumps(row) + "\n")
                 file.flush()
                 loss_sum.zero_()
@@ -53,7 +50,7 @@ def full(model: nn.Module, adamw: torch.optim.Optimizer) -> None:
 def main() -> None:
     model = network()
     adamw = optimizer(model.parameters())
-    (full if SETTINGS["features"] else bare)(model, adamw)
+    (full if SETTINGS.get("features") else bare)(model, adamw)
     TURNS.end(digest=digest(model))
 
 

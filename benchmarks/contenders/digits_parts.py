@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
+from benchmarks.contenders.digits_samples import wrapped_digits
 from benchmarks.contenders.work import TURNS
 from hydrant.batch import Batch
-from hydrant.data import Data, Source, StreamSpec, digits
+from hydrant.data import Data
 from hydrant.data.base import Stream
 from hydrant.models import MLP
 
@@ -35,30 +35,9 @@ class InTurns:
         self._stream.close()
 
 
-@dataclass(frozen=True)
-class Training:
-    """The training samples on the device, with a stream that takes turns."""
-
-    source: Source
-
-    @property
-    def num_samples(self) -> int:
-        return self.source.num_samples
-
-    def stream(self, spec: StreamSpec) -> InTurns:
-        return InTurns(self.source.stream(spec))
-
-    def batches(self, spec: StreamSpec, batch_size: int) -> Any:
-        return self.source.batches(spec, batch_size)
-
-    def first(self, num_samples: int) -> Source:
-        return self.source.first(num_samples)
-
-
 def data(**settings: Any) -> Data:
     """Return the data; the config's `_target_`."""
-    original = digits(**settings)
-    return Data(Training(original.train), original.val, original.input_shape, original.num_classes)
+    return wrapped_digits(InTurns, **settings)
 
 
 def model(**settings: Any) -> nn.Module:

@@ -23,7 +23,7 @@ def epochs(loader: DataLoader[tuple[Tensor, ...]]) -> Iterator[tuple[Tensor, ...
         yield from loader
 
 
-def resident(whole: tuple[Tensor, Tensor]) -> Iterator[tuple[Tensor, ...]]:
+def in_memory(whole: tuple[Tensor, Tensor]) -> Iterator[tuple[Tensor, ...]]:
     """Yield batches without a DataLoader, from one permutation per epoch: the minimal loading work."""
     while True:
         for numbers in torch.randperm(len(whole[1])).split(64)[:-1]:
@@ -37,7 +37,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01, fused=is_limit or None)
     whole = samples(digits().train)
     loader = DataLoader(TensorDataset(*whole), batch_size=64, shuffle=True, drop_last=True)
-    batches = resident(whole) if is_limit else epochs(loader)
+    batches = in_memory(whole) if is_limit else epochs(loader)
     for _, (inputs, targets) in zip(TURNS.over([None]), batches, strict=False):
         optimizer.zero_grad()
         F.cross_entropy(model(inputs), targets).backward()

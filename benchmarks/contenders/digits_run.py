@@ -15,8 +15,7 @@ WORDS = (
 
 
 def main() -> None:
-    status = cli.main(["train", *WORDS, *SETTINGS["words"]])
-    if status:
+    if status := cli.main(["train", *WORDS, *SETTINGS["words"]]):
         raise SystemExit(status)
     TURNS.end(accuracy=accuracy(NETWORK[0]))
 

@@ -1,11 +1,16 @@
-"""The digits as two tensors, for loops other than Hydrant's."""
+"""The digits as two tensors for other loops, and as data of Hydrant with a wrapped stream."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hydrant.data import Source, StreamSpec, digits
+from hydrant.data import Data, Source, StreamSpec, digits
+from hydrant.data.base import Stream
 
 HOST = StreamSpec(0, 64, 64, 0, 1, torch.device("cpu"))
 
@@ -21,3 +26,30 @@ def accuracy(model: nn.Module) -> float:
     inputs, targets = samples(digits().val)
     with torch.no_grad():
         return (model.eval()(inputs).argmax(1) == targets).float().mean().item()
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """A source whose stream is wrapped."""
+
+    source: Source
+    wrap: Callable[[Stream], Stream]
+
+    @property
+    def num_samples(self) -> int:
+        return self.source.num_samples
+
+    def stream(self, spec: StreamSpec) -> Stream:
+        return self.wrap(self.source.stream(spec))
+
+    def batches(self, spec: StreamSpec, batch_size: int) -> Any:
+        return self.source.batches(spec, batch_size)
+
+    def first(self, num_samples: int) -> Source:
+        return self.source.first(num_samples)
+
+
+def wrapped_digits(wrap: Callable[[Stream], Stream], **settings: Any) -> Data:
+    """Return the digits with a wrapped training stream."""
+    original = digits(**settings)
+    return Data(Wrapped(original.train, wrap), original.val, original.input_shape, original.num_classes)

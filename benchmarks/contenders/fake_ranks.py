@@ -17,7 +17,7 @@ from torch.testing._internal.distributed.fake_pg import FakeProcessGroup, FakeSt
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.cost_model import Collective, Shape, ddp_update, fsdp_update
-from benchmarks.on_paper import AGREED
+from benchmarks.on_paper import HOST_BYTES
 from hydrant.batch import Batch
 from hydrant.config.check import check
 from hydrant.config.compose import compose
@@ -47,13 +47,10 @@ class Recorded(TorchDispatchMode):
         if func.namespace == "c10d":
             kind, position = KINDS[func.overloadpacket.__name__]
             tensors = args[position] if isinstance(args[position], list) else [args[position]]
-            groups = [
-                arg
-                for arg in args
-                if isinstance(arg, torch.ScriptObject) and "ProcessGroup" in str(arg._type())
-            ]
+            scripted = (arg for arg in args if isinstance(arg, torch.ScriptObject))
+            group = next(arg for arg in scripted if "ProcessGroup" in str(arg._type()))
             num_bytes = sum(tensor.nbytes for tensor in tensors)
-            self.collectives.append(Collective(kind, num_bytes, dist.ProcessGroup.unbox(groups[0]).size()))
+            self.collectives.append(Collective(kind, num_bytes, dist.ProcessGroup.unbox(group).size()))
         return func(*args, **(kwargs or {}))
 
 
@@ -83,14 +80,14 @@ def issued(config: Mapping[str, Any], num_ranks: int) -> list[Collective]:
 def predicted(config: Mapping[str, Any], option: str, num_ranks: int) -> list[Collective]:
     """Return the collectives of the cost model, and the all_reduce of the hosts."""
     model: nn.Module = instantiate(config, "model")
-    agreed = Collective("all_reduce", AGREED, num_ranks)
+    hosts = Collective("all_reduce", HOST_BYTES, num_ranks)
     if option == "ddp":
-        return [*ddp_update(shapes(model), num_ranks, CAP_MB * 2**20), agreed]
+        return [*ddp_update(shapes(model), num_ranks, CAP_MB * 2**20), hosts]
     blocks = repeated_blocks(model)
     inner = {parameter for block in blocks for parameter in block.parameters()}
     rest = [tuple(parameter.shape) for parameter in model.parameters() if parameter not in inner]
     num_replicas = num_ranks // 8 if option == "hsdp" else 1
-    return [*fsdp_update([shapes(block) for block in blocks], rest, num_ranks, num_replicas), agreed]
+    return [*fsdp_update([shapes(block) for block in blocks], rest, num_ranks, num_replicas), hosts]
 
 
 def shapes(module: nn.Module) -> list[Shape]:
@@ -103,11 +100,8 @@ def main() -> None:
     for num_ranks in json.loads(sys.argv[1]):
         for option in ("ddp", "fsdp", "hsdp"):
             config = check(compose([*WORDS, *parallel_words(option, num_ranks)]))
-            collectives = {
-                "issued": issued(config, num_ranks),
-                "predicted": predicted(config, option, num_ranks),
-            }
-            cases.append({"option": option, "num_ranks": num_ranks, **collectives})
+            case = {"issued": issued(config, num_ranks), "predicted": predicted(config, option, num_ranks)}
+            cases.append({"option": option, "num_ranks": num_ranks, **case})
     print(json.dumps(cases))
 
 

@@ -7,12 +7,11 @@ from typing import Any
 
 from torch import nn
 
-from benchmarks.contenders.work import BATCH_SIZE, INPUT_SHAPE, NUM_CLASSES, SETTINGS, TURNS, batches, network
+from benchmarks.contenders import work
 from hydrant.batch import Batch
 from hydrant.data import Data
 
-PAIRS = [Batch(*pair) for pair in batches()]
-SIZE = BATCH_SIZE // (2 if SETTINGS["features"] else 1)
+PAIRS = work.batches()
 NETWORK: list[nn.Module] = []
 
 
@@ -20,11 +19,8 @@ class Stream:
     """The batches of the training, one per update, split into micro-batches."""
 
     def __init__(self) -> None:
-        split = [
-            [Batch(*(part[at : at + SIZE] for part in pair)) for at in range(0, BATCH_SIZE, SIZE)]
-            for pair in PAIRS
-        ]
-        self._batches = enumerate(TURNS.over(split))
+        parts = [work.split(pair) if work.SETTINGS.get("features") else [pair] for pair in PAIRS]
+        self._batches = enumerate(work.TURNS.over([[Batch(*part) for part in pair] for pair in parts]))
         self._current: tuple[int, list[Batch]] = (-1, [])
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
@@ -37,13 +33,13 @@ class Stream:
 
 
 class Source:
-    num_samples = BATCH_SIZE * len(PAIRS)
+    num_samples = work.BATCH_SIZE * len(PAIRS)
 
     def stream(self, spec: Any) -> Stream:
         return Stream()
 
     def batches(self, spec: Any, batch_size: int) -> list[Batch]:
-        return [Batch(*(part[:batch_size].to(spec.device) for part in PAIRS[0][:2]))]
+        return [Batch(*(part[:batch_size].to(spec.device) for part in PAIRS[0]))]
 
     def first(self, num_samples: int) -> Source:
         return self
@@ -51,10 +47,10 @@ class Source:
 
 def data(*, input_shape: list[int], num_classes: int, **_: Any) -> Data:
     """Return the data; the config's `_target_`."""
-    return Data(Source(), Source(), tuple(INPUT_SHAPE), NUM_CLASSES)
+    return Data(Source(), Source(), tuple(work.INPUT_SHAPE), work.NUM_CLASSES)
 
 
 def model(**_: Any) -> nn.Module:
     """Return the model and keep it in NETWORK; the config's `_target_`."""
-    NETWORK[:] = [network().cpu()]
+    NETWORK[:] = [work.network().cpu()]
     return NETWORK[0]

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.contenders.digits_samples import wrapped_digits
 from hydrant import cli
 from hydrant.batch import Batch
-from hydrant.data import Data, Source, StreamSpec, digits
+from hydrant.data import Data
 from hydrant.data.base import Stream
 
 UPDATES: list[int] = []
@@ -44,26 +45,9 @@ class RecordingStream:
         self._stream.close()
 
 
-class Training:
-    """The training samples, with a `RecordingStream`."""
-
-    def __init__(self, source: Source) -> None:
-        self._source, self.num_samples = source, source.num_samples
-
-    def stream(self, spec: StreamSpec) -> RecordingStream:
-        return RecordingStream(self._source.stream(spec))
-
-    def batches(self, spec: StreamSpec, batch_size: int) -> Any:
-        return self._source.batches(spec, batch_size)
-
-    def first(self, num_samples: int) -> Source:
-        return self._source.first(num_samples)
-
-
 def data(**settings: Any) -> Data:
     """Return the data; the config's `_target_`."""
-    original = digits(**settings)
-    return Data(Training(original.train), original.val, original.input_shape, original.num_classes)
+    return wrapped_digits(RecordingStream, **settings)
 
 
 def memory() -> tuple[int, int, int]:
@@ -77,8 +61,7 @@ def memory() -> tuple[int, int, int]:
 def main(updates: list[int], output: Path) -> None:
     UPDATES[:] = updates
     SNAPSHOTS.extend([0] * len(KINDS) * len(updates))
-    status = cli.main(["train", *WORDS, f"duration={updates[-1] + 2}"])
-    if status:
+    if status := cli.main(["train", *WORDS, f"duration={updates[-1] + 2}"]):
         raise SystemExit(status)
     rows = zip(*(SNAPSHOTS[at :: len(KINDS)] for at in range(len(KINDS))), strict=True)
     output.write_text(json.dumps([dict(zip(KINDS, row, strict=True)) for row in rows]))

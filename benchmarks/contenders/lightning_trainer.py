@@ -24,14 +24,14 @@ class Module(lightning.LightningModule):
         inputs, targets = batch
         logits = self.net(inputs)
         loss = F.cross_entropy(logits, targets)
-        if SETTINGS["features"]:
+        if SETTINGS.get("features"):
             self.log("train/loss", loss)
             self.log("train/accuracy", (logits.argmax(1) == targets).float().mean())
         return loss
 
     def configure_optimizers(self) -> Any:
         adamw = optimizer(self.parameters())
-        if not SETTINGS["features"]:
+        if not SETTINGS.get("features"):
             return adamw
         schedule = LambdaLR(adamw, lambda n: 0.5 * (1 + math.cos(math.pi * n / TURNS.num_updates)))
         return {"optimizer": adamw, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
@@ -41,7 +41,7 @@ class Once:
     """An iterable without a length, which can be iterated once; with features, two micro-batches per update."""
 
     def __iter__(self) -> Any:
-        if not SETTINGS["features"]:
+        if not SETTINGS.get("features"):
             return TURNS.over(batches())
         return itertools.chain.from_iterable(TURNS.over([split(pair) for pair in batches()]))
 
@@ -49,7 +49,7 @@ class Once:
 def main() -> None:
     module = Module()
     features: dict[str, Any] = {"barebones": True}
-    if SETTINGS["features"]:
+    if SETTINGS.get("features"):
         features = {
             "logger": CSVLogger("."), "log_every_n_steps": 50, "gradient_clip_val": 1.0, "accumulate_grad_batches": 2,
             "enable_checkpointing": False, "enable_model_summary": False,

@@ -25,9 +25,8 @@ MODEL: str | None = SETTINGS.get("model")
 DEVICE = torch.device("cuda" if MODEL and torch.cuda.is_available() else "cpu")
 TURNS = Turns(SETTINGS["num_warmup"], SETTINGS["num_blocks"], SETTINGS["block_size"], DEVICE)
 BATCH_SIZE: int = SETTINGS.get("batch_size", 8)
-INPUT_SHAPE, NUM_CLASSES = (
-    ([3, SETTINGS["image_size"], SETTINGS["image_size"]], 1000) if MODEL else ([32], 10)
-)
+INPUT_SHAPE = [3, SETTINGS["image_size"], SETTINGS["image_size"]] if MODEL else [32]
+NUM_CLASSES = 1000 if MODEL else 10
 LR = 0.001 if MODEL else 0.01
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import json
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import torch
 from repository import ROOT
 
-from benchmarks import BENCHMARKS, document
+from benchmarks import BENCHMARKS, document, tracking_cost
 
 PEERS = ("update_overhead", "sweep_rate")
 """These need the dependency group `peers`."""
@@ -57,6 +58,12 @@ def test_a_page_has_the_newest_results_of_cpu_and_gpu(
     assert on_gpu.startswith("NVIDIA H200")
     assert "- GPU, `scripts/bench vit_speed`" in page
     assert "`scripts/bench host_syncs`" not in page
+
+
+@pytest.mark.parametrize("title", tracking_cost.RUNS)
+def test_the_features_that_tracking_cost_switches_off_exist(title: str) -> None:
+    for name in tracking_cost.RUNS[title]["switched"]:
+        assert pkgutil.resolve_name(name)
 
 
 @pytest.mark.parametrize("name", ["cost_model", "figures", "on_paper", "statistics"])

@@ -1,14 +1,13 @@
-"""Config -> plan -> trainer, in one visible order.
+"""Config -> `Plan` -> `Trainer`.
 
-`prepare` does everything that needs no device, so that a config that cannot run is rejected before anything starts;
-`build` continues from there. The order: seed -> task -> device and dtype -> compile in place -> wrap ->
-param groups -> optimizers -> schedules -> data -> trackers -> resume.
+`prepare` builds and checks everything that needs no device, so a config that cannot run is rejected before anything
+starts. `build` moves the task to its device and dtype, compiles it in place, wraps it for the ranks, and then makes
+the optimizers and the stream of batches. docs/architecture.md explains the order.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -26,13 +25,9 @@ from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.schedules import Plateau
 from hydrant.tasks import Task
-from hydrant.training.build_optimizers import (
-    check_losses,
-    flat_schedules,
-    make_optimizers,
-    make_schedules,
-)
+from hydrant.training.build_optimizers import check_losses, flat_schedules, make_optimizers, make_schedules
 from hydrant.training.check_sharding import check_sharding
+from hydrant.training.check_steps import check_steps
 from hydrant.training.compile import Compilation, EagerStep
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.distributed.watchdog import Watchdog
@@ -55,13 +50,11 @@ from hydrant.training.profiling import Profiler
 from hydrant.training.pruning import Pruning
 from hydrant.training.trainer import RunLogger, Trainer, TrainState
 
-_INTERVALS = ("log_every", "eval_every", "save_every", "histogram_every")
-
 
 def prepare(config: Mapping[str, Any], *, is_preview: bool = False) -> Plan:
     """Build everything that needs no device from a checked config.
 
-    With `is_preview` this process only looks at the run, whose number of ranks is `parallel.num_processes`.
+    With `is_preview` the plan is for `parallel.num_processes` ranks, although this process has not started them.
 
     Raises:
         ConfigError: the config cannot run; the error names the key to change.
@@ -82,11 +75,11 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, run_wo
     train = limit_samples(data.train, config["limit_train_samples"])
     val = limit_samples(data.val, config["limit_val_samples"])
     spec = make_stream_spec(config, run_world, train.num_samples)
-    eval_batch_size(config, run_world, val.num_samples)
+    val_batch_size = eval_batch_size(config, run_world, val.num_samples)
     clock = Clock.start(
         config["duration"], num_samples=train.num_samples, global_batch_size=spec.global_batch_size
     )
-    _check_intervals(config, clock)
+    intervals = _intervals(config, clock)
     profiler: Profiler = instantiate(config, "profiler", world.device, clock)
     schedules = make_schedules(config, clock)
     task = _task(config)
@@ -94,18 +87,19 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, run_wo
     check_losses(config, outcome)
     check_pictures(config, outcome, data.num_classes)
     precision.check_fits(task)
-    compilation.check_fits(task, dry_collectives(task, train) if compilation.is_on else [])
+    compilation.check_fits(task, dry_collectives(task, data, train) if compilation.is_on else [])
     mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
-    dry_mixing(task, train, mixing)
+    dry_mixing(task, data, train, mixing)
     averaging = _averaging(config, clock, precision)
     _check_best(config, averaging, schedules, task, outcome)
     optimizers = make_optimizers(config, task, schedules, precision, lambda o, _: EagerStep(o))
     optimizers.schedules.check(clock.total_updates)
+    check_steps(config, task, optimizers, world.device)
     if parallel.is_sharded:
         check_sharding(config, task, parallel, precision, compilation, optimizers)
     return Plan(
-        config, world, data, train, val, clock, spec, task, flops, schedules, precision, compilation,
-        parallel, averaging, mixing, profiler, optimizers,
+        config, world, data, train, val, val_batch_size, clock, spec, task, flops, intervals, schedules, precision,
+        compilation, parallel, averaging, mixing, profiler, optimizers,
     )  # fmt: skip
 
 
@@ -120,16 +114,18 @@ def build(
     watchdog: Watchdog,
 ) -> Trainer:
     """Build a run on its device. The arguments are described in `Trainer`."""
-    config = plan.config
-    _configure_process(plan)
-    task = plan.parallel.prepare(plan.precision.prepare(plan.task)).to(plan.world.device)
+    config, device = plan.config, plan.world.device
+    seeding.use_deterministic_kernels(config["deterministic"])
+    plan.precision.activate()
+    plan.world.set_device()
+    if device.type == "cpu":
+        keep_freed_memory()
+    task = plan.parallel.prepare(plan.precision.prepare(plan.task)).to(device)
     plan.averaging.start(cast("nn.Module", task.model))
     plan.compilation.apply(task, retains_graph=plan.optimizers.retains_graph)
     trained = plan.parallel.wrap(task)
     plan.averaging.shard(plan.parallel.shard)
-    batch_size = eval_batch_size(config, plan.world, plan.val.num_samples)
-    intervals = Intervals(**{key: plan.clock.interval(config[key], key) for key in _INTERVALS})
-    best = config["best"]
+    best, patience = config["best"], config["patience"]
     return Trainer(
         plan,
         state,
@@ -137,26 +133,14 @@ def build(
         trained,
         make_optimizers(config, task, plan.schedules, plan.precision, plan.compilation.optimizer_step),
         stream=plan.train.stream(plan.spec),
-        val_batches=functools.partial(plan.val.batches, plan.spec, batch_size),
-        intervals=intervals,
-        pictures=EvaluationPictures(config["pictures"], plan.data.num_classes, plan.world.device),
-        early_stopping=EarlyStopping(best["metric"], best["mode"], config["patience"], intervals.eval_every),
-        max_skipped=config["max_skipped"],
+        pictures=EvaluationPictures(config["pictures"], plan.data.num_classes, device),
+        early_stopping=EarlyStopping(best["metric"], best["mode"], patience, plan.intervals.eval_every),
         logger=logger,
         save=save,
         stop_signal=stop_signal,
         pruning=pruning,
         watchdog=watchdog,
     )
-
-
-def _configure_process(plan: Plan) -> None:
-    """Set torch's process-wide options for this run."""
-    seeding.use_deterministic_kernels(plan.config["deterministic"])
-    plan.precision.activate()
-    plan.world.set_device()
-    if plan.world.device.type == "cpu":
-        keep_freed_memory()
 
 
 def _task(config: Mapping[str, Any]) -> Task:
@@ -175,11 +159,13 @@ def _averaging(config: Mapping[str, Any], clock: Clock, precision: Precision) ->
     return averaging
 
 
-def _check_intervals(config: Mapping[str, Any], clock: Clock) -> None:
-    for key in (*_INTERVALS, "keep_every"):
-        clock.interval(config[key], key)
+def _intervals(config: Mapping[str, Any], clock: Clock) -> Intervals:
+    keys = ("log_every", "eval_every", "save_every", "histogram_every")
+    intervals = Intervals(**{key: clock.interval(config[key], key) for key in keys})
+    clock.interval(config["keep_every"], "keep_every")  # checked here; CheckpointManager uses it
     if config["patience"] is not None and config["eval_every"] is None:
         raise ConfigError("eval_every", "patience counts evaluations; give one, such as 1ep")
+    return intervals
 
 
 def _check_best(

@@ -71,8 +71,7 @@ def make_optimizers(
         ConfigError: the optimizers, their groups or their schedules do not fit the task.
     """
     settings_by_name = named_settings(config)
-    parts = {name: settings["parts"] for name, settings in settings_by_name.items()}
-    parameters = split_parameters(task, parts)
+    parameters = split_parameters(task, {name: s["parts"] for name, s in settings_by_name.items()})
     optimizers: dict[str, Optimizer] = {}
     clippings: dict[str, Clipping] = {}
     for name, settings in settings_by_name.items():
@@ -83,11 +82,8 @@ def make_optimizers(
     fields = FieldSchedules(optimizers, schedules)
     entries: dict[str, OptimizerEntry] = {}
     for name, optimizer in optimizers.items():
-        losses = settings_by_name[name]["losses"]
-        step = make_step(optimizer, fields.of(name))
-        entries[name] = OptimizerEntry(
-            optimizer, step, clippings[name], None if losses is None else tuple(losses)
-        )
+        step, losses = make_step(optimizer, fields.of(name)), settings_by_name[name]["losses"]
+        entries[name] = OptimizerEntry(optimizer, step, clippings[name], losses)
     return Optimizers(entries, fields, precision, skip_non_finite=config["skip_non_finite"])
 
 
@@ -104,14 +100,13 @@ def check_losses(config: Mapping[str, Any], outcome: Outcome) -> None:
             if loss not in outcome.losses:
                 raise unknown_name(key, "loss", loss, outcome.losses)
         if losses is not None and len(set(losses)) != max(len(losses), 1):
-            message = f"needs at least one loss, each once, or null; not {shown(losses)}"
-            raise ConfigError(key, message)
+            raise ConfigError(key, f"needs at least one loss, each once, or null; not {shown(losses)}")
     if None in losses_by_name.values():
         return
     for loss in outcome.losses:
         if not any(loss in losses for losses in losses_by_name.values()):
-            message = f"no optimizer follows {loss}; add it to the losses of one"
-            raise ConfigError(f"optimizers.{next(iter(losses_by_name))}.losses", message)
+            key = f"optimizers.{next(iter(losses_by_name))}.losses"
+            raise ConfigError(key, f"no optimizer follows {loss}; add it to the losses of one")
 
 
 def _make_optimizer(
@@ -123,9 +118,8 @@ def _make_optimizer(
     with as_config_error("optimizer", settings["optimizer"]):
         optimizer: Any = instantiate_node(node)(groups)
     if not isinstance(optimizer, Optimizer):
-        kind = type(optimizer).__name__
-        message = f"{node['_target_']} returns a {kind}, but a torch.optim.Optimizer is needed"
-        raise ConfigError("optimizer._target_", message)
+        result = f"{node['_target_']} returns a {type(optimizer).__name__}"
+        raise ConfigError("optimizer._target_", f"{result}, but a torch.optim.Optimizer is needed")
     check_fields(groups, optimizer.defaults, type(optimizer).__name__)
     return optimizer
 
@@ -174,7 +168,7 @@ def _make_schedule(node: Mapping[str, Any], clock: Clock, key: str) -> AnySchedu
             if issubclass(factory.func, ReduceLROnPlateau):
                 raise ConfigError(f"{key}._target_", "waits for a metric; use the option plateau instead")
             replay = functools.partial(Replay, factory, total_updates=clock.total_updates)
-            # A decorator here, because the scheduler runs later, when its optimizer exists.
+            # The decorator applies later, when the optimizer exists and the scheduler runs.
             return SteppedScheduler(as_config_error(key, node)(replay))
         try:
             return factory(clock)

@@ -89,9 +89,8 @@ def _check_optimizer(key: str, node: Mapping[str, Any]) -> None:
         raise ConfigError(key, f"{failure} ({reason}); use parallel=ddp") from error
     for one, other in zip(expected, sharded, strict=True):
         if exceeds_distance(one, other, _TOLERANCE * float(one.norm())):
-            raise ConfigError(
-                key, f"{failure}: they change differently from unsharded ones; use parallel=ddp"
-            )
+            difference = "they change differently from unsharded ones"
+            raise ConfigError(key, f"{failure}: {difference}; use parallel=ddp")
 
 
 def _changes(

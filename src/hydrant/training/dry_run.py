@@ -26,23 +26,18 @@ def make_stream_spec(config: Mapping[str, Any], world: World, num_samples: int) 
     batch_size, micro, ranks = config["global_batch_size"], config["micro_batch_size"], world.world_size
     if batch_size > num_samples:
         limit = "" if config["limit_train_samples"] is None else " (limit_train_samples)"
-        raise ConfigError(
-            "global_batch_size",
-            f"{batch_size} is more than the {num_samples} training samples there are{limit}; "
-            f"give {num_samples} or fewer",
-        )
+        message = f"{batch_size} is more than the {num_samples} training samples there are{limit}"
+        raise ConfigError("global_batch_size", f"{message}; give {num_samples} or fewer")
     if batch_size % ranks:
-        near = _nearest_multiples(batch_size, ranks)
+        below = batch_size - batch_size % ranks
+        near = f"{below} or {below + ranks}" if below else str(ranks)
         raise ConfigError("global_batch_size", f"{batch_size} is not divisible by {ranks} ranks; {near} is")
     per_rank = batch_size // ranks
     micro = per_rank if micro in (None, "auto") else micro
     if per_rank % micro:
         divisors = ", ".join(str(n) for n in range(1, per_rank + 1) if per_rank % n == 0)
-        raise ConfigError(
-            "micro_batch_size",
-            f"{micro} samples on each of {ranks} rank(s) do not divide global_batch_size={batch_size}; "
-            f"these do: {divisors}",
-        )
+        message = f"{micro} samples on each of {ranks} rank(s) do not divide global_batch_size={batch_size}"
+        raise ConfigError("micro_batch_size", f"{message}; these do: {divisors}")
     return StreamSpec(config["seed"], batch_size, micro, world.rank, ranks, world.device)
 
 
@@ -79,10 +74,11 @@ def limit_samples(source: Source, num_samples: int | None) -> Source:
     return source if num_samples is None else source.first(min(num_samples, source.num_samples))
 
 
-def read_samples(source: Source, num_samples: int) -> Batch:
+def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
     """Return `num_samples` samples in a row that can be read, or all if there are fewer, on the host.
 
     Raises:
+        ConfigError: the batches of the source have another size than asked for.
         DataError: no such samples can be read.
     """
     num_samples = min(num_samples, source.num_samples)
@@ -91,6 +87,9 @@ def read_samples(source: Source, num_samples: int) -> Batch:
         for batch in source.first(limit).batches(host, num_samples):
             if len(batch.targets) == num_samples:
                 return batch
+            if len(batch.targets) > num_samples or not data.damaged.num_damaged:
+                wrong = f"{len(batch.targets)} samples, but batch_size={num_samples} asks for {num_samples}"
+                raise ConfigError("data", f"{type(source).__name__}.batches gives a batch of {wrong}")
     raise DataError(f"no {num_samples} samples in a row can be read; the log names the damaged ones")
 
 
@@ -100,13 +99,12 @@ def dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
     Raises:
         ConfigError: the model does not fit the data, or a measurement is neither a scalar nor bool.
     """
-    batch = read_samples(val, 1)
+    batch = read_samples(data, val, 1)
     try:
         flops, outcome = count_flops(task, batch)
     except Exception as error:  # a user's model may raise anything, and there is no train.log yet
-        message = (
-            f"fails on samples of shape {list(data.input_shape)}: {typed_line(error)} (at {location(error)})"
-        )
+        shape, where = list(data.input_shape), location(error)
+        message = f"fails on samples of shape {shape}: {typed_line(error)} (at {where})"
         remedy = "Choose another model, or set its keys to this shape"
         raise ConfigError("model", f"{message}. {remedy}") from error
     for name, value in outcome.measurements.items():
@@ -116,13 +114,13 @@ def dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
     return flops, outcome
 
 
-def dry_collectives(task: Any, train: Source) -> list[Collective]:
+def dry_collectives(task: Any, data: Data, train: Source) -> list[Collective]:
     """Return the collectives of a training forward, found with two samples on the host.
 
     Raises:
         ConfigError: the forward fails.
     """
-    batch = read_samples(train, 2)
+    batch = read_samples(data, train, 2)
     buffers, was_training = [buffer.clone() for buffer in task.buffers()], task.training
     try:
         with torch.random.fork_rng(devices=[]), CollectiveRecorder() as recorder:
@@ -136,13 +134,13 @@ def dry_collectives(task: Any, train: Source) -> list[Collective]:
     return recorder.collectives
 
 
-def dry_mixing(task: Any, train: Source, mixing: Mixing) -> None:
+def dry_mixing(task: Any, data: Data, train: Source, mixing: Mixing) -> None:
     """Run the task on two mixed samples, on the host.
 
     Raises:
         ConfigError: the mixing does not fit the data or the task.
     """
-    batch = read_samples(train, 2)
+    batch = read_samples(data, train, 2)
     try:
         mixed = mixing(batch, 0, 0, 0)
         if mixed is not batch:
@@ -158,16 +156,10 @@ def check_best(key: str, metric: str, mode: str, splits: Sequence[str], task: An
     Raises:
         ConfigError: the metric or the mode is wrong.
     """
-    losses = {"loss"} | (set(outcome.losses) if len(outcome.losses) > 1 else set[str]())
-    names = {
-        f"{split}/{name}" for split in splits for name in (*losses, *outcome.measurements, *task.metrics)
-    }
+    losses = {"loss", *(outcome.losses if len(outcome.losses) > 1 else ())}
+    measured = (*losses, *outcome.measurements, *task.metrics)
+    names = {f"{split}/{name}" for split in splits for name in measured}
     if metric not in names:
         raise ConfigError(f"{key}metric", f"no evaluation gives {metric!r}{suggestion(metric, names)}")
     if metric.partition("/")[2] in losses and mode == "max":
         raise ConfigError(f"{key}mode", f"the best {metric} is the lowest; give {key}mode=min")
-
-
-def _nearest_multiples(number: int, divisor: int) -> str:
-    below = number - number % divisor
-    return f"{below} or {below + divisor}" if below else str(divisor)

@@ -35,8 +35,7 @@ class EarlyStopping:
 
     def has_stalled(self, best: Mapping[str, Any] | None, num_updates: int) -> bool:
         """Return whether `patience` evaluations have followed the best one. Depends on its arguments only."""
-        every = self.eval_every.every
-        if self.patience is None or every is None:
+        if self.patience is None:
             return False
         best_at = 0 if best is None else best["num_updates"]
-        return num_updates // every - best_at // every >= self.patience
+        return self.eval_every.count(num_updates) - self.eval_every.count(best_at) >= self.patience

@@ -24,10 +24,8 @@ def evaluate_run(trainer: Trainer) -> dict[str, float]:
     plan, task = trainer.plan, trainer.task
 
     def evaluate_task(observe: Observe | None = None) -> dict[str, float]:
-        plan.parallel.broadcast_buffers(task)
-        batches = trainer.watchdog.track(trainer.val_batches())
-        forward = plan.compilation.forward_eval
-        return evaluate(task, batches, plan.precision, plan.parallel, forward, observe)
+        batches = trainer.watchdog.track(plan.val.batches(plan.spec, plan.val_batch_size))
+        return evaluate(task, batches, plan.precision, plan.parallel, plan.compilation.forward_eval, observe)
 
     with trainer.optimizers.eval_weights():
         row = evaluate_task(trainer.pictures.observer())
@@ -59,7 +57,7 @@ def evaluate(
         forward: returns the task's outcome for a batch, eager or compiled.
         observe: receives every batch and its outcome.
     """
-    device = parallel.device  # sharded weights may be kept on another one
+    device = parallel.device  # not that of the weights: sharded ones may be kept on the host
     meter = Meter(device, parallel.all_reduce)
     metrics: dict[str, Any] = dict(cast("nn.ModuleDict", task.metrics).items())
     with _eval_mode(task):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from torch import Tensor
@@ -66,6 +65,7 @@ def make_update(trainer: Trainer, *, measure: bool) -> Update:
     """
     state, optimizers, all_reduce = trainer.state, trainer.optimizers, trainer.plan.parallel.all_reduce
     saved = [buffer.clone() for buffer in trainer.task.buffers()] if optimizers.may_skip else []
+    trainer.buffers.begin_update()
     accumulate, update = partial(accumulate_gradients, trainer), None
     while update is None or update.status == "overflowed":
         update = optimizers.update(state.num_updates, accumulate, all_reduce, measure=measure)
@@ -75,6 +75,7 @@ def make_update(trainer: Trainer, *, measure: bool) -> Update:
     state.num_updates += 1
     if update.status == "applied":
         state.num_skipped_in_a_row = 0
+        trainer.buffers.end_update()
         trainer.plan.averaging.update(state.num_updates)
         for outcome in update.outcomes:  # device tensors: no host sync in the hot path
             trainer.meter.add(outcome.scalars(), outcome.num_targets)
@@ -88,8 +89,9 @@ def skip_update(trainer: Trainer, saved: Sequence[Tensor], *, has_overflowed: bo
         buffer.copy_(value)  # such as batch norm statistics, which include the samples of this update
     state.num_skipped += 1
     state.num_skipped_in_a_row += 1
-    if state.num_skipped_in_a_row > trainer.max_skipped:
-        raise NonFiniteError.after_skips(state.num_updates, trainer.max_skipped, has_overflowed)
+    max_skipped = trainer.plan.config["max_skipped"]
+    if state.num_skipped_in_a_row > max_skipped:
+        raise NonFiniteError.after_skips(state.num_updates, max_skipped, has_overflowed)
 
 
 def accumulate_gradients(trainer: Trainer) -> tuple[list[Outcome], int | None]:
@@ -148,8 +150,9 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
     if row:
         trainer.logger.log(with_progress(trainer, row))
     if due.eval:
+        num_evaluations = trainer.intervals.eval_every.count(state.num_updates - 1) + 1
         with pace.paused():
-            state.is_pruned = prunes(trainer, row) and not is_last
+            state.is_pruned = trainer.pruning.ends(row, num_evaluations) and not is_last
     ends = is_last or ends_early(trainer)
     if due.eval:
         with pace.paused():
@@ -161,12 +164,6 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
         check_finite(trainer)
         with pace.paused():
             trainer.save(trainer, new_best is not None)
-
-
-def prunes(trainer: Trainer, row: Mapping[str, float]) -> bool:
-    """Return whether the pruner ends the run after the evaluation in `row`."""
-    every = trainer.intervals.eval_every.every or 1
-    return trainer.pruning.ends(row, math.ceil(trainer.state.num_updates / every))
 
 
 def ends_early(trainer: Trainer) -> bool:

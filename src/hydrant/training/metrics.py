@@ -15,8 +15,8 @@ from torch import Tensor
 from hydrant.batch import AllReduce
 from hydrant.errors import ConfigError
 
-_MAX_PENDING = 64  # calls; adding so many at once takes as long as adding a few one by one
-_MAX_FLAGS = 65536  # of one batch; more are reduced at once
+_MAX_PENDING = 64  # calls of `add` whose values are summed together, which saves kernel launches
+_MAX_FLAGS = 65536  # entries of a bool tensor that is kept until then; a larger one is reduced at once
 
 
 class Meter:
@@ -57,22 +57,20 @@ class Meter:
         if len(self._pending) >= _MAX_PENDING * len(values):
             self._fold()
 
-    def read(self, unreduced: Mapping[str, Tensor] | None = None) -> dict[str, float]:
+    def read(self, unreduced: Mapping[str, Tensor] = {}) -> dict[str, float]:
         """Return the means over all ranks and the scalars in `unreduced`, with one synchronisation; then reset."""
         if not self._names:  # the same on every rank
             return {}
         self._fold()
         weighted = torch.cat([self._sums, self._sums.new_full((1,), self._weight)])
-        extra = [
-            value.detach().to(self._device, torch.float64).reshape(1) for value in (unreduced or {}).values()
-        ]
+        extra = [v.detach().to(self._device, torch.float64).reshape(1) for v in unreduced.values()]
         numbers: list[float] = torch.cat([self._all_reduce(weighted), *extra]).tolist()
         count = len(self._names)
         self._last_sums, self._sums, self._weight = self._sums, torch.zeros_like(self._sums), 0
         if not numbers[count]:
             return {}
         means = {name: total / numbers[count] for name, total in zip(self._names, numbers, strict=False)}
-        return means | dict(zip(unreduced or {}, numbers[count + 1 :], strict=True))
+        return means | dict(zip(unreduced, numbers[count + 1 :], strict=True))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was added since the last read, so that a resumed run logs the same numbers bit for bit."""
@@ -98,9 +96,8 @@ class Meter:
         sums = self._last_sums
         if self._weight or self._pending:
             sums = self._sums + self._pending_rows().sum(0)
-        return next(
-            (n for n, s in zip(self._names, sums.tolist(), strict=False) if not math.isfinite(s)), None
-        )
+        totals = zip(self._names, sums.tolist(), strict=False)
+        return next((name for name, total in totals if not math.isfinite(total)), None)
 
     def _pending_rows(self) -> Tensor:
         """Return what is not yet in the sums, one row per call; float64."""
@@ -111,7 +108,7 @@ class Meter:
         return torch.stack(columns, dim=1)
 
     def _fold(self) -> None:
-        """Add what is pending to the sums. When this happens decides the rounding, so it depends on the calls only."""
+        """Add what is pending to the sums. Rounding depends on when, so only the calls of this meter decide it."""
         rows = self._pending_rows()
         self._sums.add_(rows.sum(0), alpha=self._pending_weight)
         self._weight += len(rows) * self._pending_weight
@@ -136,7 +133,7 @@ def check_measurement(name: str, dtype: torch.dtype, shape: Sequence[int]) -> No
 
 
 def _column(name: str, values: Sequence[Tensor]) -> Tensor:
-    """Return the values of one name as scalars, (N,) float64; a fraction is exact however many are computed at once."""
+    """Return the values of one name as scalars, (N,) float64. The fractions of bool tensors are exact."""
     parts = [torch.stack([*alike]) for _, alike in itertools.groupby(values, key=lambda value: value.shape)]
     for part in parts:
         check_measurement(name, part.dtype, part.shape[1:])

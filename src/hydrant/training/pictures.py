@@ -124,9 +124,8 @@ def check_pictures(config: Mapping[str, Any], outcome: Outcome, num_classes: int
     if config["pictures"] is None:
         return
     if config["eval_every"] is None:
-        raise ConfigError(
-            "eval_every", "pictures are drawn after evaluations; set it, such as eval_every=1ep"
-        )
+        message = "pictures are drawn after evaluations; set it, such as eval_every=1ep"
+        raise ConfigError("eval_every", message)
     if outcome.predictions.shape[1:] != (num_classes,):
         message = f"need a classification, and this task returns no logits of {num_classes} classes; use pictures=null"
         raise ConfigError("pictures", message)

@@ -1,4 +1,4 @@
-"""A run before it touches a device: everything that `prepare` made of its config."""
+"""The result of `prepare`: the parts of a run that need no device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hydrant.clock import Clock
+from hydrant.clock import Clock, Intervals
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.data.mixup import Mixing
 from hydrant.optimizers.ema import Averaging
@@ -21,17 +21,19 @@ from hydrant.training.update import Optimizers
 
 @dataclass(frozen=True)
 class Plan:
-    """A run before it touches a device."""
+    """The parts of a run, built and checked on the host."""
 
     config: Mapping[str, Any]
     world: World
     data: Data
     train: Source
     val: Source
+    val_batch_size: int  # of one rank
     clock: Clock
     spec: StreamSpec
     task: Any  # a Task, which is an nn.Module; on the host
     flops_per_sample: int  # of a forward pass
+    intervals: Intervals
     schedules: Schedules
     precision: Precision
     compilation: Compilation

@@ -129,14 +129,13 @@ def draw_bars(bars: Sequence[Bar], path: Path, *, title: str, unit: str, marked:
         positions = [n for n, bar in enumerate(bars) if bar.is_marked == is_marked]
         if positions:
             axes.barh(positions, [bars[n].value for n in positions], color=color, label=name)
-    for n, bar in enumerate(bars):
+    ends = [max(bar.value, bar.high) for bar in bars]
+    for n, (bar, end) in enumerate(zip(bars, ends, strict=True)):
         axes.hlines(n, bar.low, bar.high, color="black", linewidth=1)
-        axes.annotate(
-            bar.note, (max(bar.value, bar.high), n), (4, 0), textcoords="offset points", va="center"
-        )
+        axes.annotate(bar.note, (end, n), (4, 0), textcoords="offset points", va="center")
     axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
     axes.invert_yaxis()
-    axes.set(xlabel=unit, xlim=(0, 1.3 * max((max(bar.value, bar.high) for bar in bars), default=1)))
+    axes.set(xlabel=unit, xlim=(0, 1.3 * max(ends, default=1)))
     figure.suptitle(textwrap.fill(title, 100), fontsize="medium")
     if bars:
         axes.legend(fontsize="small", loc="upper right")

@@ -5,7 +5,7 @@ fp32 uses the same class without autocast and with a disabled scaler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -35,8 +35,10 @@ class Precision:
         parameters: `float32`, or `bfloat16` for weights, buffers and the optimizer's state too.
         fp8: recipe of torchao for float8 products in linear layers: `tensorwise`, `rowwise` or `None`.
         emulate: compute float8 products in float32 on a device without float8: slow, for trying it out.
-        init_scale: first loss scale; halved when a gradient overflows.
-        growth_interval: updates without overflow before the scale doubles.
+        init_scale: first loss scale.
+        growth_factor: multiplies the scale after `growth_interval` updates without overflow; more than 1.
+        backoff_factor: multiplies the scale when a gradient overflows; between 0 and 1.
+        growth_interval: updates without overflow before the scale grows.
     """
 
     def __init__(
@@ -50,18 +52,26 @@ class Precision:
         fp8: str | None,
         emulate: bool,
         init_scale: float,
+        growth_factor: float,
+        backoff_factor: float,
         growth_interval: int,
     ) -> None:
         _check_formats(autocast, scale_loss, matmul, parameters, fp8, emulate)
         if not 0 < init_scale < float("inf"):
             raise ConfigError("precision.init_scale", f"needs a number above 0, not {init_scale}")
+        if not 1 < growth_factor < float("inf"):
+            raise ConfigError("precision.growth_factor", f"needs a number above 1, not {growth_factor}")
+        if not 0 < backoff_factor < 1:
+            raise ConfigError(
+                "precision.backoff_factor", f"needs a number between 0 and 1, not {backoff_factor}"
+            )
         if growth_interval < 1:
             raise ConfigError("precision.growth_interval", f"needs a number above 0, not {growth_interval}")
         uses_bf16 = autocast == "bfloat16" or parameters == "bfloat16"
-        _require_support(device, uses_bf16=uses_bf16, uses_tf32=matmul == "high")
-        if fp8 is not None and not emulate:
-            _require_fp8(device)
+        uses_fp8 = fp8 is not None and not emulate
+        _require_support(device, uses_bf16=uses_bf16, uses_tf32=matmul == "high", uses_fp8=uses_fp8)
         self._parameters = _PARAMETERS[parameters]
+        self.keeps_float32 = parameters == "float32"  # which does not round small updates away
         self._fp8 = fp8
         self._emulate = emulate
         self._device_type = device.type
@@ -70,13 +80,8 @@ class Precision:
         self._matmul = matmul
         self.scales_loss = scale_loss
         self.scaler = torch.amp.GradScaler(
-            device.type, init_scale=init_scale, growth_interval=growth_interval, enabled=scale_loss
+            device.type, init_scale, growth_factor, backoff_factor, growth_interval, enabled=scale_loss
         )
-
-    @property
-    def keeps_float32(self) -> bool:
-        """Whether the parameters are float32, which does not round small updates away."""
-        return self._parameters is None
 
     @property
     def tolerance(self) -> float:
@@ -133,14 +138,14 @@ class Precision:
         With a loss scaler this synchronizes once. `GradScaler.step` would synchronize for each optimizer, and it does
         not return whether the step was skipped.
         """
-        has_overflowed = self.scales_loss and self._has_overflowed(list(steps))
+        has_overflowed = self.scales_loss and self._has_overflowed(steps)
         if not has_overflowed:
             for step in steps.values():
                 step()
         self.scaler.update()
         return not has_overflowed
 
-    def _has_overflowed(self, optimizers: list[torch.optim.Optimizer]) -> bool:
+    def _has_overflowed(self, optimizers: Iterable[torch.optim.Optimizer]) -> bool:
         per_optimizer = [self.scaler._found_inf_per_device(o) for o in optimizers]  # pyright: ignore[reportPrivateUsage]
         return bool(torch.stack([flag for per_device in per_optimizer for flag in per_device.values()]).any())
 
@@ -156,45 +161,39 @@ def _check_formats(
     autocast: str | None, scale_loss: bool, matmul: str, parameters: str, fp8: str | None, emulate: bool
 ) -> None:
     """Raise ConfigError for unknown names and for formats that exclude each other."""
-    if autocast is not None and autocast not in _AUTOCAST:
-        raise unknown_name("precision.autocast", "dtype", autocast, _AUTOCAST)
-    if matmul not in _MATMUL:
-        raise unknown_name("precision.matmul", "setting", matmul, _MATMUL)
-    if parameters not in _PARAMETERS:
-        raise unknown_name("precision.parameters", "dtype", parameters, _PARAMETERS)
-    if fp8 is not None and fp8 not in _FP8:
-        raise unknown_name("precision.fp8", "recipe", fp8, _FP8)
+    for key, kind, name, options in (
+        ("autocast", "dtype", autocast, _AUTOCAST),
+        ("matmul", "setting", matmul, _MATMUL),
+        ("parameters", "dtype", parameters, _PARAMETERS),
+        ("fp8", "recipe", fp8, _FP8),
+    ):
+        if name is not None and name not in options:
+            raise unknown_name(f"precision.{key}", kind, name, options)
     if scale_loss and parameters != "float32":
         raise ConfigError("precision.scale_loss", "the loss scaler needs float32 parameters")
     if parameters == "bfloat16" and autocast is not None:
-        raise ConfigError(
-            "precision.autocast", "bfloat16 parameters need no autocast; use precision.autocast=null"
-        )
+        message = "bfloat16 parameters need no autocast; use precision.autocast=null"
+        raise ConfigError("precision.autocast", message)
     if emulate and fp8 is None:
         raise ConfigError("precision.emulate", "only applies to fp8; use precision=fp8")
 
 
-def _require_support(device: torch.device, *, uses_bf16: bool, uses_tf32: bool) -> None:
+def _require_support(device: torch.device, *, uses_bf16: bool, uses_tf32: bool, uses_fp8: bool) -> None:
     """Raise ConfigError for a format that the device does not support; the message names one that works."""
-    has_tensor_cores = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
-    if uses_tf32 and not has_tensor_cores:
-        raise ConfigError(
-            "precision",
-            f"tf32 needs CUDA with compute capability 8.0 or more; this is {device}. Use precision=fp32",
-        )
-    if uses_bf16 and device.type == "cuda" and not has_tensor_cores:
-        raise ConfigError(
-            "precision", f"bf16 needs compute capability 8.0 or more ({device}). Use precision=fp16"
-        )
+    is_cuda, message = device.type == "cuda", ""
 
+    def supports(*capability: int) -> bool:
+        return is_cuda and torch.cuda.get_device_capability(device) >= capability
 
-def _require_fp8(device: torch.device) -> None:
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 9):
-        raise ConfigError(
-            "precision",
-            f"fp8 needs CUDA with compute capability 8.9 or more; this is {device}. Use precision=bf16, or try it out "
-            "slowly with precision.emulate=true",
-        )
+    if uses_tf32 and not supports(8, 0):
+        message = f"tf32 needs CUDA with compute capability 8.0 or more; this is {device}. Use precision=fp32"
+    elif uses_bf16 and is_cuda and not supports(8, 0):
+        message = f"bf16 needs compute capability 8.0 or more ({device}). Use precision=fp16"
+    elif uses_fp8 and not supports(8, 9):
+        message = f"fp8 needs CUDA with compute capability 8.9 or more; this is {device}. Use precision=bf16"
+        message += ", or try it out slowly with precision.emulate=true"
+    if message:
+        raise ConfigError("precision", message)
 
 
 def _convert_to_fp8(task: nn.Module, recipe: str, emulate: bool) -> None:

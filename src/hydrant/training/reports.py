@@ -34,23 +34,18 @@ def training_row(trainer: Trainer, grad_norms: Mapping[str, Tensor]) -> dict[str
     row |= {f"optim/{name}": value for name, value in latest.items()}
     if plan.precision.scales_loss:
         row["optim/loss_scale"] = plan.precision.scaler.get_scale()
-    if plan.precision.scales_loss or trainer.optimizers.skips_non_finite:
+    if trainer.optimizers.may_skip:
         row["optim/num_skipped"] = state.num_skipped
-    updates_per_second = trainer.pace.read(state.num_updates)
-    row["perf/updates_per_second"] = updates_per_second
-    row["perf/samples_per_second"] = updates_per_second * plan.spec.global_batch_size
+    row["perf/updates_per_second"] = pace = trainer.pace.read(state.num_updates)
+    row["perf/samples_per_second"] = pace * plan.spec.global_batch_size
     return row
 
 
 def with_progress(trainer: Trainer, row: Mapping[str, float]) -> dict[str, float]:
     """Put the update, the epoch and the time in front of a row."""
     num_updates = trainer.state.num_updates
-    progress = {
-        "num_updates": num_updates,
-        "epoch": trainer.plan.clock.epoch(num_updates),
-        "time": time.time(),
-    }
-    return {**progress, **row}
+    epoch = trainer.plan.clock.epoch(num_updates)
+    return {"num_updates": num_updates, "epoch": epoch, "time": time.time(), **row}
 
 
 def log_pictures(trainer: Trainer, *, is_last: bool) -> None:
@@ -67,16 +62,13 @@ def log_pictures(trainer: Trainer, *, is_last: bool) -> None:
 def log_inputs(trainer: Trainer) -> None:
     """Log the first samples of the next update as the model receives them, if pictures are configured."""
     if trainer.pictures.is_on:
-        plan, num_updates = trainer.plan, trainer.state.num_updates
-        batch = next(iter(trainer.stream.micro_batches(num_updates)))
-        mixed = plan.mixing(batch, plan.spec.seed, num_updates, plan.world.rank)
-        for name, picture in input_pictures(mixed).items():
+        for name, picture in input_pictures(trainer.first_batch()).items():
             trainer.logger.picture(name, picture)
 
 
 def log_histograms(trainer: Trainer) -> None:
     """Log histograms of the weights after this update, and of the gradients that it applied."""
     trainer.enter("log")
-    reports = trainer.plan.parallel.is_sharded or trainer.plan.world.is_rank_zero
-    if reports:  # unsharded weights are equal on all ranks, so rank 0 suffices
+    plan = trainer.plan
+    if plan.parallel.is_sharded or plan.world.is_rank_zero:  # unsharded weights are equal on all ranks
         trainer.logger.histograms(trainer.state.num_updates, histograms(trainer.model))

@@ -26,16 +26,15 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
     names = _parameter_names(trainer.task)
     for name, entry in trainer.optimizers.entries.items():
         parameters = [names[id(p)] for p in entry.parameters]
-        kind = {"type": type(entry.optimizer).__name__}
-        optimizers["optimizers"][name] = kind | _by_name(optimizers["optimizers"][name], parameters)
+        named = _by_name(optimizers["optimizers"][name], parameters)
+        optimizers["optimizers"][name] = {"type": type(entry.optimizer).__name__, **named}
+    of_rank = {"meter": _on_host(trainer.meter.state_dict()), "host": seeding.host_state()}
     training = {
         "optimization": optimizers,
         "precision": trainer.plan.precision.state_dict(),
         "state": dataclasses.asdict(trainer.state),
         "task": _state_outside_model(trainer.task),
-        "ranks": trainer.plan.world.all_gather(
-            {"meter": _on_host(trainer.meter.state_dict()), "host": seeding.host_state()}
-        ),
+        "ranks": trainer.plan.world.all_gather(of_rank),
     }
     with trainer.optimizers.eval_weights():
         yield Checkpoint(trainer.model.state_dict(), training, trainer.plan.averaging.state_dict())
@@ -52,10 +51,8 @@ def check_optimizers(path: Path, task: nn.Module, optimizers: Optimizers) -> Non
     for name in saved.keys() | optimizers.entries.keys():
         entry = optimizers.entries.get(name)
         if entry is None or name not in saved:
-            message = (
-                f"{path} has the optimizers {', '.join(saved)}; here are {', '.join(optimizers.entries)}"
-            )
-            raise ConfigError("resume", message)
+            theirs, ours = ", ".join(saved), ", ".join(optimizers.entries)
+            raise ConfigError("resume", f"{path} has the optimizers {theirs}; here are {ours}")
         state, kind = saved[name], type(entry.optimizer).__name__
         if state["type"] != kind:
             message = f"{path} holds the state of {state['type']}, which is no state of {kind}"
@@ -90,9 +87,7 @@ def restore(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> None
 
 def _restore_optimizers(trainer: Trainer, path: Path, changed: Collection[str]) -> None:
     names = _parameter_names(trainer.task)
-    owners: dict[
-        str, Tensor
-    ] = {}  # the parameter to which a saved tensor belongs, by the beginning of its key
+    owners: dict[str, Tensor] = {}  # by the beginning of a saved tensor's key, the parameter it belongs to
     for name, entry in trainer.optimizers.entries.items():
         prefix = f"optimization.optimizers.{name}.state."
         owners |= {f"{prefix}{names[id(p)]}": p for p in entry.parameters}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -14,6 +14,7 @@ from hydrant.batch import Batch
 from hydrant.clock import Intervals
 from hydrant.data import Stream
 from hydrant.trackers.base import Histogram
+from hydrant.training.distributed.buffers import RankBuffers
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.early_stopping import EarlyStopping
 from hydrant.training.metrics import Meter, Pace
@@ -76,32 +77,39 @@ class Trainer:
     trained: nn.Module  # the task as training calls it: compiled, wrapped for its ranks
     optimizers: Optimizers
     stream: Stream
-    val_batches: Callable[[], Iterable[Batch]]
-    intervals: Intervals
     pictures: EvaluationPictures
     early_stopping: EarlyStopping
-    max_skipped: int  # updates in a row
     logger: RunLogger
     save: Callable[[Trainer, bool], None]  # (trainer, is_best)
     stop_signal: Callable[[], int | None]  # the signal that this process received, if any
     pruning: Pruning
     watchdog: Watchdog
+    intervals: Intervals = field(init=False)
     meter: Meter = field(init=False)
     pace: Pace = field(init=False)
     loss_weight: Tensor = field(init=False)  # of a full micro-batch, shape ()
+    buffers: RankBuffers = field(init=False)
     phase_observers: list[Profiler | Watchdog] = field(init=False)
 
     def __post_init__(self) -> None:
         device = self.plan.world.device
+        self.intervals = self.plan.intervals
         self.meter = Meter(device, self.plan.parallel.all_reduce)
         self.pace = Pace(self.state.num_updates)
         self.loss_weight = torch.tensor(1.0 / self.plan.spec.num_micro_steps, device=device)
+        self.buffers = self.plan.parallel.rank_buffers(self.task)
         self.phase_observers = [o for o in (self.plan.profiler, self.watchdog) if o.is_on]
 
     @property
     def model(self) -> nn.Module:
         """The model of the task, which checkpoints hold: its names have no prefix."""
         return cast("nn.Module", self.task.model)
+
+    def first_batch(self) -> Batch:
+        """Return this rank's first micro-batch of the next update, mixed."""
+        plan, num_updates = self.plan, self.state.num_updates
+        batch = next(iter(self.stream.micro_batches(num_updates)))
+        return plan.mixing(batch, plan.spec.seed, num_updates, plan.world.rank)
 
     def enter(self, phase: Phase) -> None:
         """Tell the profiler and the watchdog that a phase of the loop begins; it lasts until the next one."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -54,7 +54,7 @@ class OptimizerEntry:
     optimizer: Optimizer
     step: OptimizerStep  # eager or compiled
     clipping: Clipping
-    losses: tuple[str, ...] | None = None
+    losses: Sequence[str] | None = None
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -92,7 +92,7 @@ class Optimizers:
         self._all_parameters = [p for parameters in self._parameters.values() for p in parameters]
         self._steps = {entry.optimizer: entry.step for entry in entries.values()}
         self._custom_zero_grad = [o for o in self._steps if type(o).zero_grad is not Optimizer.zero_grad]
-        self._with_modes = [o for o in self._steps if _has_modes(o)]
+        self._with_modes = [o for o in self._steps if has_modes(o)]
         self._mode_parameters = [p for o in self._with_modes for g in o.param_groups for p in g["params"]]
         self._set_train_weights(self._train_weights())
         self._passes = self._plan_passes()
@@ -261,5 +261,6 @@ def needs_closure(optimizer: Optimizer) -> bool:
     return parameter is not None and parameter.default is inspect.Parameter.empty
 
 
-def _has_modes(optimizer: Optimizer) -> bool:
+def has_modes(optimizer: Optimizer) -> bool:
+    """Return whether the optimizer has modes to train and to evaluate, such as a schedule-free one."""
     return callable(getattr(optimizer, "train", None)) and callable(getattr(optimizer, "eval", None))

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from hydrant import seeding
-from hydrant.errors import CompileError, CompileMismatch, location
+from hydrant.errors import CompileError, CompileMismatch
 from hydrant.optimizers.norms import exceeds_distance
-from hydrant.training.compile import user_line
+from hydrant.training.compile import FAILURE_REMEDY, failure_message
 from hydrant.training.memory import is_out_of_memory
 from hydrant.training.trainer import Trainer
 
@@ -43,8 +43,7 @@ def try_compiled(trainer: Trainer) -> None:
     except CompileError as error:
         message = str(error).rstrip(".")
         if not compilation.falls_back:
-            remedy = "Use compile=eager, or compile.on_failure=fallback to continue eager"
-            raise type(error)(f"{message}. {remedy}") from error
+            raise type(error)(f"{message}. {FAILURE_REMEDY}") from error
         if trainer.plan.world.is_rank_zero:
             log.warning("%s. Continuing eager", message)
         compilation.disable()
@@ -59,11 +58,12 @@ def check_compiled(trainer: Trainer) -> None:
         CompileError: the task cannot be compiled, or nothing in it was compiled.
         CompileMismatch: the compiled task computes something else.
     """
+    compiled = failure = None
     try:
-        compiled, failure = _compiled_gradients(trainer), None
+        compiled = _compiled_gradients(trainer)
     except CompileError as error:
-        compiled, failure = None, error
-    message = _first_message(trainer, None if failure is None else str(failure))
+        failure = error
+    message = _first_message(trainer, failure and str(failure))
     if compiled is None or message is not None:
         raise failure or CompileError(message)
     if trainer.plan.compilation.checks:
@@ -79,8 +79,7 @@ def check_repeatable(trainer: Trainer) -> None:
     """
     with trainer.plan.compilation.force_eager():
         first, second = first_gradients(trainer), first_gradients(trainer)
-    difference = _difference(first, second, trainer.plan.precision.tolerance, "two calls")
-    difference = _first_message(trainer, difference)
+    difference = _first_message(trainer, _difference(trainer, first, second, "two calls"))
     if difference is not None:
         raise CompileMismatch(f"the eager task, too, gives another result in each call: {difference}")
 
@@ -89,8 +88,7 @@ def first_gradients(trainer: Trainer) -> Gradients:
     """Return the loss and gradients of the next micro-batch; leave gradients and buffers as they were."""
     plan, task, num_updates = trainer.plan, trainer.task, trainer.state.num_updates
     buffers = [buffer.clone() for buffer in task.buffers()]
-    batch = next(iter(trainer.stream.micro_batches(num_updates)))
-    batch = plan.mixing(batch, plan.spec.seed, num_updates, plan.world.rank)
+    batch = trainer.first_batch()
     seeding.seed_micro_step(plan.spec.seed, num_updates, plan.world.rank, plan.world.device)
     task.zero_grad(set_to_none=True)
     with plan.precision.autocast():
@@ -110,10 +108,12 @@ def _compiled_gradients(trainer: Trainer) -> Gradients:
             # Dynamo reads `.grad` of every input of a graph, also of activations inside a model.
             warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
             compiled = first_gradients(trainer)
+    except CompileError:
+        raise
     except Exception as error:  # a backend may raise anything
         if is_out_of_memory(error):
             raise
-        raise CompileError(_compile_message(error)) from error
+        raise CompileError(failure_message(error)) from error
     trainer.plan.compilation.check_recompiles(trainer.state.num_updates)
     report = trainer.plan.compilation.report()
     if not report.graphs:
@@ -125,8 +125,7 @@ def _compiled_gradients(trainer: Trainer) -> Gradients:
 def _check_equal(eager: Gradients, compiled: Gradients, trainer: Trainer) -> None:
     if not bool(eager.loss.isfinite()):
         log.warning("the first loss is %s, so compiled and eager cannot be compared", float(eager.loss))
-    tolerance = trainer.plan.precision.tolerance
-    difference = _first_message(trainer, _difference(eager, compiled, tolerance, "compiled and eager"))
+    difference = _first_message(trainer, _difference(trainer, eager, compiled, "compiled and eager"))
     if difference is not None:
         check_repeatable(trainer)
         raise CompileMismatch(difference)
@@ -137,15 +136,9 @@ def _first_message(trainer: Trainer, message: str | None) -> str | None:
     return next((m for m in trainer.plan.world.all_gather(message) if m is not None), None)
 
 
-def _compile_message(error: Exception) -> str:
-    head, _, code = str(error).partition("from user code:")
-    reason = " ".join(head.strip().split("\n\n")[0].split())
-    where = user_line(code) or location(error)
-    return f"the task cannot be compiled: {type(error).__name__}: {reason} (at {where})"
-
-
-def _difference(eager: Gradients, other: Gradients, tolerance: float, between: str) -> str | None:
-    """Describe what differs by more than `tolerance` relative to its norm; return None if nothing does."""
+def _difference(trainer: Trainer, eager: Gradients, other: Gradients, between: str) -> str | None:
+    """Describe what differs by more than the precision's tolerance; return None if nothing does."""
+    tolerance = trainer.plan.precision.tolerance
     eager_loss, other_loss = float(eager.loss), float(other.loss)
     if exceeds_distance(eager.loss, other.loss, tolerance * max(abs(eager_loss), 1e-3)):
         values = f"{other_loss:.6g} and {eager_loss:.6g} ({between})"

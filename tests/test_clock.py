@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hydrant.clock import Clock, Duration, Interval
+from hydrant.clock import Clock, Duration, Interval, Intervals
 from hydrant.errors import ConfigError
 
 
@@ -67,3 +67,38 @@ def test_intervals() -> None:
 
 def test_a_run_ends_with_whole_updates() -> None:
     assert Clock.start("2ep", num_samples=100, global_batch_size=64).total_updates == 4
+
+
+@pytest.mark.parametrize(
+    ("written", "key", "meant"),
+    [
+        ("0.05", "scheduler.warmup", "did you mean 5% (of the run) or 0.05ep?"),
+        (0.5, "eval_every", "did you mean 50% (of the run) or 0.5ep?"),
+        (1.5, "eval_every", "did you mean 1.5ep?"),
+        (0.5, "duration", "did you mean 0.5ep?"),
+    ],
+)
+def test_fractions_of_an_update_are_refused_with_what_is_meant(written: object, key: str, meant: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        Duration.parse(written, key)
+    assert str(raised.value) == f"{key}: {written!r} is not a whole number of updates; {meant}"
+
+
+@pytest.mark.parametrize(
+    ("amount", "unit", "times"),
+    [(1, "ep", 60), (2.5, "ep", 24), (100, "sa", 900), (5, "%", 20), (24, "", 58)],
+)
+def test_intervals_stay_in_step_with_the_run(amount: float, unit: str, times: int) -> None:
+    """An epoch of 1,500 samples is 23.4 updates of 64, and 60 epochs are 1,407 updates."""
+    clock = Clock.start("60ep", num_samples=1500, global_batch_size=64)
+    interval = clock.interval(f"{amount}{unit}", "eval_every")
+    due = [n for n in range(clock.total_updates + 1) if interval.due(n)]
+    assert due == [clock.updates(f"{amount * k:g}{unit}", "eval_every") for k in range(1, times + 1)]
+    assert [interval.count(n) for n in range(1, 1408)] == [sum(m <= n for m in due) for n in range(1, 1408)]
+    intervals = Intervals(interval, Interval(7), Interval(None), Interval(None))
+    logged = [n for n in range(1, 1408) if intervals.due(n).log]
+    assert logged == due
+
+
+def test_an_interval_of_less_than_one_update_is_due_after_every_update() -> None:
+    assert [n for n in range(4) if Clock(1500, 64, 20).interval("1%", "log_every").due(n)] == [1, 2, 3]

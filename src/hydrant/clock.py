@@ -2,13 +2,14 @@
 
 A duration is written `500` (updates), `10ep` (epochs), `64000sa` (samples) or, inside a run, `5%` of its duration.
 An update consumes `global_batch_size` samples, and one epoch follows another without a gap. So `10ep` are
-`ceil(10 * num_samples / global_batch_size)` updates: at least ten epochs.
+`ceil(10 * num_samples / global_batch_size)` updates: at least ten epochs. What repeats is not rounded once but at each
+of its multiples (`Interval`), so it stays in step with the epochs.
 """
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
@@ -16,6 +17,20 @@ from typing import NamedTuple
 from hydrant.errors import ConfigError, shown
 
 _DURATION = re.compile(r"(?P<amount>\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+)\s*(?P<unit>ep|sa|%)?")
+
+Rounding = Callable[[int, int], int]
+"""`(numerator, denominator) -> whole number`. Integers, because arithmetic with `Fraction` is slow."""
+
+
+def rounded_up(numerator: int, denominator: int) -> int:
+    """Return the smallest whole number that is not below a fraction."""
+    return -(-numerator // denominator)
+
+
+def rounded_to_nearest(numerator: int, denominator: int) -> int:
+    """Return the nearest whole number, of two the even one, as Python's `round`."""
+    below, rest = divmod(numerator, denominator)
+    return below + (2 * rest > denominator - below % 2)
 
 
 @dataclass(frozen=True)
@@ -41,7 +56,9 @@ class Duration:
             raise ConfigError(key, f"{shown(value)} is not a duration; write {listing}")
         duration = cls(Fraction(match["amount"]), match["unit"] or "")
         if duration.unit == "" and duration.amount.denominator != 1:
-            raise ConfigError(key, f"{value!r} is not a whole number of updates; did you mean {value}ep?")
+            percent = f"{float(duration.amount * 100):g}% (of the run) or "
+            meant = f"{percent if duration.amount < 1 and key != 'duration' else ''}{value}ep"
+            raise ConfigError(key, f"{value!r} is not a whole number of updates; did you mean {meant}?")
         return duration
 
 
@@ -71,25 +88,30 @@ class Clock:
 
     def updates(self, duration: object, key: str) -> int:
         """Convert a duration to updates, at least 0; `key` names it in errors."""
-        parsed = Duration.parse(duration, key)
-        match parsed.unit:
-            case "ep":
-                return math.ceil(parsed.amount * self.num_samples / self.global_batch_size)
-            case "sa":
-                return math.ceil(parsed.amount / self.global_batch_size)
-            case "%":
-                return round(parsed.amount * self.total_updates / 100)
-            case _:
-                return int(parsed.amount)
+        exact, rounded = self._exact(Duration.parse(duration, key))
+        return rounded(exact.numerator, exact.denominator)
 
     def interval(self, duration: object, key: str) -> Interval:
-        """Return how often something is due; None means never."""
-        if duration is None:
+        """Return how often something is due, at most once an update. If the key ends in `_every`, None means never."""
+        if duration is None and key.endswith("_every"):
             return Interval(None)
-        every = self.updates(duration, key)
-        if every < 1:
-            raise ConfigError(key, f"{duration!r} is less than one update; write null for never")
-        return Interval(every)
+        exact, rounded = self._exact(Duration.parse(duration, key))
+        if exact == 0:
+            remedy = "write null for never" if key.endswith("_every") else "give 1 or more"
+            raise ConfigError(key, f"{duration!r} is less than one update; {remedy}")
+        return Interval(max(exact, Fraction(1)), rounded)
+
+    def _exact(self, duration: Duration) -> tuple[Fraction, Rounding]:
+        """Return a duration in updates, and how it is rounded."""
+        match duration.unit:
+            case "ep":
+                return duration.amount * self.num_samples / self.global_batch_size, rounded_up
+            case "sa":
+                return duration.amount / self.global_batch_size, rounded_up
+            case "%":
+                return duration.amount * self.total_updates / 100, rounded_to_nearest
+            case _:
+                return duration.amount, rounded_up
 
     def epoch(self, num_updates: int) -> float:
         """Return the passes over the training set after `num_updates`: for display, never for control."""
@@ -98,20 +120,46 @@ class Clock:
 
 @dataclass(frozen=True)
 class Interval:
-    """Due at every multiple of `every` updates, or never.
+    """Due at every multiple of `every` updates, or never. Each multiple is rounded by `rounded`.
 
     >>> [n for n in range(7) if Interval(3).due(n)], Interval(None).due(3)
     ([3, 6], False)
+    >>> half = Interval(Fraction(5, 2))
+    >>> [n for n in range(11) if half.due(n)], half.count(9)
+    ([3, 5, 8, 10], 3)
     """
 
-    every: int | None
+    every: int | Fraction | None  # at least 1, so that no two multiples are the same update
+    rounded: Rounding = rounded_up
 
     @property
     def is_on(self) -> bool:
         return self.every is not None
 
+    @property
+    def length(self) -> Fraction:
+        """The updates from one multiple to the next, before they are rounded; it must be due at all."""
+        assert self.every is not None
+        return Fraction(self.every)
+
     def due(self, num_updates: int) -> bool:
-        return self.every is not None and num_updates > 0 and num_updates % self.every == 0
+        return num_updates > 0 and self.is_on and self.multiple(self.count(num_updates)) == num_updates
+
+    def count(self, num_updates: int) -> int:
+        """Return how often it is due in the first `num_updates` updates."""
+        if self.every is None:
+            return 0
+        num_below = num_updates * self.every.denominator // self.every.numerator
+        return num_below + (self.multiple(num_below + 1) <= num_updates)  # the next one may be rounded down
+
+    def multiple(self, number: int) -> int:
+        """Return the update of the multiple `number`; it must be due at all."""
+        assert self.every is not None
+        return self.rounded(number * self.every.numerator, self.every.denominator)
+
+    def round(self, updates: Fraction) -> int:
+        """Return a number of updates, rounded as a multiple is."""
+        return self.rounded(updates.numerator, updates.denominator)
 
 
 class Due(NamedTuple):
@@ -149,7 +197,7 @@ class Intervals:
         if num_updates in self._quiet and not is_last:
             return NOTHING
         intervals = (self.log_every, self.eval_every, self.save_every, self.histogram_every)
-        remaining = [i.every - num_updates % i.every for i in intervals if i.every is not None]
-        self._quiet = range(num_updates + 1, num_updates + min(remaining, default=1 << 62))
+        following = [i.multiple(i.count(num_updates) + 1) for i in intervals if i.is_on]
+        self._quiet = range(num_updates + 1, min(following, default=1 << 62))
         due = Due(*(i.is_on and (is_last or i.due(num_updates)) for i in intervals))
         return due if any(due) else NOTHING

@@ -378,6 +378,38 @@ def test_restarts_are_exact_where_a_logarithm_rounds() -> None:
     assert [n for n in range(400) if schedule(n) == 1.0] == [n for n in starts if n < 400]
 
 
+EPOCHS = [math.ceil(k * 1500 / 64) for k in range(1, 8)]
+"""The first updates of epochs, if an epoch of 1,500 samples is 23.4 updates of 64."""
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("step", {"step_size": "1ep", "gamma": 1.5}),
+        ("cosine_restarts", {"first_cycle": "1ep", "num_cycles": None}),
+        ("sequential", {"schedules": {name: child("exponential", gamma=0.9, end_ratio=None) for name in "abcdefgh"},
+                        "lengths": {name: "1ep" for name in "abcdefg"} | {"h": None}}),
+    ],
+)  # fmt: skip
+def test_repetitions_stay_in_step_with_the_epochs(name: str, arguments: dict[str, Any]) -> None:
+    """The values of these schedules rise only where an epoch begins."""
+    schedule = getattr(schedules, name)(Clock(1500, 64, 188), **(FRAME | PLAIN[name] | arguments))
+    assert [n for n in range(1, 188) if schedule(n) > schedule(n - 1)] == EPOCHS
+
+
+@pytest.mark.parametrize(("up", "down"), [("0.5ep", None), ("0.25ep", "0.75ep"), ("60%", "20%")])
+def test_cyclic_turns_where_its_durations_end(up: str, down: str | None) -> None:
+    clock = Clock(1500, 64, 188)
+    arguments = FRAME | PLAIN["cyclic"] | {"step_size_up": up, "step_size_down": down}
+    values = [schedules.cyclic(clock, **arguments)(n) for n in range(188)]
+    unit, rise, fall = up.lstrip(".0123456789"), float(up.strip("ep%")), float((down or up).strip("ep%"))
+    turns = [
+        [clock.updates(f"{k * (rise + fall) + start:g}{unit}", "up") for k in range(8)] for start in (0, rise)
+    ]
+    assert [n for n in range(188) if values[n] == pytest.approx(0.1)] == [n for n in turns[0] if n < 188]
+    assert [n for n in range(188) if values[n] == 1.0] == [n for n in turns[1] if n < 188]
+
+
 def test_cosine_after_a_warmup_ends_with_the_run() -> None:
     """pytorch-accelerated's cosine is cut off by the warmup's length: at update 70 of 100 it jumps from 0.41 to 0."""
     schedule = schedules.cosine(

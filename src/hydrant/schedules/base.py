@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, get_type_hints
 
 import torch
 
-from hydrant.clock import Clock, Duration
+from hydrant.clock import Clock
 from hydrant.errors import ConfigError
 
 P = ParamSpec("P")
@@ -155,17 +155,6 @@ def check_not_negative(**ratios: float) -> None:
     for key, ratio in ratios.items():
         if ratio < 0:
             raise ConfigError(key, f"needs 0 or more, not {ratio}")
-
-
-def positive_updates(clock: Clock, duration: object, key: str) -> int:
-    """Return a duration in updates, at least 1: a fraction of an update counts as one.
-
-    Raises:
-        ConfigError: The duration is 0.
-    """
-    if Duration.parse(duration, key).amount == 0:
-        raise ConfigError(key, f"{duration!r} is less than one update; give 1 or more")
-    return max(clock.updates(duration, key), 1)
 
 
 def progress(update: int, length: int) -> float:

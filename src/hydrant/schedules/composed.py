@@ -8,10 +8,11 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from fractions import Fraction
 
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError
-from hydrant.schedules.base import Curve, Schedule, framed, positive_updates
+from hydrant.schedules.base import Curve, Schedule, framed
 from hydrant.schedules.torch_schedulers import SteppedScheduler
 
 ScheduleFactory = Callable[[Clock], object]
@@ -42,7 +43,7 @@ def sequential(
     if len(open_ended) != 1:
         message = f"exactly one must be null, for the remaining updates; not {len(open_ended)}"
         raise ConfigError("lengths", message)
-    spans = {n: positive_updates(clock, d, f"lengths.{n}") for n, d in lengths.items() if d is not None}
+    spans = _spans(clock, {name: lengths[name] for name in schedules})
     (last,) = open_ended
     spans[last] = end - sum(spans.values())
     if spans[last] < 1:
@@ -55,6 +56,17 @@ def sequential(
         return parts[part](k - starts[part])
 
     return curve
+
+
+def _spans(clock: Clock, lengths: Mapping[str, object]) -> dict[str, int]:
+    """Return the updates of every length that is given. Their sum is rounded, so that several do not drift."""
+    spans, end = dict[str, int](), Fraction(0)
+    for name, duration in lengths.items():
+        if duration is not None:
+            interval = clock.interval(duration, f"lengths.{name}")
+            start, end = end, end + interval.length
+            spans[name] = interval.round(end) - interval.round(start)
+    return spans
 
 
 @framed

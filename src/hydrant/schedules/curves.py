@@ -12,7 +12,7 @@ from typing import Any
 
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError, unknown_name
-from hydrant.schedules.base import Curve, check_not_negative, framed, positive_updates, progress
+from hydrant.schedules.base import Curve, check_not_negative, framed, progress
 
 
 @framed
@@ -88,7 +88,7 @@ def inverse_sqrt(clock: Clock, end: int, *, timescale: object) -> Curve:
 
     Vaswani et al., "Attention is all you need", 2017, section 5.3, where the timescale equals the warmup.
     """
-    scale = positive_updates(clock, timescale, "timescale")
+    scale = clock.interval(timescale, "timescale").multiple(1)  # at least 1
     return lambda k: 1.0 / math.sqrt((k + scale) / scale)
 
 
@@ -143,8 +143,8 @@ def wsd(clock: Clock, end: int, *, decay: object, decay_shape: str, min_ratio: f
 def step(clock: Clock, end: int, *, step_size: object, gamma: float) -> Curve:
     """`gamma ** floor(k / step_size)`: torch's `StepLR`, timm's step. `step_size` is a duration."""
     check_not_negative(gamma=gamma)
-    size = positive_updates(clock, step_size, "step_size")
-    return lambda k: gamma ** (k // size)
+    steps = clock.interval(step_size, "step_size")
+    return lambda k: gamma ** steps.count(k)
 
 
 @framed

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import math
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 
-from hydrant.clock import Clock
+from hydrant.clock import Clock, Interval
 from hydrant.errors import ConfigError, unknown_name
-from hydrant.schedules.base import Curve, check_not_negative, framed, positive_updates, progress
+from hydrant.schedules.base import Curve, check_not_negative, framed, progress
 
 
 @framed
@@ -37,20 +39,23 @@ def cosine_restarts(
     if cycle_mult < 1:
         message = f"needs 1 or more, because shrinking cycles have no end; not {cycle_mult}"
         raise ConfigError("cycle_mult", message)
-    size = 0 if first_cycle is None else positive_updates(clock, first_cycle, "first_cycle")
+    first = Fraction(1) if first_cycle is None else clock.interval(first_cycle, "first_cycle").length
+    size, unit = (
+        first.as_integer_ratio()
+    )  # counted in 1 / unit updates, because a cycle may begin between two updates
 
     def place(k: int) -> tuple[int, float]:
         """Return (index of the cycle, progress in it)."""
         if num_cycles is not None:
             t = progress(k, end) * num_cycles
             return (int(t), t % 1.0) if k < end else (num_cycles - 1, 1.0)
-        inside = min(k, end - 1)  # the curve's end belongs to the last cycle and starts no new one
+        inside = min(k, end - 1) * unit  # the curve's end belongs to the last cycle and starts no new one
         if cycle_mult == 1:
-            return inside // size, (k - inside // size * size) / size
+            return inside // size, (k * unit - inside // size * size) / size
         cycle, start, length = 0, 0.0, float(size)
         while inside >= start + length:  # a logarithm would round wrongly where two cycles meet
             cycle, start, length = cycle + 1, start + length, length * cycle_mult
-        return cycle, (k - start) / length
+        return cycle, (k * unit - start) / length
 
     def curve(k: int) -> float:
         cycle, t = place(k)
@@ -147,12 +152,23 @@ def _cyclic(
     if mode not in _MODES:
         raise unknown_name("mode", "mode", mode, _MODES)
     check_not_negative(gamma=gamma)
-    up = positive_updates(clock, step_size_up, "step_size_up")
-    down = up if step_size_down is None else positive_updates(clock, step_size_down, "step_size_down")
+    up = clock.interval(step_size_up, "step_size_up")
+    down = up if step_size_down is None else clock.interval(step_size_down, "step_size_down")
+    cycles = Interval(up.length + down.length, up.rounded)
+
+    @functools.cache
+    def turns(cycle: int) -> tuple[int, int, int]:
+        """Return the updates in which a cycle begins, is at its peak and ends."""
+        return (
+            cycles.multiple(cycle),
+            cycles.round(cycle * cycles.length + up.length),
+            cycles.multiple(cycle + 1),
+        )
 
     def height(k: int) -> float:
-        cycle, position = divmod(k, up + down)
-        rise = position / up if position <= up else (up + down - position) / down
+        cycle = cycles.count(k)
+        start, peak, last = turns(cycle)
+        rise = progress(k - start, peak - start) if k <= peak else (last - k) / (last - peak)
         return rise * _MODES[mode](gamma, cycle, k)
 
     return height

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,29 @@ def test_the_command_line_wins_over_experiments_over_groups_over_train_yaml(
     assert seed_and_lr("experiment=mine", "model=loud") == (5, 0.3)
     assert seed_and_lr("debug=mine", "experiment=mine") == (6, 0.3)
     assert seed_and_lr("seed=9", "optimizer.lr=0.9", "debug=mine", "experiment=mine") == (9, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["scheduler=exponential"], {"gamma": None, "end_ratio": 0.01}),
+        (["scheduler=exponential", "scheduler.gamma=0.99"], {"gamma": 0.99, "end_ratio": None}),
+        (
+            ["scheduler=exponential", "scheduler.gamma=0.9", "scheduler.end_ratio=1"],
+            {"gamma": 0.9, "end_ratio": 1},
+        ),
+        (["scheduler=cosine_restarts"], {"num_cycles": None, "first_cycle": "25%"}),
+        (["scheduler=cosine_restarts", "scheduler.num_cycles=3"], {"num_cycles": 3, "first_cycle": None}),
+    ],
+)
+def test_the_default_of_a_key_yields_to_one_that_excludes_it(
+    overrides: list[str], expected: dict[str, Any]
+) -> None:
+    nested = [word.replace("scheduler=", "+scheduler@schedules.betas.0=").replace("scheduler.", "schedules.betas.0.")
+              for word in overrides]  # fmt: skip
+    config = compose([*overrides, *nested])
+    for node in (config.scheduler, config.schedules.betas["0"]):
+        assert {key: node[key] for key in expected} == expected
 
 
 def test_a_name_can_be_a_number() -> None:

@@ -36,6 +36,7 @@ def register_resolvers(swept: Collection[str] = ()) -> None:
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
     OmegaConf.register_new_resolver("job_slug", partial(job_slug, swept=swept), replace=True)
     OmegaConf.register_new_resolver("class_folders", class_folders, replace=True)
+    OmegaConf.register_new_resolver("unless", unless, replace=True)
 
 
 def compose(overrides: Sequence[str], from_user: Sequence[str] | None = None) -> DictConfig:
@@ -131,6 +132,14 @@ def job_slug(overrides: Sequence[str], swept: Collection[str] = ()) -> str:
 def _is_in_slug(override: str, swept: Collection[str]) -> bool:
     key = override.partition("=")[0]
     return key in swept or not (key == "sweep" or is_neutral(key))
+
+
+def unless(other: Any, default: Any) -> Any:
+    """Return the default of a key that another key excludes: null if the other one has a value.
+
+    `end_ratio: ${unless:${.gamma},0.01}` is 0.01, but null if the user gives gamma.
+    """
+    return default if other is None else None
 
 
 def class_folders(path: str) -> int:

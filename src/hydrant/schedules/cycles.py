@@ -31,7 +31,7 @@ def cosine_restarts(
     `get_cosine_with_hard_restarts_schedule_with_warmup`. The other one is null. Loshchilov & Hutter, "SGDR", 2017.
     """
     if (first_cycle is None) == (num_cycles is None):
-        message = "give either first_cycle, a duration, or num_cycles; set the other to null"
+        message = "give either first_cycle, a duration, or num_cycles, not both"
         raise ConfigError("first_cycle", message)
     check_not_negative(cycle_decay=cycle_decay, min_ratio=min_ratio)
     if num_cycles is not None and num_cycles < 1:

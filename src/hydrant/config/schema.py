@@ -106,8 +106,11 @@ def check_name(name: str) -> None:
         raise ConfigError("name", message)
 
 
-DURATIONS = ("duration", "log_every", "eval_every", "save_every", "keep_every", "histogram_every")
-"""Keys whose value is a duration. All but `duration` may be null."""
+INTERVALS = ("log_every", "eval_every", "save_every", "keep_every", "histogram_every")
+"""How often a run is logged, evaluated and saved: durations, or null for never."""
+
+DURATIONS = ("duration", *INTERVALS)
+"""Keys whose value is a duration."""
 
 PARTIAL_GROUPS = ("task", "optimizer", "scheduler", "precision", "averaging", "mixing", "compile", "parallel",
                   "profiler", "tracker")  # fmt: skip

@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 from hydrant.config.atomic_write import replace_file
 from hydrant.config.flat import flatten, is_neutral
 from hydrant.config.redaction import redacted
+from hydrant.config.schema import INTERVALS
 from hydrant.runs.folder import CONFIG, HYDRA
 from hydrant.runs.job import Job
 from hydrant.trackers.base import RunIdentity
@@ -44,8 +45,7 @@ def identify(job: Job) -> RunIdentity:
 def _is_left_out(override: str, shown: Collection[str]) -> bool:
     """Return whether the group leaves out an override: it is named already, or does not affect the result."""
     key = override.lstrip("+~").partition("=")[0]
-    is_interval = key.endswith("_every")  # how often the run is logged, evaluated or saved
-    return is_interval or key in {*shown, "optimizer", "scheduler", "seed"} or is_neutral(key)
+    return key in {*shown, *INTERVALS, "optimizer", "scheduler", "seed"} or is_neutral(key)
 
 
 def write_records(job: Job) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from planted import write_run
+import pytest
+from planted import Compare, write_run
 
 from hydrant.commands.compare.config_keys import differing_keys
 from hydrant.commands.compare.sources import read_runs
+from hydrant.config.schema import INTERVALS
 
 
 def test_keys_that_another_key_determines_are_left_out(tmp_path: Path) -> None:
@@ -20,3 +22,17 @@ def test_keys_that_another_key_determines_are_left_out(tmp_path: Path) -> None:
     assert differing_keys(runs[:1]) == []
     newer = replace(runs[2], config=runs[2].config | {"scheduler.warmup": 5})  # logged by other code
     assert differing_keys([*runs, newer]) == ["optimizer", "optimizer.lr", "scheduler.warmup"]
+
+
+@pytest.mark.parametrize("patience", [None, 3])
+def test_intervals_distinguish_runs_only_if_they_change_the_weights(
+    tmp_path: Path, comparing: Compare, patience: int | None
+) -> None:
+    """Runs that differ in nothing else are repeats, unless evaluations end them early or --by separates them."""
+    for n, interval in enumerate(INTERVALS):
+        write_run(tmp_path / f"{n}", {interval: 7, "patience": patience}, 0.9)
+    expected = [] if patience is None else ["eval_every"]
+    assert differing_keys(read_runs([str(tmp_path)])) == expected
+    assert [run.state for run in comparing(tmp_path).runs].count("finished") == 1 + len(expected)
+    by_interval = comparing(tmp_path, by=["log_every"])
+    assert [group.num_runs for group in by_interval.groups] == [1 + len(expected), 1]

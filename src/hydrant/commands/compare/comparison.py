@@ -78,8 +78,8 @@ def compare(
         ConfigError: unknown key, metric, baseline or target.
     """
     compared, keys = _choose_metric(runs, metric, mode), differing_keys(runs)
-    runs = mark_repeats(runs, keys)
     by = [key for key in keys if key != "seed"] if by is None else _known_keys(runs, by, keys)
+    runs = mark_repeats(runs, [*keys, *by])
     times = _times(runs, target)
     groups = group_runs(runs, by, keys, compared)
     winner = find_winner(groups, compared)

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from hydrant.commands.compare.run import Run
 from hydrant.config.flat import is_neutral
+from hydrant.config.schema import INTERVALS
 from hydrant.errors import shown
 from hydrant.runs.folder import RunStatus
 
@@ -20,7 +21,7 @@ def differing_keys(runs: Sequence[Run]) -> list[str]:
     """Return the keys that distinguish the runs: those of overrides, and others that differ.
 
     Of the others, a key is left out if another key determines it: `optimizer.betas` if all runs of an `optimizer=` have
-    the same value. Keys that do not influence results, such as the tracker, are left out too.
+    the same value. Keys that do not influence results, such as the tracker and the intervals, are left out too.
     """
     # The configs of missing runs are partial.
     begun = [run for run in runs if run.config and run.state != RunStatus.MISSING]
@@ -30,11 +31,21 @@ def differing_keys(runs: Sequence[Run]) -> list[str]:
     keys: list[str] = []
     for key in sorted(candidates, key=lambda key: (key not in overrides, key not in groups, key)):
         values = {_text(run, key) for run in (runs if key in overrides else begun) if run.config}
-        if len(values) < 2 or is_neutral(key):
+        if len(values) < 2 or is_neutral(key) or _is_idle_interval(key, begun):
             continue
         if key in overrides or not any(_determines(begun, other, key) for other in keys):
             keys.append(key)
     return sorted(keys, key=lambda key: (key == "seed", "." in key, key))
+
+
+def _is_idle_interval(key: str, runs: Sequence[Run]) -> bool:
+    """Return whether a key is an interval that changes no result. Each patience counts evaluations."""
+    counts_evaluations = any(
+        inner.endswith("patience") and value is not None
+        for run in runs
+        for inner, value in run.config.items()
+    )
+    return key in INTERVALS and not (key == "eval_every" and counts_evaluations)
 
 
 def label(run: Run, key: str) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from hydrant.batch import Batch
 from hydrant.errors import ConfigError, DataError
 from hydrant.signals import STOP_SIGNALS
+from hydrant.training.distributed.buffers import RankBuffers
 from hydrant.training.distributed.world import World
 
 SINGLE_RANK = {"_target_": f"{__name__}.Parallel", "_partial_": True}
@@ -57,6 +58,10 @@ class Parallel:
         """Return the module that the loop calls. It is the outermost wrapper, applied after compilation."""
         return task
 
+    def rank_buffers(self, task: nn.Module) -> RankBuffers:
+        """Return what makes the buffers of the task equal on all ranks. Call it once, before the first forward pass."""
+        return RankBuffers(task, self._world.rank, self._world.world_size)
+
     def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
         """Return the context of one micro-step. Ranks reduce gradients in the last micro-step of an update."""
         del task, is_last
@@ -98,12 +103,6 @@ class Parallel:
                 return
             assert last is not None  # the first round raised otherwise
             yield batch_idx, last, batch is not None
-
-    def broadcast_buffers(self, task: nn.Module) -> None:
-        """Copy the buffers of rank 0 to every rank, because rank 0's are evaluated and saved."""
-        if not self._is_single:
-            for buffer in task.buffers():
-                dist.broadcast(buffer, src=0)
 
 
 class Single(Parallel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
@@ -52,7 +53,10 @@ class Ddp(Parallel):
         from torch.nn.parallel import DistributedDataParallel
 
         devices = [self.device] if self.device.type == "cuda" else None
-        return DistributedDataParallel(task, device_ids=devices, **self._settings)
+        is_new = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
+        syncs_buffers = "forward_sync_buffers" if is_new else "broadcast_buffers"
+        settings: dict[str, Any] = self._settings | {syncs_buffers: False}  # `RankBuffers` does that
+        return DistributedDataParallel(task, device_ids=devices, **settings)
 
     def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
         # With static_graph, DDP fails in any micro-step that does not reduce gradients.

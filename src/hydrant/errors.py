@@ -10,6 +10,7 @@ HydrantError                 the message says what was given, what was needed an
 ├── CompileError             a task cannot be compiled, or is compiled too often               (exit 1)
 │   └── CompileMismatch      the compiled task gives other results than the eager task         (exit 1)
 ├── ExportError              an exported model does not give the trained model's outputs       (exit 1)
+├── RankDied                 a rank has ended, so the others lost the connection to it        (exit 1)
 ├── RankHung                 a rank hangs, and so do the ranks that wait for it                (exit 1)
 ├── JobFailed                a job of a sweep failed; raised in the sweep's process            (exit 1)
 ├── UploadError              a part of a run could not be sent to W&B                          (exit 1)
@@ -76,11 +77,13 @@ class RecordError(HydrantError):
 
 
 class NonFiniteError(HydrantError):
-    """The loss or a gradient became NaN or infinite between two log points."""
+    """The loss, a gradient or a parameter became NaN or infinite since the last log point."""
 
     def __init__(self, metric: str, first_update: int, last_update: int, more: str = "") -> None:
+        is_one = first_update == last_update
+        when = f"at update {last_update}" if is_one else f"between updates {first_update} and {last_update}"
         super().__init__(
-            f"{metric} became NaN or infinite between updates {first_update} and {last_update}{more}. "
+            f"{metric} became NaN or infinite {when}{more}. "
             "Lower optimizer.lr, lengthen scheduler.warmup, set max_grad_norm, or use precision=fp32."
         )
 
@@ -105,6 +108,10 @@ class CompileMismatch(CompileError):
 
 class ExportError(HydrantError):
     """An exported model does not give the trained model's outputs, or the format cannot hold it."""
+
+
+class RankDied(HydrantError):
+    """A rank has ended without a result, so the others lost the connection to it."""
 
 
 class RankHung(HydrantError):

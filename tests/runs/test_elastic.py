@@ -132,9 +132,10 @@ def test_a_killed_rank_ends_the_others_and_is_named(whole: Path, start: Callable
     ranks = run.ranks()
     os.kill(ranks[1], signal.SIGKILL)
     assert run.wait() == 1
-    assert run.last_line() == "error: rank 1 was killed by SIGKILL"
+    assert run.last_line().startswith("error: rank 1 was killed by SIGKILL, usually because the memory")
     assert not any(Path(f"/proc/{pid}").exists() for pid in ranks.values())
     assert summary(run.folder)["status"] == "failed"
+    assert summary(run.folder)["error"]["type"] == "RankDied"
     again = start("parallel.max_restarts=1")
     wait_for_row(again.folder, 300, again.process)
     os.kill(again.ranks()[0], signal.SIGKILL)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
+import torch
 
 from hydrant.errors import CheckpointError, ConfigError
 from hydrant.runs.folder import RunStatus
-from hydrant.runs.outcome import RunResult, report
+from hydrant.runs.outcome import RunResult, first_failure, report
+from hydrant.training.distributed.world import World
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,25 @@ def test_an_error_decides_status_and_exit_status() -> None:
     assert (refused.status, refused.exit_status, refused.error_type) == ("refused", 2, "ConfigError")
     failed = RunResult.from_error(CheckpointError("damaged"), "rank 0: damaged")
     assert (failed.status, failed.exit_status, failed.message) == ("failed", 1, "rank 0: damaged")
+
+
+@pytest.mark.parametrize("message", [
+    "[third_party/gloo/gloo/transport/tcp/pair.cc:545] Read error [127.0.0.1]:70: Connection reset by peer",
+    "NCCL error: remote process exited or there was a network error",
+])  # fmt: skip
+def test_a_lost_connection_says_that_another_rank_has_ended(message: str, tmp_path: Path) -> None:
+    result = first_failure(RuntimeError(message), tmp_path, World(0, 0, 1, torch.device("cpu")))
+    assert result.error_type == "RankDied"
+    assert result.message.startswith("another rank has ended")
+
+
+@pytest.mark.parametrize("error", [
+    ConnectionResetError("Connection reset by peer"), RuntimeError("NCCL error: duplicate GPU")
+])  # fmt: skip
+def test_other_errors_of_a_connection_keep_their_message(error: Exception, tmp_path: Path) -> None:
+    result = first_failure(error, tmp_path, World(0, 0, 1, torch.device("cpu")))
+    assert result.error_type == type(error).__name__
+    assert str(error) in result.message
 
 
 def test_only_errors_are_reported_as_errors(capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,6 +76,17 @@ def test_an_error_on_one_rank_of_torchrun_fails_the_run(words: tuple[str, ...], 
 
 
 @pytest.mark.slow
+def test_a_rank_of_torchrun_that_dies_is_the_error_of_the_others(
+    words: tuple[str, ...], workdir: Path
+) -> None:
+    stderr = fail_under_torchrun((*words, *fault("exit", 1)), workdir)
+    assert "error: another rank has ended; the launcher, or " in stderr
+    assert "gloo" not in stderr
+    error = summary(workdir / "outputs" / "run")["error"]
+    assert (error["type"], error["message"][:22]) == ("RankDied", "another rank has ended")
+
+
+@pytest.mark.slow
 def test_torchrun_s_rank_0_reports_a_model_that_cannot_be_built(
     words: tuple[str, ...], workdir: Path
 ) -> None:

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import logging
 import os
-import re
 import signal
 import sys
 import tempfile
@@ -18,20 +17,19 @@ from types import FrameType
 from typing import Any
 
 from hydrant.config.redaction import redacted_text
-from hydrant.errors import RankHung, log_errors
+from hydrant.errors import RankDied, RankHung, log_errors
 from hydrant.runs.folder import SUMMARY, mark_failed, mark_preempted, read_run
 from hydrant.runs.job import Job
 from hydrant.runs.outcome import RunResult, report
-from hydrant.signals import STOP_SIGNALS, send_signal, signal_name
+from hydrant.signals import STOP_SIGNALS, killed_by, send_signal, signal_name
 from hydrant.training.distributed.env import is_started_as_rank, num_cores
 from hydrant.training.distributed.world import check_gpus
 
 _MODULE = "hydrant.runs.rank_main"
 _PREFIX = "hydrant-ranks-"  # of the temporary folder through which this process and the ranks exchange files
 _PIDS_FILE, _SIGNAL_FILE = "pids.json", "signal.json"
-_LOST_CONNECTION = re.compile("Connection (closed|reset) by peer|Broken pipe|remote process exited")
-_LOST_CONNECTION_TYPES = ("DistBackendError", "DistNetworkError", "DistStoreError")
-"""Messages of gloo, and error types of NCCL, on a rank whose peer has ended."""
+_CONSEQUENCES = (RankDied.__name__, "DistBackendError", "DistNetworkError", "DistStoreError")
+"""Types of errors, also of NCCL and of torch's store, that the end of another rank may have caused."""
 
 
 def needs_ranks(job: Job) -> bool:
@@ -135,7 +133,7 @@ def _run_ranks(job: Job) -> tuple[RunResult, bool]:
             return stopped[0], False
         if (hang := _hang_result(job, started_at)) is not None:
             return hang, not received
-        return _mark_failed(job, RunResult.failed(_describe_death(failures, results, folder))), not received
+        return _mark_failed(job, _death(failures, results, folder)), not received
 
 
 @contextlib.contextmanager
@@ -222,7 +220,7 @@ def _reported_result(job: Job, results: _Results, failures: Mapping[int, Any]) -
     if not failures:
         return results.get(0)
     failed = {rank: result for rank, result in results.items() if 0 < result.exit_status < 128}
-    causes = {rank: result for rank, result in failed.items() if not _is_lost_connection(result)}
+    causes = {rank: result for rank, result in failed.items() if result.error_type not in _CONSEQUENCES}
     if not causes:
         return None
     rank = min(causes)
@@ -238,10 +236,6 @@ def _mark_failed(job: Job, result: RunResult) -> RunResult:
     return result
 
 
-def _is_lost_connection(result: RunResult) -> bool:
-    return result.error_type in _LOST_CONNECTION_TYPES or bool(_LOST_CONNECTION.search(result.message))
-
-
 def _hang_result(job: Job, started_at: float) -> RunResult | None:
     """Return the result of the watchdog, which wrote it to the summary before it ended the ranks."""
     run = read_run(job.folder)
@@ -251,16 +245,17 @@ def _hang_result(job: Job, started_at: float) -> RunResult | None:
     return RunResult.failed(run.error, RankHung.__name__) if hung else None
 
 
-def _describe_death(failures: Mapping[int, Any], results: _Results, folder: Path) -> str:
+def _death(failures: Mapping[int, Any], results: _Results, folder: Path) -> RunResult:
     """Return which rank died first without a result, how, and the last line it printed."""
     if not failures:
-        return "rank 0 ended without a result"
+        return RunResult.failed("rank 0 ended without a result", RankDied.__name__)
     rank = next((rank for rank in failures if rank not in results), min(failures))
     if rank in results:
-        return f"rank {rank}: {results[rank].message}"
+        return dataclasses.replace(results[rank], message=f"rank {rank}: {results[rank].message}")
     code, line = failures[rank].exitcode, _last_stderr_line(folder, rank)
-    how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit status {code}"
-    return f"rank {rank} {how}" + (f"; its last output: {line}" if line else "")
+    how = f"was killed by {killed_by(-code)}" if code < 0 else f"ended with exit status {code}"
+    last_output = f"; its last output: {line}" if line else ""
+    return RunResult.failed(f"rank {rank} {how}{last_output}", RankDied.__name__)
 
 
 def _last_stderr_line(folder: Path, rank: int) -> str:

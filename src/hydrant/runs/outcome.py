@@ -6,15 +6,15 @@ import contextlib
 import dataclasses
 import json
 import logging
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hydrant.config.redaction import redacted_text
-from hydrant.errors import ConfigError, HydrantError, first_line, location, typed_line
-from hydrant.runs.console import relative
+from hydrant.errors import ConfigError, HydrantError, RankDied, first_line, location, typed_line
+from hydrant.runs.console import notice, relative
 from hydrant.runs.folder import LOG, RunStatus
 from hydrant.runs.log_setup import log_to
 
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from hydrant.training.distributed.world import World
 
 log = logging.getLogger("hydrant")
+
+_LOST_RANK = re.compile(
+    "gloo.*(Connection (closed|reset) by peer|Broken pipe)|remote process exited|Connection was likely closed"
+)
+"""What gloo, NCCL and torch's store say on a rank when another one has ended."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +76,12 @@ def unexpected_failure(error: BaseException, job: Job) -> RunResult:
     with contextlib.suppress(OSError), log_to(file):
         log.debug("the run could not be started, or ended", exc_info=error)
         message += f"; {file} has the traceback"
-    return RunResult.failed(message)
+    return RunResult.from_error(_or_rank_died(error), message)
 
 
 def first_failure(error: BaseException, folder: Path, world: World) -> RunResult:
     """Return the result of the first rank that failed, because the others may only have lost that rank."""
+    error = _or_rank_died(error)
     match error:
         case HydrantError():
             message = str(error)
@@ -94,12 +100,18 @@ def first_failure(error: BaseException, folder: Path, world: World) -> RunResult
     return dataclasses.replace(first, message=f"rank {rank}: {first.message}", error=described)
 
 
+def _or_rank_died(error: BaseException) -> BaseException:
+    """Return an error, or `RankDied` if it says that another rank has ended."""
+    if not _LOST_RANK.search(str(error)):
+        return error
+    return RankDied("another rank has ended; the launcher, or the output of that rank, says why")
+
+
 def report(result: RunResult, label: str = "") -> int:
     """Print on stderr what went wrong, if anything, and return the exit status."""
     if result.message:
         with contextlib.suppress(BrokenPipeError):
             sys.stdout.flush()
         kind, message = "" if result.exit_status > 128 else "error: ", " ".join(result.message.split())
-        with contextlib.suppress(BrokenPipeError):
-            print(f"{label}{kind}{redacted_text(message)}", file=sys.stderr, flush=True)
+        notice(f"{label}{kind}{message}")
     return result.exit_status

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import schedulefree
+import timm.optim
 import torch
 import torch.nn.functional as F
 from hydra.utils import instantiate
@@ -20,8 +22,9 @@ from hydrant import seeding
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.groups import conf_dir
-from hydrant.optimizers import MuonWithAdamW
+from hydrant.optimizers import MuonWithAdamW, timm_optimizer
 from hydrant.training.build import prepare
+from hydrant.training.checkpoint.tree import join, split
 
 OPTIONS = sorted(p.stem for p in (conf_dir() / "optimizer").glob("*.yaml"))
 SPARSE = ("sparse_adam",)
@@ -134,6 +137,37 @@ def test_torch_muon_updates_matrices_with_muon_and_the_rest_with_adamw() -> None
                 optimizer.step()
     assert torch.equal(model.weight, reference.weight)
     assert torch.equal(model.bias, reference.bias)
+
+
+def timm_names() -> list[str]:
+    """Return the names of timm's optimizers that need no other device or package."""
+    return [str(n) for n in timm.optim.list_optimizers() if not str(n).startswith(("bnb", "fused", "kron"))]
+
+
+@pytest.mark.parametrize("name", sorted({*timm_names()} - {"adahessian"}))
+def test_a_saved_timm_optimizer_continues_exactly(name: str) -> None:
+    models = [nn.Sequential(nn.Linear(20, 40), nn.Tanh(), nn.Linear(40, 10)) for _ in range(2)]
+    optimizers = [
+        timm_optimizer([{"params": list(m.parameters())}], name=name, lr=1e-2, weight_decay=0.01, kwargs={})
+        for m in models
+    ]
+
+    def update(position: int, seed: int) -> None:
+        optimizers[position].zero_grad()
+        inputs = torch.randn(8, 20, generator=torch.Generator().manual_seed(seed))
+        models[position](inputs).square().mean().backward()
+        optimizers[position].step()
+
+    for seed in range(3):
+        update(0, seed)
+    models[1].load_state_dict(models[0].state_dict())
+    tensors: dict[str, torch.Tensor] = {}
+    plain = json.loads(json.dumps(split(optimizers[0].state_dict(), tensors)))
+    optimizers[1].load_state_dict(copy.deepcopy(join(plain, tensors)))
+    for seed in range(3, 6):
+        update(0, seed)
+        update(1, seed)
+    assert_same_state(*(dict(model.state_dict()) for model in models))
 
 
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=8", "log_every=1", "eval_every=4", "save_every=4")

@@ -156,7 +156,7 @@ def test_every_evaluation_draws_the_same_noise(train: Train, capsys: pytest.Capt
 def test_the_gan_generates_digits_that_a_classifier_recognises(train: Train) -> None:
     folder = train(*GAN, "tracker=tensorboard")
     plan: Any = prepare(check(compose([*GAN])))
-    real, labels = read_samples(plan.train, plan.train.num_samples)  # all of them, normalised
+    real, labels = read_samples(plan.data, plan.train, plan.train.num_samples)  # all of them, normalised
     pixels = real.flatten(1).numpy()
     reader = KNeighborsClassifier(5).fit(pixels, labels.numpy())
     generator = plan.task.model["generator"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -24,16 +25,30 @@ def timm_optimizer(
         kwargs: arguments of this optimizer.
 
     Raises:
-        ConfigError: the name is unknown, or timm cannot build the optimizer.
+        ConfigError: the name is unknown, a package is missing, or timm cannot build the optimizer.
     """
     import timm.optim
 
     names = [str(known) for known in timm.optim.list_optimizers()]
     if name.removeprefix("lookahead_") not in names:
         raise unknown_name("optimizer.name", "timm optimizer", name, names)
+    _require_opt_einsum(name)
     try:
         return timm.optim.create_optimizer_v2(params, opt=name, lr=lr, weight_decay=weight_decay, **kwargs)
     except (TypeError, ValueError, AssertionError, RuntimeError, ImportError) as error:
         remedy = "choose another optimizer.name, or other optimizer.kwargs"
         message = f"timm's {name} cannot be built ({first_line(error)}); {remedy}"
         raise ConfigError("optimizer.name", message) from error
+
+
+def _require_opt_einsum(name: str) -> None:
+    """Raise ConfigError for PSGD Kron without opt_einsum, because its products then take gigabytes."""
+    from timm.optim import get_optimizer_class
+    from timm.optim.kron import Kron
+
+    kind = get_optimizer_class(name.removeprefix("lookahead_"), bind_defaults=False)
+    if issubclass(kind, Kron) and find_spec("opt_einsum") is None:
+        message = (
+            f"timm's {name} takes gigabytes of memory without the package opt_einsum: pip install opt_einsum"
+        )
+        raise ConfigError("optimizer.name", message)

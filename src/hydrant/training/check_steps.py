@@ -4,7 +4,7 @@ saved and restored. Each is tried on small stand-ins of the weights.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -38,11 +38,11 @@ def check_steps(
         if getattr(entry.optimizer, "is_second_order", False):  # as timm marks those that need create_graph
             message = f"{kind} needs second derivatives, which are not computed; choose another optimizer"
             raise ConfigError(key, message)
-        node = named_settings(config)[name]["optimizer"]
+        make_optimizer = instantiate_node(named_settings(config)[name]["optimizer"])
         try:
             # Kron compiles its step, which takes half a minute.
             with torch.random.fork_rng(cuda_devices), torch.compiler.set_stance("force_eager"):
-                _try_steps(node, entry.optimizer.param_groups, sparse, device)
+                _try_steps(make_optimizer, entry.optimizer.param_groups, sparse, device)
         except Exception as error:  # an optimizer raises anything
             reason = first_line(error) or type(error).__name__
             message = f"{kind} cannot train this model: {reason}; choose another optimizer"
@@ -50,13 +50,13 @@ def check_steps(
 
 
 def _try_steps(
-    node: Mapping[str, Any],
+    make_optimizer: Callable[[list[dict[str, Any]]], Optimizer],
     groups: Sequence[Mapping[str, Any]],
     sparse: Collection[int],
     device: torch.device,
 ) -> None:
     first, second = (
-        instantiate_node(node)([{**group, "params": _stand_ins(group, sparse, device)} for group in groups])
+        make_optimizer([{**group, "params": _stand_ins(group, sparse, device)} for group in groups])
         for _ in range(2)
     )
     _step(first)

@@ -83,14 +83,20 @@ def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
     """
     num_samples = min(num_samples, source.num_samples)
     host = StreamSpec(0, 1, 1, 0, 1, torch.device("cpu"))
+    kind = type(source).__name__
     for limit in (num_samples, source.num_samples):
         for batch in source.first(limit).batches(host, num_samples):
-            if len(batch.targets) == num_samples:
+            size = len(batch.targets)
+            if size == num_samples:
                 return batch
-            if len(batch.targets) > num_samples or not data.damaged.num_damaged:
-                wrong = f"{len(batch.targets)} samples, but batch_size={num_samples} asks for {num_samples}"
-                raise ConfigError("data", f"{type(source).__name__}.batches gives a batch of {wrong}")
-    raise DataError(f"no {num_samples} samples in a row can be read; the log names the damaged ones")
+            if size > num_samples or not data.damaged.num_damaged:
+                wrong = f"{size} samples, but batch_size={num_samples} asks for {num_samples}"
+                raise ConfigError("data", f"{kind}.batches gives a batch of {wrong}")
+    if not data.damaged.num_damaged:
+        message = f"{kind}.batches gives no batch, although it has {source.num_samples} samples"
+        raise ConfigError("data", message)
+    what = "sample" if num_samples == 1 else f"{num_samples} samples in a row"
+    raise DataError(f"no {what} can be read; the log names the damaged ones")
 
 
 def dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:

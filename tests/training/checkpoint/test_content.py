@@ -36,12 +36,13 @@ def test_a_snapshot_reuses_the_memory_of_an_earlier_one() -> None:
 def test_a_state_is_read_as_it_was_saved(tmp_path: Path) -> None:
     state = {"betas": (0.9, 0.99), "rows": [{"$tensor": 1}, {1: None, "a": torch.tensor(2)}], "infinite": float("inf"),
              "half": torch.ones(2, 0, dtype=torch.bfloat16), "flag": torch.tensor(True), "a.b": torch.zeros(1),
-             "a": {"b": torch.ones(1)}}  # fmt: skip
+             "a": {"b": torch.ones(1)}, "dtype": torch.bfloat16}  # fmt: skip
     with CheckpointManager(tmp_path, Retention(2)) as checkpoints:
         checkpoints.save(10, Checkpoint({"w": torch.ones(1)}, {"state": state}), is_best=False)
     restored = read_state(tmp_path / "last", "state")
     assert_same_state(restored, state)
     assert isinstance(restored["betas"], tuple)
+    assert restored["dtype"] is torch.bfloat16
     assert restored["half"].dtype == torch.bfloat16
     with pytest.raises(CheckpointError, match="holds no other"):
         read_state(tmp_path / "last", "other")

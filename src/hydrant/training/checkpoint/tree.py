@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from hydrant.errors import CheckpointError
@@ -17,7 +18,7 @@ def split(state: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
     {'betas': {'$tuple': [0.9, 0.99]}, 'state': {'$items': [[0, None]]}}
 
     Raises:
-        CheckpointError: a value is neither a plain type nor a tensor.
+        CheckpointError: a value is neither a plain type, a dtype nor a tensor.
     """
     inner = f"{path}." if path else ""
     match state:
@@ -27,6 +28,8 @@ def split(state: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
             return {"$tensor": key}
         case None | bool() | int() | float() | str():
             return state
+        case torch.dtype():  # param groups of some optimizers hold the dtype of their state
+            return {"$dtype": str(state).removeprefix("torch.")}
         case list():
             return [split(item, tensors, f"{inner}{n}") for n, item in enumerate(state)]
         case tuple():
@@ -49,6 +52,8 @@ def join(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
     match plain:
         case {"$tensor": key}:
             return tensors[key]
+        case {"$dtype": name}:
+            return getattr(torch, name)
         case {"$tuple": items}:
             return tuple(join(item, tensors) for item in items)
         case {"$items": items}:

@@ -56,7 +56,10 @@ class Published:
 
     def build(self, root: Path, **changes: Any) -> Data:
         shapes = {"input_shape": list(self.shape), "num_classes": self.num_classes}
-        options = {"root": str(root), "download": False, "augment": None, **shapes, **changes}
+        normalization = {"mean": [0.5] * self.shape[0], "std": [0.25] * self.shape[0]}
+        options = {
+            "root": str(root), "download": False, "augment": None, **normalization, **shapes, **changes
+        }  # fmt: skip
         return getattr(hydrant.data, self.name)(**options)
 
     def pixels(self, split: str) -> tuple[np.ndarray, np.ndarray]:

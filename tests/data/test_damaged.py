@@ -29,13 +29,13 @@ RUN = shlex.split(
 
 
 class Samples:
-    """20 samples whose value is their index. Reading a sample in `damaged` raises `error`."""
+    """`count` samples whose value is their index. Reading a sample in `damaged` raises `error`."""
 
-    def __init__(self, *damaged: int, error: BaseException | None = None) -> None:
-        self.damaged, self.error = damaged, error
+    def __init__(self, *damaged: int, error: BaseException | None = None, count: int = 20) -> None:
+        self.damaged, self.error, self.count = damaged, error, count
 
     def __len__(self) -> int:
-        return 20
+        return self.count
 
     def __getitem__(self, index: int) -> tuple[int, int]:
         if index in self.damaged:
@@ -101,9 +101,15 @@ def test_each_damaged_sample_is_logged_once(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_too_many_damaged_samples_in_a_row_are_not_skipped() -> None:
+    source = make_source(Samples(*range(MAX_DAMAGED_IN_A_ROW + 20), count=MAX_DAMAGED_IN_A_ROW + 21))
     with pytest.raises(
         DataError, match=rf"^{MAX_DAMAGED_IN_A_ROW} samples in a row .* the first: sample \d+ of"
     ):
+        read(source, range(20))
+
+
+def test_the_error_counts_the_samples_if_all_are_damaged() -> None:
+    with pytest.raises(DataError, match=r"^none of the 20 samples can be read; the first: sample \d+ of"):
         read(make_source(Samples(*range(20))), range(1))
 
 

@@ -36,6 +36,21 @@ def test_pixels_and_labels_are_those_of_the_files(published: Any, tmp_path: Path
         assert batch.targets.tolist() == labels.tolist()
 
 
+def test_pixels_may_be_left_unnormalized(published: Any, tmp_path: Path) -> None:
+    channels = published.shape[0]
+    data = published.build(tmp_path / "data", mean=[0] * channels, std=[1] * channels)
+    (batch,) = data.val.batches(SPEC, 1000)
+    torch.testing.assert_close(batch.inputs, torch.from_numpy(published.pixels("val")[0]) / 255)
+
+
+@pytest.mark.parametrize(("key", "values"), [("mean", [0.5, 0.5]), ("std", [1.0, 1.0]), ("std", None)])
+def test_a_wrong_normalization_is_rejected(
+    published: Any, tmp_path: Path, key: str, values: list[float] | None
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^data\.{key}: "):
+        published.build(tmp_path / "data", **{key: values or [0.0] * published.shape[0]})
+
+
 def test_only_training_is_augmented(published: Any, tmp_path: Path) -> None:
     plain, shifted = (
         published.build(tmp_path / "data", augment=augment) for augment in (None, ShiftFlip(2, flip=True))

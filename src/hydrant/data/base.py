@@ -101,6 +101,22 @@ def check_shapes(data: Data, input_shape: Sequence[int], num_classes: int) -> Da
     return data
 
 
+def check_normalization(mean: Sequence[float], std: Sequence[float], num_channels: int) -> None:
+    """Check the `mean` and `std` by which pixels are normalized: a number for each channel.
+
+    Raises:
+        ConfigError: another number of them, or a `std` that is not above 0.
+    """
+    for key, values in {"mean": mean, "std": std}.items():
+        if len(values) != num_channels:
+            message = (
+                f"{list(values)} is configured, but a number for each of {num_channels} channels is needed"
+            )
+            raise ConfigError(f"data.{key}", message)
+    if min(std) <= 0:
+        raise ConfigError("data.std", f"{list(std)} contains a number that is not above 0; 1 does not scale")
+
+
 @dataclass
 class SampleOrder:
     """The endless stream of draws: a seeded permutation of all samples for each epoch."""

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hydrant.data.base import Data, check_shapes
+from hydrant.data.base import Data, check_normalization, check_shapes
 from hydrant.data.in_memory import Augment, InMemorySource
 from hydrant.errors import ConfigError
 
@@ -24,22 +24,26 @@ def digits(
     num_classes: int = 10,
     val_ratio: float = 0.2,
     split_seed: int = 0,
+    mean: Sequence[float] = (0.3053,),
+    std: Sequence[float] = (0.3760,),
     augment: Augment | None = None,
 ) -> Data:
     """Return "Optical recognition of handwritten digits" (Alpaydin & Kaynak, UCI, 1998), as in `sklearn.datasets`.
 
     The validation part has the ratio `val_ratio` of each class. The split depends only on `split_seed`, so that
-    replicates with other seeds are evaluated on the same samples. Pixels are scaled from 0..16 to 0..1.
+    replicates with other seeds are evaluated on the same samples. Pixels are scaled from 0..16 to 0..1, and then
+    normalized by `mean` and `std`.
     """
     if not 0 < val_ratio < 1:
         raise ConfigError("data.val_ratio", f"{val_ratio} is not between 0 and 1")
+    check_normalization(mean, std, num_channels=1)
     table = _table()
     inputs, targets = table[:, :-1].float().view(-1, 1, 8, 8) / 16, table[:, -1]
     train, val = stratified(targets.numpy(), val_ratio, split_seed)
 
     def part(indices: np.ndarray, augment: Augment | None) -> InMemorySource:
         chosen: Tensor = torch.from_numpy(np.sort(indices))
-        return InMemorySource(inputs[chosen], targets[chosen], mean=(0.3053,), std=(0.3760,), augment=augment)
+        return InMemorySource(inputs[chosen], targets[chosen], mean, std, augment)
 
     data = Data(part(train, augment), part(val, None), (1, 8, 8), 10)
     return check_shapes(data, input_shape, num_classes)

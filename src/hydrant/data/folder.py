@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hydrant.data.base import Data, check_shapes
+from hydrant.data.base import Data, check_normalization, check_shapes
 from hydrant.data.damaged import DamagedSamples
 from hydrant.data.loader import LoaderSource, Transform
 from hydrant.errors import ConfigError, DataError, unknown_name
@@ -95,6 +95,7 @@ def image_folder(
     `on_error=skip` skips images that cannot be read; `fail` ends the run.
     """
     _check(input_shape, crop_pct, interpolation)
+    check_normalization(mean, std, num_channels=3)
     shape = tuple(input_shape)
     train, classes = _scan(Path(root), train_dir, "data.train_dir")
     val, val_classes = _scan(Path(root), val_dir, "data.val_dir")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -90,8 +90,8 @@ class InMemorySource:
 
     inputs: Tensor
     targets: Tensor
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
+    mean: Sequence[float] = (0.0,)
+    std: Sequence[float] = (1.0,)
     augment: Augment | None = None
     _on_device: dict[torch.device, tuple[Tensor, ...]] = field(
         default_factory=dict[torch.device, tuple[Tensor, ...]], init=False, repr=False, compare=False

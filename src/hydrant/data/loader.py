@@ -171,7 +171,8 @@ class _BatchDataset(Dataset[_HostBatch]):
         """Return a list with the sample of a draw, empty if it is left out. Add damaged samples to `damaged`."""
         source = self.source
         first = draw % source.num_samples
-        for offset in range(MAX_DAMAGED_IN_A_ROW if self.is_training else 1):
+        num_tries = min(MAX_DAMAGED_IN_A_ROW, source.num_samples) if self.is_training else 1
+        for offset in range(num_tries):
             index = (first + offset) % source.num_samples
             try:
                 return [self._sample(draw, index)]
@@ -180,7 +181,9 @@ class _BatchDataset(Dataset[_HostBatch]):
                     raise DataError(f"{error}{source.damaged.remedy}") from error
                 damaged[source.name_of(index)] = str(error)
         if self.is_training:
-            message = f"{MAX_DAMAGED_IN_A_ROW} samples in a row cannot be read, which is too many to skip"
+            message = f"{num_tries} samples in a row cannot be read, which is too many to skip"
+            if num_tries == source.num_samples:
+                message = f"none of the {num_tries} samples can be read"
             raise DataError(f"{message}; the first: {damaged[source.name_of(first)]}")
         return []
 

@@ -10,17 +10,25 @@ import torch
 from torch import Tensor
 
 from hydrant.data.archive import Archive
-from hydrant.data.base import Data, check_shapes
+from hydrant.data.base import Data, check_normalization, check_shapes
 from hydrant.data.in_memory import Augment, InMemorySource
 from hydrant.errors import DataError
 
 
 def mnist(
-    *, root: str, input_shape: Sequence[int], num_classes: int, download: bool, augment: Augment | None
+    *,
+    root: str,
+    input_shape: Sequence[int],
+    num_classes: int,
+    download: bool,
+    mean: Sequence[float],
+    std: Sequence[float],
+    augment: Augment | None,
 ) -> Data:
     """Return MNIST (LeCun, Cortes & Burges, 1998): 60,000 + 10,000 digits of 28 x 28 pixels, from `root/MNIST/raw`.
 
-    Pixels are normalized by the mean and standard deviation of all training pixels (as in pytorch/examples, mnist).
+    Pixels in 0..1 are normalized by `mean` and `std`; those of all training pixels are 0.1307 and 0.3081 (as in
+    pytorch/examples, mnist).
     """
     from torchvision.datasets import MNIST
     from torchvision.datasets.mnist import read_image_file, read_label_file
@@ -29,37 +37,49 @@ def mnist(
     names = [Path(name).stem for name, _ in MNIST.resources]
     checks = {folder / name: read_image_file if "images" in name else read_label_file for name in names}
     archive = Archive("MNIST", Path(root), MNIST, checks)
-    data = _build(archive, download, augment, lambda part: part.data.unsqueeze(1), (0.1307,), (0.3081,))
+    data = _build(archive, download, augment, lambda part: part.data.unsqueeze(1), mean, std)
     return check_shapes(data, input_shape, num_classes)
 
 
 def cifar10(
-    *, root: str, input_shape: Sequence[int], num_classes: int, download: bool, augment: Augment | None
+    *,
+    root: str,
+    input_shape: Sequence[int],
+    num_classes: int,
+    download: bool,
+    mean: Sequence[float],
+    std: Sequence[float],
+    augment: Augment | None,
 ) -> Data:
     """Return CIFAR-10 (Krizhevsky, 2009): 50,000 + 10,000 images of 32 x 32 pixels, from `root/cifar-10-batches-py`.
 
-    Pixels are normalized per channel by the mean and standard deviation of all training pixels. (The often copied
-    0.2023, 0.1994, 0.2010 are the mean of the standard deviations of single images.)
+    Pixels in 0..1 are normalized per channel by `mean` and `std`. (The often copied `std` 0.2023, 0.1994, 0.2010 is the
+    mean of the standard deviations of single images.)
     """
     from torchvision.datasets import CIFAR10
 
     archive = _cifar_archive("CIFAR-10", Path(root), CIFAR10)
-    mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
     data = _build(archive, download, augment, _channels_first, mean, std)
     return check_shapes(data, input_shape, num_classes)
 
 
 def cifar100(
-    *, root: str, input_shape: Sequence[int], num_classes: int, download: bool, augment: Augment | None
+    *,
+    root: str,
+    input_shape: Sequence[int],
+    num_classes: int,
+    download: bool,
+    mean: Sequence[float],
+    std: Sequence[float],
+    augment: Augment | None,
 ) -> Data:
     """Return CIFAR-100 (Krizhevsky, 2009) with its 100 fine labels, from `root/cifar-100-python`.
 
-    Pixels are normalized per channel by the mean and standard deviation of all training pixels.
+    Pixels in 0..1 are normalized per channel by `mean` and `std`.
     """
     from torchvision.datasets import CIFAR100
 
     archive = _cifar_archive("CIFAR-100", Path(root), CIFAR100)
-    mean, std = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
     data = _build(archive, download, augment, _channels_first, mean, std)
     return check_shapes(data, input_shape, num_classes)
 
@@ -86,8 +106,8 @@ def _build(
     download: bool,
     augment: Augment | None,
     images_of: Callable[[Any], Tensor],
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
+    mean: Sequence[float],
+    std: Sequence[float],
 ) -> Data:
     """Return the data with both parts in memory. `images_of` returns the images of a part, uint8 (N, C, H, W)."""
     train, val = archive.read(download)
@@ -101,4 +121,5 @@ def _build(
         return InMemorySource(images, targets, mean, std, augment)
 
     shape = tuple(images_of(train).shape[1:])
+    check_normalization(mean, std, shape[0])
     return Data(source(train, augment), source(val, None), shape, num_classes)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from hydrant.config.groups import completions
 from hydrant.config.import_without_gc import import_without_gc
-from hydrant.config.redaction import redacted_text
 from hydrant.errors import ConfigError, HydrantError, unknown_name
+from hydrant.runs.console import notice
 from hydrant.signals import signal_name
 from hydrant.sweeps.fork_server.call import Stopped
 
@@ -37,37 +37,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status. Restores what it sets in this process, which may be a notebook's."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     with _process_settings():
+        return _run(arguments)
+
+
+def _run(arguments: list[str]) -> int:
+    """Run a command and return its exit status; print its error."""
+    try:
         if "-sc" in arguments or "--shell-completion" in arguments:
             return _complete(arguments)
         if not arguments or arguments[0] in ("-h", "--help"):
-            print(overview())
-            return 0
+            return _print(overview())
         if arguments[0] == "--version":
-            from hydrant.config.distribution import version
+            from hydrant.config.distribution import commit, version
 
-            print(f"hydrant {version()}")
-            return 0
-        return _run(*arguments)
-
-
-def _run(command: str, *arguments: str) -> int:
-    """Run a command and return its exit status; print its error."""
-    try:
-        if command not in COMMANDS:
-            raise _no_command(command)
-        if "-h" in arguments or "--help" in arguments:
-            print(help_of(command))
-            return 0
-        with import_without_gc():
-            function = _function_of(command)
-        return function(list(arguments))
+            return _print(f"hydrant {version()}" + (f" (commit {known})" if (known := commit()) else ""))
+        return _call(*arguments)
     except HydrantError as error:
         return _report(error)
     except KeyboardInterrupt:
-        print("stopped by SIGINT", file=sys.stderr)
+        notice("stopped by SIGINT")
         return 128 + signal.SIGINT
     except Stopped as request:
-        print(f"stopped by {signal_name(request.exit_status - 128)}", file=sys.stderr)
+        notice(f"stopped by {signal_name(request.exit_status - 128)}")
         return request.exit_status
     except BrokenPipeError:
         return 128 + signal.SIGPIPE
@@ -83,6 +74,21 @@ def _run(command: str, *arguments: str) -> int:
                 stream.flush()
             except BrokenPipeError:  # `| head` has closed the pipe: discard what Python still buffers
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _call(command: str, *arguments: str) -> int:
+    if command not in COMMANDS:
+        raise _no_command(command)
+    if "-h" in arguments or "--help" in arguments:
+        return _print(help_of(command))
+    with import_without_gc():
+        function = _function_of(command)
+    return function(list(arguments))
+
+
+def _print(text: str) -> int:
+    print(text)
+    return 0
 
 
 @contextlib.contextmanager
@@ -114,8 +120,9 @@ def _no_command(word: str) -> ConfigError:
 
 
 def _report(error: HydrantError) -> int:
-    sys.stdout.flush()
-    print("error:", redacted_text(" ".join(str(error).split())), file=sys.stderr)
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+    notice(f"error: {' '.join(str(error).split())}")
     return error.exit_status
 
 

@@ -15,6 +15,8 @@ import yaml
 from PIL import Image
 from training_runs import Train
 
+from hydrant.config import distribution
+
 SHORT = ("duration=20", "log_every=5", "eval_every=10", "save_every=10", "model.hidden=[16]", "seed=3")
 
 
@@ -51,8 +53,11 @@ def test_every_file_describes_the_run(folder: Path) -> None:
     assert set(summary["perf"]) == {"updates_per_second", "samples_per_second", "peak_memory_gib", "mfu"}
     assert summary["perf"]["samples_per_second"] == pytest.approx(64 * summary["perf"]["updates_per_second"])
     assert summary["environment"]["torch"] == torch.__version__
+    assert summary["environment"]["hydrant"] == distribution.version()
+    assert summary["environment"]["hydrant_commit"] == distribution.commit()
     assert set(summary["environment"]) == {
-        "python", "torch", "cuda", "gpu", "world_size", "git_commit", "git_dirty",
+        "python", "torch", "cuda", "gpu", "world_size", "hydrant", "hydrant_commit", "git_commit",
+        "git_dirty",
     }  # fmt: skip
     assert summary["error"] is None
     assert summary["wandb"]["mode"] == "offline"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 from collections.abc import Sequence
@@ -21,9 +22,8 @@ _CHECKOUT = _PACKAGE.parents[1]
 
 
 def version() -> str:
-    """Return the version and, if known, the commit: `0.1.0 (commit 1a2b3c4)`."""
-    commit = _commit()
-    return metadata.version(NAME) + (f" (commit {commit[:12]})" if commit else "")
+    """Return the version, such as `0.1.0`."""
+    return metadata.version(NAME)
 
 
 def require_extra(extra: str, modules: Sequence[str], key: str, what: str) -> None:
@@ -38,6 +38,15 @@ def require_extra(extra: str, modules: Sequence[str], key: str, what: str) -> No
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
         raise ConfigError(key, f"{what} needs {', '.join(missing)}: {install_command(extra)}")
+
+
+def extra_of(module: str) -> str | None:
+    """Return the extra that installs a module; None if there is none. Compares with the names of its distributions."""
+    for requirement in metadata.requires(NAME) or ():
+        match = re.fullmatch(r"([\w.-]+).*\bextra == ['\"]([\w-]+)['\"].*", requirement)
+        if match and match[1].replace("-", "_") == module:
+            return match[2]
+    return None
 
 
 def install_command(extra: str) -> str:
@@ -64,8 +73,11 @@ def _origin() -> dict[str, Any]:
     return json.loads(text) if text else {}
 
 
-def _commit() -> str | None:
-    """Return the commit of the code: recorded when the wheel was built, or of the checkout."""
+def commit() -> str | None:
+    """Return the commit of the code: recorded when the wheel was built, or of the checkout; None if it is unknown.
+
+    `-dirty` at its end means uncommitted changes.
+    """
     file = _PACKAGE / "COMMIT"
     if file.is_file():
         return file.read_text(encoding="utf-8").strip()

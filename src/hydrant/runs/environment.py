@@ -8,9 +8,15 @@ from typing import Any
 
 import torch
 
+from hydrant.config import distribution
+
 
 def describe_environment(device: torch.device, world_size: int) -> dict[str, Any]:
-    """Return versions, GPU, number of ranks and the git commit of the current folder; None for what there is not."""
+    """Return versions, GPU, number of ranks and git commits; None for what there is not.
+
+    `git_commit` and `git_dirty` are those of the current folder, in which a project of its own may be;
+    `hydrant_commit` is that of Hydrant.
+    """
     commit = _git("rev-parse", "HEAD")
     return {
         "python": platform.python_version(),
@@ -18,6 +24,8 @@ def describe_environment(device: torch.device, world_size: int) -> dict[str, Any
         "cuda": torch.version.cuda if device.type == "cuda" else None,
         "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "world_size": world_size,
+        "hydrant": distribution.version(),
+        "hydrant_commit": distribution.commit(),
         "git_commit": commit,
         "git_dirty": None if commit is None else bool(_git("status", "--porcelain", "--untracked-files=no")),
     }

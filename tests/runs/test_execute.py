@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from training_runs import DIGITS, Train, UserModule, interrupt_at
 
 from hydrant import cli
 from hydrant.runs import execute, reporter
+from hydrant.runs.record import Record
 from hydrant.trackers.base import NullTracker
 
 
@@ -129,13 +131,53 @@ def test_a_second_ctrl_c_says_from_where_the_run_will_continue(
     assert rows(workdir / folder) == rows(train(*DIGITS, "duration=8"))
 
 
-def test_ctrl_c_while_trackers_finish_leaves_the_run_finished(
+def test_finished_is_written_after_the_files_and_the_end_of_the_tracker(
+    train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, folder = list[Any](), workdir / "outputs" / "run"
+
+    def finish(self: NullTracker, exit_status: int, record: Mapping[str, Any]) -> None:
+        seen.extend([summary(folder)["status"], (folder / "schedule.json").exists(), record["status"]])
+
+    monkeypatch.setattr(NullTracker, "finish", finish)
+    assert summary(train(*DIGITS, "duration=4"))["status"] == "finished"
+    assert seen == ["running", True, "finished"]
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [((), "continues from update_00000004"), (("save_every=null",), "starts again")],
+    ids=["saved", "unsaved"],
+)
+def test_ctrl_c_while_trackers_finish_leaves_the_end_to_the_next_start(
+    words: Sequence[str], what: str, train: Train, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    with monkeypatch.context() as patch:
+        patch.setattr(NullTracker, "finish", Failing(KeyboardInterrupt()))
+        folder = train(*DIGITS, "duration=4", *words, status=130)
+    message = f"stopped by SIGINT before everything was written; the same command {what}\n"
+    assert capsys.readouterr().err == message
+    assert summary(folder)["status"] == "preempted"
+    train(*DIGITS, "duration=4", *words)
+    assert "already finished" not in capsys.readouterr().out
+    assert summary(folder)["status"] == "finished"
+
+
+def test_a_run_whose_last_status_cannot_be_written_fails(
     train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(NullTracker, "finish", Failing(KeyboardInterrupt()))
-    folder = train(*DIGITS, "duration=4", status=130)
-    assert "the run is finished, its trackers may miss the end" in capsys.readouterr().err
-    assert summary(folder)["status"] == "finished"
+    update_summary = Record.update_summary
+
+    def full(self: Record, **fields: Any) -> None:
+        if fields.get("status") == "finished":
+            raise OSError(28, "No space left on device")
+        update_summary(self, **fields)
+
+    monkeypatch.setattr(Record, "update_summary", full)
+    folder = train(*DIGITS, "duration=4", status=1)
+    assert capsys.readouterr().err == "error: OSError: [Errno 28] No space left on device\n"
+    assert (summary(folder)["status"], summary(folder)["num_updates"]) == ("failed", 4)
 
 
 def test_ctrl_c_while_a_stopped_run_ends_still_names_the_command_that_continues_it(

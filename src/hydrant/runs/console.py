@@ -1,7 +1,8 @@
-"""Print to stdout: lines for people, data for programs."""
+"""Print to stdout: lines for people, data for programs. Print to stderr: notices. A closed pipe ends no run."""
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +18,12 @@ def emit(text: str) -> None:
     """Print data for programs as it is. A closed pipe (`| head`) is ignored, because the runs continue."""
     with suppress(BrokenPipeError):
         print(text, flush=True)
+
+
+def notice(text: str) -> None:
+    """Print a line to stderr, without secrets. A closed pipe (`2>&1 | head`) is ignored."""
+    with suppress(BrokenPipeError):
+        print(redacted_text(text), file=sys.stderr, flush=True)
 
 
 def relative(path: Path) -> str:

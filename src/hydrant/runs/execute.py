@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from hydrant.errors import ConfigError, HydrantError, Interrupted, RankHung, log_errors
-from hydrant.runs.console import relative
+from hydrant.runs.console import relative, say
 from hydrant.runs.elastic import announce_signal_handlers, is_launched_rank, launch_ranks, needs_ranks
 from hydrant.runs.folder import CHECKPOINTS, LOG, PROFILE, SUMMARY, RunStatus, mark_failed, read_summary
 from hydrant.runs.job import Job
@@ -88,7 +88,7 @@ def _start(job: Job, world: World, watchdog: Watchdog) -> RunResult:
             return _already_finished(job.folder, world)
         config = _resolve_micro_batch_size(job.config, start, world)
         job = dataclasses.replace(job, config=config)
-        plan = prepare(config)
+        plan = prepare(_keep_micro_batch_size(config, start, world))
         _prepare_weights(start, plan.task.model, config)
         if start.checkpoint is not None:
             check_optimizers(start.checkpoint, plan.task, plan.optimizers)
@@ -106,7 +106,7 @@ def _start(job: Job, world: World, watchdog: Watchdog) -> RunResult:
 def _already_finished(folder: Path, world: World) -> RunResult:
     summary = read_summary(folder)
     if world.is_rank_zero:
-        print(f"already finished: {relative(folder)}, {summary['num_updates']} updates; nothing to do")
+        say(f"already finished: {relative(folder)}, {summary['num_updates']} updates; nothing to do")
     return RunResult.finished((summary.get("best") or {}).get("value"))
 
 
@@ -119,6 +119,18 @@ def _resolve_micro_batch_size(config: Mapping[str, Any], start: Start, world: Wo
     else:
         saved = start.checkpoint.parents[1]
         size = world.broadcast_from_rank_zero(lambda: saved_config(saved, "resume")["micro_batch_size"])
+    return {**config, "micro_batch_size": size}
+
+
+def _keep_micro_batch_size(config: Mapping[str, Any], start: Start, world: World) -> Mapping[str, Any]:
+    """Return the config with the micro-batch size that a run has, if it continues on ranks that can share it."""
+    if config["micro_batch_size"] is not None or start.checkpoint is None or start.changes:
+        return config
+    size: int | None = plain_state(start.checkpoint, "state").get("micro_batch_size")
+    of_rank = config["global_batch_size"] // world.world_size
+    if size is None or of_rank == size or of_rank % size:
+        return config
+    log.info("micro-batches of %d samples, as before, although the number of ranks has changed", size)
     return {**config, "micro_batch_size": size}
 
 
@@ -173,9 +185,10 @@ class _Session:
         try:
             return self._finish(result)
         except KeyboardInterrupt:  # a second Ctrl-C: plots and the end of the tracker may be missing
-            finished = "stopped by SIGINT: the run is finished, its trackers may miss the end"
-            message = result.message or finished
-            return dataclasses.replace(result, exit_status=128 + signal.SIGINT, message=message)
+            if result.status != RunStatus.FINISHED:
+                return dataclasses.replace(result, exit_status=128 + signal.SIGINT)
+            self._reporter.note(status=RunStatus.PREEMPTED)
+            return self._stopped_at_once("before everything was written")
 
     def _train(self, stop: StopRequest) -> None:
         plan, state = self._plan, self._state
@@ -242,26 +255,37 @@ class _Session:
         self._world.on_rank_zero(lambda: folder.roll_back_to(state.num_updates, best, foreign=self._foreign))
 
     def _finish(self, result: RunResult) -> RunResult:
-        """Write the summary, the plots and the end of the tracker, however the run ended."""
+        """Write the results, the plots and the end of the tracker, however the run ended."""
         if result.message:
             log.debug("%s", result.message)
         try:
             self._reporter.conclude(result, self._state)
         except (OSError, HydrantError) as error:
-            result = dataclasses.replace(self._failure(error), value=result.value)
-            self._reporter.note(status=result.status, num_updates=self._state.num_updates, error=result.error)
-        self._reporter.close(result)
+            result = self._failed_to_write(error, result)
+        try:
+            self._reporter.close(result)
+        except OSError as error:
+            result = self._failed_to_write(error, result)
         return result
+
+    def _failed_to_write(self, error: Exception, result: RunResult) -> RunResult:
+        failed = dataclasses.replace(self._failure(error), value=result.value)
+        self._reporter.note(status=failed.status, num_updates=self._state.num_updates, error=failed.error)
+        return failed
 
     def _result_of(self, error: BaseException, stop: StopRequest) -> RunResult:
         # After a second Ctrl-C, any error may be a lost connection to ranks that have stopped.
         if stop.is_urgent or isinstance(error, KeyboardInterrupt):
-            newest = newest_checkpoint(self._job.folder / CHECKPOINTS)
-            effect = "starts again" if newest is None else f"continues from {newest.name}"
-            message = f"stopped by SIGINT without saving; {self._job.same_command()} {effect}"
-            return RunResult.stopped(signal.SIGINT, message)
+            return self._stopped_at_once("without saving")
         log.debug("the run failed", exc_info=error)
         return self._failure(error)
+
+    def _stopped_at_once(self, how: str) -> RunResult:
+        newest = newest_checkpoint(self._job.folder / CHECKPOINTS)
+        effect = "starts again" if newest is None else f"continues from {newest.name}"
+        return RunResult.stopped(
+            signal.SIGINT, f"stopped by SIGINT {how}; {self._job.same_command()} {effect}"
+        )
 
     def _failure(self, error: BaseException) -> RunResult:
         result = first_failure(error, self._job.folder, self._world)

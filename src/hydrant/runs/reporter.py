@@ -142,18 +142,18 @@ class RunReporter(RunLogger):
             self._record.update_summary(**fields)
 
     def conclude(self, result: RunResult, state: TrainState) -> None:
-        """Write how the run ended and its results into the summary, and log them.
+        """Write how the run ended and its results into the summary, and log them. `close` writes `finished`.
 
         Raises:
             OSError: the summary cannot be written.
         """
-        plan = self._plan
+        plan, is_finished = self._plan, result.status == RunStatus.FINISHED
         num_damaged, compiled = plan.data.damaged.num_damaged, plan.compilation.report()
         self._progress.close()
         self._record.metrics.flush()
         rows = read_metrics(self._folder)
         self._record.update_summary(
-            status=result.status,
+            status=RunStatus.RUNNING if is_finished else result.status,
             num_updates=state.num_updates,
             metrics=last_values(rows),
             best=state.best,
@@ -166,7 +166,7 @@ class RunReporter(RunLogger):
         )
         if num_damaged:
             log.warning("damaged samples skipped since this start, each named above: %d", num_damaged)
-        if result.status == RunStatus.FINISHED:
+        if is_finished:
             log.info("finished: %s", _result_text(state, plan.clock.total_updates, rows))
             if plan.compilation.is_on:
                 log.info("compiled: %s", compiled)
@@ -175,7 +175,13 @@ class RunReporter(RunLogger):
                 log.info("here: %s", performance_text(self._record.summary))
 
     def close(self, result: RunResult) -> None:
-        """Write the plots and reports and finish the tracker. An error in one of them is logged and stops no other."""
+        """Write the plots and reports and finish the tracker. An error in one of them is logged and stops no other.
+
+        The status `finished` comes last, so the next start completes a run that is killed before.
+
+        Raises:
+            OSError: the status `finished` cannot be written.
+        """
         picture = self._folder / SCHEDULE_PICTURE
         with self._optional(COMPILE_REPORT):
             write_json(self._folder / COMPILE_REPORT, self._plan.compilation.report().details())
@@ -186,8 +192,10 @@ class RunReporter(RunLogger):
             write_json(self._folder / SCHEDULE_VALUES, _schedule_points(self._plan))
         try:
             with log_errors("tracker"):
-                self._tracker.finish(result.exit_status, self._record.summary)
+                self._tracker.finish(result.exit_status, self._record.summary | {"status": result.status})
             self.note(wandb=self._tracker.describe())
+            if result.status == RunStatus.FINISHED:
+                self._record.update_summary(status=result.status)
         finally:
             with self._optional(METRICS):
                 self._record.close()

@@ -55,6 +55,25 @@ def test_a_kill_while_old_checkpoints_are_removed_leaves_no_incomplete_one(
     assert names(tmp_path) == ["last", "update_00000030"]
 
 
+def test_a_start_completes_the_folder_that_a_kill_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kill comes after the checkpoint is renamed, before the links are moved and the old one is removed."""
+    save(tmp_path, 10, best=(10,), keep=Retention(1))
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointFolder, "_link", killed)
+        with pytest.raises(KeyboardInterrupt):
+            save(tmp_path, 20, best=(20,), keep=Retention(1))
+    assert (tmp_path / "last").resolve().name == "update_00000010"
+    CheckpointFolder(tmp_path, Retention(1)).roll_back_to(20, 20, foreign=None)
+    assert names(tmp_path) == ["best", "last", "update_00000020"]
+    assert (tmp_path / "last").resolve() == (tmp_path / "best").resolve() == tmp_path / "update_00000020"
+
+
 def test_files_are_flushed_before_and_the_folder_after_the_rename(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,7 +66,7 @@ class CheckpointFolder:
         shutil.rmtree(self.temporary_path(num_updates), ignore_errors=True)
 
     def roll_back_to(self, num_updates: int, best: int | None, *, foreign: Path | None) -> None:
-        """Restore the folder to its state when the checkpoint of `num_updates` was saved.
+        """Restore the folder to its state when the checkpoint of `num_updates` was saved, also after a kill.
 
         Args:
             best: the update of the best checkpoint at that time.
@@ -75,12 +75,13 @@ class CheckpointFolder:
         if foreign is not None:
             self.copy_from(foreign, best)
         self.rename_newer(num_updates)
-        if best is None:
-            return
-        if not self.mark_best(best):  # the process may have been killed before it moved the link
-            log.warning("the best checkpoint so far, of update %d, is missing", best)
-        elif best != num_updates and (message := find_damage(self.path_of(best))):
-            log.warning("the best checkpoint so far is damaged: %s", message)
+        self._link(LAST, _name(num_updates))
+        if best is not None:
+            if not self.mark_best(best):
+                log.warning("the best checkpoint so far, of update %d, is missing", best)
+            elif best != num_updates and (message := find_damage(self.path_of(best))):
+                log.warning("the best checkpoint so far is damaged: %s", message)
+        self._remove_old()
 
     def copy_from(self, checkpoint: Path, best: int | None) -> None:
         """Copy a checkpoint of another run, and the checkpoint of update `best` in the same folder."""
@@ -90,7 +91,6 @@ class CheckpointFolder:
         self._remove_temporary()
         for source in sources:
             self._copy(source)
-        self._link(LAST, checkpoint.name)
 
     def mark_best(self, num_updates: int) -> bool:
         """Point `best` at a checkpoint, if it exists; return whether it does."""

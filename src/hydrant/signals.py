@@ -28,6 +28,16 @@ def signal_name(signum: int) -> str:
     return names.get(signum, f"signal {signum}")
 
 
+def killed_by(signum: int) -> str:
+    """Return which signal killed a process, and the usual cause of SIGKILL.
+
+    >>> killed_by(9)
+    'SIGKILL, usually because the memory of the machine or of its container was full'
+    """
+    cause = ", usually because the memory of the machine or of its container was full"
+    return signal_name(signum) + cause * (signum == signal.SIGKILL)
+
+
 def send_signal(signum: int, pid: int) -> None:
     """Send a signal to a process that may already have ended."""
     with contextlib.suppress(ProcessLookupError):

@@ -74,3 +74,15 @@ def test_a_run_starts_with_the_arguments_of_the_call(
     assert "holds a run; resume=auto continues it" in capsys.readouterr().err
     overrides = (workdir / "outputs" / "run" / ".hydra" / "overrides.yaml").read_text()
     assert "kernel.json" not in overrides
+
+
+@pytest.mark.usefixtures("workdir")
+def test_ctrl_c_while_a_run_starts_speaks_of_no_job(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hydrant.commands.train._job", interrupted)
+    assert cli.main(RUN) == 130
+    assert capsys.readouterr().err == "stopped by SIGINT before anything was started\n"

@@ -164,10 +164,13 @@ def test_a_finished_run_without_a_checkpoint_is_not_repeated(
     words = (*SHORT, "save_every=null", "duration=1")
     folder = train(*words, name="finished")
     before = (folder / "metrics.jsonl").read_bytes()
-    train(*words, "duration=2", "resume_strict=false", name="finished", status=2)
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "resume: " in error
-    assert "holds a finished run of another config (duration (1 there, 2 here)) and no checkpoint" in error
+    for strict in ("true", "false"):
+        train(*words, "duration=2", f"resume_strict={strict}", name="finished", status=2)
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert "resume: " in error
+        assert (
+            "holds a finished run of another config (duration (1 there, 2 here)) and no checkpoint" in error
+        )
     assert (folder / "metrics.jsonl").read_bytes() == before
 
 

@@ -17,6 +17,7 @@ from hydrant.errors import ConfigError, shown
 from hydrant.runs.console import relative, say
 from hydrant.runs.folder import RunStatus, is_run_folder, mark_failed, read_overrides, read_run
 from hydrant.runs.lock import is_in_use
+from hydrant.signals import killed_by
 from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
 from hydrant.trackers.wandb import STOPPED_FILE
 from hydrant.trackers.wandb_sdk import SERVICE, sdk_session
@@ -142,7 +143,7 @@ class _Agent:
             outcome = str(RunStatus.FAILED)
             reason = f"exit status {exit_status}"
             if exit_status < 0:
-                reason = f"killed by {signal.Signals(-exit_status).name}"
+                reason = f"killed by {killed_by(-exit_status)}"
                 if folder.is_dir():  # the run could not write that itself
                     mark_failed(folder, reason)
         self._outcomes[outcome] += 1

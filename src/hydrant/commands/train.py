@@ -15,7 +15,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from hydrant.config.check import check
-from hydrant.config.command_line import flags_first, refuse_grid
+from hydrant.config.command_line import flags_first, refuse_sweep
 from hydrant.config.compose import ENTRY, register_resolvers
 from hydrant.config.compose_once import compose_once
 from hydrant.config.error_messages import BUILTIN_ERRORS, HYDRA_ERRORS, explain
@@ -24,6 +24,7 @@ from hydrant.config.groups import conf_dir
 from hydrant.config.hydra_guard import guard_hydra
 from hydrant.config.import_without_gc import import_without_gc
 from hydrant.errors import ConfigError, HydrantError
+from hydrant.runs.console import notice
 from hydrant.runs.folder import HYDRA_CONFIG, HYDRA_OVERRIDES, HYDRA_SETTINGS, remove_if_empty
 from hydrant.runs.folder_callback import FolderCallback
 from hydrant.runs.job import Job
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         stop_status = 130
         if not (sweep.has_run or results):
-            print("stopped by a signal before the first job", file=sys.stderr, flush=True)
+            notice("stopped by SIGINT before anything was started")
     except Stopped as request:
         stop_status = request.exit_status
     finally:
@@ -131,8 +132,8 @@ def _run_hydra(arguments: Sequence[str], task: Callable[[DictConfig], Any]) -> N
     try:
         with compose_once(words), guard_hydra(words):
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=ENTRY)(task)()
-    except MissingConfigException:
-        raise  # it is an OSError, but not about folders
+    except (MissingConfigException, BrokenPipeError):
+        raise  # OSErrors that are not about folders
     except OSError as error:  # Hydra cannot create the folder; a run reports its own OSErrors
         key = "hydra.sweep.dir" if FolderCallback.sweep_folders else "hydra.run.dir"
         where = f"{error.filename or 'the run folder'} cannot be made ({error.strerror or error})"
@@ -154,7 +155,7 @@ def _job(config: DictConfig, settings: Any) -> Job:
     folder, choices = Path(settings.runtime.output_dir), group_choices(settings.runtime.choices)
     in_sweep = settings.mode == RunMode.MULTIRUN
     if not in_sweep:
-        refuse_grid(settings.runtime.choices)
+        refuse_sweep(settings.runtime.choices, settings.overrides.hydra)
     sweep_folder = Path(settings.runtime.cwd, settings.sweep.dir) if in_sweep else None
     return Job(resolved, folder, choices, records, list(settings.overrides.task), sweep_folder)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -138,10 +139,14 @@ def check_sweep(override: Override) -> None:
         raise ConfigError(key, message)
 
 
-def refuse_grid(choices: Mapping[str, Any]) -> None:
-    """Raise ConfigError if a grid such as `sweep=seeds` is chosen in a command that trains one config."""
+def refuse_sweep(choices: Mapping[str, Any], hydra_overrides: Sequence[str]) -> None:
+    """Raise ConfigError if a command that trains one config has a grid such as `sweep=seeds`, or settings of sweeps."""
     if (grid := choices.get("sweep")) is not None:
         raise ConfigError("sweep", f"{grid} makes several runs; add --multirun to train them")
+    for override in hydra_overrides:
+        key = override.lstrip("+~").partition("=")[0]
+        if re.match(r"hydra[./](launcher|sweeper|sweep)\b", key):
+            raise ConfigError(key, "is a setting of sweeps; add --multirun, or leave it out")
 
 
 def _suggest_override(text: str, options: dict[str, list[str]]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from hydrant.config.redaction import redacted_text
+from hydrant.runs.console import notice
 
 log = logging.getLogger("hydrant")
 
@@ -39,7 +40,7 @@ class _File(logging.FileHandler):
             super().handleError(record)
         elif not self._is_reported:
             self._is_reported = True
-            print(f"{Path(self.baseFilename).name} cannot be written: {error.strerror}", file=sys.stderr)
+            notice(f"{Path(self.baseFilename).name} cannot be written: {error.strerror}")
 
 
 class _Formatter(logging.Formatter):

@@ -83,13 +83,14 @@ def existing_run(config: Mapping[str, Any], folder: Path) -> ExistingRun:
         message = f"{folder} holds a run; resume=auto continues it, name=<folder> starts another"
         raise ConfigError("resume", message)
     has_config = has_checkpoint or (folder / CONFIG).exists()
-    changes = changed_keys(config, folder) if has_config else {}
+    changes = _differences(config, folder) if has_config else {}
     if is_finished and changes and not has_checkpoint:
         raise ConfigError(
             "resume",
             f"{folder} holds a finished run of another config ({describe_changes(changes)}) and no checkpoint "
             "to continue from; name=<folder> starts another",
         )
+    _check_strict(config, folder, changes)
     return ExistingRun(is_finished and not changes, changes)
 
 
@@ -99,14 +100,22 @@ def changed_keys(config: Mapping[str, Any], folder: Path) -> Changes:
     Raises:
         ConfigError: there are such keys and `resume_strict` is true.
     """
-    changes = differences(saved_config(folder, "resume"), redacted(config))
+    changes = _differences(config, folder)
+    _check_strict(config, folder, changes)
+    return changes
+
+
+def _differences(config: Mapping[str, Any], folder: Path) -> Changes:
+    return differences(saved_config(folder, "resume"), redacted(config))
+
+
+def _check_strict(config: Mapping[str, Any], folder: Path, changes: Changes) -> None:
     if changes and config["resume_strict"]:
         raise ConfigError(
             "resume",
-            f"{folder} holds a run of another config: {describe_changes(changes)}. "
-            "Give the same config, or another name=<folder>",
+            f"{folder} holds a run of another config: {describe_changes(changes)}. Give the same config or another "
+            "name=<folder>, or continue with this config: resume_strict=false",
         )
-    return changes
 
 
 def describe_changes(changes: Changes) -> str:

@@ -77,7 +77,9 @@ class GridSweeper(BasicSweeper):
         if faults:
             error, words = faults[0]
             counts = f"{len(faults)} of {len(job_words)} cannot run"
-            raise ConfigError(error.key, f"{error.reason} [job: {' '.join(words)}; {counts}]")
+            rest = _rest_of_grid(job_words, [words for _, words in faults])
+            remedy = f"; {rest} runs the rest" if rest else ""
+            raise ConfigError(error.key, f"{error.reason} [job: {' '.join(words)}; {counts}{remedy}]")
         folder = Path(self.config.hydra.sweep.dir)
         say(describe_start(folder, {job.folder: job not in unfinished for job in jobs}))
         return self._launch(folder, jobs)
@@ -141,6 +143,22 @@ class GridSweeper(BasicSweeper):
             without_hydra = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
             folder = Path(config.hydra.sweep.dir, config.hydra.sweep.subdir).resolve()
             return _ComposedJob(words, check(without_hydra), folder, list(config.hydra.overrides.task))
+
+
+def _rest_of_grid(jobs: Sequence[Sequence[str]], faulty: Sequence[Sequence[str]]) -> str:
+    """Return the override that leaves out exactly the faulty jobs; "" if there is none.
+
+    >>> _rest_of_grid([["seed=0", "lr=1"], ["seed=0", "lr=x"], ["seed=1", "lr=1"], ["seed=1", "lr=x"]],
+    ...               [["seed=0", "lr=x"], ["seed=1", "lr=x"]])
+    'lr=1'
+    """
+    for column, words in enumerate(zip(*jobs, strict=True)):
+        refused = {job[column] for job in faulty}
+        kept = [word for word in dict.fromkeys(words) if word not in refused]
+        if kept and all(job in faulty for job in jobs if job[column] in refused):
+            key, _, first = kept[0].partition("=")
+            return f"{key}={','.join([first, *(word.partition('=')[2] for word in kept[1:])])}"
+    return ""
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import ConfigError, HydrantError, RecordError
-from hydrant.runs.console import relative
+from hydrant.runs.console import notice, relative
 from hydrant.runs.folder import HYDRA, RunStatus, read_run, runs_of_sweep
 from hydrant.runs.resume import existing_run
+from hydrant.signals import signal_name
 from hydrant.sweeps.executors.base import modules_to_preload
 from hydrant.sweeps.fork_server.call import ProcessDied, Stopped, call_isolated
 from hydrant.sweeps.plan import read_plan
@@ -53,7 +53,7 @@ def trained_elsewhere(folder: Path) -> str:
         remedy = f"if that machine is lost, it continues here {_LOST_SECONDS:.0f} s after its last record"
         return f"{message}; wait for it; {remedy}"
     lost = f"{message}: that machine is taken for lost, so the run continues here"
-    print(lost, file=sys.stderr, flush=True)
+    notice(lost)
     return ""
 
 
@@ -89,7 +89,7 @@ def find_config_errors(configs: Sequence[Mapping[str, Any]]) -> list[ConfigError
     distinct = dict(zip(keys, configs, strict=True))
     call = call_isolated(_prepare_all, (list(distinct.values()),), preload=modules_to_preload(configs))
     if call.signum is not None:
-        print("stopped by a signal before the first job", file=sys.stderr)
+        notice(f"stopped by {signal_name(call.signum)} before the first job")
         raise Stopped(128 + call.signum)
     if isinstance(call.result, ProcessDied):  # the job that causes it reports it
         return [None] * len(configs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError, JobFailed
-from hydrant.runs.console import relative, say
+from hydrant.runs.console import notice, relative, say
 from hydrant.runs.folder import (
     SWEEP_PLAN,
     SWEEP_TABLE,
@@ -187,7 +186,7 @@ def _print_write_errors(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        print(f"{path} cannot be written: {error.strerror or error}", file=sys.stderr)
+        notice(f"{path} cannot be written: {error.strerror or error}")
 
 
 def _run_of(job: PlannedJob) -> RunFolder:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from hydrant.config.command_line import writing_to
 from hydrant.config.compose import compose, run_folder
 from hydrant.config.instantiate import instantiate
 from hydrant.errors import ConfigError
-from hydrant.runs.console import emit, relative, say
+from hydrant.runs.console import emit, notice, relative, say
 from hydrant.runs.environment import describe_environment
 from hydrant.runs.folder import SUMMARY, missing_folders, remove_if_empty
 from hydrant.trackers.base import RunIdentity
@@ -87,7 +86,7 @@ class BenchOutput:
             self._tracker.log({"num_updates": self._options.updates, **scalars(results)})
             self._tracker.table("bench/cells", *columns(results))
             self._tracker.image("bench/ranking", picture)
-            print(f"W&B: {self._tracker.describe()['path']}", file=sys.stderr)
+            notice(f"W&B: {self._tracker.describe()['path']}")
 
     def _record(self, results: Sequence[CellResult]) -> dict[str, Any]:
         return {

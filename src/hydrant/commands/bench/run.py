@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import tempfile
 from argparse import Namespace
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from hydrant.commands.bench.output import BenchOutput
 from hydrant.commands.bench.results import CellResult
 from hydrant.commands.isolated import check_num_updates
 from hydrant.errors import ConfigError
+from hydrant.runs.console import notice
 from hydrant.sweeps.fork_server.call import Stopped
 
 
@@ -60,7 +60,7 @@ def _measure_all(results: Sequence[CellResult], options: Namespace, folder: Path
     num_cells = sum(result.error is None for result in results)
     count = f"{num_cells} cell{'' if num_cells == 1 else 's'}"
     repeat = f"{options.warmup} warmup, {options.updates} measured updates"
-    _print_progress(f"{count}, each {options.repeats} times: {repeat}; results are written to {folder}")
+    notice(f"{count}, each {options.repeats} times: {repeat}; results are written to {folder}")
     with tempfile.TemporaryDirectory(prefix="hydrant-bench-", ignore_cleanup_errors=True) as cache_dir:
         for result in measure_cells(
             results,
@@ -70,8 +70,4 @@ def _measure_all(results: Sequence[CellResult], options: Namespace, folder: Path
             cache_dir=Path(cache_dir),
         ):
             outcome = result.error or f"{1e3 * result.seconds[-1]:.1f} ms per update"
-            _print_progress(f"repeat {len(result.repeats)} of {options.repeats}, {result.name}: {outcome}")
-
-
-def _print_progress(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+            notice(f"repeat {len(result.repeats)} of {options.repeats}, {result.name}: {outcome}")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.errors import ConfigError
-from hydrant.runs.console import emit, say
+from hydrant.runs.console import emit, notice, say
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -50,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         say(to_text(comparison, options.html))
     if options.wandb:
         for line in save_views(comparison):
-            print(line, file=sys.stderr, flush=True)
+            notice(line)
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from hydrant.commands.compare.run import WANDB_PREFIX, Run
 from hydrant.commands.compare.series import last_logged, read_schedules, series_by_metric
 from hydrant.config.flat import flatten, group_choices
 from hydrant.errors import ConfigError, RecordError, suggestion
-from hydrant.runs.console import relative
+from hydrant.runs.console import notice, relative
 from hydrant.runs.folder import (
     SCHEDULE_VALUES,
     SWEEP_PLAN,
@@ -96,7 +95,7 @@ def _missing_jobs(sweep: Path, runs: Sequence[Run]) -> list[Run]:
     try:
         jobs = read_plan(sweep).jobs
     except RecordError as error:
-        print(f"{error}; until then, missing jobs are unknown", file=sys.stderr)
+        notice(f"{error}; until then, missing jobs are unknown")
         return []
     planned = {relative(job.folder.resolve()): choices_in(job.overrides) for job in jobs}
     common = _common_values([run.config for run in runs])

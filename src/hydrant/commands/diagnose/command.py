@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from collections.abc import Sequence
 from itertools import takewhile
@@ -15,6 +14,7 @@ from hydrant.commands.diagnose.report import Diagnosis, as_json, as_text
 from hydrant.commands.diagnose.variants import Config, Variants, make_variants
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError
+from hydrant.runs.console import notice
 from hydrant.sweeps.fork_server.call import ProcessDied
 
 if TYPE_CHECKING:  # these import torch
@@ -120,4 +120,4 @@ def _time_modes(variants: Variants, num_updates: int) -> list[CellResult]:
 
 
 def _print_progress(text: str) -> None:
-    print(f"{text} ...", file=sys.stderr, flush=True)
+    notice(f"{text} ...")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import json
-import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +12,9 @@ from pathlib import Path
 
 from hydrant.commands.sync.upload import UploadResult, inspect, upload
 from hydrant.config.command_line import Flags
-from hydrant.config.redaction import redacted, redacted_text
+from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError
-from hydrant.runs.console import emit, relative, say
+from hydrant.runs.console import emit, notice, relative, say
 from hydrant.trackers.wandb import ID_FILE
 from hydrant.trackers.wandb_sdk import Account, NoAccessError, access_problem, sdk_session
 from hydrant.training.text_table import align_columns
@@ -34,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
         for folder, result in _upload_all(waiting, account, options):
             results[folder] = result
             text = f"{relative(folder)}: {result.state}{f' ({result.detail})' if result.detail else ''}"
-            print(redacted_text(text), file=sys.stderr, flush=True)
+            notice(text)
     if options.json:
         values = {relative(folder): vars(result) for folder, result in results.items()}
         emit(json.dumps(redacted(values)))

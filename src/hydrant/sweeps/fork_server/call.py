@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, wait
 from types import FrameType, MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from hydrant.signals import STOP_SIGNALS, send_signal, signal_name
+from hydrant.signals import STOP_SIGNALS, killed_by, send_signal
 
 T = TypeVar("T")
 
@@ -30,8 +30,8 @@ class ProcessDied(Exception):
     """The process ended without a result. `exit_code` is negative for a signal, as in `subprocess`."""
 
     def __init__(self, exit_code: int) -> None:
-        cause = signal_name(-exit_code) if exit_code < 0 else f"exit status {exit_code}"
-        super().__init__(f"the process ended by {cause} without a result")
+        cause = killed_by(-exit_code) if exit_code < 0 else f"exit status {exit_code}"
+        super().__init__(f"the process ended without a result: {cause}")
         self.exit_code = exit_code
 
 

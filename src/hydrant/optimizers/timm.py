@@ -32,8 +32,8 @@ def timm_optimizer(
     names = [str(known) for known in timm.optim.list_optimizers()]
     if name.removeprefix("lookahead_") not in names:
         raise unknown_name("optimizer.name", "timm optimizer", name, names)
-    _require_opt_einsum(name)
     try:
+        _require_opt_einsum(name)
         return timm.optim.create_optimizer_v2(params, opt=name, lr=lr, weight_decay=weight_decay, **kwargs)
     except (TypeError, ValueError, AssertionError, RuntimeError, ImportError) as error:
         remedy = "choose another optimizer.name, or other optimizer.kwargs"

@@ -105,7 +105,7 @@ def test_the_table_is_read_completely() -> None:
 def test_a_job_that_cannot_be_prepared_stops_the_sweep_before_it_starts(refused: Refused) -> None:
     message = refused("train", "-m", *TINY, "name=study", "optimizer.lr=1e-3,-1", "scheduler.warmup=0,1")
     assert message.startswith("optimizer.lr: torch.optim.AdamW refuses it: Invalid learning rate: -1 [job: ")
-    assert message.endswith("; 2 of 4 cannot run]")
+    assert message.endswith("; 2 of 4 cannot run; optimizer.lr=0.001 runs the rest]")
 
 
 def test_existing_folders_are_kept(workdir: Path, refused: Refused) -> None:
@@ -147,7 +147,7 @@ def test_a_run_is_not_continued_with_another_config(workdir: Path, finished: Pat
         "seed (0 there, 7 here)",
     ):
         assert part in message
-    assert message.endswith("Give the same config, or another name=<folder>")
+    assert message.endswith("or continue with this config: resume_strict=false")
     message = refused("train", *TINY, "name=run", "resume=null")
     assert matches("resume: ... holds a run; resume=auto continues it, name=<folder> starts another", message)
     message = refused("train", *TINY, "name=other", "seed=7", "resume=outputs/run")
@@ -220,6 +220,13 @@ def test_a_launcher_error_names_the_missing_package(
     assert message == f"hydra/launcher: {launcher} needs {package}: {install_command(launcher)}"
 
 
+def test_a_search_names_the_missing_package(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    message = refused("train", "-m", *TINY, "sweep=optuna")
+    key = "hydra.sweeper.sampler._target_"
+    assert message == f"{key}: no module 'optuna'; install it: {install_command('optuna')}"
+
+
 def test_errors_about_user_modules(workdir: Path, refused: Refused) -> None:
     (workdir / "my_half.py").write_text("import no_such_package\n")
     (workdir / "my_broken.py").write_text("raise RuntimeError('not today')\n")
@@ -272,7 +279,7 @@ def test_errors_about_user_configs(workdir: Path, refused: Refused) -> None:
         ("train.py optimizer=adamm", "optimizer: no option 'adamm'; ..."),
         (
             "train.py --multirun seed=0,x",
-            "seed: needs a whole number, not 'x' [job: seed=x; 1 of 2 cannot run]",
+            "seed: needs a whole number, not 'x' [job: seed=x; 1 of 2 cannot run; seed=0 runs the rest]",
         ),
         ("hydrant evaluate nowhere", "nowhere does not exist; ..."),
     ],

@@ -41,7 +41,7 @@ def require_extra(extra: str, modules: Sequence[str], key: str, what: str) -> No
 
 
 def extra_of(module: str) -> str | None:
-    """Return the extra that installs a module; None if there is none. Compares with the names of its distributions."""
+    """Return the extra that installs a module, judged by the name of its distribution; None if there is none."""
     for requirement in metadata.requires(NAME) or ():
         match = re.fullmatch(r"([\w.-]+).*\bextra == ['\"]([\w-]+)['\"].*", requirement)
         if match and match[1].replace("-", "_") == module:

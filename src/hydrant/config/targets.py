@@ -17,6 +17,7 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from hydrant.config.distribution import extra_of, install_command
 from hydrant.config.flat import children
 from hydrant.config.import_without_gc import import_without_gc
 from hydrant.config.type_hints import check_value
@@ -179,7 +180,9 @@ def locate(path: str, key: str) -> Any:
     head, *rest = path.split(".")
     target = _import(head, path, key)
     if target is None:
-        raise ConfigError(key, f"no module {head!r}; is it installed, or in this folder?")
+        extra = extra_of(head)
+        remedy = "is it installed, or in this folder?" if extra is None else f"install it: {install_command(extra)}"
+        raise ConfigError(key, f"no module {head!r}; {remedy}")
     for depth, part in enumerate(rest, start=1):
         name, owner = ".".join((head, *rest[: depth - 1])), target
         target = getattr(owner, part, None)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hydrant.errors import ConfigError, shown
 
@@ -60,6 +60,28 @@ class Duration:
             meant = f"{percent if duration.amount < 1 and key != 'duration' else ''}{value}ep"
             raise ConfigError(key, f"{value!r} is not a whole number of updates; did you mean {meant}?")
         return duration
+
+
+PLACEHOLDERS = {"num_updates": "100%", "num_updates_per_epoch": "1ep"}
+"""Names that stand for numbers of updates in the arguments of a scheduler with a `step` method."""
+
+
+def converted(value: Any, convert: Callable[[str], int]) -> Any:
+    """Return a config value in which every duration with a unit, and every placeholder, is converted.
+
+    >>> converted({"milestones": ["1ep", 50], "mode": "min"}, lambda text: 24)
+    {'milestones': [24, 50], 'mode': 'min'}
+    """
+    match value:
+        case str():
+            duration = _DURATION.fullmatch(value)
+            return convert(value) if value in PLACEHOLDERS or (duration and duration["unit"]) else value
+        case list():
+            return [converted(item, convert) for item in value]
+        case dict():
+            return {name: converted(item, convert) for name, item in value.items()}
+        case _:
+            return value
 
 
 @dataclass(frozen=True)
@@ -112,6 +134,11 @@ class Clock:
                 return duration.amount * self.total_updates / 100, rounded_to_nearest
             case _:
                 return duration.amount, rounded_up
+
+    @property
+    def placeholders(self) -> dict[str, int]:
+        """What the names in `PLACEHOLDERS` stand for."""
+        return {name: self.updates(duration, name) for name, duration in PLACEHOLDERS.items()}
 
     def epoch(self, num_updates: int) -> float:
         """Return the passes over the training set after `num_updates`: for display, never for control."""

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import transformers
 from run_folders import rows, training_rows
 from torch.optim import lr_scheduler
 from training_runs import Train, UserModule, whole_and_resumed
 
 from hydrant import cli
-from hydrant.schedules import Replay, StatefulSchedulerBase
+from hydrant.clock import Clock
+from hydrant.errors import ConfigError
+from hydrant.schedules import Replay, SchedulerBase, StatefulSchedulerBase, SteppedScheduler
 
 SHORT = ("tracker=local", "model.hidden=[8]", "duration=12", "log_every=1", "eval_every=2", "save_every=2")
 TOTAL = 40
@@ -72,6 +78,148 @@ def test_the_first_step_gives_the_values_of_the_first_update() -> None:
     assert replay.value(7, 1, "lr") == 7.25
 
 
+OF_RUN = Clock(num_samples=1500, global_batch_size=64, total_updates=188)
+"""A run of 8 epochs. An epoch is 23.4 updates."""
+
+
+def replayed(make: Callable[..., Any], **arguments: Any) -> list[float]:
+    """Return the lr of each update of the run, for a scheduler of a config."""
+    factory = partial(make, **arguments)
+    assert SteppedScheduler.is_built_by(factory)
+    replay = Replay.of_config(factory, OF_RUN)(adamw())
+    return [replay.value(n, 0, "lr") for n in range(OF_RUN.total_updates)]
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments"),
+    [
+        (lr_scheduler.StepLR, {"step_size": 2}),
+        (lr_scheduler.CosineAnnealingLR, {"T_max": "100%"}),
+        (lr_scheduler.PolynomialLR, {"total_iters": "5ep", "power": 2.0}),
+        (lr_scheduler.CyclicLR, {"base_lr": 0.01, "max_lr": 0.3, "step_size_up": "2ep"}),
+    ],
+)
+def test_a_scheduler_can_be_stepped_by_epochs(make: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    """Epoch k begins at the first update that is not below k * 1500 / 64. Durations are counted in steps."""
+    numbers = {"100%": 8, "5ep": 5, "2ep": 2}
+    optimizer, expected = adamw(), list[float]()
+    scheduler = make(optimizer, **{name: numbers.get(value, value) for name, value in arguments.items()})
+    for epoch in range(8):
+        start, end = (math.ceil(k * 1500 / 64) for k in (epoch, epoch + 1))
+        expected += [optimizer.param_groups[0]["lr"]] * (end - start)
+        optimizer.step()
+        scheduler.step()
+    assert replayed(make, every="1ep", **arguments) == expected
+
+
+def test_durations_and_placeholders_in_the_arguments_are_numbers_of_updates() -> None:
+    def steps(make: Callable[..., Any], **arguments: Any) -> list[int]:
+        values = replayed(make, **arguments)
+        return [n for n in range(1, 188) if values[n] != values[n - 1]]
+
+    assert steps(lr_scheduler.StepLR, step_size="50%") == [94]
+    assert steps(lr_scheduler.MultiStepLR, milestones=["1ep", "2ep", 100]) == [24, 47, 100]
+    assert steps(lr_scheduler.StepLR, step_size="num_updates_per_epoch", gamma=0.5) == list(
+        range(24, 188, 24)
+    )
+    assert replayed(lr_scheduler.CosineAnnealingLR, T_max="num_updates") == replayed(
+        lr_scheduler.CosineAnnealingLR, T_max=188
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments"),
+    [
+        (transformers.get_scheduler, {"name": "linear", "num_warmup_steps": 5, "num_training_steps": 30}),
+        (transformers.get_constant_schedule_with_warmup, {"num_warmup_steps": "1ep"}),
+        (transformers.get_cosine_schedule_with_warmup, {"num_warmup_steps": 5, "num_training_steps": "num_updates"}),
+        (transformers.get_cosine_with_hard_restarts_schedule_with_warmup,
+         {"num_warmup_steps": 5, "num_training_steps": 30, "num_cycles": 2}),
+        (transformers.get_polynomial_decay_schedule_with_warmup, {"num_warmup_steps": 5, "num_training_steps": 30}),
+    ],
+)  # fmt: skip
+def test_functions_that_return_a_scheduler_are_replayed(
+    make: Callable[..., Any], arguments: dict[str, Any]
+) -> None:
+    optimizer, expected, numbers = adamw(), list[float](), {"1ep": 24, "num_updates": 188}
+    scheduler = make(
+        optimizer=optimizer, **{name: numbers.get(value, value) for name, value in arguments.items()}
+    )
+    for _ in range(188):
+        expected.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    assert replayed(make, **arguments) == expected
+
+
+class OfGroups(SchedulerBase):
+    """Sets the values that a function computes from the update and the param groups."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, compute: Callable[..., Any]) -> None:
+        super().__init__(optimizer)
+        self.compute = compute
+
+    def get_updated_values(self, num_updates: int) -> Any:
+        return self.compute(num_updates, self.optimizer)
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda n, optimizer: np.float32(n) / 4,
+        lambda n, optimizer: np.int64(n) / np.float64(4),
+        lambda n, optimizer: np.array(n / 4),
+        lambda n, optimizer: np.array([n / 4, -n]),
+        lambda n, optimizer: torch.tensor([n / 4, -n]),
+        lambda n, optimizer: (value for value in (n / 4, -n)),
+    ],
+    ids=["float32", "float64", "0 dimensions", "array", "tensor", "generator"],
+)
+def test_values_of_any_numeric_type(compute: Callable[..., Any]) -> None:
+    assert replayed(OfGroups, compute=compute) == [n / 4 for n in range(188)]
+
+
+def parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+@pytest.mark.parametrize(
+    ("compute", "message"),
+    [
+        (
+            lambda n, optimizer: 0.1 if parameters(optimizer)[0].grad is None else 0.2,
+            "reads weights or gradients",
+        ),
+        (lambda n, optimizer: sum(p.norm() for p in parameters(optimizer)), "reads weights or gradients"),
+        (lambda n, optimizer: torch.cat(parameters(optimizer)).std(), "reads weights or gradients"),
+        (lambda n, optimizer: float(parameters(optimizer)[1]), "reads weights or gradients"),
+        (lambda n, optimizer: len(optimizer.state) / 10, "reads the optimizer's state"),
+        (lambda n, optimizer: len(optimizer.state_dict()), "reads the optimizer's state"),
+        (
+            lambda n, optimizer: object() if n == 3 else 0.1,
+            "sets lr to <object .*> for update 3, but a number",
+        ),
+    ],
+)
+def test_schedulers_that_read_what_training_changes_are_refused(
+    compute: Callable[..., Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"_target_: {message}"):
+        replayed(OfGroups, compute=compute)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda optimizer: None, "returns a NoneType, but a scheduler of torch or a SchedulerBase is needed"),
+        (lambda optimizer: lr_scheduler.ReduceLROnPlateau(optimizer), "waits for a metric"),
+    ],
+)
+def test_functions_that_return_something_else_are_refused(make: Callable[..., Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"_target_: {message}"):
+        replayed(make)
+
+
 class Late(lr_scheduler.LRScheduler):
     """Writes a second field, and only from update 20 on."""
 
@@ -108,6 +256,18 @@ class Decay(StatefulSchedulerBase):
 
     def get_updated_values(self, num_updates):
         return self.base_lr_values[0] + self.growth * num_updates
+
+class OwnEvery(Decay):
+    def __init__(self, optimizer, every=3):
+        super().__init__(optimizer, 0.1)
+
+class OfGradients(SchedulerBase):
+    def get_updated_values(self, num_updates):
+        return [group["params"][0].grad.norm() for group in self.optimizer.param_groups]
+
+def halving(optimizer, lengths: list[int]):
+    from torch.optim.lr_scheduler import MultiStepLR
+    return MultiStepLR(optimizer, lengths, gamma=0.5)
 """
 
 
@@ -141,6 +301,18 @@ def test_user_schedulers_run_resume_and_preview(
     assert shown["main.0.lr"] == [row["optim/lr"] for row in logged]
 
 
+def test_a_function_of_a_user_takes_durations(user_module: UserModule, train: Train) -> None:
+    user_module("user_schedulers", USER_SCHEDULERS)
+    folder = train(
+        *SHORT, "allow_targets=[user_schedulers]", "scheduler=stepped", "scheduler._target_=user_schedulers.halving",
+        "+scheduler.lengths=[25%,50%]", "scheduler.every=2",
+    )  # fmt: skip
+    lrs = [
+        row["optim/lr"] for row in training_rows(folder)
+    ]  # 25% and 50% of 12 updates are 1 and 3 whole steps
+    assert lrs == [1e-3] * 2 + [5e-4] * 4 + [2.5e-4] * 6
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -155,6 +327,11 @@ def test_user_schedulers_run_resume_and_preview(
          "scheduler: torch.optim.lr_scheduler.OneCycleLR refuses it: Tried to step 6 times"),
         (("scheduler._target_=torch.optim.lr_scheduler.ReduceLROnPlateau", "~scheduler.milestones",
           "~scheduler.gamma"), "scheduler._target_: waits for a metric; use the option plateau instead"),
+        (("scheduler._target_=user_schedulers.OfGradients", "~scheduler.milestones", "~scheduler.gamma"),
+         "scheduler._target_: reads weights or gradients, but schedules are computed before training"),
+        (("scheduler._target_=user_schedulers.OwnEvery", "~scheduler.milestones", "~scheduler.gamma"),
+         "scheduler.every: user_schedulers.OwnEvery has an argument of this name"),
+        (("scheduler.every=0",), "scheduler.every: 0 is less than one update; give 1 or more"),
         (("optimizer=lbfgs",), "schedules.weight_decay: user_schedulers.Decay refuses it: 'param_groups[0] of"),
     ],
 )  # fmt: skip

@@ -17,6 +17,7 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from hydrant.clock import Duration, converted
 from hydrant.config.distribution import extra_of, install_command
 from hydrant.config.flat import children
 from hydrant.config.import_without_gc import import_without_gc
@@ -181,7 +182,11 @@ def locate(path: str, key: str) -> Any:
     target = _import(head, path, key)
     if target is None:
         extra = extra_of(head)
-        remedy = "is it installed, or in this folder?" if extra is None else f"install it: {install_command(extra)}"
+        remedy = (
+            "is it installed, or in this folder?"
+            if extra is None
+            else f"install it: {install_command(extra)}"
+        )
         raise ConfigError(key, f"no module {head!r}; {remedy}")
     for depth, part in enumerate(rest, start=1):
         name, owner = ".".join((head, *rest[: depth - 1])), target
@@ -224,6 +229,8 @@ def _check_signature(key: str, node: Mapping[str, Any], target: Any) -> None:
         return
     hints = _hints(target)
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    if "optimizer" in parameters and "optimizer" not in node:
+        node = _of_stepped(key, node, parameters)
     for name, value in node.items():
         if name in _HYDRA_KEYS:
             check_value(f"{key}.{name}", _HYDRA_KEYS[name], value)
@@ -235,6 +242,18 @@ def _check_signature(key: str, node: Mapping[str, Any], target: Any) -> None:
             check_value(f"{key}.{name}", hints[name], value)
     if not node.get("_partial_", False):
         _check_complete(key, node, parameters)
+
+
+def _of_stepped(key: str, node: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a scheduler with a `step` method gets, with 1 for every duration."""
+    if "every" in node:
+        Duration.parse(node["every"], f"{key}.every")
+        if "every" in parameters:
+            message = (
+                f"{node['_target_']} has an argument of this name, which the run uses; rename the argument"
+            )
+            raise ConfigError(f"{key}.every", message)
+    return converted({name: value for name, value in node.items() if name != "every"}, lambda _: 1)
 
 
 def _check_complete(key: str, node: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]) -> None:

@@ -175,7 +175,7 @@ def _values(
         return lambda update: replay.value(update, group_idx, field)
     base = _number(optimizer.param_groups[group_idx], field)
     assert base is not None
-    return lambda update: base * schedule(update)
+    return lambda update: float(base * schedule(update))  # a user's function may return a number of numpy
 
 
 def _number(group: Mapping[str, Any], field: str) -> float | None:

@@ -1,21 +1,27 @@
-"""Turn schedulers with a `step` method into functions of the update: torch's classes, and those of users.
+"""Turn schedulers with a `step` method into functions of the update: those of torch and other packages, and of users.
 
 `Replay` runs such a scheduler for the whole run on a substitute optimizer, whose param groups have the same fields but
 no real parameters, and keeps all values that it writes. Therefore values can be read in any order and previewed, and
-a resumed run computes them again instead of loading a state.
+a resumed run computes them again instead of loading a state. A scheduler that reads weights, gradients or the
+optimizer's state is refused, because these are not known before training.
 """
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from hydrant.clock import Clock, Interval, converted
+from hydrant.errors import ConfigError
 
 
 class SchedulerBase(ABC):
@@ -25,6 +31,7 @@ class SchedulerBase(ABC):
 
     Raises:
         KeyError: A group lacks the field.
+        ValueError: A subclass gives too few or too many values.
     """
 
     def __init__(self, optimizer: Optimizer, param_group_field: str = "lr") -> None:
@@ -39,10 +46,11 @@ class SchedulerBase(ABC):
         self.base_lr_values = [group[initial] for group in optimizer.param_groups]
 
     @abstractmethod
-    def get_updated_values(self, num_updates: int) -> float | Sequence[float] | None:
+    def get_updated_values(self, num_updates: int) -> float | Iterable[float] | None:
         """Return the field's value for the next update after `num_updates` completed ones.
 
-        One number sets all groups, a sequence sets each group, None changes nothing.
+        One number sets all groups; a sequence, an array or a generator has one for each group; None changes nothing.
+        Numbers of numpy and torch are numbers too.
         """
 
     def step_update(self, num_updates: int) -> None:
@@ -51,9 +59,19 @@ class SchedulerBase(ABC):
         if values is None:
             return
         groups = self.optimizer.param_groups
-        per_group = list(values) if isinstance(values, Sequence) else [values] * len(groups)
+        if (
+            isinstance(values, Iterable) and getattr(values, "ndim", 1) > 0
+        ):  # numpy's numbers have 0 dimensions
+            per_group = list[Any](values)
+        else:
+            per_group = [values] * len(groups)
+        if len(per_group) != len(groups):
+            raise ValueError(
+                f"get_updated_values gives {len(per_group)} values for {len(groups)} param groups"
+            )
         for group, value in zip(groups, per_group, strict=True):
-            group[self.param_group_field] = value
+            number = _number(value)
+            group[self.param_group_field] = value if number is None else number
 
 
 class StatefulSchedulerBase(SchedulerBase):
@@ -78,9 +96,11 @@ class SteppedScheduler:
 
     @staticmethod
     def is_built_by(factory: object) -> bool:
-        """Whether a `functools.partial` builds such a scheduler."""
-        cls = getattr(factory, "func", None)
-        return isinstance(cls, type) and issubclass(cls, LRScheduler | SchedulerBase)
+        """Whether a `functools.partial` builds such a scheduler: it takes an optimizer."""
+        if not isinstance(factory, partial):
+            return False
+        is_class = isinstance(factory.func, type) and issubclass(factory.func, LRScheduler | SchedulerBase)
+        return is_class or _names_optimizer(factory.func)
 
     def replay(self, optimizer: Optimizer) -> Replay:
         """Return the values for an optimizer's groups, computed once: rebuilt optimizers have the same groups."""
@@ -89,29 +109,84 @@ class SteppedScheduler:
         return self._replay
 
 
+_EVERY_UPDATE = Interval(1)
+
+
 class Replay:
-    """The values that a scheduler with a `step` method writes into the param groups before each update."""
+    """The values that a scheduler with a `step` method writes into the param groups before each update.
+
+    Args:
+        make_scheduler: returns the scheduler of an optimizer.
+        optimizer: its param groups are copied.
+        total_updates: number of updates of the run.
+        every: the interval between two steps.
+
+    Raises:
+        ConfigError: The scheduler needs metrics, weights, gradients or the optimizer's state, sets a field to something
+            that is not a number, or is no scheduler. The key is relative to the scheduler's.
+    """
 
     def __init__(
-        self, make_scheduler: Callable[[Optimizer], Any], optimizer: Optimizer, total_updates: int
+        self,
+        make_scheduler: Callable[..., Any],
+        optimizer: Optimizer,
+        total_updates: int,
+        every: Interval = _EVERY_UPDATE,
     ) -> None:
         substitute = _SubstituteOptimizer(optimizer)
-        initial = [_numbers(group) for group in substitute.param_groups]
-        scheduler = make_scheduler(substitute)
+        self._initial = [_numbers(group) for group in substitute.param_groups]
+        scheduler = _make(make_scheduler, substitute)
         main_field = getattr(scheduler, "param_group_field", "lr")
-        self._values = {(n, main_field): array("d") for n, group in enumerate(initial) if main_field in group}
+        self._values = {
+            (n, main_field): array("d") for n, group in enumerate(self._initial) if main_field in group
+        }
+        step = 0
         for update in range(total_updates):
-            _advance(scheduler, substitute, update)
-            for group_idx, group in enumerate(substitute.param_groups):
-                for field, value in _numbers(group).items():
-                    cell = (group_idx, field)
-                    if cell in self._values:
-                        self._values[cell].append(value)
-                    elif value != initial[group_idx].get(field, value):  # the first change of another field
-                        base = initial[group_idx][field]
-                        self._values[cell] = array("d", [base] * update + [value])
-        self.fields = [[field for n, field in self._values if n == idx] for idx in range(len(initial))]
+            if update == 0 or every.due(update):
+                _advance(scheduler, substitute, step)
+                step += 1
+            self._record(update, substitute.param_groups)
+        self.fields = [[field for n, field in self._values if n == idx] for idx in range(len(self._initial))]
         """The fields that the scheduler writes, for each group."""
+
+    @staticmethod
+    def of_config(factory: partial[Any], clock: Clock) -> Callable[[Optimizer], Replay]:
+        """Return the function that runs the scheduler of a config for an optimizer.
+
+        The argument `every` is the duration between two steps. Durations in the other arguments are counted in steps;
+        `num_updates` and `num_updates_per_epoch` stand for numbers of updates.
+
+        Raises:
+            ConfigError: A duration cannot be converted.
+        """
+        arguments = dict(factory.keywords)
+        every = clock.interval(arguments.pop("every", 1), "every")
+
+        def convert(text: str) -> int:
+            return (
+                clock.placeholders[text]
+                if text in clock.placeholders
+                else every.count(clock.updates(text, ""))
+            )
+
+        make = partial(factory.func, *factory.args, **converted(arguments, convert))
+        return partial(Replay, make, total_updates=clock.total_updates, every=every)
+
+    def _record(self, update: int, groups: list[dict[str, Any]]) -> None:
+        numbers = [_numbers(group) for group in groups]
+        for (group_idx, field), values in self._values.items():
+            if field not in numbers[group_idx]:
+                value = groups[group_idx].get(field.partition(".")[0])
+                message = f"sets {field} to {value!r} for update {update}, but a number is needed"
+                raise ConfigError("_target_", message)
+            values.append(numbers[group_idx][field])
+        for group_idx, initial in enumerate(self._initial):
+            for field, base in initial.items():
+                value, cell = numbers[group_idx].get(field), (group_idx, field)
+                if (
+                    value not in (base, None) and cell not in self._values
+                ):  # the first change of another field
+                    self._values[cell] = array("d", [base] * update + [value])
 
     def value(self, update: int, group_idx: int, field: str) -> float:
         """Return the value of a field such as `lr` or `betas.0` in an update; after the last one it stays."""
@@ -119,20 +194,38 @@ class Replay:
         return values[min(update, len(values) - 1)]
 
 
-def _advance(scheduler: Any, optimizer: Optimizer, update: int) -> None:
-    match scheduler:
-        case StatefulSchedulerBase():
+def _names_optimizer(make: Callable[..., Any]) -> bool:
+    return "optimizer" in inspect.signature(make).parameters
+
+
+def _make(make_scheduler: Callable[..., Any], optimizer: Optimizer) -> Any:
+    """Return the scheduler of an optimizer, if it can be replayed."""
+    # By name, because it is not the first argument of transformers.get_scheduler.
+    by_name = _names_optimizer(make_scheduler)
+    scheduler = make_scheduler(optimizer=optimizer) if by_name else make_scheduler(optimizer)
+    if isinstance(scheduler, ReduceLROnPlateau):
+        raise ConfigError("_target_", "waits for a metric; use the option plateau instead")
+    if not isinstance(scheduler, LRScheduler) and not hasattr(scheduler, "get_updated_values"):
+        kind = type(scheduler).__name__
+        message = f"returns a {kind}, but a scheduler of torch or a SchedulerBase is needed"
+        raise ConfigError("_target_", message)
+    return scheduler
+
+
+def _advance(scheduler: Any, optimizer: Optimizer, step: int) -> None:
+    """Write the values that follow `step` steps. torch's schedulers write the first ones in their constructor."""
+    if isinstance(scheduler, LRScheduler):
+        if step > 0:
+            optimizer.step()
             scheduler.step()
-        case SchedulerBase():
-            scheduler.step_update(update)
-        case _:
-            if update > 0:  # torch's schedulers write the values of update 0 in their constructor
-                optimizer.step()
-                scheduler.step()
+    elif hasattr(scheduler, "step"):  # a StatefulSchedulerBase of Hydrant or of pytorch-accelerated
+        scheduler.step()
+    else:
+        scheduler.step_update(step)
 
 
 class _SubstituteOptimizer(Optimizer):
-    """An optimizer whose groups have the fields of another optimizer's groups, and one unused parameter each."""
+    """An optimizer whose groups have the fields of another optimizer's groups, and parameters that cannot be read."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         groups = [
@@ -140,9 +233,37 @@ class _SubstituteOptimizer(Optimizer):
             for group in optimizer.param_groups
         ]
         super().__init__(groups, dict(optimizer.defaults))
+        for group, original in zip(self.param_groups, optimizer.param_groups, strict=True):
+            group["params"] = [torch.zeros(1).as_subclass(_Unreadable) for _ in original["params"]]
+        del self.state
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "state":  # only missing attributes get here
+            raise _reads("the optimizer's state")
+        raise AttributeError(name)
 
     def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Do nothing. torch's schedulers warn if it is not called."""
+
+
+class _Unreadable(Tensor):
+    """Stands for a parameter. Whatever is read from it or computed with it is refused."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise _reads("weights or gradients")
+
+
+def _reads(what: str) -> ConfigError:
+    message = f"reads {what}, but schedules are computed before training"
+    return ConfigError("_target_", f"{message}; make it a function of the update, or use the option plateau")
+
+
+def _number(value: Any) -> float | None:
+    """Return a number of Python, numpy or torch as a float; None for anything else."""
+    if getattr(value, "ndim", None) == 0:
+        value = value.item()
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _numbers(group: dict[str, Any]) -> dict[str, float]:
@@ -150,9 +271,5 @@ def _numbers(group: dict[str, Any]) -> dict[str, float]:
     numbers = dict[str, float]()
     for name, value in group.items():
         items = {f"{name}.{n}": v for n, v in enumerate(value)} if isinstance(value, tuple) else {name: value}
-        numbers |= {
-            key: float(item)
-            for key, item in items.items()
-            if isinstance(item, int | float | Tensor) and not isinstance(item, bool)
-        }
+        numbers |= {key: number for key, item in items.items() if (number := _number(item)) is not None}
     return numbers

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from hydrant.batch import Outcome
 from hydrant.clock import Clock
@@ -162,15 +161,19 @@ def _dotted_fields(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[t
 
 
 def _make_schedule(node: Mapping[str, Any], clock: Clock, key: str) -> AnySchedule:
-    with as_config_error(key, node):
+    with _errors_of(key, node):
         factory = instantiate_node(node)
         if SteppedScheduler.is_built_by(factory):
-            if issubclass(factory.func, ReduceLROnPlateau):
-                raise ConfigError(f"{key}._target_", "waits for a metric; use the option plateau instead")
-            replay = functools.partial(Replay, factory, total_updates=clock.total_updates)
             # The decorator applies later, when the optimizer exists and the scheduler runs.
-            return SteppedScheduler(as_config_error(key, node)(replay))
+            return SteppedScheduler(_errors_of(key, node)(Replay.of_config(factory, clock)))
+        return factory(clock)
+
+
+@contextmanager
+def _errors_of(key: str, node: Mapping[str, Any]) -> Generator[None]:
+    """Put the key of a schedule before the keys of its errors. Also a decorator."""
+    with as_config_error(key, node):
         try:
-            return factory(clock)
+            yield
         except ConfigError as error:
             raise ConfigError(f"{key}.{error.key}", error.reason) from error

@@ -82,6 +82,56 @@ def test_the_filter_applies_to_the_table_and_to_single_runs(page: Page) -> None:
         assert figure(page, "curves").locator("path.line").count() == with_curve
 
 
+def test_words_that_are_no_condition_filter_nothing_and_are_named(page: Page) -> None:
+    box = page.get_by_role("searchbox", name="Filter runs")
+    for words, (count, problem) in {
+        "seed<": (20, "Not used: seed< (a value is missing)"),
+        "lr=0.1 seed<2": (8, "Not used: lr=0.1 (no column lr)"),
+        "optim=adamw": (20, "Not used: optim=adamw (no column optim; optimizer?)"),
+        "seed<two": (20, "Not used: seed<two (two is not a number)"),
+        "optimizer<5 lion": (5, "Not used: optimizer<5 (optimizer has no numbers)"),
+        "seed==0": (20, "Not used: seed==0 (write =, <, >, <= or >=)"),
+        "=0 <": (20, "Not used: =0 (a column is missing), < (a column is missing)"),
+        "error=0": (0, ""),
+        "seed<2": (8, ""),
+    }.items():
+        box.fill(words)
+        expect(page.get_by_text(f"{count} of 20 runs", exact=True)).to_be_visible()
+        expect(page.locator("#runs .problem")).to_have_text(problem)
+        expect(box).to_have_attribute("aria-invalid", str(bool(problem)).lower())
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_tables_show_whether_they_have_more_columns(
+    open_page: Callable[..., Page], report: Path, width: int
+) -> None:
+    page = open_page(report)
+    page.set_viewport_size({"width": width, "height": 900})
+    for name in ("Table of groups", "Table of runs", "Times to the target", "AlgoPerf scores"):
+        region = page.get_by_role("region", name=name)
+        frame = page.locator(".scroll-frame", has=region)
+        hint = page.locator("div", has=frame).last.get_by_text("Scroll sideways for more columns.")
+        hidden = region.evaluate("e => e.scrollWidth - e.clientWidth")
+        assert hidden <= 1 or width == 390 or name == "Table of runs"
+        expect(hint).to_be_visible(visible=hidden > 1)
+        expect(frame).to_have_class(re.compile("more-right" if hidden > 1 else "^scroll-frame *$"))
+        assert region.evaluate("e => e.querySelector('caption span').clientWidth < e.clientWidth")
+        region.evaluate("e => e.scrollLeft = e.scrollWidth")
+        expect(frame).to_have_class(
+            re.compile("^scroll-frame more-left$" if hidden > 1 else "^scroll-frame *$")
+        )
+
+
+def test_tables_leave_out_empty_columns(
+    comparing: Compare, open_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    for optimizer in ("adamw", "sgd"):
+        write_run(tmp_path / optimizer, {"optimizer": optimizer}, 0.9 + len(optimizer) / 100)
+    write_page(comparing(tmp_path), tmp_path / "report.html")
+    heads = open_page(tmp_path / "report.html").locator("#groups-table thead th").all_inner_texts()
+    assert heads == ["optimizer", "n", "mean", "median", "best", "difference"], "without intervals and tests"
+
+
 def test_the_page_works_with_a_keyboard_and_a_screen_reader(page: Page) -> None:
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the results")).to_be_focused()

@@ -20,17 +20,17 @@ from hydrant.commands.compare.page import write_page
 
 
 def test_curves_change_their_unit_metric_scale_and_smoothing(page: Page) -> None:
-    assert description(page, "curves") == "Curves: val/accuracy over updates, 4 groups"
+    assert description(page, "curves").startswith("Curves: val/accuracy over updates, 4 groups")
     line = figure(page, "curves").locator("path.line").first
     initial = line.get_attribute("d")
     for unit, last in {"samples": "6,000", "seconds": "1", "cost": "1"}.items():
         page.get_by_label("Over", exact=True).first.select_option(unit)
-        assert description(page, "curves") == f"Curves: val/accuracy over {unit}, 4 groups"
+        assert description(page, "curves").startswith(f"Curves: val/accuracy over {unit}, 4 groups")
         assert last in figure(page, "curves").locator("text").all_text_contents()
     page.get_by_label("Over", exact=True).first.select_option("updates")
     assert line.get_attribute("d") == initial
     page.get_by_label("Metric", exact=True).select_option("train/loss")
-    assert description(page, "curves") == "Curves: train/loss over updates, 4 groups"
+    assert description(page, "curves").startswith("Curves: train/loss over updates, 4 groups")
     page.get_by_role("checkbox", name="Logarithmic").check()
     assert line.get_attribute("d") != initial
     rough = line.get_attribute("d")
@@ -39,6 +39,37 @@ def test_curves_change_their_unit_metric_scale_and_smoothing(page: Page) -> None
     slider.press("End")
     assert line.get_attribute("d") != rough
     expect(page.locator("output")).to_have_text("0.99")
+
+
+def test_curves_begin_where_they_can_be_told_apart(page: Page) -> None:
+    """The untrained model is at 0 and all groups end between 0.9 and 0.97: all of it is drawn on request only."""
+    lines = figure(page, "curves").locator("path.line")
+
+    def drawn_distance() -> float:
+        """Return how far apart the last points of the best and the worst group are, relative to the plot."""
+        ends = lines.evaluate_all("ps => ps.map(p => p.getPointAtLength(p.getTotalLength()).y)")
+        clip = figure(page, "curves").locator("clipPath rect")
+        return (max(ends) - min(ends)) / float(clip.get_attribute("height") or 0)
+
+    assert description(page, "curves") == "Curves: val/accuracy over updates, 4 groups, from 50"
+    assert drawn_distance() > 0.2
+    page.get_by_role("checkbox", name="From the start").check()
+    assert description(page, "curves") == "Curves: val/accuracy over updates, 4 groups"
+    assert drawn_distance() < 0.1
+    assert "0" in figure(page, "curves").locator("text").all_text_contents()
+
+
+def test_the_beginning_of_curves(page: Page) -> None:
+    steep, tail = [0.0, 8.0, 9.0, 9.2, 9.4], [0.0, 7.6, 8.6, 8.9, 9.0]
+    for first, second, expected in (
+        (steep, tail, 2),
+        ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0], 0),  # apart from the start
+        ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4.01], 2),  # hardly ever: half of the axis stays
+        ([0, 1, 2, 3, 4], [None] * 5, 0),  # a single curve
+        ([None] * 5, [None] * 5, 0),
+    ):
+        lines = json.dumps([{"x": [0, 1, 2, 3, 4], "y": y} for y in (first, second)])
+        assert scales(page, f"beginning({lines})") == expected
 
 
 def scales(page: Page, expression: str) -> Any:
@@ -86,7 +117,7 @@ def test_figures_switch_their_axes_and_groups(page: Page) -> None:
     assert description(page, "importance").startswith("Importance of the keys: optimizer ")
     assert description(page, "schedules") == "Schedules: 1 different schedules of optim/lr"
     figure(page, "curves").get_by_role("button", name="optimizer=lion scheduler=wsd").click()
-    assert description(page, "curves") == "Curves: val/accuracy over updates, 3 groups"
+    assert description(page, "curves").startswith("Curves: val/accuracy over updates, 3 groups")
     assert description(page, "scatter").startswith("Result over time: 14 runs")
     expect(figure(page, "scatter").get_by_role("button", name="optimizer=lion")).to_have_attribute(
         "aria-pressed", "false"
@@ -157,6 +188,43 @@ def test_names_do_not_overlap_on_a_narrow_screen(open_page: Callable[..., Page],
         )
 
 
+@pytest.mark.parametrize("width", [1400, 390])
+def test_no_line_of_the_parallel_coordinates_crosses_a_label(
+    open_page: Callable[..., Page], report: Path, width: int
+) -> None:
+    page = open_page(report)
+    page.set_viewport_size({"width": width, "height": 900})
+    parallel = figure(page, "parallel")
+    labels = parallel.locator("text").evaluate_all(
+        "labels => labels.map(l => l.getBBox()).map(b => [b.x, b.y, b.x + b.width, b.y + b.height])"
+    )
+    points = parallel.locator("path.line").evaluate_all(
+        "paths => paths.flatMap(path => path.getAttribute('d').match(/M[^M]+/g).flatMap(piece => {"
+        " const [x1, y1, x2, y2] = piece.match(/[\\d.]+/g).map(Number);"
+        " return [...Array(51).keys()].map(n => [x1 + (x2 - x1) * n / 50, y1 + (y2 - y1) * n / 50]); }))"
+    )
+    assert len(points) == 17 * 3 * 51
+    for left, top, right, bottom in labels:
+        assert not any(left <= x <= right and top <= y <= bottom for x, y in points)
+    assert all(left >= 0 and right <= width for left, _, right, _ in labels)
+
+
+def test_bars_show_what_the_colours_mean(page: Page) -> None:
+    """The line of the best run has the colour at the top of the axis of the result, that of the worst the one below."""
+    stops = figure(page, "parallel").locator("linearGradient stop")
+    colours = stops.evaluate_all("stops => stops.map(stop => stop.getAttribute('stop-color'))")
+    lines = figure(page, "parallel").locator("path.line")
+    strokes = lines.evaluate_all("paths => paths.map(path => path.getAttribute('style').slice(7))")
+    assert (strokes[0], strokes[-1]) == (colours[0], colours[-1]), "the best run is drawn last"
+    heatmap = figure(page, "heatmap")
+    cells = heatmap.locator("rect.cell").evaluate_all(
+        "cells => cells.map(c => c.getAttribute('style').slice(5))"
+    )
+    ends = heatmap.locator("stop").evaluate_all("stops => stops.map(stop => stop.getAttribute('stop-color'))")
+    assert {ends[0], ends[-1]} <= set(cells), "the colours of the worst and the best cell"
+    assert {"0.9001", "0.9704"} <= set(heatmap.locator("text.soft").all_text_contents())
+
+
 @pytest.mark.parametrize("kind", ["SVG", pytest.param("PNG", marks=pytest.mark.slow)])
 def test_every_figure_is_saved(page: Page, kind: str, tmp_path: Path) -> None:
     figures = page.locator("figure").all()
@@ -185,7 +253,7 @@ def test_many_long_curves_are_thinned(open_page: Callable[..., Page], tmp_path: 
     write_page(compare(many_runs(), **options), tmp_path / "report.html")
     page = open_page(tmp_path / "report.html")
     page.get_by_label("Show", exact=True).select_option("runs")
-    assert description(page, "curves") == "Curves: val/accuracy over updates, 200 runs"
+    assert description(page, "curves").startswith("Curves: val/accuracy over updates, 200 runs")
     assert figure(page, "curves").locator("path.line").count() == 200
     points = int(figure(page, "curves").get_by_role("img").get_attribute("data-points") or 0)
     assert 200 * 200 <= points <= MAX_POINTS, "within the limit of a page"

@@ -12,8 +12,8 @@ from hydrant.commands.compare.curves import curves
 from hydrant.commands.compare.serialize import to_dict
 
 SCRIPTS = (
-    "dom", "scales", "state", "figure", "axes", "tables", "groups", "curves", "schedules", "scatter", "history",
-    "heatmap", "parallel", "importance", "profile", "main",
+    "dom", "scales", "state", "filter", "figure", "axes", "tables", "groups", "curves", "schedules", "scatter",
+    "history", "heatmap", "parallel", "importance", "profile", "main",
 )  # fmt: skip
 """The scripts in the order of their dependencies."""
 

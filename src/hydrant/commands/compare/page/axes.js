@@ -22,6 +22,13 @@ function frame(svg, width, height, x, y) {
   return { xs, ys, inner };
 }
 
+/** A bar of colours from the bottom to the top, or from left to right if it is wide. `colourAt`: of a share of its length. */
+function colourBar(id, box, colourAt) {
+  const along = box.width > box.height ? { x1: 0, x2: 1, y1: 0, y2: 0 } : { x1: 0, x2: 0, y1: 1, y2: 0 };
+  const stops = [...Array(9).keys()].map((n) => s("stop", { offset: n / 8, "stop-color": colourAt(n / 8) }));
+  return s("g", { class: "colours" }, s("linearGradient", { id, ...along }, stops), s("rect", { ...box, rx: 2, style: `fill:url(#${id})` }));
+}
+
 /** The path through points, with gaps where a value is missing or is not positive on a logarithmic scale. */
 function pathOf(points, xs, ys) {
   let text = "", pen = "M";

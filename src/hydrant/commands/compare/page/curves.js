@@ -30,26 +30,27 @@ function runCurves(metric, unit) {
 }
 
 function curvesSection() {
-  const chosen = { metric: DATA.curves.metrics[0], unit: "updates", each: DATA.groups.every((group) => group.num === 0), log: false, smoothing: 0 };
+  const chosen = { metric: DATA.curves.metrics[0], unit: "updates", each: DATA.groups.every((group) => group.num === 0), log: false, whole: false, smoothing: 0 };
   const shown = section("curves", "Curves", h("p", { class: "note" },
-    "The mean over the runs of a group with a result, and its 95 % interval at each point (Student's t); or every run. Seconds count training and compilation, but not evaluation and saving.",
+    "The mean over the runs of a group with a result, and its 95 % interval at each point (Student's t); or every run. Seconds count training and compilation, but not evaluation and saving. The curves begin where they can be told apart, or at the start.",
     DATA.curves.is_thinned ? ` Curves with more than ${DATA.curves.limit} points are reduced to the minimum and maximum of each interval.` : ""));
   const pick = (name) => (value) => { chosen[name] = value; redraw(); };
   const smoothing = h("output", {}, "0");
   const slider = h("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: 0, "aria-label": "Smoothing", oninput: () => { smoothing.textContent = slider.value; pick("smoothing")(Number(slider.value)); } });
-  const log = h("input", { type: "checkbox", onchange: () => pick("log")(log.checked) });
+  const check = (name) => h("input", { type: "checkbox", onchange: (event) => pick(name)(event.target.checked) });
   const redraw = figure(shown, {
     name: "curves", label: "Curves",
     controls: [
       choice("Metric", DATA.curves.metrics, chosen.metric, pick("metric")), choice("Over", UNITS, chosen.unit, pick("unit")),
       choice("Show", [["groups", "means and intervals"], ["runs", "every run"]], chosen.each ? "runs" : "groups", (value) => pick("each")(value === "runs")),
-      h("label", { title: "Time-weighted exponential moving average, as in W&B" }, "Smoothing", slider, smoothing), h("label", {}, log, "Logarithmic"),
+      h("label", { title: "Time-weighted exponential moving average, as in W&B" }, "Smoothing", slider, smoothing), h("label", {}, check("log"), "Logarithmic"),
+      h("label", {}, check("whole"), "From the start"),
     ],
     draw: (svg, width) => drawCurves(svg, width, chosen),
   });
 }
 
-function drawCurves(svg, width, { metric, unit, each, log, smoothing }) {
+function drawCurves(svg, width, { metric, unit, each, log, whole, smoothing }) {
   const raw = each ? runCurves(metric, unit) : groupCurves(metric, unit);
   const range = extent(raw.flatMap(({ x }) => [x[0], x[x.length - 1]]));
   const soften = (x, y) => smoothed(x, y, smoothing, range[1] - range[0]);
@@ -57,15 +58,18 @@ function drawCurves(svg, width, { metric, unit, each, log, smoothing }) {
   const height = Math.min(Math.max(width * 0.42, 280), 460);
   svg.dataset.points = raw.reduce((sum, { y }) => sum + y.length, 0);
   if (!lines.length) return emptyFigure(svg, width, `No visible run has ${metric}`);
-  const ys = domainOf(lines.flatMap(({ y }) => extent(log ? y.filter((v) => v > 0) : y)), log);
-  const plot = frame(svg, width, height, { domain: range, name: unit }, { domain: ys, log, name: metric });
+  const scaled = (value) => (!log ? value : value > 0 ? Math.log(value) : null);
+  const from = whole ? range[0] : beginning(lines.map(({ x, y }) => ({ x, y: y.map(scaled) })));
+  const ys = domainOf(lines.flatMap(({ x, y }) => y.filter((value, n) => x[n] >= from && scaled(value) !== null)), log);
+  const plot = frame(svg, width, height, { domain: [from, range[1]], name: unit }, { domain: ys, log, name: metric });
   const clip = s("clipPath", { id: "curves-clip" }, s("rect", { x: plot.inner.left, y: plot.inner.top, width: plot.inner.right - plot.inner.left, height: plot.inner.bottom - plot.inner.top }));
   const layer = s("g", { "clip-path": "url(#curves-clip)" });
   svg.append(clip, layer);
-  for (const { x, low, high, place } of lines.filter((line) => line.low)) layer.append(s("path", { d: bandOf(x, low, high, plot), class: `band ${fillOf(place)}` }));
+  const bands = lines.filter((line) => line.low), opacity = Math.min(0.16, 0.4 / bands.length); // many of them must not hide each other
+  for (const { x, low, high, place } of bands) layer.append(s("path", { d: bandOf(x, low, high, plot), class: `band ${fillOf(place)}`, opacity }));
   for (const { x, y, place } of lines) layer.append(s("path", { d: pathOf(x.map((at, n) => [at, y[n]]), plot.xs, plot.ys), class: `line ${strokeOf(place)}${each ? " thin" : ""}` }));
   followCursor(svg, plot, lines, { metric, unit, height });
-  return { height, description: `${metric} over ${unit}, ${lines.length} ${each ? "runs" : "groups"}` };
+  return { height, description: `${metric} over ${unit}, ${lines.length} ${each ? "runs" : "groups"}${from > range[0] ? `, from ${number(from)}` : ""}` };
 }
 
 /** The area between two curves, with gaps where there is no interval. */

@@ -21,7 +21,7 @@ function groupsSection() {
     return { cells, isBest: group.name === DATA.winner };
   });
   const caution = DATA.baseline && !DATA.is_baseline_given ? " The baseline is the best group. It was chosen by these results, so p is too small. Choose a baseline beforehand with --baseline." : "";
-  shown.append(h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of groups" },
+  shown.append(scrollable("Table of groups",
     plainTable(`n: runs with a result, of all runs. Difference: from the baseline (${DATA.baseline ?? "none"}), ${DATA.test}.${caution}`, titles, rows, Math.max(DATA.by.length, 1), { id: "groups-table" })));
   if (DATA.missing.length) {
     const cells = DATA.missing.slice(0, 40).map((cell) => joined(cell));
@@ -41,7 +41,7 @@ function drawGroups(svg, width, order) {
   const values = rows.flatMap((row) => [row.group.low, row.group.high, ...finals(row).map((run) => run.final)]);
   const inner = { left: room, right: width - side, bottom: height - 40 };
   const xs = linearScale(padded(extent(values)), [inner.left, inner.right]);
-  for (const tick of xs.ticks(Math.max(Math.floor((inner.right - inner.left) / 100), 2))) {
+  for (const tick of xs.ticks(Math.max(Math.floor((inner.right - inner.left) / 100), 3))) {
     svg.append(s("line", { x1: xs(tick), x2: xs(tick), y1: 4, y2: inner.bottom, class: "grid" }), s("text", { x: xs(tick), y: inner.bottom + 16, class: "soft middle" }, number(tick)));
   }
   svg.append(s("text", { x: (inner.left + inner.right) / 2, y: height - 6, class: "soft middle" }, visible.length > rows.length ? `${DATA.metric} of the best ${rows.length} of ${visible.length} groups` : DATA.metric));

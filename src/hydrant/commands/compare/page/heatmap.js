@@ -28,7 +28,7 @@ function drawHeatmap(svg, width, { rows, columns }) {
   const down = binsOf(rows), across = binsOf(columns);
   const room = Math.min(widest([...down.map(({ title }) => title), rows]) + 20, width * 0.3);
   const size = { width: (width - room - 8) / across.length, height: Math.min(Math.max(36, 300 / down.length), 56) };
-  const top = 44, height = top + down.length * size.height + 8;
+  const top = 44, bottom = top + down.length * size.height, height = bottom + 28;
   const visible = new Set(shownRuns().map(({ run }) => run));
   const cells = down.map((row) => across.map((column) => {
     const all = DATA.runs.filter((run) => row.has(run.labels[rows]) && column.has(run.labels[columns]));
@@ -54,6 +54,10 @@ function drawHeatmap(svg, width, { rows, columns }) {
       if (size.width > 44) svg.append(s("text", { x: x + size.width / 2, y: middle, class: "middle", ...ink }, text));
     });
   });
+  if (cells.flat().some(({ mean }) => mean !== null)) {
+    svg.append(colourBar("heatmap-colours", { x: room + 60, y: bottom + 10, width: 120, height: 12 }, (at) => rampColour(share(low + at * (high - low)))));
+    svg.append(s("text", { x: room + 54, y: bottom + 20, class: "soft end" }, number(low)), s("text", { x: room + 186, y: bottom + 20, class: "soft" }, number(high)));
+  }
   const missing = cells.flat().filter(({ exists }) => !exists).length, hidden = cells.flat().filter(({ exists, runs }) => exists && !runs.length).length;
   return { height, description: `${rows} by ${columns}, ${cells.flat().length} cells, ${missing} without a run${hidden ? `, ${hidden} filtered out` : ""}` };
 }

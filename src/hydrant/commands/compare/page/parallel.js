@@ -20,27 +20,52 @@ function keyAxis(key, range) {
   return { at: (text) => scale(Number(text)), ticks: ticks.map((value) => [number(value), scale(value)]) };
 }
 
+const BAR = 12; // the width of the bar with the colours
+
+/** The axes, each in a lane that no line crosses, so that its labels are legible. */
+function parallelAxes(width, range, [low, high]) {
+  const result = linearScale([low, high], range);
+  const axes = [...varyingKeys().map((key) => ({ title: key, ...keyAxis(key, range), of: (run) => run.labels[key] })),
+    { title: DATA.metric, at: result, ticks: result.ticks(5).map((tick) => [number(tick), result(tick)]), of: (run) => run.final }];
+  const size = width / axes.length;
+  return axes.map((axis, n) => {
+    const room = Math.min(widest(axis.ticks.map(([text]) => text)) + (axis.at === result ? BAR + 8 : 10), size * 0.75);
+    return { ...axis, left: (n + 0.5) * size - room / 2, right: (n + 0.5) * size + room / 2 };
+  });
+}
+
 function drawParallel(svg, width) {
   const height = 336, range = [height - 24, 60];
   const runs = shownRuns().map(({ run }) => run).filter(isCounted);
   if (!runs.length) return emptyFigure(svg, width, "No visible run has a result");
   const [low, high] = extent(runs.map((run) => run.final));
-  const result = linearScale([low, high], range), share = (run) => (IS_MAX ? run.final - low : high - run.final) / (high - low || 1);
-  const axes = [...varyingKeys().map((key) => ({ title: key, ...keyAxis(key, range), of: (run) => run.labels[key] })),
-    { title: DATA.metric, at: result, ticks: result.ticks(5).map((tick) => [number(tick), result(tick)]), of: (run) => run.final }];
-  const x = (n) => 70 + (n * (width - 150)) / (axes.length - 1);
-  const distance = x(1) - x(0), isTight = widest(axes.map(({ title }) => title)) > distance - 10; // then every second title is one line higher
-  const lines = s("g", {});
+  const colourOf = (value) => rampColour(0.08 + (0.8 * (IS_MAX ? value - low : high - value)) / (high - low || 1));
+  const axes = parallelAxes(width, range, [low, high]), lines = s("g", {});
   svg.append(lines);
-  for (const run of [...runs].sort((a, b) => share(a) - share(b))) {
-    const path = axes.map((axis, n) => `${x(n).toFixed(1)} ${axis.at(axis.of(run)).toFixed(1)}`).join("L");
-    lines.append(s("path", { d: `M${path}`, class: "line", style: `stroke:${rampColour(0.08 + 0.8 * share(run))}`, "data-tip": runTip(run) }));
+  for (const run of [...runs].sort((a, b) => (IS_MAX ? a.final - b.final : b.final - a.final))) {
+    const y = ({ at, of }) => at(of(run)).toFixed(1);
+    const path = axes.slice(1).map((axis, n) => `M${axes[n].right} ${y(axes[n])}L${axis.left} ${y(axis)}`).join("");
+    lines.append(s("path", { d: path, class: "line", style: `stroke:${colourOf(run.final)}`, "data-tip": runTip(run) }));
   }
   lines.addEventListener("mouseover", ({ target }) => { for (const line of lines.children) line.classList.toggle("faint", line !== target); });
   lines.addEventListener("mouseout", () => { for (const line of lines.children) line.classList.remove("faint"); });
-  axes.forEach(({ title, ticks }, n) => {
-    svg.append(s("line", { x1: x(n), x2: x(n), y1: range[0], y2: range[1], class: "axis" }), s("text", { x: x(n), y: isTight && n % 2 ? 18 : 36, class: "strong middle", "data-tip": title }, cut(title, isTight ? Math.min(2 * distance - 10, 136) : distance)));
-    for (const [text, y] of ticks) svg.append(s("text", { x: x(n) + 7, y: y + 4, class: "halo" }, text));
-  });
+  drawTitles(svg, width, axes.map(({ title }) => title));
+  for (const { ticks, left, right } of axes.slice(0, -1)) {
+    for (const x of left > axes[0].left ? [left, right] : [right]) svg.append(s("line", { x1: x, x2: x, y1: range[0], y2: range[1], class: "axis" }));
+    for (const [text, y] of ticks) svg.append(s("text", { x: (left + right) / 2, y: y + 4, class: "middle label", "data-tip": text }, cut(text, right - left - 4)));
+  }
+  const { ticks, left } = axes[axes.length - 1], box = { x: left, y: range[1], width: BAR, height: range[0] - range[1] };
+  svg.append(colourBar("parallel-colours", box, (share) => colourOf(low + share * (high - low))));
+  for (const [text, y] of ticks) svg.append(s("text", { x: left + BAR + 6, y: y + 4, class: "label" }, text));
   return { height, description: `${runs.length} runs over ${axes.length} axes` };
+}
+
+/** The titles above the axes. If there is too little room, every second one is a line higher. */
+function drawTitles(svg, width, titles) {
+  const size = width / titles.length, isTight = widest(titles) > size - 10;
+  titles.forEach((title, n) => {
+    const isEdge = n === 0 || n === titles.length - 1, [x, kind] = !isTight || !isEdge ? [(n + 0.5) * size, "middle"] : n ? [width - 2, "end"] : [2, ""];
+    const text = cut(title, !isTight ? size : isEdge ? 1.5 * size - 10 : 2 * size - 10);
+    svg.append(s("text", { x, y: isTight && n % 2 ? 18 : 36, class: `strong ${kind}`, "data-tip": title }, text));
+  });
 }

@@ -14,8 +14,8 @@ function profileSection() {
   const rows = [...names].sort((a, b) => scores("updates")[b] - scores("updates")[a]).map((name) => ({ cells: [name, ...units.map((unit) => scores(unit)[name].toFixed(4))] }));
   const reached = DATA.runs.filter((run) => run.to_target.updates !== null).length;
   const times = DATA.groups.map((group) => ({ cells: [group.name, `${group.reached} of ${group.num_runs}`, ...TARGET_UNITS.map((unit) => number(group.to_target[unit]))] }));
-  shown.append(h("div", { class: "scroll" }, plainTable("The time at which the runs of a group first reached the target: the median over the seeds; – if half of the seeds did not reach it.", ["group", "reached", ...TARGET_UNITS], times, 1, { id: "times-table" })));
-  shown.append(h("div", { class: "scroll" }, plainTable(`AlgoPerf score in each unit; ${reached} of ${DATA.runs.length} runs reach the target.`, ["submission", ...units], rows, 1, { id: "scores-table" })));
+  shown.append(scrollable("Times to the target", plainTable("The time at which the runs of a group first reached the target: the median over the seeds; – if half of the seeds did not reach it.", ["group", "reached", ...TARGET_UNITS], times, 1, { id: "times-table" })));
+  shown.append(scrollable("AlgoPerf scores", plainTable(`AlgoPerf score in each unit; ${reached} of ${DATA.runs.length} runs reach the target.`, ["submission", ...units], rows, 1, { id: "scores-table" })));
 }
 
 function drawProfiles(svg, width, unit, names) {

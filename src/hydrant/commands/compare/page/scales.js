@@ -87,6 +87,28 @@ function smoothed(xs, ys, smoothing, range) {
   });
 }
 
+const TOLD_APART = 4, NUM_PLACES = 200;
+
+/**
+ * The x from which curves can be told apart: the first one after which all values span at most four times the mean
+ * distance between the highest and the lowest curve; if there is none in the first half of the axis, the x there with
+ * the smallest such ratio. For a single curve, the start.
+ */
+function beginning(lines) {
+  const longest = lines.reduce((one, other) => (other.x.length > one.x.length ? other : one)).x.filter((at) => at !== null);
+  const every = Math.ceil(longest.length / NUM_PLACES), [start, end] = extent(longest);
+  let [low, high, distances, count, best] = [Infinity, -Infinity, 0, 0, { at: start, ratio: Infinity }];
+  for (const at of longest.filter((_, n) => n % every === 0).reverse()) {
+    const values = lines.map(({ x, y }) => interpolate(x, y, at)).filter((value) => value !== null);
+    if (!values.length) continue;
+    const here = extent(values);
+    [low, high, distances, count] = [Math.min(low, here[0]), Math.max(high, here[1]), distances + here[1] - here[0], count + 1];
+    const ratio = (high - low) / (distances / count);
+    if (at <= (start + end) / 2 && (ratio <= Math.max(best.ratio, TOLD_APART))) best = { at, ratio };
+  }
+  return best.at;
+}
+
 /** The Pareto front: points that no other point beats in both x (smaller, or larger) and y. Sorted by x, the best first. */
 function paretoFront(points, isMax, isMaxOver = false) {
   const ranked = [...points].sort((a, b) => (isMaxOver ? b.x - a.x : a.x - b.x) || (isMax ? b.y - a.y : a.y - b.y));

@@ -40,17 +40,3 @@ function fillOf(place) {
 function runTip(run) {
   return `${joined(run.labels, "  ") || run.name}\n${DATA.metric} ${number(run.final)}  (${run.state})`;
 }
-
-/** Whether a row matches all words of a filter: text, key=value, key>number or key<number; "_" is a space in a key. */
-function matches(filter, row) {
-  return filter.trim().toLowerCase().split(/\s+/).every((word) => {
-    const [, key, sign, wanted] = word.match(/^([^=<>]+)(>=|<=|=|<|>)(.+)$/) || [];
-    if (!key) return Object.values(row).some((value) => String(value).toLowerCase().includes(word));
-    const name = Object.keys(row).find((title) => [title, title.replaceAll(" ", "_")].some((text) => text.toLowerCase() === key));
-    if (name === undefined || row[name] === null) return false;
-    if (sign === "=" && String(row[name]).toLowerCase() === wanted) return true;
-    const value = Number(row[name]), limit = Number(wanted);
-    if (sign === "=") return value === limit;
-    return sign.startsWith(">") ? (sign.length > 1 ? value >= limit : value > limit) : sign.length > 1 ? value <= limit : value < limit;
-  });
-}

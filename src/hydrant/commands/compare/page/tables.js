@@ -56,28 +56,52 @@ function runTable(parent) {
     count.textContent = `${body.children.length} of ${rows.length} runs`;
   }
 
+  const unused = h("p", { class: "problem", role: "status" });
   const filter = h("input", {
     type: "search", id: "filter", "aria-describedby": "filter-hint", placeholder: "adamw  seed=0  updates/s>100",
     oninput: () => {
-      for (const { place, texts } of rows) STATE.shown[place] = matches(filter.value, texts);
+      const { conditions, problems } = readFilter(filter.value, rows.map(({ texts }) => texts));
+      for (const { place, texts } of rows) STATE.shown[place] = conditions.every((holds) => holds(texts));
+      filter.setAttribute("aria-invalid", problems.length > 0);
+      unused.textContent = problems.length ? `Not used: ${problems.join(", ")}` : "";
       show();
       changed();
     },
   });
   parent.append(
-    h("div", { class: "controls" }, h("label", { for: "filter" }, "Filter runs"), filter, count),
+    h("div", { class: "controls" }, h("label", { for: "filter" }, "Filter runs"), filter, count), unused,
     h("p", { class: "hint", id: "filter-hint" }, "Words that occur in a row, column=value, column>number or column<number. Write _ for a space in the name of a column (compile_s>10). The filter applies to single runs in all figures. Means and intervals of groups always include all their runs."),
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of runs" },
-      h("table", { id: "runs-table" }, h("caption", {}, "Runs and the keys in which they differ. Click on a heading to sort."), h("thead", {}, h("tr", {}, heads)), body)),
+    scrollable("Table of runs", h("table", { id: "runs-table" }, captioned("Runs and the keys in which they differ. Click on a heading to sort."), h("thead", {}, h("tr", {}, heads)), body)),
   );
   show();
 }
 
-/** A table of texts, with numbers aligned to the right. */
+/** A table of texts without its empty columns, with numbers aligned to the right. */
 function plainTable(caption, titles, rows, numLabels, attributes = {}) {
   const kind = (place) => (place >= numLabels ? "number" : null);
-  return h("table", attributes, h("caption", {}, caption),
-    h("thead", {}, h("tr", {}, titles.map((title, place) => h("th", { scope: "col", class: kind(place) }, title)))),
-    h("tbody", {}, rows.map(({ cells, isBest }) => h("tr", { class: isBest ? "best" : null }, cells.map((cell, place) =>
-      place === 0 ? h("th", { scope: "row" }, cell) : h("td", { class: kind(place) }, cell))))));
+  const places = [...titles.keys()].filter((place) => place < numLabels || rows.some(({ cells }) => cells[place] !== "–"));
+  return h("table", attributes, captioned(caption),
+    h("thead", {}, h("tr", {}, places.map((place) => h("th", { scope: "col", class: kind(place) }, titles[place])))),
+    h("tbody", {}, rows.map(({ cells, isBest }) => h("tr", { class: isBest ? "best" : null }, places.map((place) =>
+      place === 0 ? h("th", { scope: "row" }, cells[place]) : h("td", { class: kind(place) }, cells[place]))))));
+}
+
+/** A caption that stays where it is while the table scrolls. */
+function captioned(text) {
+  return h("caption", {}, h("span", {}, text));
+}
+
+/** A region in which a table scrolls. Shadows and a line of text show that it has more columns. */
+function scrollable(label, table) {
+  const region = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label, onscroll: () => mark() }, table);
+  const hint = h("p", { class: "hint" }, "Scroll sideways for more columns."), frame = h("div", { class: "scroll-frame" }, region);
+  const mark = () => {
+    const hidden = region.scrollWidth - region.clientWidth;
+    hint.hidden = hidden < 2;
+    frame.classList.toggle("more-left", region.scrollLeft > 1);
+    frame.classList.toggle("more-right", region.scrollLeft < hidden - 1);
+  };
+  const observer = new ResizeObserver(mark);
+  for (const element of [region, table]) observer.observe(element);
+  return h("div", {}, hint, frame);
 }

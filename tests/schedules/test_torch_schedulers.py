@@ -250,8 +250,8 @@ class Milestones(SchedulerBase):
 
 class Decay(StatefulSchedulerBase):
     '''Increases the weight decay by the same amount in every update.'''
-    def __init__(self, optimizer, growth):
-        super().__init__(optimizer, param_group_field="weight_decay")
+    def __init__(self, opt, growth):
+        super().__init__(opt, param_group_field="weight_decay")
         self.growth = growth
 
     def get_updated_values(self, num_updates):

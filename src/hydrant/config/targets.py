@@ -229,7 +229,7 @@ def _check_signature(key: str, node: Mapping[str, Any], target: Any) -> None:
         return
     hints = _hints(target)
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    if "optimizer" in parameters and "optimizer" not in node:
+    if _awaits_optimizer(target, parameters, node):
         node = _of_stepped(key, node, parameters)
     for name, value in node.items():
         if name in _HYDRA_KEYS:
@@ -242,6 +242,15 @@ def _check_signature(key: str, node: Mapping[str, Any], target: Any) -> None:
             check_value(f"{key}.{name}", hints[name], value)
     if not node.get("_partial_", False):
         _check_complete(key, node, parameters)
+
+
+def _awaits_optimizer(target: Any, parameters: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
+    """Whether a target is a scheduler with a `step` method, or a function that returns one."""
+    is_torch_class = inspect.isclass(target) and any(
+        base.__name__ == "LRScheduler" for base in target.__mro__
+    )
+    by_name = "optimizer" in parameters and "optimizer" not in node
+    return is_torch_class or hasattr(target, "get_updated_values") or by_name
 
 
 def _of_stepped(key: str, node: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -99,8 +99,9 @@ class SteppedScheduler:
         """Whether a `functools.partial` builds such a scheduler: it takes an optimizer."""
         if not isinstance(factory, partial):
             return False
-        is_class = isinstance(factory.func, type) and issubclass(factory.func, LRScheduler | SchedulerBase)
-        return is_class or _names_optimizer(factory.func)
+        func: Any = factory.func
+        is_torch_class = isinstance(func, type) and issubclass(func, LRScheduler)
+        return is_torch_class or hasattr(func, "get_updated_values") or _names_optimizer(func)
 
     def replay(self, optimizer: Optimizer) -> Replay:
         """Return the values for an optimizer's groups, computed once: rebuilt optimizers have the same groups."""

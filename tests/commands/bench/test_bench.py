@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +266,23 @@ def test_figures_are_medians_and_ratios_within_one_round() -> None:
     assert (figures["compile_seconds_cold"], figures["compile_seconds_warm"]) == (1.0, 4.5)
     assert figures["mfu_of_matmul"] == 100 / 4 / 400
     assert figures["peak_memory_gib"] == 5.0
+
+
+def test_an_mfu_over_one_is_no_result() -> None:
+    # 100 FLOPs in 1 s and in 0.2 s; the matrix product makes 400 in 1 s.
+    results = two_results([measured(0.5, 1.0)], [measured(0.5, 0.2)])
+    assert results[0].figures()["mfu_of_matmul"] == 0.25
+    assert results[1].figures()["mfu_of_matmul"] is None
+    lines = table(results).splitlines()
+    assert "25.0%" in lines[1]
+    assert "no MFU, because 125% cannot be true" in lines[2]
+    assert "cannot be true" not in lines[1]
+
+
+def test_mfu_is_relative_to_the_fastest_matrix_product() -> None:
+    slowed = replace(measured(0.5, 1.0), matmul_flops=50.0)
+    results = two_results([slowed, measured(0.5, 1.0), slowed], [slowed])
+    assert results[0].figures()["mfu_of_matmul"] == 0.25
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ LEGEND = """
 ms per update: median of the repeats' medians (range). speed-up: over the eager cell, repeat by repeat (range).
 GiB: peak memory of tensors on CUDA; on a CPU that of the process, including compilation. cold s, warm s: seconds of
 compilation in the first repeat and in those that reuse its code. MFU: three times the FLOPs of the forward pass per
-second, relative to a large matrix product timed in the same process (sheet: to the data sheet).
+second, relative to a large matrix product, the fastest of the repeats (sheet: to the data sheet).
 """
 
 _MAX_NOTE = 120  # characters of a reason in the table
@@ -56,7 +56,9 @@ def _shorten(text: str) -> str:
 
 
 def reason(result: CellResult) -> str:
-    """Return why a cell has no figures, or ""."""
+    """Return why a cell has no figures or no MFU, or ""."""
+    if result.status == "ok" and (mfu := result.impossible_mfu) is not None:
+        return f"no MFU, because {mfu:.0%} cannot be true: other load slowed the matrix product it is relative to"
     if result.status == "differs":
         difference, tolerance = f"{result.loss_difference:.2g}", f"{result.tolerance:g}"
         return f"its loss differs from eager's by a ratio of {difference}; rounding explains {tolerance}"

@@ -85,6 +85,25 @@ class CellResult:
         """The median seconds of an update in each repeat."""
         return [median(m.update_seconds) for m in self.repeats]
 
+    @property
+    def utilization(self) -> dict[str, float | None]:
+        """The model FLOP/s relative to the fastest matrix product, because load only slows it, and to the data sheet.
+
+        More than 1 cannot be true: other load had slowed every matrix product, or kernels save operations, as Winograd
+        convolutions do.
+        """
+        first = self.repeats[0]
+        rate = first.flops_per_update / median(self.seconds)
+        return {
+            "mfu_of_matmul": rate / max(m.matmul_flops for m in self.repeats),
+            "mfu_of_data_sheet": None if first.peak_flops is None else rate / first.peak_flops,
+        }
+
+    @property
+    def impossible_mfu(self) -> float | None:
+        """The largest utilization above 1; None if each can be true."""
+        return max((mfu for mfu in self.utilization.values() if mfu is not None and mfu > 1), default=None)
+
     def figures(self) -> dict[str, float | None]:
         """Return the figures of the table, the CSV file and the picture; empty unless the status is `ok`."""
         if self.status != "ok":
@@ -92,7 +111,6 @@ class CellResult:
         first, seconds = self.repeats[0], median(self.seconds)
         ratios, warm = self.speedups(self.baseline), [m.compile["seconds"] for m in self.repeats[1:]]
         over_float32 = self.speedups(self.float32)
-        rate = first.flops_per_update / seconds
         return {
             "update_ms": 1e3 * seconds,
             "update_ms_min": 1e3 * min(self.seconds),
@@ -107,8 +125,7 @@ class CellResult:
             "graphs": first.compile["graphs"],
             "graph_breaks": len(first.compile["graph_breaks"]),
             "recompiles": len(first.compile["recompiles"]),
-            "mfu_of_matmul": rate / median([m.matmul_flops for m in self.repeats]),
-            "mfu_of_data_sheet": None if first.peak_flops is None else rate / first.peak_flops,
+            **{name: mfu if mfu is None or mfu <= 1 else None for name, mfu in self.utilization.items()},
             "final_loss": first.loss,
             "loss_difference": self.loss_difference,
         }

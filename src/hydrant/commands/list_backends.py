@@ -10,9 +10,6 @@ from importlib.util import find_spec
 from hydrant.config.command_line import Flags
 from hydrant.errors import unknown_name
 
-_NEEDS = {"onnxrt": "onnxruntime", "tvm": "tvm", "openxla": "torch_xla", "tensorrt": "torch_tensorrt"}
-"""The packages that backends of torch.compile need besides torch."""
-
 
 def main(arguments: Sequence[str]) -> int:
     """Print the list and return the exit status."""
@@ -33,21 +30,21 @@ def main(arguments: Sequence[str]) -> int:
 
 def backends() -> dict[str, str | None]:
     """Return what each backend of torch.compile (`compile.backend=`) lacks on this machine; None if it is ready."""
-    import torch._dynamo
+    from hydrant.training.compile.validate import backend_names
 
-    names = [n for n in torch._dynamo.list_backends(None) if "TESTING_ONLY" not in n and "minifier" not in n]
-    return {name: _obstacle(name) for name in sorted(names, key=lambda name: (name != "inductor", name))}
+    return {
+        name: _obstacle(name) for name in sorted(backend_names(), key=lambda name: (name != "inductor", name))
+    }
 
 
 def _obstacle(name: str) -> str | None:
     import torch
+
+    from hydrant.training.compile.validate import missing_package
 
     if name == "inductor" and not torch.cuda.is_available():
         has_compiler = shutil.which("g++") or shutil.which("clang++")
         return None if has_compiler else "needs a C++ compiler: apt install g++"
     if name == "inductor":
         return None if find_spec("triton") else "needs triton, which comes with torch for CUDA"
-    if name == "cudagraphs" and not torch.cuda.is_available():
-        return "needs CUDA"
-    package = _NEEDS.get(name)
-    return None if package is None or find_spec(package) else f"needs {package}: pip install {package}"
+    return missing_package(name)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils.cpp_extension
 from run_folders import assert_close_rows, assert_same_state, rows, rows_without_compile, summary, weights
 from torch import nn
 from training_runs import Train, UserModule, whole_and_resumed
@@ -18,7 +19,7 @@ from hydrant import cli
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.instantiate import instantiate
-from hydrant.errors import ConfigError
+from hydrant.errors import CompileError, ConfigError
 from hydrant.training.distributed.world import World
 
 VIT = ("tracker=local", "data=synthetic", "data.input_shape=[3,16,16]", "data.num_classes=4", "data.num_samples=96",
@@ -147,6 +148,7 @@ class Net(nn.Module):
     def __init__(self, *, input_shape, num_classes, hidden, dropout, kind):
         super().__init__()
         self.linear, self.kind, self.calls = nn.Linear(64, num_classes), kind, 0
+        self.norm = nn.BatchNorm1d(num_classes) if kind in ("changing", "breaking late") else None
 
     def forward(self, inputs):
         logits = self.linear(inputs.flatten(1))
@@ -160,6 +162,16 @@ class Net(nn.Module):
             logits = logits + 0.0 * self.calls * len("x" * self.calls)
         if self.kind == "disabled":
             logits = skipped(logits)
+        if self.kind in ("changing", "breaking late"):
+            self.calls += self.training
+            logits = self.norm(nn.functional.dropout(logits, 0.5, self.training))
+            if self.kind == "changing":
+                logits = logits + 0.0 * len("x" * self.calls)
+            elif self.calls > 6:
+                print("late")
+        if self.kind == "changing in evaluation":
+            self.calls += not self.training
+            logits = logits + 0.0 * len("x" * self.calls)
         return logits
 
 @torch.compiler.disable
@@ -268,6 +280,62 @@ def test_recompilations_are_logged_and_limited(
     assert (warned / "train.log").read_text().count("more than compile.max_recompiles=0") == 1
 
 
+LONG = ("compile=dynamo", "duration=12", "eval_every=4")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "logged"),
+    [
+        ("changing", (), "eager from update 8 on, because torch allows no more recompilations: "),
+        ("changing", ("compile.fullgraph=true", "compile.on_failure=fallback"), "Continuing eager after update 7"),
+        ("changing", ("compile.max_recompiles=2", "compile.on_failure=fallback"), "Continuing eager after update 3"),
+        ("breaking late", ("compile.on_failure=fallback",), "Continuing eager after update"),
+    ],
+)  # fmt: skip
+def test_a_run_continues_exactly_from_the_update_that_is_no_longer_compiled(
+    kind: str, words: tuple[str, ...], logged: str, net: Callable[[str], tuple[str, ...]], train: Train
+) -> None:
+    """An update that ran twice, or drew other numbers for dropout, would show in the loss or in the batch norm."""
+    eager = train(*net(kind), *LONG, "compile=eager", name="eager")
+    folder = train(*net(kind), *LONG, *words, name="compiled")
+    assert rows_without_compile(folder) == rows_without_compile(eager)
+    assert_same_state(weights(folder), weights(eager))
+    assert (folder / "train.log").read_text().count(logged) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "remedy"),
+    [
+        ("changing", "compile.fullgraph=true", "compile.fullgraph=auto. Use compile=eager, or compile.on_failure="),
+        ("changing", "compile.max_recompiles=2", "make it a tensor, for example a buffer. Use compile=eager, or "),
+        ("breaking late", "compile.fullgraph=auto", "Use compile=eager, or compile.on_failure=fallback"),
+    ],
+)  # fmt: skip
+def test_an_error_of_torch_compile_in_a_later_update_names_the_remedy(
+    kind: str, key: str, remedy: str, net: Callable[[str], tuple[str, ...]], train: Train,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    train(*net(kind), *LONG, key, status=1)
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "parts.py:" in message
+    assert remedy in message
+
+
+def test_torch_s_limit_is_logged_with_its_remedy_in_evaluations_too(
+    net: Callable[[str], tuple[str, ...]], train: Train
+) -> None:
+    words = (
+        "compile=dynamo",
+        "compile.evaluation=true",
+        "compile.fullgraph=false",
+        "duration=10",
+        "eval_every=1",
+    )
+    folder = train(*net("changing in evaluation"), *words)
+    [limit] = report(folder)["limits"]
+    assert (folder / "train.log").read_text().count(f"{limit['guard']}; {limit['remedy']}") == 1
+
+
 @pytest.mark.slow
 def test_runs_share_the_cache_dir(train: Train, workdir: Path) -> None:
     words = (*MLP, "compile=default", "compile.cache_dir=compiled", "model.dropout=0")
@@ -315,9 +383,19 @@ def test_fullgraph_auto_is_true_on_one_rank() -> None:
     for world_size in (1, 2):
         task = Breaking()
         compilation(World(0, 0, world_size, torch.device("cpu"))).apply(task, retains_graph=False)
-        expectation = pytest.raises(torch._dynamo.exc.Unsupported) if world_size == 1 else nullcontext()
+        expectation = pytest.raises(CompileError, match="graph_break") if world_size == 1 else nullcontext()
         with torch.no_grad(), expectation:
             task(torch.ones(1, 2))
+
+
+def test_cuda_without_a_gpu_is_no_warning_when_compiling_for_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CUDA_HOME", "/usr/local/cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    compilation(World(0, 0, 1, torch.device("cpu"))).apply(Breaking(), retains_graph=False)
+    assert torch.utils.cpp_extension._find_cuda_home() == "/usr/local/cuda"  # Inductor causes this call
+    assert caplog.messages == []
 
 
 def test_an_old_gpu_is_refused_or_falls_back_to_eager(monkeypatch: pytest.MonkeyPatch) -> None:

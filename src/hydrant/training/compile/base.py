@@ -15,6 +15,8 @@ from hydrant.training.compile.monitor import CompileReport
 from hydrant.training.distributed.collectives import Collective
 from hydrant.training.distributed.world import World
 
+FAILURE_REMEDY = "Use compile=eager, or compile.on_failure=fallback to continue eager"
+
 
 class Compilation(Protocol):
     """Compiles a task and reports what was compiled. The builder calls `compilation(world)`."""

@@ -15,13 +15,21 @@ from torch.optim import Optimizer
 
 from hydrant.batch import Batch, Outcome
 from hydrant.errors import CompileError, ConfigError
+from hydrant.training.compile.base import FAILURE_REMEDY
 from hydrant.training.compile.compiled_step import Hyperparameters, compile_step
 from hydrant.training.compile.eager_step import EagerStep, OptimizerStep
-from hydrant.training.compile.monitor import CompileMonitor, CompileReport, Incident
-from hydrant.training.compile.scopes import Scope, compile_functions
-from hydrant.training.compile.validate import check_backend, check_budgets, check_cache_dir, check_mode
+from hydrant.training.compile.monitor import CompileMonitor, CompileReport, Incident, failure_message
+from hydrant.training.compile.scopes import Function, Scope, compile_functions
+from hydrant.training.compile.validate import (
+    check_backend,
+    check_budgets,
+    check_cache_dir,
+    check_mode,
+    missing_package,
+)
 from hydrant.training.distributed.collectives import Collective
 from hydrant.training.distributed.world import World
+from hydrant.training.memory import is_out_of_memory
 
 log = logging.getLogger("hydrant")
 
@@ -38,7 +46,8 @@ class Compile:
     Args:
         world: the rank and its device.
         mode, backend, dynamic, options: arguments of torch.compile.
-        fullgraph: argument of torch.compile; `auto` is true on one rank for a task that calls no collective.
+        fullgraph: argument of torch.compile; `auto` is true on one rank for a task that calls no collective, but
+            calls that fit no graph are eager once torch allows no more graphs.
         scope: the unit of compilation: the `task` (model and loss), the `model`, the model and the loss separately
             (`model_and_loss`), or the repeated block of the model, compiled once for all repetitions (`blocks`).
         optimizer: compile the optimizer step too.
@@ -50,10 +59,12 @@ class Compile:
         cache_dir: folder for compiled code that other processes reuse; None means torch's default.
         max_recompiles, max_graph_breaks: the most that may occur; None means no limit.
         over_budget: above such a limit, `fail` or `warn`.
-        on_failure: if the task cannot be compiled, `fail`, or continue eager with a warning (`fallback`).
+        on_failure: if the task cannot be compiled, or exceeds a limit, `fail`, or continue eager with a warning
+            (`fallback`).
 
     Raises:
-        ConfigError: an argument is invalid, or the device is too old and `on_failure` is `fail`.
+        ConfigError: an argument is invalid; or the device is too old, or the backend needs a package that is not
+            installed, and `on_failure` is `fail`.
     """
 
     def __init__(
@@ -84,8 +95,9 @@ class Compile:
         # torch accepts mode or options, and takes mode="default" for none.
         arguments: dict[str, Any] = {"options": dict(options)} if options else {"mode": mode}
         is_fullgraph = fullgraph is True or (fullgraph == "auto" and world.world_size == 1)
-        self._arguments = arguments | {"backend": backend, "fullgraph": is_fullgraph, "dynamic": dynamic}
-        self._allows_breaks_at_collectives = fullgraph == "auto"
+        arguments |= {"backend": backend, "fullgraph": is_fullgraph, "dynamic": dynamic}
+        self._arguments = arguments
+        self._fullgraph_is_auto = fullgraph == "auto"
         self._scope: Scope = scope
         self._compiles_steps = optimizer
         self._hyperparameters: Hyperparameters = hyperparameters
@@ -98,6 +110,8 @@ class Compile:
         self._exceeded: set[str] = set()  # budgets whose excess was reported
         self._evaluated: set[int] = set()  # ids of models whose evaluation is compiled
         self._num_updates = self._num_logged_limits = 0
+        self._has_run = False  # a micro-batch was compiled
+        self._is_task_eager = False  # from some update on
         self._monitor: CompileMonitor | None = None
         self.is_on = True
         self.checks = check
@@ -105,6 +119,9 @@ class Compile:
             mode in _CUDA_GRAPHS or bool((options or {}).get("triton.cudagraphs"))
         )
         self.falls_back = on_failure == "fallback"
+        obstacle = missing_package(backend)
+        if obstacle is not None:
+            self._fail_or_fall_back(f"{backend} {obstacle}", "compile.backend")
         if world.device.type == "cuda" and torch.cuda.get_device_capability(world.device) < _MIN_CAPABILITY:
             name = torch.cuda.get_device_name(world.device)
             message = f"needs compute capability 7.0 or more; this is {name}. Use compile=eager"
@@ -125,6 +142,7 @@ class Compile:
             # Else Dynamo misses that a parameter was unfrozen, and the parameter gets no gradient.
             torch._dynamo.config.skip_tensor_guards_with_matching_dict_tags = False
         inductor.fallback_random = self._same_random
+        logging.getLogger("torch.utils.cpp_extension").addFilter(_concerns_cpu)
         if retains_graph:
             autograd.donated_buffer = False  # else the first backward may overwrite tensors of the next
         if self._cache_dir is not None:
@@ -133,11 +151,11 @@ class Compile:
             os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
         self._monitor = CompileMonitor()
         for compile_part in compile_functions(task, self._scope):
-            compile_part(**self._arguments)
+            compile_part(self._compiled)
 
     def check_fits(self, task: nn.Module, collectives: Sequence[Collective]) -> None:
         compile_functions(task, self._scope)
-        if collectives and self._allows_breaks_at_collectives:
+        if collectives and self._fullgraph_is_auto:
             self._arguments["fullgraph"] = False
         for collective in collectives:
             if collective.changes_gradient:
@@ -161,7 +179,8 @@ class Compile:
 
     def forward_eval(self, task: nn.Module, batch: Batch) -> Outcome:
         # A batch of one sample would need its own graph, because Dynamo specializes on size 1.
-        if not (self.is_on and self._compiles_evaluation) or len(batch.inputs) == 1:
+        is_eager = self._is_task_eager or not (self.is_on and self._compiles_evaluation)
+        if is_eager or len(batch.inputs) == 1:
             with self.force_eager():
                 return task(batch)
         import torch._dynamo
@@ -181,41 +200,107 @@ class Compile:
 
     def check_recompiles(self, num_updates: int) -> None:
         self._num_updates = num_updates
-        if self._monitor is None or not self._monitor.has_news():
-            return
-        is_warming_up = all(step.is_warming_up for step in self._steps)
-        for incident in self._monitor.read(num_updates, steps_are_planned=is_warming_up):
-            log.warning("recompiled after update %d: %s", num_updates, incident)
-        report = self._monitor.report()
-        for incident in report.limits[self._num_logged_limits :]:
-            message = "eager from update %d on, because torch allows no more recompilations: %s"
-            log.warning(message, num_updates, incident)
-        self._num_logged_limits = len(report.limits)
-        self._check_budget("recompile", report.recompiles)
-        self._check_budget("graph break", report.graph_breaks)
-
-    def _check_evaluation_recompiles(self, model_id: int) -> None:
-        """Log recompilations of an evaluation, except for the first graph of each model, which is planned."""
         if self._monitor is not None and self._monitor.has_news():
-            for incident in self._monitor.read(self._num_updates, is_planned=model_id not in self._evaluated):
-                log.warning("recompiled in the evaluation after update %d: %s", self._num_updates, incident)
-        self._evaluated.add(model_id)
+            is_warming_up = all(step.is_warming_up for step in self._steps)
+            self._record(self._monitor, "after update", steps_are_planned=is_warming_up)
+            self._check_limits(self._monitor.report())
+        self._has_run = True
 
     def report(self) -> CompileReport:
         return CompileReport() if self._monitor is None else self._monitor.report()
+
+    def _check_evaluation_recompiles(self, model_id: int) -> None:
+        """Do as `check_recompiles`, but the first graph of each model is planned."""
+        if self._monitor is not None and self._monitor.has_news():
+            is_planned = model_id not in self._evaluated
+            self._record(self._monitor, "in the evaluation after update", is_planned=is_planned)
+            self._check_limits(self._monitor.report())
+        self._evaluated.add(model_id)
+
+    def _record(self, monitor: CompileMonitor, when: str, **planned: bool) -> None:
+        for incident in monitor.read(self._num_updates, **planned):
+            log.warning("recompiled %s %d: %s", when, self._num_updates, incident)
+
+    def _check_limits(self, report: CompileReport) -> None:
+        """Log where torch's limit was reached, and check the limits of the config."""
+        for incident in report.limits[self._num_logged_limits :]:
+            message = "eager from update %d on, because torch allows no more recompilations: %s; %s"
+            log.warning(message, self._num_updates, incident, incident.remedy)
+        self._num_logged_limits = len(report.limits)
+        self._check_budget("recompile", report.recompiles)
+        self._check_budget("graph break", report.graph_breaks)
 
     def _check_budget(self, kind: str, incidents: list[Incident]) -> None:
         budget, key = self._budgets[kind], f"compile.max_{kind.replace(' ', '_')}s"
         if budget is None or len(incidents) <= budget or kind in self._exceeded:
             return
         self._exceeded.add(kind)
-        message = f"{len(incidents)} {kind}s are more than {key}={budget}; the last one at {incidents[-1]}"
+        last = incidents[-1]
+        message = (
+            f"{len(incidents)} {kind}s are more than {key}={budget}; the last one at {last}; {last.remedy}"
+        )
         if self._fails_over_budget:
-            raise CompileError(message)
-        log.warning("%s", message)
+            self._fail_or_continue_eager(message)
+        else:
+            log.warning("%s", message)
 
-    def _fail_or_fall_back(self, message: str) -> None:
+    def _compiled(self, function: Function) -> Function:
+        """Return the compiled function. Calls that cannot be compiled are eager, if the config allows it."""
+        from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
+
+        breakable: dict[str, Any] = {**self._arguments, "fullgraph": False}
+        compiled = torch.compile(function, **self._arguments)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal compiled
+            if self._is_task_eager:
+                return function(*args, **kwargs)
+            try:
+                return compiled(*args, **kwargs)
+            except FailOnRecompileLimitHit as error:
+                if self._fullgraph_is_auto:
+                    # Has the same graphs, because Dynamo keeps them with the code of the function. Calls that fit
+                    # none of them are eager.
+                    compiled = torch.compile(function, **breakable)
+                else:
+                    self._fail_or_continue_eager(self._limit_message(), error)
+            except TorchDynamoException as error:
+                # Without fullgraph, a part of the function has already run, and must not run twice.
+                if is_out_of_memory(error) or not self._arguments["fullgraph"]:
+                    raise
+                self._fail_or_continue_eager(failure_message(error), error)
+            return call(*args, **kwargs)  # nothing of the function has run yet
+
+        return call
+
+    def _limit_message(self) -> str:
+        assert self._monitor is not None
+        self._record(self._monitor, "after update")
+        limit = self._monitor.report().limits[-1]
+        message = f"torch allows no more recompilations: {limit}; {limit.remedy}"
+        return f"{message}; or let calls that fit no graph run eager: compile.fullgraph=auto"
+
+    def _fail_or_continue_eager(self, message: str, cause: Exception | None = None) -> None:
+        """Run the task eager from now on if the config says so. The steps stay compiled, as on the other ranks.
+
+        Raises:
+            CompileError: `compile.on_failure` is not `fallback`, or no micro-batch has run yet: then all ranks must
+                continue in one way (`try_compiled`).
+        """
+        if not self._has_run:
+            raise CompileError(message) from cause
         if not self.falls_back:
-            raise ConfigError("compile", message)
-        log.warning("compile: %s; continuing eager", message)
+            raise CompileError(f"{message}. {FAILURE_REMEDY}") from cause
+        log.warning("%s. Continuing eager after update %d", message, self._num_updates)
+        self._is_task_eager = True
+
+    def _fail_or_fall_back(self, message: str, key: str = "compile") -> None:
+        if not self.falls_back:
+            raise ConfigError(key, message)
+        log.warning("%s: %s; continuing eager", key, message)
         self.is_on = False
+
+
+def _concerns_cpu(record: logging.LogRecord) -> bool:
+    """Return False for the warning that Inductor causes where CUDA is installed and there is no GPU to compile for."""
+    return not record.getMessage().startswith("No CUDA runtime is found")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from hydrant.errors import innermost
+from hydrant.errors import innermost, location
 from hydrant.training.compile.advice import remedy_for_break, remedy_for_recompile
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
@@ -129,7 +129,9 @@ class CompileMonitor:
         # A line that breaks the graph of one frame does so again in the next: report it once.
         self._breaks = list({b.location: b for b in reversed([*self._breaks, *broken])}.values())[::-1]
         recompiled = [m for m in new if m.recompile_reason]
-        self._limits += [_recompile_incident(m, num_updates) for m in recompiled if _hits_limit(m)]
+        limits = [_recompile_incident(m, num_updates) for m in recompiled if _hits_limit(m)]
+        # With fullgraph torch raises at the limit, and again without it, for the same cause.
+        self._limits = list(dict.fromkeys([*self._limits, *limits]))
         recompiles = [_recompile_incident(m, num_updates) for m in recompiled if not _hits_limit(m)]
         self._num_metrics, self._num_breaks = len(metrics), len(breaks)
         planned = [r for r in recompiles if is_planned or (steps_are_planned and r.location == _STEP_FILE)]
@@ -177,7 +179,7 @@ def _skipped_frame(metric: Any, num_updates: int) -> Incident:
 
 
 def _hits_limit(metric: Any) -> bool:
-    return "limit exceeded" in (metric.fail_reason or "")
+    return metric.fail_type == "FailOnRecompileLimitHit" or "limit exceeded" in (metric.fail_reason or "")
 
 
 def _recompile_incident(metric: Any, num_updates: int) -> Incident:
@@ -194,6 +196,14 @@ def _recompile_incident(metric: Any, num_updates: int) -> Incident:
 def parse_frames(text: str) -> list[tuple[str, int]]:
     """Return the file and line of each frame of a printed stack."""
     return [(m["file"], int(m["line"])) for m in _FRAME.finditer(text)]
+
+
+def failure_message(error: Exception) -> str:
+    """Return why a task cannot be compiled, and the line of the user's code, from an error of torch.compile."""
+    head, _, code = str(error).partition("from user code:")
+    reason = " ".join(head.strip().split("\n\n")[0].split())
+    where = user_line(code) or location(error)
+    return f"the task cannot be compiled: {type(error).__name__}: {reason} (at {where})"
 
 
 def user_line(text: str) -> str:

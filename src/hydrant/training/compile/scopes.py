@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, cast
 
-import torch
 from torch import nn
 
 from hydrant.errors import ConfigError
@@ -13,8 +12,9 @@ from hydrant.models.blocks import repeated_blocks
 
 Scope = Literal["task", "model", "model_and_loss", "blocks"]
 
-CompilePart = Callable[..., Any]
-"""Compiles a part in place with the arguments of torch.compile."""
+Function = Callable[..., Any]
+CompilePart = Callable[[Callable[[Function], Function]], None]
+"""Replaces a part in place by what the given function makes of it."""
 
 
 def compile_functions(task: nn.Module, scope: Scope) -> list[CompilePart]:
@@ -46,13 +46,13 @@ def _in_place(module: nn.Module) -> CompilePart:
     """
     target: Any = module
 
-    def compile_module(**arguments: Any) -> None:
+    def compile_module(compiled: Callable[[Function], Function]) -> None:
         forward = target.forward
 
         def call(*args: Any, **kwargs: Any) -> Any:
             return forward(*args, **kwargs)
 
-        target.forward = torch.compile(call, **arguments)
+        target.forward = compiled(call)
 
     return compile_module
 
@@ -68,8 +68,8 @@ def _loss(task: nn.Module) -> CompilePart:
         message = f"{type(task).__name__} computes its loss without a method `assess`; use compile.scope=task"
         raise ConfigError("compile.scope", message)
 
-    def compile_loss(**arguments: Any) -> None:
+    def compile_loss(compiled: Callable[[Function], Function]) -> None:
         # Set on the instance, so that other tasks of the class stay as they are.
-        task.assess = torch.compile(assess, **arguments)  # type: ignore[assignment]
+        task.assess = compiled(assess)  # type: ignore[assignment]
 
     return compile_loss

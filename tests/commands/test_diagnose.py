@@ -277,3 +277,17 @@ def test_the_report_for_people(
     for line in ("graph breaks: none", "  aot_eager     ok", "  raising_pool  fails: ", "1 finding:"):
         assert line in report
     assert f"by PyTorch's minifier: from breaking.py:{line_of('F.max_pool2d')}" in report
+
+
+@pytest.mark.slow
+def test_only_the_progress_is_printed_besides_the_report(
+    user_module: UserModule, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Neither what a model prints nor what PyTorch's minifier does."""
+    user_module("breaking", PARTS.replace("super().__init__()", "super().__init__(); print('printed')"))
+    words = (*WORDS, "compile=default", "compile.backend=raising_pool", "--no-timing")
+    assert cli.main(["diagnose", *words]) == 1
+    output, progress = capfd.readouterr()
+    assert "by PyTorch's minifier" in output
+    assert "printed" not in output
+    assert [line for line in progress.splitlines() if not line.endswith(" ...")] == []

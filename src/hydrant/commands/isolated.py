@@ -23,7 +23,7 @@ def run_isolated(
 ) -> T | ProcessDied:
     """Call `function(config, *arguments)` in a new process, which isolates crashes and global settings.
 
-    In it, stdout goes to stderr, and only errors are logged.
+    In it, what is printed to stdout is discarded, and only errors are logged.
 
     Args:
         function: a module-level function.
@@ -62,7 +62,7 @@ def _prepare(config: Mapping[str, Any], num_updates: int) -> None:
 
 
 def _call(function: Callable[..., T], *arguments: Any) -> T | ConfigError:
-    os.dup2(2, 1)  # stdout goes to stderr
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a model prints is no part of a report
     logging.disable(logging.WARNING)
     try:
         return function(*arguments)

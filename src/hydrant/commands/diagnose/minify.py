@@ -60,7 +60,7 @@ def find_smallest_failure(
             trainer.plan.precision.autocast(),
             tempfile.TemporaryDirectory() as folder,
             contextlib.chdir(folder),  # the minifier leaves files
-            contextlib.redirect_stdout(io.StringIO()),  # the bisector prints
+            contextlib.redirect_stderr(io.StringIO()),  # the minifier prints
         ):
             try:
                 for graph, arguments in _graphs:

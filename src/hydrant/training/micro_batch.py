@@ -40,7 +40,7 @@ def find_micro_batch_size(config: Mapping[str, Any], world: World) -> int:
         OutOfMemory: not even one sample fits.
     """
     plan = prepare(config)
-    collectives = dry_collectives(plan.task, plan.train) if world.world_size > 1 else []
+    collectives = dry_collectives(plan.task, plan.data, plan.train) if world.world_size > 1 else []
     if collectives:
         message = f"auto tries on one rank, where {collectives[0]} would wait for the others; give a number"
         raise ConfigError("micro_batch_size", message)

@@ -82,8 +82,17 @@ def seed_micro_step(seed: int, num_updates: int, micro_batch_idx: int, device: t
     `micro_batch_idx` counts over all ranks: two ranks with one micro-batch each draw the same numbers as one rank with
     two.
     """
-    # As in SplitMix64, the state advances by a constant per update, so no two updates of a run share a seed.
-    _seed_torch((_cached_mix(seed, UPDATE, micro_batch_idx) + num_updates * _GOLDEN) & _MASK, device)
+    _seed_torch(_micro_step_seed(seed, num_updates, micro_batch_idx), device)
+
+
+def has_drawn(seed: int, num_updates: int, micro_batch_idx: int, device: torch.device) -> bool:
+    """Return whether random numbers were drawn from torch since `seed_micro_step` was called like this."""
+    value = _micro_step_seed(seed, num_updates, micro_batch_idx)
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        generators.append(torch.cuda.default_generators[device.index or 0])
+    seeded = [torch.Generator(generator.device).manual_seed(value) for generator in generators]
+    return any(not torch.equal(a.get_state(), b.get_state()) for a, b in zip(generators, seeded, strict=True))
 
 
 def seed_evaluation(batch_idx: int, device: torch.device) -> None:
@@ -95,6 +104,11 @@ def seed_evaluation(batch_idx: int, device: torch.device) -> None:
 
 
 _cached_mix = functools.cache(mix)
+
+
+def _micro_step_seed(seed: int, num_updates: int, micro_batch_idx: int) -> int:
+    # As in SplitMix64, the state advances by a constant per update, so no two updates of a run share a seed.
+    return (_cached_mix(seed, UPDATE, micro_batch_idx) + num_updates * _GOLDEN) & _MASK
 
 
 def _seed_torch(seed: int, device: torch.device) -> None:

@@ -124,11 +124,12 @@ def _resolve_micro_batch_size(config: Mapping[str, Any], start: Start, world: Wo
 
 def _keep_micro_batch_size(config: Mapping[str, Any], start: Start, world: World) -> Mapping[str, Any]:
     """Return the config with the micro-batch size that a run has, if it continues on ranks that can share it."""
-    if config["micro_batch_size"] is not None or start.checkpoint is None or start.changes:
+    if config["micro_batch_size"] is not None or start.checkpoint is None:
         return config
     size: int | None = plain_state(start.checkpoint, "state").get("micro_batch_size")
     of_rank = config["global_batch_size"] // world.world_size
-    if size is None or of_rank == size or of_rank % size:
+    is_changed = {"micro_batch_size", "global_batch_size"} & start.changes.keys()
+    if size is None or is_changed or of_rank == size or of_rank % size:
         return config
     log.info("micro-batches of %d samples, as before, although the number of ranks has changed", size)
     return {**config, "micro_batch_size": size}

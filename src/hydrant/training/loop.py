@@ -14,7 +14,13 @@ from hydrant.errors import Interrupted, NonFiniteError
 from hydrant.training.evaluation import evaluate_run
 from hydrant.training.metrics import Pace
 from hydrant.training.nonfinite import check_finite
-from hydrant.training.reports import log_histograms, log_pictures, training_row, with_progress
+from hydrant.training.reports import (
+    log_histograms,
+    log_micro_batch_size,
+    log_pictures,
+    training_row,
+    with_progress,
+)
 from hydrant.training.trainer import Trainer
 from hydrant.training.update import Update
 
@@ -44,6 +50,8 @@ def train_update(trainer: Trainer, *, is_last: bool) -> None:
     due = trainer.intervals.due(trainer.state.num_updates + 1, is_last=is_last)
     update = make_update(trainer, measure=due.log)
     trainer.plan.compilation.check_recompiles(trainer.state.num_updates)
+    if trainer.state.micro_batch_size != trainer.plan.spec.micro_batch_size:
+        log_micro_batch_size(trainer)
     trainer.logger.advance()
     if due is not NOTHING or update.stop is not None:
         report_and_save(trainer, due, update, is_last=is_last)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Mapping
@@ -9,12 +10,18 @@ from functools import partial
 
 from torch import Tensor
 
+from hydrant import seeding
+from hydrant.data import StreamSpec
+from hydrant.data.mixup import NoMixing
+from hydrant.training.distributed.buffers import uses_batch_statistics
 from hydrant.training.evaluation import draw
 from hydrant.training.histograms import histograms
 from hydrant.training.nonfinite import non_finite_error
 from hydrant.training.pictures import Draw, input_pictures
 from hydrant.training.plotting import draw_pixels
 from hydrant.training.trainer import Trainer
+
+log = logging.getLogger("hydrant")
 
 
 def training_row(trainer: Trainer, grad_norms: Mapping[str, Tensor]) -> dict[str, float]:
@@ -48,6 +55,33 @@ def with_progress(trainer: Trainer, row: Mapping[str, float]) -> dict[str, float
     return {"num_updates": num_updates, "epoch": epoch, "time": time.time(), **row}
 
 
+def log_micro_batch_size(trainer: Trainer) -> None:
+    """Log what depends on the size of the micro-batches, if the number of ranks determines this size.
+
+    Call it after an update with another size than the update before.
+    """
+    plan, spec, state = trainer.plan, trainer.plan.spec, trainer.state
+    before, state.micro_batch_size = state.micro_batch_size, spec.micro_batch_size
+    mixes = not isinstance(plan.mixing, NoMixing)
+    size = shared_size(spec, only_even=mixes)
+    if plan.config["micro_batch_size"] is not None or size is None:
+        return
+    last_idx = (spec.num_micro_steps - 1) * spec.world_size + spec.rank
+    depending = {
+        "random layers": seeding.has_drawn(spec.seed, state.num_updates - 1, last_idx, spec.device),
+        "batch norm": uses_batch_statistics(trainer.task),
+        "mixing": mixes,
+    }
+    names = ", ".join(name for name, depends in depending.items() if depends)
+    if names:
+        level = logging.INFO if before is None else logging.WARNING
+        shown = f"{spec.micro_batch_size} samples" + (f", before {before}" if before else "")
+        num_ranks = spec.global_batch_size // size
+        message = "%s: computed per micro-batch (%s), whose size depends on the number of ranks; "
+        remedy = "micro_batch_size=%d gives the same numbers on 1 and %d ranks"
+        log.log(level, message + remedy, names, shown, size, num_ranks)
+
+
 def log_pictures(trainer: Trainer, *, is_last: bool) -> None:
     """Log what the task draws, and the configured pictures of the latest evaluation."""
     plan = trainer.plan
@@ -72,3 +106,11 @@ def log_histograms(trainer: Trainer) -> None:
     plan = trainer.plan
     if plan.parallel.is_sharded or plan.world.is_rank_zero:  # unsharded weights are equal on all ranks
         trainer.logger.histograms(trainer.state.num_updates, histograms(trainer.model))
+
+
+def shared_size(spec: StreamSpec, *, only_even: bool) -> int | None:
+    """Return the largest micro-batch size, above 1, that one rank and several can use; None if there is none."""
+    num_ranks = spec.global_batch_size // spec.micro_batch_size
+    largest = spec.micro_batch_size if num_ranks > 1 else spec.micro_batch_size // 2
+    sizes = (n for n in range(largest, 1, -1) if spec.micro_batch_size % n == 0 and not (only_even and n % 2))
+    return next(sizes, None)

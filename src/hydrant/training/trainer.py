@@ -34,6 +34,7 @@ class TrainState:
     num_skipped_in_a_row: int = 0
     best: dict[str, Any] | None = None  # metric, value, num_updates
     is_pruned: bool = False  # the pruner of an Optuna study ended the run
+    micro_batch_size: int | None = None  # of the last update; None before the first
 
 
 class RunLogger(Protocol):

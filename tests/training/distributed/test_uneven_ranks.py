@@ -169,7 +169,7 @@ def test_a_rank_without_a_readable_sample_ends_all_ranks(folder: Path) -> None:
     assert "on 1 of 3 rank(s)" in error["message"]
 
 
-def test_batch_norm_statistics_are_those_of_rank_0(
+def test_the_saved_batch_norm_statistics_are_those_that_were_evaluated(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also of the averaged model, and after a resume."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase  # pyright: ignore[reportPrivateUsage]
 
 _STATISTICS, _COUNT = ("running_mean", "running_var"), "num_batches_tracked"
 
@@ -90,6 +90,12 @@ class RankBuffers:
         if not self._is_rank_zero:
             parts = flat.split([buffer.nbytes for buffer in buffers])
             _copy_all(buffers, [p.view(b.dtype).view(b.shape) for b, p in zip(buffers, parts, strict=True)])
+
+
+def uses_batch_statistics(task: nn.Module) -> bool:
+    """Return whether a module normalizes by the statistics of the micro-batch of one rank."""
+    norms = [m for m in task.modules() if isinstance(m, _BatchNorm) and not isinstance(m, nn.SyncBatchNorm)]
+    return any(norm.training for norm in norms)
 
 
 def _has_own_statistics(module: nn.Module) -> bool:

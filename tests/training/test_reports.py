@@ -1,0 +1,85 @@
+"""What a run says about its micro-batches: what depends on the number of ranks, and with which key it does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from ranks import run_on_ranks
+from run_folders import assert_close_rows, summary
+from training_runs import Train
+
+from hydrant import cli
+from hydrant.data import StreamSpec
+from hydrant.training.reports import shared_size
+
+WORDS = ("tracker=local", "global_batch_size=32", "duration=2", "eval_every=null", "save_every=null")
+MLP, CONVNET = (*WORDS, "model.hidden=[8]", "model.dropout=0"), (*WORDS, "model=convnet", "model.widths=[4]")
+MIXED = (*CONVNET, "model.dropout=0.1", "mixing=mixup_cutmix")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((*MLP, "model.dropout=0.1"), "random layers: computed per micro-batch (32 samples)"),
+        ((*CONVNET, "model.dropout=0"), "batch norm: computed per micro-batch (32 samples)"),
+        (MIXED, "random layers, batch norm, mixing: computed per micro-batch (32 samples)"),
+    ],
+)
+def test_a_run_says_what_depends_on_the_number_of_ranks(
+    words: tuple[str, ...], expected: str, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(*words)
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "per micro-batch" in line]
+    assert line.startswith(expected)
+    assert line.endswith("micro_batch_size=16 gives the same numbers on 1 and 2 ranks")
+
+
+@pytest.mark.parametrize("words", [MLP, (*MIXED, "micro_batch_size=16")])
+def test_a_run_says_nothing_if_nothing_depends_on_it(
+    words: tuple[str, ...], train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(*words)
+    assert "micro-batch" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("samples", "micro", "only_even", "expected"),
+    [
+        (64, 64, False, 32),
+        (64, 16, False, 16),
+        (45, 45, False, 15),
+        (30, 30, True, 10),
+        (6, 6, True, 2),
+        (7, 7, False, None),
+        (1, 1, False, None),
+    ],
+)
+def test_the_size_that_is_named_can_be_shared(
+    samples: int, micro: int, only_even: bool, expected: int | None
+) -> None:
+    spec = StreamSpec(0, samples, micro, 0, 1, torch.device("cpu"))
+    assert shared_size(spec, only_even=only_even) == expected
+
+
+@pytest.mark.slow
+def test_a_run_that_continues_on_other_ranks_keeps_its_micro_batches_or_warns(
+    workdir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ("tracker=local", "global_batch_size=32", "model.hidden=[8]", "model.dropout=0.3", "duration=6",
+             "log_every=2", "eval_every=6", "save_every=2", "keep_last=9")  # fmt: skip
+    run_on_ranks(2, workdir, [("train", "name=two", *words)])
+    half = "checkpoints/update_00000002"
+    assert cli.main(["train", "name=continued", f"resume=outputs/two/{half}", *words]) == 0
+    assert_close_rows(workdir / "outputs" / "two", workdir / "outputs" / "continued")
+    again = "resume=outputs/continued/checkpoints/update_00000004"  # the second time on one rank
+    assert cli.main(["train", "name=again", again, *words]) == 0
+    assert_close_rows(workdir / "outputs" / "two", workdir / "outputs" / "again")
+    assert cli.main(["train", "name=one", *words]) == 0
+    assert "before" not in capfd.readouterr().out.replace("as before", "")
+    run_on_ranks(2, workdir, [("train", "name=split", f"resume=outputs/one/{half}", *words)])
+    assert "WARNING random layers: computed per micro-batch (16 samples, before 32)" in (
+        (workdir / "outputs" / "split" / "train.log").read_text()
+    )
+    assert summary(workdir / "outputs" / "split")["status"] == "finished"

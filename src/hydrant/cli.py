@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
-from hydrant.config.groups import completions
 from hydrant.config.import_without_gc import import_without_gc
 from hydrant.errors import ConfigError, HydrantError, unknown_name
 from hydrant.runs.console import notice
@@ -127,15 +126,19 @@ def _report(error: HydrantError) -> int:
 
 
 def _complete(arguments: list[str]) -> int:
-    """Complete a word for the shell: commands, groups and options fast, from file names; keys by Hydra."""
+    """Complete a word for the shell: in bash most from the conf files, otherwise by Hydra."""
+    from hydrant.config.completion import INSTALL_BASH, UNINSTALL_BASH, completions
+
     words = os.environ.get("COMP_LINE", "").split(" ")
     started_as_hydrant = arguments[0] not in COMMANDS  # train.py passes the command itself
+    if "install=bash" in arguments:
+        return _print(INSTALL_BASH)
+    if "uninstall=bash" in arguments:
+        return _print(UNINSTALL_BASH)
     if started_as_hydrant and len(words) == 2:
-        print(" ".join(command for command in COMMANDS if command.startswith(words[1])))
-        return 0
-    if "query=bash" in arguments and len(words) > 2 and (matches := completions(words[-1])):
-        print("\n".join(matches))
-        return 0
+        return _print("\n".join(command for command in COMMANDS if command.startswith(words[1])))
+    if "query=bash" in arguments and len(words) > 2 and (matches := completions(words[2:])):
+        return _print("\n".join(matches))
     if words[1:2] and words[1] in COMMANDS:
         os.environ["COMP_LINE"] = " ".join([words[0], *words[2:]])
     flags = arguments if started_as_hydrant else arguments[1:]

@@ -70,7 +70,7 @@ ELSEWHERE = {
     "scripts/bench",
     "scripts/bench scale",
     ".ci/run",
-    'eval "$(python train.py -sc install=bash)"',
+    'eval "$(uv run hydrant -sc install=bash)"',
     "uv run train.py --multirun experiment=compiled_optimizer compile.hyperparameters=tensors,numbers",
     "uv run train.py --multirun compile=default compile.optimizer=true compile.cache_dir=code"
     " optimizer.weight_decay=0.01,0.1",

@@ -36,6 +36,10 @@ CALLS = {
     "python train.py --help": ([TRAIN, "--help"], None),
     "python train.py --cfg job": ([TRAIN, "--cfg", "job"], None),
     "python train.py opti<Tab>": ([TRAIN, "-sc", "query=bash"], "python train.py opti"),
+    "python train.py optimizer=sgd optimizer.l<Tab>": (
+        [TRAIN, "-sc", "query=bash"],
+        "python train.py optimizer=sgd optimizer.l",
+    ),
     "hydrant tr<Tab>": ([HYDRANT, "-sc", "query=bash"], "hydrant tr"),
     "hydrant train optimizer=a<Tab>": ([HYDRANT, "-sc", "query=bash"], "hydrant train optimizer=a"),
 }
@@ -67,6 +71,8 @@ def test_help_and_completion_import_nothing_slow(command: str) -> None:
     assert process.stdout.strip()
     assert "hydrant" in imported(process.stderr)
     assert imported(process.stderr) & SLOW == set()
+    if "<Tab>" in command:
+        assert imported(process.stderr) & {"hydra", "omegaconf", "antlr4"} == set()
 
 
 @pytest.mark.parametrize("command", ["train", "preview", "evaluate", "export", "bench", "compare", "status"])
@@ -106,26 +112,41 @@ def test_tab_completes(line: str, completions: set[str]) -> None:
     assert set(run([program, "-sc", "query=bash"], line).stdout.split()) == completions
 
 
-@pytest.mark.parametrize("program", ["hydrant", "python"])
-def test_bash_gets_the_completions(program: str) -> None:
-    """Call the installed function with the words of the line, as an interactive shell does."""
-    words = (
-        ["hydrant", "train", "optimizer=adamw"]
-        if program == "hydrant"
-        else ["python", "train.py", "optimizer=adamw"]
-    )
-    install = "hydrant -sc install=bash" if program == "hydrant" else "python train.py -sc install=bash"
-    script = f"""
-        eval "$({install})"
-        COMP_LINE="{" ".join(words)}" COMP_WORDS=({" ".join(words)}) COMP_CWORD=2 COMP_POINT=200
-        hydra_bash_completion
-        echo "${{COMPREPLY[@]}}"
+def completed_by_bash(line: str, cwd: Path) -> list[str]:
+    """Call the function that is installed for the line's first word, as an interactive shell does."""
+    script = """
+        eval "$(hydrant -sc install=bash)"
+        COMP_LINE="$0" COMP_POINT=${#0}
+        function=$(complete -p "${0%% *}" | sed 's/.* -F \\([a-z_]*\\) .*/\\1/')
+        "$function"
+        echo "${COMPREPLY[@]}"
     """
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    shell = subprocess.run(
-        ["bash", "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert "optimizer=adamw" in shell.stdout.split()
+    shell = ["bash", "-c", script, line]
+    result = subprocess.run(shell, env=environment, cwd=cwd, capture_output=True, text=True, check=True)
+    return result.stdout.split()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "hydrant train",
+        "python train.py",
+        "python3 train.py",
+        "train.py",
+        "uv run hydrant train",
+        "uv run train.py",
+    ],
+)
+def test_bash_gets_the_completions(program: str) -> None:
+    assert completed_by_bash(f"{program} seed=1 optimizer=adamw", ROOT) == ["optimizer=adamw"]
+
+
+@pytest.mark.parametrize("line", ["python other.py opti", "uv run other.py opti", "uv sync opti"])
+def test_bash_starts_no_other_program(line: str, tmp_path: Path) -> None:
+    (tmp_path / "other.py").write_text("open('started', 'w')")
+    assert completed_by_bash(line, tmp_path) == []
+    assert not (tmp_path / "started").exists()
 
 
 def test_the_default_run_imports_only_what_it_uses(tmp_path: Path) -> None:

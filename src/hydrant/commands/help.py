@@ -19,7 +19,7 @@ Train a model; with --multirun, one for every combination of the given values.
   python train.py --multirun sweep=optimizers           a ready grid, whose values you can replace
   python train.py debug=smoke                           a few updates of every part
   python train.py --cfg job                             print the config and stop
-  eval "$(python train.py -sc install=bash)"            complete groups, options and keys with Tab
+  eval "$(hydrant -sc install=bash)"                    complete groups, options and keys with Tab
 
 Exit status: 0 finished, 1 the run failed, 2 the config is wrong, 130 Ctrl-C and 143 SIGTERM (resumable).""",
     "preview": """

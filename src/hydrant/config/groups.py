@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 from hydrant.errors import ConfigError
@@ -42,20 +41,3 @@ def group_options() -> dict[str, list[str]]:
             if not is_base and group not in (".", "wandb_sweep"):
                 options.setdefault(group, set()).add(path.stem)
     return {group: sorted(options[group]) for group in sorted(options)}
-
-
-def completions(word: str) -> list[str]:
-    """Return the completions of a command line word that are known from file names; empty if only Hydra knows them.
-
-    >>> completions("precision=f"), completions("see")
-    (['precision=fp16', 'precision=fp32', 'precision=fp8'], ['seed='])
-    """
-    group, equals, prefix = word.partition("=")
-    options = group_options()
-    if equals:
-        return [f"{group}={option}" for option in options.get(group, []) if option.startswith(prefix)]
-    entry = (conf_dir() / "train.yaml").read_text(encoding="utf-8")
-    keys = re.findall(r"^(?!hydra|defaults)(\w+):", entry, re.MULTILINE)
-    nodes = re.findall(r"^  - (\w+): (?!null)", entry, re.MULTILINE)  # groups whose options have keys
-    candidates = [f"{name}." for name in nodes] + [f"{name}=" for name in {*options, *keys}]
-    return sorted(candidate for candidate in candidates if candidate.startswith(word))

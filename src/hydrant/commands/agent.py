@@ -15,7 +15,7 @@ from hydrant.config.command_line import Flags, check_overrides
 from hydrant.config.compose import job_slug
 from hydrant.errors import ConfigError, shown
 from hydrant.runs.console import relative, say
-from hydrant.runs.folder import RunStatus, is_run_folder, mark_failed, read_overrides, read_run
+from hydrant.runs.folder import RunStatus, mark_failed, read_overrides, runs_of_sweep
 from hydrant.runs.lock import is_in_use
 from hydrant.signals import killed_by
 from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
@@ -158,6 +158,6 @@ class _Agent:
 
 def _interrupted_runs(folder: Path) -> list[Path]:
     """Return the runs of a sweep that were preempted, or killed on this machine, unless W&B stopped them."""
-    runs = [read_run(path) for path in sorted(folder.glob("*")) if is_run_folder(path)]
-    interrupted = [run.path for run in runs if run.state in (RunStatus.PREEMPTED, RunStatus.KILLED)]
+    states = (RunStatus.PREEMPTED, RunStatus.KILLED)
+    interrupted = [run.path for run in runs_of_sweep(folder) if run.state in states]
     return [path for path in interrupted if not (path / STOPPED_FILE).exists() and not is_in_use(path)]

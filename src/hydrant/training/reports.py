@@ -73,7 +73,7 @@ def log_micro_batch_size(trainer: Trainer) -> None:
         "mixing": mixes,
     }
     names = ", ".join(name for name, depends in depending.items() if depends)
-    if names:
+    if names and plan.world.is_rank_zero:
         level = logging.INFO if before is None else logging.WARNING
         shown = f"{spec.micro_batch_size} samples" + (f", before {before}" if before else "")
         num_ranks = spec.global_batch_size // size

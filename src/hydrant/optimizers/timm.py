@@ -47,7 +47,7 @@ def _require_opt_einsum(name: str) -> None:
     from timm.optim.kron import Kron
 
     kind = get_optimizer_class(name.removeprefix("lookahead_"), bind_defaults=False)
-    if issubclass(kind, Kron) and find_spec("opt_einsum") is None:
+    if isinstance(kind, type) and issubclass(kind, Kron) and find_spec("opt_einsum") is None:
         message = (
             f"timm's {name} takes gigabytes of memory without the package opt_einsum: pip install opt_einsum"
         )

@@ -93,7 +93,7 @@ class FeatureDistance(nn.Module):
 
 
 def _capture_hook(module: Any, args: Any, output: Tensor) -> None:
-    """Keep the output of a layer. This is no method, because a copy of the model would then copy the method's object."""
+    """Keep the output of a layer. A method would not do: a copy of the model would keep calling it on the original."""
     if module.captures:
         module.captured = output
 

@@ -85,4 +85,5 @@ def _stand_ins(group: Mapping[str, Any], sparse: Collection[int], device: torch.
 def _step(optimizer: Optimizer) -> None:
     if has_modes(optimizer):
         optimizer.train()  # type: ignore[attr-defined]
-    optimizer.step(*([lambda: torch.ones(())] if needs_closure(optimizer) else []))
+    closure = [lambda: torch.ones(())] if needs_closure(optimizer) else []
+    optimizer.step(*closure)  # type: ignore[arg-type]  # returns a tensor, as LBFGS needs

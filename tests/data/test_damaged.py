@@ -60,11 +60,13 @@ def read(source: LoaderSource, updates: range, world_size: int = 1, micro_batch_
     targets = list[int]()
     streams = [source.stream(replace(SPEC, micro_batch_size=micro_batch_size, world_size=world_size, rank=rank))
                for rank in range(world_size)]  # fmt: skip
-    for update in updates:
-        steps = zip(*(stream.micro_batches(update) for stream in streams), strict=True)
-        targets += [int(t) for step in steps for batch in step for t in batch.targets]
-    for stream in streams:
-        stream.close()
+    try:
+        for update in updates:
+            steps = zip(*(stream.micro_batches(update) for stream in streams), strict=True)
+            targets += [int(t) for step in steps for batch in step for t in batch.targets]
+    finally:
+        for stream in streams:
+            stream.close()
     return targets
 
 

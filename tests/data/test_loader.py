@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import subprocess
@@ -49,6 +50,12 @@ def source(samples: Samples, num_workers: int) -> LoaderSource:
 
 def workers_of(stream_batches: list[Tensor]) -> set[int]:
     return {int(pid) for inputs in stream_batches for pid in inputs.flatten()}
+
+
+@pytest.fixture(autouse=True)
+def _no_workers_of_other_tests() -> None:
+    """End the workers of iterators that a test before this one has left to the garbage collector."""
+    gc.collect()
 
 
 def test_workers_persist_over_updates_and_jumps_until_close() -> None:

@@ -201,12 +201,12 @@ register_backend(aot_autograd(fw_compiler=unchanged, bw_compiler=doubled), name=
 
 @pytest.fixture
 def net(user_module: UserModule) -> Callable[[str], tuple[str, ...]]:
-    user_module("parts", PARTS)
-    return lambda kind: (*MLP, "model._target_=parts.Net", f"+model.kind={kind}", "allow_targets=[parts]")
+    user_module("compiled_parts", PARTS)
+    return lambda kind: (*MLP, "model._target_=compiled_parts.Net", f"+model.kind={kind}", "allow_targets=[compiled_parts]")
 
 
 def line_of(text: str) -> str:
-    return f"parts.py:{PARTS.splitlines().index(next(x for x in PARTS.splitlines() if text in x)) + 1}"
+    return f"compiled_parts.py:{PARTS.splitlines().index(next(x for x in PARTS.splitlines() if text in x)) + 1}"
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_recompilations_are_logged_and_limited(
     folder = train(*words, name="free")
     recompiles = report(folder)["recompiles"]
     assert recompiles
-    assert all("parts.py" in incident["location"] or "calls" in incident["guard"] for incident in recompiles)
+    assert all("compiled_parts.py" in incident["location"] or "calls" in incident["guard"] for incident in recompiles)
     log = (folder / "train.log").read_text()
     assert log.count("recompiled after update") == len(recompiles)
     train(*words, "compile.max_recompiles=0", name="strict", status=1)
@@ -317,7 +317,7 @@ def test_an_error_of_torch_compile_in_a_later_update_names_the_remedy(
 ) -> None:  # fmt: skip
     train(*net(kind), *LONG, key, status=1)
     message = capsys.readouterr().err.splitlines()[-1]
-    assert "parts.py:" in message
+    assert "compiled_parts.py:" in message
     assert remedy in message
 
 

@@ -202,11 +202,18 @@ register_backend(aot_autograd(fw_compiler=unchanged, bw_compiler=doubled), name=
 @pytest.fixture
 def net(user_module: UserModule) -> Callable[[str], tuple[str, ...]]:
     user_module("compiled_parts", PARTS)
-    return lambda kind: (*MLP, "model._target_=compiled_parts.Net", f"+model.kind={kind}", "allow_targets=[compiled_parts]")
+    return lambda kind: (
+        *MLP,
+        "model._target_=compiled_parts.Net",
+        f"+model.kind={kind}",
+        "allow_targets=[compiled_parts]",
+    )
 
 
 def line_of(text: str) -> str:
-    return f"compiled_parts.py:{PARTS.splitlines().index(next(x for x in PARTS.splitlines() if text in x)) + 1}"
+    return (
+        f"compiled_parts.py:{PARTS.splitlines().index(next(x for x in PARTS.splitlines() if text in x)) + 1}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -271,7 +278,9 @@ def test_recompilations_are_logged_and_limited(
     folder = train(*words, name="free")
     recompiles = report(folder)["recompiles"]
     assert recompiles
-    assert all("compiled_parts.py" in incident["location"] or "calls" in incident["guard"] for incident in recompiles)
+    assert all(
+        "compiled_parts.py" in incident["location"] or "calls" in incident["guard"] for incident in recompiles
+    )
     log = (folder / "train.log").read_text()
     assert log.count("recompiled after update") == len(recompiles)
     train(*words, "compile.max_recompiles=0", name="strict", status=1)

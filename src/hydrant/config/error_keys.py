@@ -22,7 +22,7 @@ def as_config_error(key: str, node: Mapping[str, Any]) -> Generator[None]:
     """Re-raise an exception of the part at `key`, whose config is `node`, as a ConfigError. Also a decorator.
 
     Raises:
-        HydrantError: the one that the part raised, or a ConfigError with the part's message.
+        HydrantError: the part raised it. Another error of the part becomes a ConfigError with its message.
     """
     try:
         yield

@@ -31,8 +31,7 @@ def cosine_restarts(
     `get_cosine_with_hard_restarts_schedule_with_warmup`. The other one is null. Loshchilov & Hutter, "SGDR", 2017.
     """
     if (first_cycle is None) == (num_cycles is None):
-        message = "give either first_cycle, a duration, or num_cycles, not both"
-        raise ConfigError("first_cycle", message)
+        raise ConfigError("first_cycle", "give either first_cycle, a duration, or num_cycles, not both")
     check_not_negative(cycle_decay=cycle_decay, min_ratio=min_ratio)
     if num_cycles is not None and num_cycles < 1:
         raise ConfigError("num_cycles", f"needs a number above 0, not {num_cycles}")
@@ -40,9 +39,8 @@ def cosine_restarts(
         message = f"needs 1 or more, because shrinking cycles have no end; not {cycle_mult}"
         raise ConfigError("cycle_mult", message)
     first = Fraction(1) if first_cycle is None else clock.interval(first_cycle, "first_cycle").length
-    size, unit = (
-        first.as_integer_ratio()
-    )  # counted in 1 / unit updates, because a cycle may begin between two updates
+    # Counted in 1 / unit updates, because a cycle may begin between two updates.
+    size, unit = first.as_integer_ratio()
 
     def place(k: int) -> tuple[int, float]:
         """Return (index of the cycle, progress in it)."""

@@ -59,9 +59,8 @@ class SchedulerBase(ABC):
         if values is None:
             return
         groups = self.optimizer.param_groups
-        if (
-            isinstance(values, Iterable) and getattr(values, "ndim", 1) > 0
-        ):  # numpy's numbers have 0 dimensions
+        # Numbers of numpy and torch can have an __iter__ too, but 0 dimensions.
+        if isinstance(values, Iterable) and getattr(values, "ndim", 1) > 0:
             per_group = list[Any](values)
         else:
             per_group = [values] * len(groups)
@@ -163,12 +162,10 @@ class Replay:
         arguments = dict(factory.keywords)
         every = clock.interval(arguments.pop("every", 1), "every")
 
+        placeholders = clock.placeholders
+
         def convert(text: str) -> int:
-            return (
-                clock.placeholders[text]
-                if text in clock.placeholders
-                else every.count(clock.updates(text, ""))
-            )
+            return placeholders[text] if text in placeholders else every.count(clock.updates(text, ""))
 
         make = partial(factory.func, *factory.args, **converted(arguments, convert))
         return partial(Replay, make, total_updates=clock.total_updates, every=every)
@@ -184,9 +181,8 @@ class Replay:
         for group_idx, initial in enumerate(self._initial):
             for field, base in initial.items():
                 value, cell = numbers[group_idx].get(field), (group_idx, field)
-                if (
-                    value not in (base, None) and cell not in self._values
-                ):  # the first change of another field
+                if cell not in self._values and value not in (base, None):
+                    # The first change of another field: before it, the field had its configured value.
                     self._values[cell] = array("d", [base] * update + [value])
 
     def value(self, update: int, group_idx: int, field: str) -> float:

@@ -32,7 +32,7 @@ function runCurves(metric, unit) {
 function curvesSection() {
   const chosen = { metric: DATA.curves.metrics[0], unit: "updates", each: DATA.groups.every((group) => group.num === 0), log: false, whole: false, smoothing: 0 };
   const shown = section("curves", "Curves", h("p", { class: "note" },
-    "The mean over the runs of a group with a result, and its 95 % interval at each point (Student's t); or every run. Seconds count training and compilation, but not evaluation and saving. The curves begin where they can be told apart, or at the start.",
+    "The mean over the runs of a group with a result, and its 95 % interval at each point (Student's t); or every run. Seconds count training and compilation, but not evaluation and saving. The curves begin where they differ visibly, or at the start.",
     DATA.curves.is_thinned ? ` Curves with more than ${DATA.curves.limit} points are reduced to the minimum and maximum of each interval.` : ""));
   const pick = (name) => (value) => { chosen[name] = value; redraw(); };
   const smoothing = h("output", {}, "0");

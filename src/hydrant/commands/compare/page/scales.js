@@ -87,10 +87,10 @@ function smoothed(xs, ys, smoothing, range) {
   });
 }
 
-const TOLD_APART = 4, NUM_PLACES = 200;
+const DIFFER_VISIBLY = 4, NUM_PLACES = 200;
 
 /**
- * The x from which curves can be told apart: the first one after which all values span at most four times the mean
+ * The x from which curves differ visibly: the first one after which all values span at most four times the mean
  * distance between the highest and the lowest curve; if there is none in the first half of the axis, the x there with
  * the smallest such ratio. For a single curve, the start.
  */
@@ -104,7 +104,7 @@ function beginning(lines) {
     const here = extent(values);
     [low, high, distances, count] = [Math.min(low, here[0]), Math.max(high, here[1]), distances + here[1] - here[0], count + 1];
     const ratio = (high - low) / (distances / count);
-    if (at <= (start + end) / 2 && (ratio <= Math.max(best.ratio, TOLD_APART))) best = { at, ratio };
+    if (at <= (start + end) / 2 && (ratio <= Math.max(best.ratio, DIFFER_VISIBLY))) best = { at, ratio };
   }
   return best.at;
 }

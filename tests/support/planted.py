@@ -93,7 +93,7 @@ def write_run(
         "total_updates": total_updates,
         "environment": dict(environment),
         "perf": {"updates_per_second": updates_per_second, "peak_memory_gib": None},
-        "compile": {"graphs": 0},
+        "compile": {"graphs": 0, "graph_breaks": 0, "recompiles": 0, "seconds": 0.0},
         "error": {"type": "NonFiniteError", "message": error} if error else None,
     }
     (folder / "summary.json").write_text(json.dumps(summary))

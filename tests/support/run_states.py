@@ -24,8 +24,9 @@ def sweep_in_all_states(folder: Path) -> Path:
         "running": {"status": "running", "num_updates": 10, "total_updates": 40, "host": here},
         "killed": {"status": "running", "num_updates": 20, "total_updates": 40, "host": here},
         "running elsewhere": {"status": "running", "num_updates": 0, "total_updates": 40, "host": "node7"},
-        "failed": {"status": "failed", "error": {"type": "NonFiniteError", "message": "loss became NaN"}},
-        "before": {"status": "failed", "error": {"type": "OSError", "message": "disk full"}},
+        "failed": {"status": "failed", "num_updates": 0,
+                   "error": {"type": "NonFiniteError", "message": "loss became NaN"}},
+        "before": {"status": "failed", "num_updates": 0, "error": {"type": "OSError", "message": "disk full"}},
         "refused": None,
         "waiting": None,
     }  # fmt: skip

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from hydrant.config.atomic_write import json_safe
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError
+from hydrant.runs.console import emit, say
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -36,9 +37,9 @@ def main(arguments: Sequence[str]) -> int:
         )
     if options.json:
         content = {"checkpoint": str(saved.checkpoint), "num_updates": saved.num_updates, **values}
-        print(json.dumps(json_safe(content)))
+        emit(json.dumps(json_safe(content)))
         return 0
-    print(f"{saved.checkpoint} (update {saved.num_updates}), {plan.val.num_samples:,} samples")
+    say(f"{saved.checkpoint} (update {saved.num_updates}), {plan.val.num_samples:,} samples")
     for name, value in values.items():
-        print(f"  {name:<20} {value:.6g}")
+        say(f"  {name:<20} {value:.6g}")
     return 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.config.distribution import require_extra
 from hydrant.errors import ConfigError, ExportError, HydrantError, typed_line, unknown_name
+from hydrant.runs.console import say
 from hydrant.runs.folder import EXPORT
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     path = options.output or saved.folder / EXPORT / f"model.{_SUFFIXES[options.format]}"
     difference = _write(options.format, model, _sample_inputs(saved), path)
     equal = "all is equal" if difference == 0 else f"the outputs differ by {difference:.1e} at most"
-    print(f"{path.resolve()}: {options.format} of {saved.checkpoint}; {equal}")
+    say(f"{path.resolve()}: {options.format} of {saved.checkpoint}; {equal}")
     return 0
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.config.compose import compose
+from hydrant.runs.console import emit, say
 
 if TYPE_CHECKING:
     from hydrant.training.plan import Plan
@@ -32,10 +33,10 @@ def main(arguments: Sequence[str]) -> int:
         with writing_to("--png", options.png):
             draw_curves({key: {"": (updates, values)} for key, values in schedules.items()}, options.png)
     if options.json:
-        print(json.dumps({"total_updates": len(updates), "schedules": schedules}))
+        emit(json.dumps({"total_updates": len(updates), "schedules": schedules}))
         return 0
     if options.png is not None:
-        print(f"picture      {options.png}")
+        say(f"picture      {options.png}")
     _print_plan(plan, schedules)
     return 0
 
@@ -49,17 +50,17 @@ def _print_plan(plan: Plan, schedules: Mapping[str, Sequence[float]]) -> None:
     epochs = clock.epoch(clock.total_updates)
     limit = " at most: auto finds what fits" if plan.config["micro_batch_size"] == "auto" else ""
     micro_batches = f"{spec.micro_batch_size} samples x {spec.num_micro_steps} x {spec.world_size} rank(s)"
-    print(f"updates      {clock.total_updates:,} of {spec.global_batch_size} samples: {epochs:.4g} epochs")
-    print(f"samples      {plan.train.num_samples:,} to train on, {plan.val.num_samples:,} to evaluate on")
-    print(f"micro-batch  {micro_batches}{limit}")
-    print(f"model        {total:,} parameters, {trained:,} trained")
-    print(f"cost         {plan.flops_per_sample:,} FLOPs per sample to evaluate, about 3 times that to train")
+    say(f"updates      {clock.total_updates:,} of {spec.global_batch_size} samples: {epochs:.4g} epochs")
+    say(f"samples      {plan.train.num_samples:,} to train on, {plan.val.num_samples:,} to evaluate on")
+    say(f"micro-batch  {micro_batches}{limit}")
+    say(f"model        {total:,} parameters, {trained:,} trained")
+    say(f"cost         {plan.flops_per_sample:,} FLOPs per sample to evaluate, about 3 times that to train")
     for name, entry in plan.optimizers.entries.items():
         for group_idx, group in enumerate(entry.optimizer.param_groups):
-            print(f"group        {name}.{group_idx} {_describe_group(group)}")
+            say(f"group        {name}.{group_idx} {_describe_group(group)}")
     for key, values in schedules.items():
-        print(f"schedule     {key}: {values[0]:.4g} -> {max(values):.4g} -> {values[-1]:.4g}")
-        print(f"             {sparkline(values)}")
+        say(f"schedule     {key}: {values[0]:.4g} -> {max(values):.4g} -> {values[-1]:.4g}")
+        say(f"             {sparkline(values)}")
 
 
 def _describe_group(group: Mapping[str, Any]) -> str:

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from itertools import chain, islice
 from pathlib import Path
 
+from hydrant.config.atomic_write import json_safe
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, suggestion
-from hydrant.runs.console import emit, relative, say
+from hydrant.runs.console import emit, notice, relative, say
 from hydrant.runs.folder import SWEEP_PLAN, RunStatus, is_run_folder
 from hydrant.sweeps.live_table import is_terminal, live_display, render_table
+from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.progress import sweep_progress
 
 _WATCH_SECONDS = 1
@@ -33,9 +35,12 @@ def main(arguments: Sequence[str]) -> int:
         raise ConfigError("--watch", "draws in a terminal; leave it out, or call status --json repeatedly")
     if options.watch:
         _watch(folders)
+    for folder in folders:
+        if damage := usable_plan(folder)[1]:
+            notice(damage)
     progress = {relative(folder): sweep_progress(folder) for folder in folders}
     if options.json:
-        emit(json.dumps({folder: [run.to_json() for run in runs] for folder, runs in progress.items()}))
+        emit(json.dumps(json_safe({f: [run.to_json() for run in runs] for f, runs in progress.items()})))
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
         say("\n\n".join("\n".join(render_table(folder, runs, width)) for folder, runs in progress.items()))

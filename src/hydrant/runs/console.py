@@ -1,31 +1,116 @@
-"""Print to stdout: lines for people, data for programs. Print to stderr: notices. A closed pipe ends no run."""
+"""Print to stdout: lines for people, data for programs. Print to stderr: notices. Lost output ends no run."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
+import re
+import signal
 import sys
-from contextlib import suppress
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any, TextIO
 
 from hydrant.config.redaction import redacted_text
+
+_CONTROLS = re.compile(
+    r"(?!\x1b\[[01]m)[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+)
+"""Characters that control a terminal or change the direction of text; all but bold type."""
 
 
 def say(text: str) -> None:
     """Print a line, without secrets."""
-    emit(redacted_text(text))
+    emit(public(text))
+
+
+def public(text: str) -> str:
+    """Return a text for people: without secrets, and with control characters as escapes, for a terminal obeys them.
+
+    >>> public("a name\x1b]0;title\x07")
+    'a name\\\\x1b]0;title\\\\x07'
+    """
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), redacted_text(text))
 
 
 def emit(text: str) -> None:
-    """Print data for programs as it is. A closed pipe (`| head`) is ignored, because the runs continue."""
-    with suppress(BrokenPipeError):
-        print(text, flush=True)
+    """Print data for programs as it is."""
+    print(text, flush=True)
 
 
 def notice(text: str) -> None:
-    """Print a line to stderr, without secrets. A closed pipe (`2>&1 | head`) is ignored."""
-    with suppress(BrokenPipeError):
-        print(redacted_text(text), file=sys.stderr, flush=True)
+    """Print a line to stderr, without secrets."""
+    print(public(text), file=sys.stderr, flush=True)
 
 
 def relative(path: Path) -> str:
     """Return a path relative to the current folder if it is in it, else as it is."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+@contextlib.contextmanager
+def standard_streams() -> Generator[None]:
+    """Let stdout and stderr of this process fail nowhere: what cannot be written is discarded, and the runs continue.
+
+    Descriptors that are closed (`>&-`) lead to /dev/null, so that no file of a run gets their numbers and the text that
+    libraries write there. Streams that have been replaced, as in a notebook, stay.
+    """
+    for descriptor in range(3):
+        _open_if_closed(descriptor)
+    previous = sys.stdout, sys.stderr
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _Output(1, sys.stdout)
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _Output(2, sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        sys.stdout, sys.stderr = previous
+
+
+def output_status() -> int:
+    """Return the exit status of a command whose result is what it has printed: not 0 if stdout could not be written."""
+    sys.stdout.flush()
+    error = sys.stdout.descriptor.error if isinstance(sys.stdout, _Output) else None
+    if error is None:
+        return 0
+    if isinstance(error, BrokenPipeError):  # `| head`
+        return 128 + signal.SIGPIPE
+    notice(f"error: stdout cannot be written: {error.strerror}")
+    return 1
+
+
+class _Output(io.TextIOWrapper):
+    """Replaces a standard stream, which is None if it was closed."""
+
+    def __init__(self, number: int, stream: TextIO | None) -> None:
+        self.descriptor = _Descriptor(number, "wb", closefd=False)
+        settings: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace", "line_buffering": True}
+        if isinstance(stream, io.TextIOWrapper):
+            settings = {name: getattr(stream, name) for name in settings}
+            settings["line_buffering"] |= stream.write_through  # python -u
+        super().__init__(io.BufferedWriter(self.descriptor), **settings)
+
+
+class _Descriptor(io.FileIO):
+    """Discards what cannot be written, because a pipe or a terminal is closed or a disk is full."""
+
+    error: OSError | None = None  # the last one
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.error = error
+            return len(data)
+
+
+def _open_if_closed(number: int) -> None:
+    try:
+        os.fstat(number)
+    except OSError:
+        # The new descriptor gets the lowest free number. Child processes inherit it, like any standard stream.
+        os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)

@@ -6,19 +6,20 @@ of `training.checkpoint.folder`, `wandb/` and `tensorboard/` of `trackers`.
 
 from __future__ import annotations
 
-import json
+import math
+import os
 import platform
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
-
-import yaml
+from typing import Any
 
 from hydrant.config.atomic_write import write_json
-from hydrant.errors import JobFailed, RecordError, first_line
+from hydrant.config.read_file import check_plain, parse_json, read_bytes, read_json, read_yaml
+from hydrant.errors import JobFailed, RecordError, first_line, shown
+from hydrant.runs.file_types import HydraSettings, SavedConfig, Summary
 from hydrant.runs.lock import is_held
 from hydrant.training.checkpoint.folder import CHECKPOINTS as CHECKPOINTS
 from hydrant.training.checkpoint.folder import LAST as LAST
@@ -151,7 +152,7 @@ def read_overrides(path: Path) -> list[str]:
     Raises:
         RecordError: the file is damaged.
     """
-    return [str(word) for word in _read_yaml(path / HYDRA / HYDRA_OVERRIDES, list)]
+    return read_yaml(path / HYDRA / HYDRA_OVERRIDES, list[str]) or []
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -160,21 +161,17 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         RecordError: the file is damaged.
     """
-    return _read_yaml(path / CONFIG, dict)
+    return {**(read_yaml(path / CONFIG, SavedConfig) or {})}
 
 
-def read_options(path: Path) -> dict[str, str]:
+def read_options(path: Path) -> dict[str, str | None]:
     """Return the option of each config group in a run.
 
     Raises:
         RecordError: the file is damaged.
     """
-    file = path / HYDRA / HYDRA_SETTINGS
-    content = _read_yaml(file, dict)
-    try:
-        return content["hydra"]["runtime"]["choices"] if content else {}
-    except (KeyError, TypeError) as error:
-        raise RecordError(f"{file} is damaged (it has no hydra.runtime.choices)") from error
+    settings = read_yaml(path / HYDRA / HYDRA_SETTINGS, HydraSettings)
+    return settings["hydra"]["runtime"]["choices"] if settings else {}
 
 
 def choices_in(overrides: Iterable[str]) -> dict[str, str]:
@@ -193,16 +190,8 @@ def read_summary(folder: Path) -> dict[str, Any]:
     Raises:
         RecordError: the file is damaged.
     """
-    path = folder / SUMMARY
-    try:
-        summary: Any = json.loads(path.read_bytes()) if path.exists() else {}
-        if not isinstance(summary, dict):
-            raise ValueError("no object")
-        return summary
-    except ValueError as error:
-        raise RecordError(
-            f"{path} is damaged ({first_line(error)}); remove it, and the run continues from its checkpoints"
-        ) from error
+    remedy = "; remove it, and the run continues from its checkpoints"
+    return {**(read_json(folder / SUMMARY, Summary, remedy) or {})}
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
@@ -214,30 +203,37 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     return read_rows(folder / METRICS)
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a file of JSON lines, without a last line that is incomplete; [] if there is no file.
+def read_rows(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
+    """Return the first rows of a file of JSON lines, without a last line that is incomplete; [] if there is no file.
 
     Raises:
         RecordError: a line is damaged.
     """
-    if not path.exists():
-        return []
-    lines = path.read_bytes().split(b"\n")[:-1]  # a kill leaves an incomplete line after the last newline
+    remedy = "; remove the line, or the file"
+    lines = (read_bytes(path, remedy) or b"").split(
+        b"\n"
+    )  # a kill leaves an incomplete line after the last newline
     try:
-        return [parse_row(line) for line in lines]
+        return [parse_row(line) for line in lines[:-1][:limit]]
     except ValueError as error:
-        raise RecordError(f"{path} is damaged ({first_line(error)}); remove the line, or the file") from error
+        raise RecordError(f"{path} is damaged ({first_line(error)}){remedy}") from error
 
 
 def parse_row(line: bytes) -> dict[str, Any]:
-    """Parse a line of metrics.jsonl.
+    """Parse a line of metrics.jsonl or histograms.jsonl.
 
     Raises:
-        ValueError: it is no JSON object with a number under `num_updates`.
+        ValueError: it is no JSON object, its `num_updates` is no count, or a metric is neither a number nor null.
     """
-    row: Any = json.loads(line)
-    if not (isinstance(row, dict) and isinstance(row.get("num_updates"), int | float)):
+    row: Any = parse_json(line)
+    if not isinstance(row, dict) or type(row.get("num_updates")) is not int or row["num_updates"] < 0:
         raise ValueError("a line without num_updates")
+    for key, value in row.items():
+        is_number = type(value) in (int, float) and math.isfinite(value)
+        if not is_number and value is not None and ("/" in key or key == "time"):
+            raise ValueError(f"{key} needs a number, not {shown(value):.40}")
+    if b"\\u" in line:
+        check_plain(row)
     return row
 
 
@@ -261,7 +257,8 @@ def _mark(folder: Path, status: RunStatus, error: dict[str, str] | None) -> None
 
 def missing_folders(folder: Path) -> list[Path]:
     """Return the folder and its parents that do not exist, the innermost first."""
-    return [path for path in (folder, *folder.parents) if not path.exists()]
+    # os.path.exists returns False where Path.exists raises, for a name that is too long, for example.
+    return [path for path in (folder, *folder.parents) if not os.path.exists(path)]  # noqa: PTH110
 
 
 def remove_if_empty(folders: Iterable[Path]) -> None:
@@ -272,23 +269,7 @@ def remove_if_empty(folders: Iterable[Path]) -> None:
 
 
 def _modified(file: Path) -> float:
-    return file.stat().st_mtime if file.exists() else 0.0
-
-
-def _read_yaml(file: Path, kind: type[_Kind]) -> _Kind:
-    """Return the content of a YAML file; empty if there is none.
-
-    Raises:
-        RecordError: it is damaged.
-    """
     try:
-        content = yaml.load(file.read_text(encoding="utf-8"), _Loader) if file.exists() else None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RecordError(f"{file} is damaged ({first_line(error)})") from error
-    if not isinstance(content, kind | None):
-        raise RecordError(f"{file} is damaged (it is no {kind.__name__})")
-    return content or kind()
-
-
-_Kind = TypeVar("_Kind", list[Any], dict[str, Any])
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # with libyaml ten times as fast
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0

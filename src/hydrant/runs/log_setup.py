@@ -7,20 +7,10 @@ import logging
 import sys
 from collections.abc import Generator
 from pathlib import Path
-from typing import TextIO
 
-from hydrant.config.redaction import redacted_text
-from hydrant.runs.console import notice
+from hydrant.runs.console import notice, public
 
 log = logging.getLogger("hydrant")
-
-
-class _Console(logging.StreamHandler[TextIO]):
-    """Logs to the terminal. A closed pipe (`| head`) is ignored, because the run continues."""
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
-        if not isinstance(sys.exception(), BrokenPipeError):
-            super().handleError(record)
 
 
 class _File(logging.FileHandler):
@@ -44,10 +34,10 @@ class _File(logging.FileHandler):
 
 
 class _Formatter(logging.Formatter):
-    """Removes secrets from messages and tracebacks."""
+    """Removes secrets and control characters from messages and tracebacks."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return redacted_text(super().format(record))
+        return public(super().format(record))
 
 
 @contextlib.contextmanager
@@ -59,7 +49,7 @@ def log_to(file: Path, rank: int = 0) -> Generator[None]:
     message = f"rank {rank}: %(message)s" if rank else "%(message)s"
     file_handler = _File(file, delay=True, encoding="utf-8")
     file_handler.setFormatter(_Formatter(f"%(asctime)s %(levelname)s {message}"))
-    console = _Console(sys.stderr if rank else sys.stdout)
+    console = logging.StreamHandler(sys.stderr if rank else sys.stdout)
     console.setLevel(logging.WARNING if rank else logging.INFO)
     console.setFormatter(_Formatter(message))
     if rank:

@@ -10,13 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import OmegaConf
-from yaml import YAMLError
-
-from hydrant.config.flat import differences
+from hydrant.config.flat import differences, flatten
 from hydrant.config.redaction import redacted
-from hydrant.errors import ConfigError, shown
-from hydrant.runs.folder import CHECKPOINTS, CONFIG, RunStatus, read_summary
+from hydrant.errors import ConfigError, RecordError, shown
+from hydrant.runs.folder import CHECKPOINTS, CONFIG, RunStatus, read_config, read_summary
 from hydrant.training.checkpoint.folder import find_checkpoint, newest_checkpoint, newest_undamaged
 
 if TYPE_CHECKING:
@@ -131,14 +128,15 @@ def saved_config(folder: Path, key: str) -> dict[str, Any]:
     """
     file = folder / CONFIG
     try:
-        saved = OmegaConf.to_container(OmegaConf.load(file))
-    except (OSError, YAMLError) as error:
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        message = f"{file} cannot be read ({reason}); a run's folder holds its config"
-        raise ConfigError(key, message) from error
-    if not isinstance(saved, dict):
-        raise ConfigError(key, f"{file} is no config of a run; a run's folder holds its config")
-    return {str(key): value for key, value in saved.items()}
+        saved = read_config(folder)
+    except RecordError as error:
+        raise ConfigError(key, str(error)) from error
+    if not saved:
+        raise ConfigError(key, f"{file} is missing; a run's folder holds its config")
+    for name, value in flatten(saved).items():
+        if "${" in str(value):  # it would be resolved here, and may then be anything
+            raise ConfigError(key, f"{file} is damaged ({name}: {shown(value)} is not resolved)")
+    return saved
 
 
 def _check_resumes_itself(resume: str, newest: Path, first_resume: str | None) -> None:

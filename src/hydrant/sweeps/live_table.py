@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import TextIO, cast
 
 from hydrant.errors import HydrantError
+from hydrant.runs.console import public
 from hydrant.runs.folder import RunStatus
 from hydrant.sweeps.progress import RunProgress
 from hydrant.training.text_table import align_columns
@@ -48,7 +49,7 @@ def render_table(title: str, runs: Sequence[RunProgress], width: int, height: in
     lines = align_columns(rows, {0, 1, len(cells[0])})
     hidden = states - Counter(run.state for run in shown)
     lines += [f"and {_format_counts(hidden)}"] if hidden else []
-    return [_cut(line.rstrip(), width) for line in (title + summary, *lines)]
+    return [_cut(public(line.rstrip()), width) for line in (title + summary, *lines)]
 
 
 def _labels(shown: Sequence[RunProgress], keys: Sequence[str], width: int) -> list[str]:

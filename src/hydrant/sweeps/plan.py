@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from hydrant.config.atomic_write import write_json
-from hydrant.errors import RecordError, first_line
+from hydrant.config.read_file import read_json
+from hydrant.errors import RecordError
 from hydrant.runs.folder import SWEEP_PLAN
 
 
@@ -31,6 +31,17 @@ class Plan:
     jobs: Sequence[PlannedJob]
 
 
+class _Job(TypedDict):
+    run: str
+    overrides: list[str]
+    refused: str | None
+
+
+class _File(TypedDict):
+    began: float
+    jobs: list[_Job]
+
+
 def write_plan(sweep: Path, plan: Plan) -> None:
     """Write `sweep.json`, without secrets."""
     root, jobs = sweep.resolve(), list[dict[str, Any]]()
@@ -46,13 +57,16 @@ def read_plan(sweep: Path) -> Plan:
     Raises:
         RecordError: the file is damaged.
     """
-    file = sweep / SWEEP_PLAN
-    if not file.exists():
+    plan = read_json(sweep / SWEEP_PLAN, _File, "; the same command writes it again")
+    if plan is None:
         return Plan(0.0, [])
+    jobs = [PlannedJob(sweep / job["run"], job["overrides"], job["refused"] or "") for job in plan["jobs"]]
+    return Plan(plan["began"], jobs)
+
+
+def usable_plan(sweep: Path) -> tuple[Plan, str]:
+    """Return the plan; an empty one and what is wrong if its file is damaged, because the runs can be read without."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        jobs = [PlannedJob(sweep / j["run"], j["overrides"], j["refused"] or "") for j in content["jobs"]]
-        return Plan(content["began"], jobs)
-    except (ValueError, KeyError, TypeError) as error:
-        message = f"{file} is damaged ({first_line(error)}); the same command writes it again"
-        raise RecordError(message) from error
+        return read_plan(sweep), ""
+    except RecordError as error:
+        return Plan(0.0, []), f"{error}; until then, missing jobs are unknown"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from hydrant.runs.folder import (
     runs_of_sweep,
 )
 from hydrant.runs.lock import is_held, is_in_use
-from hydrant.sweeps.plan import PlannedJob, read_plan
+from hydrant.sweeps.plan import PlannedJob, usable_plan
 
 _TAIL_BYTES = 1 << 16  # the end of metrics.jsonl, which holds the last rows of training and of evaluation
 
@@ -57,17 +58,14 @@ class RunProgress:
 def sweep_progress(folder: Path) -> list[RunProgress]:
     """Return the progress of a sweep's jobs in their order, then of other runs in its folder.
 
-    In a run folder, return the progress of that run.
-
-    Raises:
-        RecordError: the plan of the sweep is damaged.
+    In a run folder, return the progress of that run. A damaged plan of the sweep counts as none.
     """
     if is_run_folder(folder):
         return [_run_progress(read_run(folder), folder.parent)]
-    plan = read_plan(folder)
+    plan, _ = usable_plan(folder)
     began = plan.began if is_in_use(folder) else None
-    planned = {job.folder.resolve() for job in plan.jobs}
-    others = [run for run in runs_of_sweep(folder) if run.path.resolve() not in planned]
+    planned = {os.path.realpath(job.folder) for job in plan.jobs}
+    others = [run for run in runs_of_sweep(folder) if os.path.realpath(run.path) not in planned]
     jobs = (_job_progress(job, folder, began) for job in plan.jobs)
     return [*jobs, *(_run_progress(run, folder) for run in others)]
 
@@ -106,7 +104,8 @@ def _with_rows(progress: RunProgress, rows: Sequence[Mapping[str, Any]]) -> RunP
     """Add what the newest rows of metrics.jsonl say beyond the summary."""
     num_updates = max([progress.num_updates or 0, *(row["num_updates"] for row in rows)])
     rate, total = _last(rows, "perf/updates_per_second"), progress.total_updates
-    left = (total - num_updates) / rate if rate and total and progress.is_running else None
+    left = (total - num_updates) / rate if rate and total and progress.is_running else math.inf
+    left = left if math.isfinite(left) else None
     return replace(progress, num_updates=num_updates, loss=_last(rows, "train/loss"), seconds_left=left)
 
 

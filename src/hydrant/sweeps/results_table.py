@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydrant.config.atomic_write import replace_file
 from hydrant.runs.console import relative, say
+from hydrant.runs.csv_text import as_csv
 from hydrant.runs.folder import SWEEP_TABLE, RunFolder, performance_text
 
 
@@ -17,18 +16,16 @@ def write_sweep_csv(folder: Path, runs: Sequence[RunFolder]) -> None:
     """Write `sweep.csv` atomically: a row per run with its overrides, status and results."""
     choices = _columns(run.choices for run in runs)
     metrics = _columns(run.summary.get("metrics") or {} for run in runs)
-    text = io.StringIO()
-    table = csv.writer(text)
-    table.writerow(["run", *choices, "status", "num_updates", "best", "best_num_updates", *metrics, "error"])
+    table = [["run", *choices, "status", "num_updates", "best", "best_num_updates", *metrics, "error"]]
     for run in runs:
         best, values = run.summary.get("best") or {}, run.summary.get("metrics") or {}
-        table.writerow(
+        table.append(
             [run.path.name, *(run.choices.get(c, "") for c in choices), run.state]
             + [run.summary.get("num_updates", ""), best.get("value", ""), best.get("num_updates", "")]
             + [values.get(m, "") for m in metrics]
             + [run.error]
         )
-    replace_file(folder / SWEEP_TABLE, text.getvalue())
+    replace_file(folder / SWEEP_TABLE, as_csv(table))
 
 
 def print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str]) -> None:

@@ -102,7 +102,7 @@ def test_a_value_that_is_not_a_number_affects_only_its_run(tmp_path: Path, compa
     runs = {run.name: run for run in comparing(tmp_path).runs}
     assert [name for name, run in runs.items() if run.state == "damaged"] == ["plan", "plan-of-text", "text"]
     assert runs["plan"].error.endswith("; remove it")
-    assert "val/accuracy has a value that is not a number" in runs["text"].error
+    assert "val/accuracy needs a number, not 'high'" in runs["text"].error
 
 
 def test_seconds_count_training_only(tmp_path: Path) -> None:

@@ -70,7 +70,9 @@ def test_a_study_locks_its_folder_before_it_reads_it(
         f"error: name: another process is at work in {folder.relative_to(workdir)}" in capfd.readouterr().err
     )
     (folder / "0000_a" / ".hydra").mkdir(parents=True)
-    (folder / "0000_a" / "summary.json").write_text('{"status": "running", "host": "node7"}')
+    (folder / "0000_a" / "summary.json").write_text(
+        '{"status": "running", "num_updates": 0, "host": "node7"}'
+    )
     assert cli.main(words) == 2
     assert "0000_a holds a run on node7" in capfd.readouterr().err
     assert len(was_held) == 2

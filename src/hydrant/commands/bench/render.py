@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydrant.commands.bench.results import CellResult
+from hydrant.runs.csv_text import as_csv
 from hydrant.training.plotting import Bar, draw_bars
 from hydrant.training.text_table import align_columns
 
@@ -58,7 +58,8 @@ def _shorten(text: str) -> str:
 def reason(result: CellResult) -> str:
     """Return why a cell has no figures or no MFU, or ""."""
     if result.status == "ok" and (mfu := result.impossible_mfu) is not None:
-        return f"no MFU, because {mfu:.0%} cannot be true: other load slowed the matrix product it is relative to"
+        causes = "other load slowed the matrix product, or kernels save operations"
+        return f"no MFU, because {mfu:.0%} cannot be true: {causes}"
     if result.status == "differs":
         difference, tolerance = f"{result.loss_difference:.2g}", f"{result.tolerance:g}"
         return f"its loss differs from eager's by a ratio of {difference}; rounding explains {tolerance}"
@@ -80,9 +81,8 @@ def columns(results: Sequence[CellResult]) -> tuple[list[str], list[list[Any]]]:
 
 def write_csv(results: Sequence[CellResult], path: Path) -> None:
     """Write a line for each cell; missing figures are empty."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        titles, rows = columns(results)
-        csv.writer(file).writerows([titles, *rows])
+    titles, rows = columns(results)
+    path.write_text(as_csv([titles, *rows]), encoding="utf-8", newline="")
 
 
 def draw(results: Sequence[CellResult], title: str, path: Path) -> None:

@@ -114,8 +114,10 @@ def compare(
 
 def _choose_metric(runs: Sequence[Run], name: str | None, mode: str | None) -> Metric:
     """Return the metric to compare, by default the one of the best checkpoints, and its mode."""
-    configs = [run.config for run in runs if "best.metric" in run.config]
-    deciding = Counter((config["best.metric"], config["best.mode"]) for config in configs)
+    chosen_best = [(run.config.get("best.metric"), run.config.get("best.mode")) for run in runs]
+    deciding = Counter(
+        (name, mode) for name, mode in chosen_best if isinstance(name, str) and mode in ("max", "min")
+    )
     default_name, default_mode = deciding.most_common(1)[0][0] if deciding else ("val/accuracy", "max")
     chosen: str = default_name if name is None else name
     _check_metric(runs, "--metric", chosen)

@@ -36,7 +36,10 @@ class Run:
 
     @property
     def samples_per_update(self) -> int | None:
-        return self.config.get("global_batch_size")
+        size = self.config.get("global_batch_size")
+        return (
+            size if isinstance(size, int) else None
+        )  # of a run without a config, it is the text of an override
 
     @property
     def wandb_id(self) -> str | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -16,6 +14,7 @@ from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.statistics import CONFIDENCE
 from hydrant.commands.compare.time_to_target import GroupTime
 from hydrant.config.atomic_write import json_safe
+from hydrant.runs.csv_text import as_csv
 from hydrant.sweeps.optuna.objectives import Objective
 
 FIGURES: dict[str, str] = {
@@ -108,7 +107,7 @@ def run_to_dict(run: Run, comparison: Comparison) -> dict[str, Any]:
 def objectives(runs: Iterable[Run]) -> list[Objective]:
     """Return the objectives of the studies whose trials are among the runs."""
     entries = [entry for run in runs for entry in (run.summary.get("trial") or {}).get("objectives", ())]
-    return list(dict.fromkeys(Objective(**entry) for entry in entries))
+    return list(dict.fromkeys(Objective(entry["metric"], entry["mode"]) for entry in entries))
 
 
 def _rows(run: Run, metric: str) -> list[dict[str, float]]:
@@ -133,16 +132,15 @@ def to_json(comparison: Comparison) -> str:
 
 def to_csv(comparison: Comparison) -> str:
     """Return one line per run. Unknown values are empty."""
-    c, text = comparison, io.StringIO()
+    c = comparison
     units = list(next(iter(c.times.values()), {}))
-    table = csv.writer(text, lineterminator="\n")
     titles = ["state", "num_updates", c.metric.name, f"best {c.metric.name}", *FIGURES]
-    table.writerow(["run", *c.keys, *titles, *(f"{unit} to {c.target}" for unit in units), "error"])
+    table = [["run", *c.keys, *titles, *(f"{unit} to {c.target}" for unit in units), "error"]]
     for run in c.runs:
         row = json_safe(run_to_dict(run, c))
         values = [row[name] for name in ("state", "num_updates", "final", "best")]
         times = [row["to_target"][unit] for unit in units]
-        table.writerow(
+        table.append(
             [row["name"], *row["labels"].values(), *values, *row["figures"].values(), *times, row["error"]]
         )
-    return text.getvalue().rstrip("\n")
+    return as_csv(table, end="\n").rstrip("\n")

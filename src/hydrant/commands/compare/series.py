@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
-from hydrant.errors import RecordError, first_line
+from hydrant.config.read_file import read_json
+from hydrant.errors import RecordError
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -25,27 +25,25 @@ class Series:
 
 
 def series_by_metric(rows: Iterable[Mapping[str, Any]]) -> dict[str, Series]:
-    """Return the series of each metric in the rows of metrics.jsonl.
-
-    Raises:
-        RecordError: a value is not a number.
-    """
-    columns: dict[str, tuple[list[float], list[float]]] = {}
+    """Return the series of each metric in the rows of metrics.jsonl."""
+    columns: dict[str, tuple[list[float], list[float | None]]] = {}
     for row in rows:
         num_updates = row["num_updates"]
         for key, value in row.items():
             if "/" in key:
                 updates, values = columns.setdefault(key, ([], []))
                 updates.append(num_updates)
-                values.append(np.nan if value is None else value)
-    return {key: _series(key, *column) for key, column in columns.items()}
+                values.append(value)
+    return {key: _series(*column) for key, column in columns.items()}
 
 
-def _series(name: str, updates: Sequence[Any], values: Sequence[Any]) -> Series:
-    try:
-        return Series(np.array(updates, dtype=float), np.array(values, dtype=float))
-    except (ValueError, TypeError) as error:
-        raise RecordError(f"{name} has a value that is not a number ({first_line(error)})") from error
+def _series(updates: Sequence[float], values: Sequence[float | None]) -> Series:
+    return Series(np.array(updates, dtype=float), np.array(values, dtype=float))  # None becomes NaN
+
+
+class _Plan(TypedDict):
+    updates: list[float]
+    values: dict[str, list[float | None]]
 
 
 def read_schedules(file: Path) -> dict[str, Series]:
@@ -54,13 +52,15 @@ def read_schedules(file: Path) -> dict[str, Series]:
     Raises:
         RecordError: the file is damaged.
     """
-    if not file.exists():
+    remedy = "; remove it"
+    plan = read_json(file, _Plan, remedy)
+    if plan is None:
         return {}
-    try:
-        plan = json.loads(file.read_bytes())
-        return {f"optim/{name}": _series(name, plan["updates"], v) for name, v in plan["values"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecordError) as error:
-        raise RecordError(f"{file} is damaged ({first_line(error)}); remove it") from error
+    updates, values = plan["updates"], plan["values"]
+    for name, curve in values.items():
+        if len(curve) != len(updates):
+            raise RecordError(f"{file} is damaged ({name} has not {len(updates)} values){remedy}")
+    return {f"optim/{name}": _series(updates, curve) for name, curve in values.items()}
 
 
 def last_logged(rows: Sequence[Mapping[str, Any]]) -> float:

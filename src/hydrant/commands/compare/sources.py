@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from hydrant.runs.folder import (
     read_options,
     read_run,
 )
-from hydrant.sweeps.plan import read_plan
+from hydrant.sweeps.plan import usable_plan
 
 
 def read_runs(words: Sequence[str]) -> list[Run]:
@@ -92,12 +93,10 @@ def _read_folder(folder: Path) -> Run:
 def _missing_jobs(sweep: Path, runs: Sequence[Run]) -> list[Run]:
     """Return the jobs of the sweep's newest command that have no folder. Their configs are partial."""
     begun = {run.name for run in runs}
-    try:
-        jobs = read_plan(sweep).jobs
-    except RecordError as error:
-        notice(f"{error}; until then, missing jobs are unknown")
-        return []
-    planned = {relative(job.folder.resolve()): choices_in(job.overrides) for job in jobs}
+    plan, damage = usable_plan(sweep)
+    if damage:
+        notice(damage)
+    planned = {relative(Path(os.path.realpath(job.folder))): choices_in(job.overrides) for job in plan.jobs}
     common = _common_values([run.config for run in runs])
     missing: list[Run] = []
     for name, job in planned.items():

@@ -14,7 +14,7 @@ from hydrant.commands.diagnose.report import Diagnosis, as_json, as_text
 from hydrant.commands.diagnose.variants import Config, Variants, make_variants
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError
-from hydrant.runs.console import notice
+from hydrant.runs.console import emit, notice, say
 from hydrant.sweeps.fork_server.call import ProcessDied
 
 if TYPE_CHECKING:  # these import torch
@@ -40,7 +40,10 @@ def main(arguments: Sequence[str]) -> int:
 
     variants = make_variants(overrides, on_cuda=torch.cuda.is_available())
     diagnosis = _diagnose(variants, 0 if options.no_timing else options.updates)
-    print(json.dumps(as_json(diagnosis)) if options.json else as_text(diagnosis))
+    if options.json:
+        emit(json.dumps(as_json(diagnosis)))
+    else:
+        say(as_text(diagnosis))
     return 1 if diagnosis.findings() else 0
 
 

@@ -73,6 +73,13 @@ def test_plain_hydra_still_calls_callbacks_before_the_task(
         ("hydra:\n  hydra_logging: {version: 1, root: {}, x: 'ext://my_module.x'}", "hydra.hydra_logging.x"),
         ("hydra:\n  hydra_logging: {handlers: {x: {class: my.Handler}}}", "hydra.hydra_logging.handlers.x.class"),
         ("hydra:\n  job: {env_set: {LD_PRELOAD: ./their.so}}", "hydra.job.env_set.LD_PRELOAD"),
+        ("hydra:\n  output_subdir: ../secrets", "hydra.output_subdir"),
+        ("hydra:\n  output_subdir: ${name}", "hydra.output_subdir"),
+        (
+            "hydra:\n  callbacks: {x: {_target_: hydra.experimental.callbacks.PickleJobInfoCallback}}",
+            "hydra.callbacks.x._target_",
+        ),
+        ("defaults:\n  - override /hydra/sweeper: basic", "hydra.sweeper._target_"),
     ],
 )  # fmt: skip
 def test_hydra_calls_nothing_that_a_config_file_names(
@@ -88,3 +95,42 @@ def test_hydra_calls_nothing_that_a_config_file_names(
 )
 def test_hydras_own_options_are_allowed(words: tuple[str, ...], train: Train) -> None:
     train(*words, "tracker=local", "duration=1", "model.hidden=[4]")
+
+
+@pytest.mark.parametrize(
+    "words", [("hydra.output_subdir=x",), ("hydra.output_subdir=.hydra", "optimizer.lr=wrong")]
+)
+def test_hydra_writes_no_config_before_it_is_checked(
+    words: tuple[str, ...], train: Train, workdir: Path
+) -> None:
+    train(*words, "+data.token=planted", status=2)
+    assert not [path for path in workdir.rglob("*") if path.is_file()]
+
+
+RECEIVERS = [
+    "tracker: {entity: them}",
+    "tracker: {entity: '${oc.env:HOME}'}",
+    "tracker: {entity: '${hydra:job.name}'}",
+]
+
+
+@pytest.mark.parametrize("experiment", RECEIVERS)
+@pytest.mark.parametrize("words", [(), ("--multirun", "seed=0,1"), ("tracker.project=other",)])
+def test_a_config_file_does_not_choose_who_receives_the_results(
+    experiment: str, words: tuple[str, ...], refused_experiment: Refused
+) -> None:
+    message = refused_experiment(experiment, *words)
+    assert message.startswith("tracker.entity: a config file sends the results to ")
+
+
+def test_the_user_chooses_who_receives_the_results(
+    workdir: Path, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = workdir / "conf" / "experiment" / "team.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("# @package _global_\ntracker: {entity: team, mode: disabled}\n")
+    words = ("experiment=team", "duration=1", "model.hidden=[4]")
+    train(*words, "tracker.entity=team")
+    train(*words, "tracker.entity=mine", name="other")
+    monkeypatch.setenv("WANDB_ENTITY", "team")
+    train(*words, name="variable")

@@ -12,19 +12,25 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from hydrant.config.targets import check_consent, lies_under, locate
 from hydrant.errors import ConfigError, shown
 
-_SWEEPERS = ("hydra_plugins.hydrant_sweeper", "hydra_plugins.hydrant_optuna",
-             "hydra._internal.core_plugins.basic_sweeper", "optuna.samplers", "optuna.pruners")  # fmt: skip
+_SWEEPERS = (
+    "hydra_plugins.hydrant_sweeper",
+    "hydra_plugins.hydrant_optuna",
+    "optuna.samplers",
+    "optuna.pruners",
+)
 _LAUNCHERS = ("hydra_plugins.hydrant_launchers", "hydra._internal.core_plugins.basic_launcher")
 _LOGGING = ("logging.StreamHandler", "logging.FileHandler", "logging.NullHandler", "logging.Formatter",
             "ext://sys.stdout", "ext://sys.stderr",
@@ -34,13 +40,16 @@ _LOGGING = ("logging.StreamHandler", "logging.FileHandler", "logging.NullHandler
 """What the logging configs of Hydra may create, and the streams and the file that they may write to."""
 
 _ALLOWED = {
-    "callbacks": ("hydrant.runs.folder_callback.FolderCallback", "hydra.experimental.callbacks"),
+    "callbacks": ("hydrant.runs.folder_callback.FolderCallback",),
     "sweeper": _SWEEPERS,
     "launcher": _LAUNCHERS,
     "job_logging": _LOGGING,
     "hydra_logging": _LOGGING,
 }
-"""What Hydra may call for each key of the `hydra` node."""
+"""What Hydra may call for each key of the `hydra` node.
+
+Hydra's own callbacks and its basic sweeper are not in it, because they write configs with their secrets.
+"""
 
 _VARIABLES = ("TORCH_LOGS",)
 """The environment variables that a config file may set, because their values name no code."""
@@ -78,17 +87,25 @@ def _checked(method: Callable[..., DictConfig], words: Sequence[str]) -> Callabl
 
 
 def _check(config: DictConfig, words: Sequence[str]) -> None:
-    """Refuse a `hydra` node that would run code which is not allowed here or in `allow_targets`.
+    """Refuse a `hydra` node that would run code which is not allowed here or in `allow_targets`, or write secrets.
+
+    Also refuse a receiver of the results that only a config file names.
 
     Raises:
         ConfigError: Names the key.
     """
+    _check_receiver(config, words)
     raw: Any = OmegaConf.to_container(config, resolve=False)
     packages = raw.get("allow_targets")
     check_consent(packages, words)
     trusted = tuple(map(str, packages)) if isinstance(packages, list) else ()
     hydra: Mapping[str, Any] = raw.get("hydra") or {}
     _check_job(hydra.get("job", {}), words)
+    if hydra.get("output_subdir") is not None:
+        message = (
+            "needs null, because Hydra would write the config with its secrets there, before it is checked"
+        )
+        raise ConfigError("hydra.output_subdir", f"{message}; the run writes .hydra/ itself")
     for name, allowed in _ALLOWED.items():
         for key, value in _called_values(hydra.get(name), f"hydra.{name}"):
             is_plugin = lies_under(value, ("hydra_plugins",))
@@ -101,9 +118,30 @@ def _check(config: DictConfig, words: Sequence[str]) -> None:
                 raise ConfigError(key, f"{message}. {remedy}")
 
 
+def _check_receiver(config: DictConfig, words: Sequence[str]) -> None:
+    """Refuse a `tracker.entity` that is neither on the command line nor in WANDB_ENTITY.
+
+    The config may contain values of the user's environment variables, which it reads with `oc.env`.
+    """
+    try:
+        entity: Any = OmegaConf.select(config, "tracker.entity")
+    except OmegaConfBaseException:  # it depends on values that Hydra sets later
+        entity = "<entity>"
+    if entity in (None, os.environ.get("WANDB_ENTITY")) or "tracker.entity" in _keys(words):
+        return
+    message = f"a config file sends the results to {shown(entity)}; if you trust it"
+    remedy = f"add tracker.entity={entity} to the command line, or set WANDB_ENTITY={entity}"
+    raise ConfigError("tracker.entity", f"{message}, {remedy}")
+
+
+def _keys(words: Iterable[str]) -> set[str]:
+    """Return the keys that the command line sets."""
+    return {word.partition("=")[0].lstrip("+") for word in words}
+
+
 def _check_job(job: Mapping[str, Any], words: Sequence[str]) -> None:
     """Check `hydra.job`: environment variables from config files, and the name that becomes a file name."""
-    set_by_user = {word.partition("=")[0].lstrip("+") for word in words}
+    set_by_user = _keys(words)
     for name in job.get("env_set") or ():
         key = f"hydra.job.env_set.{name}"
         if name not in _VARIABLES and not set_by_user & {key, "hydra.job.env_set"}:

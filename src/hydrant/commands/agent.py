@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from pathlib import Path
 
 from hydrant.config.command_line import Flags, check_overrides
 from hydrant.config.compose import job_slug
-from hydrant.errors import ConfigError, shown
+from hydrant.config.remote import check_recorded, remote_overrides
+from hydrant.errors import ConfigError
 from hydrant.runs.console import relative, say
 from hydrant.runs.folder import RunStatus, mark_failed, read_overrides, runs_of_sweep
 from hydrant.runs.lock import is_in_use
@@ -28,6 +30,7 @@ MAX_FAILURES = 5
 
 _HEARTBEAT_SECONDS = 5.0
 _POLL_SECONDS = 0.2
+_ID = re.compile(r"[A-Za-z0-9][\w-]{0,127}")  # of a sweep or a run: the name of its folder
 _TRAIN = "import sys; from hydrant.cli import main; raise SystemExit(main(['train', *sys.argv[1:]]))"
 
 
@@ -39,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.count is not None and options.count < 1:
         raise ConfigError("--count", f"needs 1 or more, not {options.count}")
     path, *overrides = words or [""]
-    if len(path.split("/")) != 3 or not all(path.split("/")):
+    if len(path.split("/")) != 3 or not all(path.split("/")) or not _ID.fullmatch(path.split("/")[2]):
         remedy = "write ENTITY/PROJECT/SWEEP, which `wandb sweep` prints at its end"
         raise ConfigError("SWEEP", f"{path!r} is not a sweep; {remedy}")
     check_overrides(overrides)
@@ -66,7 +69,9 @@ class _Agent:
         """Resume interrupted runs, train those that W&B hands out, and return the exit status."""
         for folder in _interrupted_runs(self._folder):
             if not self._should_stop():
-                self._train(folder.name, read_overrides(folder))
+                recorded = read_overrides(folder)
+                check_recorded(recorded, self._overrides)
+                self._train(folder.name, recorded)
         was_idle = False
         while not self._should_stop():
             commands = self._sweep.heartbeat([])
@@ -95,7 +100,9 @@ class _Agent:
         if command.kind == "exit":
             self._is_over = True
         elif command.kind in ("run", "resume") and not self._should_stop():
-            values = [f"{key}={v if isinstance(v, str) else shown(v)}" for key, v in command.values.items()]
+            if not _ID.fullmatch(command.run_id):
+                raise ConfigError("SWEEP", f"W&B sent {command.run_id!r}, which is not the id of a run")
+            values = remote_overrides(command.values)
             name = f"tracker.name='{job_slug(values, command.values)}'"
             self._train(command.run_id, [name, *self._overrides, *values])
 
@@ -160,4 +167,5 @@ def _interrupted_runs(folder: Path) -> list[Path]:
     """Return the runs of a sweep that were preempted, or killed on this machine, unless W&B stopped them."""
     states = (RunStatus.PREEMPTED, RunStatus.KILLED)
     interrupted = [run.path for run in runs_of_sweep(folder) if run.state in states]
-    return [path for path in interrupted if not (path / STOPPED_FILE).exists() and not is_in_use(path)]
+    ids = [path for path in interrupted if _ID.fullmatch(path.name)]
+    return [path for path in ids if not (path / STOPPED_FILE).exists() and not is_in_use(path)]

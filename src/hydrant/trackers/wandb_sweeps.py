@@ -56,21 +56,23 @@ class SweepAgent:
         """Report the ids of the running runs and return W&B's commands.
 
         Returns:
-            No commands if W&B does not answer; the command `exit` if the sweep does not exist any more.
+            No commands if W&B does not answer, or with something else; the command `exit` if the sweep does not exist
+            any more.
         """
         from wandb.apis.public import sweeps
         from wandb.sdk.sweeps import SweepNotFoundError
 
         states = dict.fromkeys(running, True)
         try:
-            commands = sweeps._agent_heartbeat(self._api, self._id, {}, states)  # pyright: ignore[reportPrivateUsage]
+            answer: Any = sweeps._agent_heartbeat(self._api, self._id, {}, states)  # pyright: ignore[reportPrivateUsage]
+            return [_command(fields) for fields in answer]
         except SweepNotFoundError:
             return [Command("exit")]
-        return [
-            Command(
-                command["type"],
-                command.get("run_id", ""),
-                {key: entry["value"] for key, entry in (command.get("args") or {}).items()},
-            )
-            for command in commands
-        ]
+        except (KeyError, TypeError, ValueError, AttributeError):  # not the answer of W&B's server
+            return []
+
+
+def _command(fields: Mapping[str, Any]) -> Command:
+    arguments = (fields.get("args") or {}).items()
+    values = {str(key): entry["value"] for key, entry in arguments}
+    return Command(fields["type"], str(fields.get("run_id", "")), values)

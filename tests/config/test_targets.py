@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from training_runs import Train
@@ -41,7 +42,7 @@ LATE = "'\\${oc.create:{_target_: torch.utils.collect_env.run, command: touch ca
         "torchmetrics.utilities.imports.RequirementCache", "torchao.core.config.config_from_dict",
         "torchao.prototype.gptq.gptq_example.main", "torchvision.models.get_model", "hydrant.data.base.Data.__init__",
         "hydrant.schedules.cycles._cyclic", "hydrant.training.distributed.base.Parallel.wrap",
-        "hydrant.data.archive.pickle.loads",
+        "hydrant.data.archive.pickle.loads", "hydrant.trackers.wandb_sweeps.SweepAgent",
     ],
 )  # fmt: skip
 def test_a_target_that_loads_or_runs_code_is_refused(target: str) -> None:
@@ -77,6 +78,24 @@ def test_a_chain_of_internal_functions_is_refused(refused_experiment: Refused) -
 )  # fmt: skip
 def test_modules_metrics_optimizers_and_schedulers_of_libraries_are_allowed(target: str) -> None:
     check_targets({"allow_targets": [], "part": {"_target_": target, "_partial_": True}})
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments"),
+    [
+        ("torchmetrics.text.InfoLM", {"model_name_or_path": "theirs"}),
+        ("torchmetrics.text.InfoLM", {"_args_": ["theirs"]}),
+        ("torchmetrics.text.BERTScore", {"baseline_url": "http://theirs/x"}),
+        ("torchmetrics.multimodal.CLIPScore", {"model_name_or_path": "jinaai/jina-clip-v2"}),
+        ("torchmetrics.image.fid.FrechetInceptionDistance", {"feature_extractor_weights_path": "theirs.pth"}),
+    ],
+)
+def test_a_library_loads_nothing_that_a_config_names(target: str, arguments: dict[str, Any]) -> None:
+    node = {"_target_": target, "_partial_": True, **arguments}
+    with pytest.raises(ConfigError, match="is not allowed, because the library would load what it names"):
+        check_targets({"allow_targets": [], "part": node})
+    check_targets({"allow_targets": ["torchmetrics"], "part": node})
+    check_targets({"allow_targets": [], "part": {"_target_": "timm.layers.DropPath", "drop_prob": 0.1}})
 
 
 @pytest.mark.parametrize("command", ["train", "preview"])

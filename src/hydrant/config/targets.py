@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import inspect
 import os
+import re
 import sys
 import types
 import typing
@@ -24,19 +25,23 @@ from hydrant.config.import_without_gc import import_without_gc
 from hydrant.config.type_hints import check_value
 from hydrant.errors import ConfigError, nearest, shown, suggestion, typed_line
 
-_HYDRANT_PARTS = tuple(
-    f"hydrant.{path}"
-    for path in ("data", "models", "optimizers", "schedules", "tasks",
-                 "training.checkpoint.weights.with_weights", "training.compile", "training.distributed.base",
-                 "training.distributed.ddp", "training.distributed.fsdp", "training.precision", "training.profiling")
-)  # fmt: skip
-"""The modules that define Hydrant's parts. Trackers are the classes of `hydrant.trackers`."""
+_PACKAGES = tuple(
+    f"hydrant.{name}"
+    for name in ("data", "models", "optimizers", "schedules", "tasks", "trackers", "training")
+)
+"""The packages that export Hydrant's parts: what they define but do not export is not a part."""
 
 LIBRARIES = ("torch.nn", "torch.optim", "torchvision.models", "torchvision.ops", "torchvision.transforms",
              "timm.layers", "timm.loss", "timm.models", "timm.optim", "torchmetrics", "torchao.optim")  # fmt: skip
 """The packages whose modules, metrics, optimizers and schedulers are allowed, because these classes never import or
 call an object by a name that they get as an argument. Functions are not allowed, except torchvision's model builders:
-other functions of these packages load files and call objects by name."""
+other functions of these packages load files and call objects by name. Arguments that name a file or an address
+(`_LOADED`) are refused too."""
+
+_LOADED = re.compile(
+    r"(?!.*drop_path)(.*_)?(path|dir|folder|file|filename|url|uri|checkpoint)s?|pretrained_cfg.*"
+)
+"""Names of arguments with which a library reads a file or downloads one."""
 
 _ALWAYS = ("torch._dynamo", "torch.utils.flop_counter")  # every run imports these, and that is slow
 
@@ -73,6 +78,21 @@ def check_targets(config: Mapping[str, Any]) -> None:
         targets.append(target)
     for (key, node), target in zip(nodes, targets, strict=True):
         _check_signature(key, node, target)
+        if lies_under(target.__module__, LIBRARIES) and not lies_under(node["_target_"], trusted):
+            positional = zip(inspect.signature(target).parameters, node.get("_args_") or (), strict=False)
+            check_loads_nothing(key, {**dict(positional), **node})
+
+
+def check_loads_nothing(key: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments with which a library would read a file or download one, because these may contain code.
+
+    Raises:
+        ConfigError: Names the key.
+    """
+    for name, value in arguments.items():
+        if _LOADED.fullmatch(name) and not isinstance(value, bool | int | float | None):
+            message = "is not allowed, because the library would load what it names"
+            raise ConfigError(f"{key}.{name}", f"{message}; to load weights, use init_from")
 
 
 def check_consent(packages: object, words: Iterable[str]) -> None:
@@ -101,12 +121,13 @@ def lies_under(path: object, packages: Sequence[str]) -> bool:
 
 def _is_part(target: Any) -> bool:
     """Whether a target is a part, judged by the module that defines it: `torch.nn.modules.os.system` is not."""
-    home = getattr(target, "__module__", None)  # a builtin has none
-    name = getattr(target, "__qualname__", ".")
-    if lies_under(f"{home}.{name}", _HYDRANT_PARTS):
-        return "." not in name  # a method is not a part
-    if lies_under(home, ["hydrant.trackers"]):  # its functions pass any argument on to the W&B SDK
-        return inspect.isclass(target) and "." not in name
+    home, name = (
+        getattr(target, "__module__", None),
+        getattr(target, "__name__", ""),
+    )  # a builtin has no module
+    for package in _PACKAGES:
+        if lies_under(home, (package,)):
+            return getattr(importlib.import_module(package), name, None) is target
     from torch import nn, optim
 
     kinds = (nn.Module, optim.Optimizer, optim.lr_scheduler.LRScheduler)

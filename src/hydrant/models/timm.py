@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from hydrant.config.targets import check_loads_nothing
 from hydrant.errors import ConfigError, first_line, unknown_name
 
 PRELOAD = ("timm",)
@@ -26,8 +27,8 @@ def timm_model(
     """
     import timm
 
-    if name.split(".")[0] not in timm.list_models():
-        raise unknown_name("model.name", "timm model", name, timm.list_models())
+    check_timm_name(name, "model.name")
+    check_loads_nothing("model.kwargs", kwargs)
     try:
         return timm.create_model(
             name, pretrained=pretrained, in_chans=input_shape[0], num_classes=num_classes, **kwargs
@@ -38,3 +39,15 @@ def timm_model(
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
         key = "model.kwargs" if kwargs or not pretrained else "model.pretrained"
         raise ConfigError(key, f"timm rejects the arguments of {name}: {first_line(error)}") from error
+
+
+def check_timm_name(name: str, key: str) -> None:
+    """Refuse everything but `<model>` and `<model>.<tag>` of timm's own list: a hub or a folder may hold anything.
+
+    Raises:
+        ConfigError: there is no such model.
+    """
+    import timm
+
+    if name.split(".")[0] not in timm.list_models():
+        raise unknown_name(key, "timm model", name, timm.list_models())

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.errors import CheckpointError, ConfigError, first_line
+from hydrant.models.timm import check_timm_name
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.folder import find_checkpoint
 
@@ -115,6 +116,7 @@ def _timm_weights(source: str, key: str) -> dict[str, Tensor]:
     import timm
 
     name = source.removeprefix(TIMM)
+    check_timm_name(name, key)
     try:
         return dict(timm.create_model(name, pretrained=True).state_dict())
     except (OSError, RuntimeError, ValueError) as error:

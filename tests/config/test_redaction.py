@@ -2,12 +2,65 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
+from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+import yaml
 
 from hydrant.config.flat import differences
 from hydrant.config.redaction import redacted, redacted_text
+from hydrant.errors import shown
+
+SECRETS = ["it's-a-secret", 'said "hello" now', r"back\slash\nine", "line one of it\nline two of it",
+           "tab\tbetween words", "  padding-tested-1  ", "ünïcödé-pisswört", "a/b+c=d==efgh", "ctrl\x01char12",
+           "日本語のひみつの言葉"]  # fmt: skip
+QUOTED: list[Callable[[str], str]] = [
+    str, repr,
+    lambda s: repr(repr(s)), json.dumps, lambda s: json.dumps(s, ensure_ascii=False), shlex.quote,
+    yaml.safe_dump, lambda s: yaml.safe_dump(s, allow_unicode=True), lambda s: quote(s, safe=""), lambda s: shown([s]),
+    lambda s: " ".join(s.split()), lambda s: s.strip().splitlines()[0],
+]  # fmt: skip
+UNDER_A_KEY: list[Callable[[str], str]] = [
+    lambda s: f"data.passwd: {s!r} is wrong", lambda s: f"data.passwd: needs a number, not {s!r}",
+    lambda s: f"12:00 ERROR rank 1: data.auth: {s!r}", lambda s: f"optimizers.a.api_key: needs a number, not {[s]!r}",
+    lambda s: f"passwd={s!r}", lambda s: repr(f"+data.passwd={s}"), lambda s: repr(repr(f"data.token={s}")),
+    lambda s: repr([f"+data.passwd={s}", "seed=1"]), lambda s: shown({"token": s}), lambda s: str({"a": 1, "token": s}),
+    lambda s: json.dumps({"token": s}), lambda s: shown({"credentials": {"user": "me", "x": s}}),
+    lambda s: shown({"tokens": [s, s]}),
+]  # fmt: skip
+
+
+def leaked(secret: str, text: str) -> list[str]:
+    """Return the words of a secret that are in a text."""
+    return [
+        word
+        for word in (secret.strip(), *re.split(r"[^A-Za-z0-9]+", secret))
+        if len(word) > 2 and word in text
+    ]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize("name", ["PGPASSWORD", "pgpassword", "my_api_key", "MYSQL_PWD", "DB_PASS", "ApiKey"])
+def test_values_of_secret_variables_are_hidden_however_they_are_quoted(
+    name: str, secret: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, secret)
+    for number, quoted in enumerate(QUOTED):
+        text = redacted_text(f"got {quoted(secret)} here")
+        assert not leaked(secret, text), (number, text)
+        assert text.startswith("got"), text
+        assert text.endswith("here"), text
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_values_under_secret_keys_are_hidden_however_they_are_quoted(secret: str) -> None:
+    for number, message in enumerate(UNDER_A_KEY):
+        assert not leaked(secret, redacted_text(message(secret))), (number, redacted_text(message(secret)))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 HIDDEN = "***"
@@ -15,19 +16,29 @@ _NAMES = (
     rf"|auth|authorization|token|tokens(?!{_NUMBERS})"  # tokens=12 is not a secret
 )
 _WORDS = rf"(?:(?<![A-Za-z0-9])|(?<=[a-z0-9])(?=[A-Z]))(?i:{_NAMES})"  # api_key, apiKey; not monkey_api
-_VALUE = r"""(?!null\b|true\b|false\b)('[^']*'|"[^"]*"|\[[^\]]*\]|[^\s,&;'"\]}]+)"""
+_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_VALUE = (
+    rf"(?!null\b|true\b|false\b)({_QUOTED}|\[(?:[^\]'\"]|{_QUOTED})*\]|\{{(?:[^}}'\"]|{_QUOTED})*\}}"
+    r"""|['"]?[^\s,&;'"\]}]+)"""
+)
 
 _KEY = re.compile(rf".*{_WORDS}")
 _ASSIGNED = re.compile(rf"({_WORDS}=){_VALUE}")
 _IN_BRACES = re.compile(rf"""([{{,]\s*['"]?[\w.-]*{_WORDS}['"]?\s*:\s*){_VALUE}""")
+_IN_QUOTES = re.compile(rf"""(['"])((?:(?!\1)[^\\\n]|\\.)*?{_WORDS}=)(?:(?!\1)[^\\\n]|\\.)+(?=\1)""")
+_ABOUT_KEY = re.compile(rf"({_WORDS}: )(.*)")  # the message of a ConfigError
+_STRING = re.compile(_QUOTED)
 _IN_HEADER = re.compile(
     r"""(authorization[:=]\s*(?:(?:bearer|basic|token)\s+)?|\bbearer\s+(?=\S{8}))[^\s,&;'"\]}]+""",
     re.IGNORECASE,
 )
 _IN_URL = re.compile(r"(://(?:[^/\s:@]*:)?)(?:(?<=:)(?<!//)[^/\s]+|[^/\s:@]{20,})@")
 _VARIABLE = re.compile(
-    r"(?:.*_)?(?:(?:API_?KEY|ACCESS_KEY|TOKEN|SECRET|PASSWORD|PASSWD)(?:_.*)?|KEY|CREDENTIALS?|PAT)"
+    r".*(?:API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE)S?(?:_.*)?"
+    r"|(?:.*_)?(?:KEY|CREDENTIALS?|PAT|PASS)|.+_PWD",
+    re.IGNORECASE,
 )
+_ESCAPES = r"%[0-9A-Fa-f]{2}|\\+[abfnrtv]|\\+[xuU][0-9A-Fa-f]{2,8}|[\s'\"\\]"
 
 
 def redacted(value: Any, key: str = "") -> Any:
@@ -51,7 +62,7 @@ def redacted_text(text: str) -> str:
     return _text(text, _secrets())
 
 
-def _redacted(value: Any, key: str, secrets: Sequence[str]) -> Any:
+def _redacted(value: Any, key: str, secrets: re.Pattern[str] | None) -> Any:
     match value:
         case str():
             return HIDDEN if _KEY.fullmatch(key) else _text(value, secrets)
@@ -64,19 +75,38 @@ def _redacted(value: Any, key: str, secrets: Sequence[str]) -> Any:
             return value
 
 
-def _text(text: str, secrets: Sequence[str]) -> str:
-    for secret in secrets:
-        text = text.replace(secret, HIDDEN)
+def _text(text: str, secrets: re.Pattern[str] | None) -> str:
+    if secrets is not None:
+        text = secrets.sub(HIDDEN, text)
     text = _IN_URL.sub(rf"\g<1>{HIDDEN}@", text)
     text = _IN_HEADER.sub(rf"\g<1>{HIDDEN}", text)
+    text = _IN_QUOTES.sub(rf"\g<1>\g<2>{HIDDEN}", text)
+    text = _ABOUT_KEY.sub(lambda found: found[1] + _STRING.sub(HIDDEN, found[2]), text)
     return _IN_BRACES.sub(rf"\g<1>{HIDDEN}", _ASSIGNED.sub(rf"\g<1>{HIDDEN}", text))
 
 
-def _secrets() -> list[str]:
-    """Return the values of variables such as WANDB_API_KEY, the longest first. Short values and paths do not count."""
-    values = [
-        value
-        for name, value in os.environ.items()
-        if len(value) >= 8 and _VARIABLE.fullmatch(name) and not os.path.exists(value)  # noqa: PTH110
-    ]
-    return sorted(values, key=len, reverse=True)  # one value may be the beginning of another
+def _secrets() -> re.Pattern[str] | None:
+    """Return a pattern for the values of variables such as WANDB_API_KEY. Short values and paths do not count."""
+    values = [value for name, value in os.environ.items() if _is_secret(name)]
+    # A message may have the first line of a value only.
+    parts = {part.strip() for value in values for part in (value, *value.splitlines())}
+    return _pattern(frozenset(part for part in parts if len(part) >= 8 and not os.path.exists(part)))  # noqa: PTH110
+
+
+@lru_cache(maxsize=1024)
+def _is_secret(variable: str) -> bool:
+    return _VARIABLE.fullmatch(variable) is not None
+
+
+@lru_cache
+def _pattern(secrets: frozenset[str]) -> re.Pattern[str] | None:
+    """Return a pattern for these values, also where quotes, JSON, YAML, a shell or a URL have escaped characters."""
+    longest_first = sorted(secrets, key=len, reverse=True)  # one value may be the beginning of another
+    return re.compile("|".join(map(_escaped, longest_first))) if secrets else None
+
+
+def _escaped(secret: str) -> str:
+    parts = re.split(r"([^A-Za-z0-9]+)", secret)  # words, and what is between them
+    return "".join(
+        rf"(?:{_ESCAPES}|[{re.escape(part)}])+" if index % 2 else part for index, part in enumerate(parts)
+    )

@@ -397,6 +397,25 @@ def test_repetitions_stay_in_step_with_the_epochs(name: str, arguments: dict[str
     assert [n for n in range(1, 188) if schedule(n) > schedule(n - 1)] == EPOCHS
 
 
+@pytest.mark.parametrize("cycle_mult", [1.0, 1.5])
+def test_a_cycle_that_ends_before_the_last_update_stays_at_its_minimum(cycle_mult: float) -> None:
+    """An epoch is 23.4 updates, so its cycle ends within the last of 24."""
+    arguments = {"first_cycle": "1ep", "num_cycles": None, "cycle_mult": cycle_mult, "min_ratio": 0.1}
+    schedule = schedules.cosine_restarts(
+        Clock(1500, 64, 30), **(FRAME | PLAIN["cosine_restarts"] | arguments | {"cooldown": 6})
+    )
+    assert [schedule(n) for n in range(24, 31)] == [0.1] * 7
+
+
+def test_each_span_of_a_sequence_has_an_update() -> None:
+    factors = {"a": 0.1, "b": 0.2, "c": 0.3}
+    parts = {name: child("constant", factor=factor, length=1000) for name, factor in factors.items()}
+    schedule = schedules.sequential(
+        clock(100), **FRAME, schedules=parts, lengths={"a": "1.5%", "b": "1%", "c": None}
+    )
+    assert [schedule(n) for n in range(5)] == [0.1, 0.1, 0.2, 0.3, 0.3]
+
+
 @pytest.mark.parametrize(("up", "down"), [("0.5ep", None), ("0.25ep", "0.75ep"), ("60%", "20%")])
 def test_cyclic_turns_where_its_durations_end(up: str, down: str | None) -> None:
     clock = Clock(1500, 64, 188)

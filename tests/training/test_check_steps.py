@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -24,6 +26,41 @@ def check_option(option: str, model: nn.Module) -> None:
     optimizer = instantiate_node(node)([{"params": list(model.parameters())}])
     optimizers = cast("Optimizers", SimpleNamespace(entries={"main": SimpleNamespace(optimizer=optimizer)}))
     check_steps({"optimizers": {}, "optimizer": node}, model, optimizers, torch.device("cpu"))
+
+
+class DeviceOnly(torch.optim.SGD):
+    """Refuses weights on the host, as optimizers do that are written for GPUs."""
+
+    def __init__(self, params: Any, *, lr: float, fault: type[Exception] | None) -> None:
+        super().__init__(params, lr=lr)
+        self.fault = fault
+
+    def step(self, closure: Any = None) -> Any:
+        if self.param_groups[0]["params"][0].device.type == "cpu":
+            raise RuntimeError("needs a device")
+        if self.fault is not None:
+            raise self.fault("CUDA error")
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("fault", [None, torch.OutOfMemoryError, torch.AcceleratorError, RuntimeError])
+def test_the_device_is_needed_only_by_what_fails_on_the_host(fault: type[Exception] | None) -> None:
+    """An error of the device is not the optimizer's. The meta device stands in for a GPU."""
+    model, device = nn.Linear(3, 2), torch.device("meta")
+
+    def check(make: Any) -> None:
+        optimizer = make(list(model.parameters()))
+        entries: Any = SimpleNamespace(entries={"main": SimpleNamespace(optimizer=optimizer)})
+        with patch("hydrant.training.check_steps.instantiate_node", lambda _: make):
+            check_steps({"optimizers": {}, "optimizer": {}}, model, entries, device)
+
+    check(partial(torch.optim.SGD, lr=0.1))
+    make = partial(DeviceOnly, lr=0.1, fault=fault)
+    if fault is None:
+        check(make)
+    else:
+        with pytest.raises(ConfigError if fault is RuntimeError else fault):
+            check(make)
 
 
 @pytest.mark.parametrize(

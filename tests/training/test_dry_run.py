@@ -50,6 +50,11 @@ def test_batches_of_another_size_than_asked_for_are_refused(size: int) -> None:
         read(OwnSource((size, size)), 2)
 
 
+def test_a_short_batch_may_come_before_one_of_the_size_asked_for() -> None:
+    """A source may leave out samples on its own."""
+    assert len(read(OwnSource((1, 2)), 2).targets) == 2
+
+
 def test_a_source_without_batches_is_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"^data: OwnSource\.batches gives no batch, although it has 20 samples"

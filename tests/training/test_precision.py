@@ -74,3 +74,13 @@ def test_every_constant_of_the_loss_scaler_is_a_key() -> None:
     state = prepare(check(compose(["precision=fp16", *words]))).precision.state_dict()
     assert state.pop("scale") == keys.pop("init_scale")
     assert {key: state[key] for key in keys} == keys
+
+
+def test_a_restored_loss_scaler_has_the_scale_of_the_checkpoint_and_the_factors_of_the_config() -> None:
+    old, new = (
+        prepare(check(compose(["precision=fp16", f"precision.growth_factor={n}.0"]))).precision
+        for n in (2, 4)
+    )
+    old.load_state_dict(old.state_dict() | {"scale": 8.0})
+    new.load_state_dict(old.state_dict())
+    assert new.state_dict() == {**old.state_dict(), "growth_factor": 4.0}

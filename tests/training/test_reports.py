@@ -36,6 +36,14 @@ def test_a_run_says_what_depends_on_the_number_of_ranks(
     assert line.endswith("micro_batch_size=16 gives the same numbers on 1 and 2 ranks")
 
 
+def test_a_run_says_so_too_if_ranks_can_share_no_size(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(*MLP, "model.dropout=0.1", "global_batch_size=7")
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "per micro-batch" in line]
+    assert line.endswith("computed per micro-batch (7 samples), whose size depends on the number of ranks")
+
+
 @pytest.mark.parametrize("words", [MLP, (*MIXED, "micro_batch_size=16")])
 def test_a_run_says_nothing_if_nothing_depends_on_it(
     words: tuple[str, ...], train: Train, capsys: pytest.CaptureFixture[str]

@@ -59,13 +59,14 @@ def sequential(
 
 
 def _spans(clock: Clock, lengths: Mapping[str, object]) -> dict[str, int]:
-    """Return the updates of every length that is given. Their sum is rounded, so that several do not drift."""
-    spans, end = dict[str, int](), Fraction(0)
+    """Return the updates of every length that is given, at least 1. Sums are rounded, so that they do not drift."""
+    spans, end, num_updates = dict[str, int](), Fraction(0), 0
     for name, duration in lengths.items():
         if duration is not None:
             interval = clock.interval(duration, f"lengths.{name}")
-            start, end = end, end + interval.length
-            spans[name] = interval.round(end) - interval.round(start)
+            end += interval.length
+            spans[name] = max(interval.round(end) - num_updates, 1)
+            num_updates += spans[name]
     return spans
 
 

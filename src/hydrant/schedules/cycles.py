@@ -49,11 +49,11 @@ def cosine_restarts(
             return (int(t), t % 1.0) if k < end else (num_cycles - 1, 1.0)
         inside = min(k, end - 1) * unit  # the curve's end belongs to the last cycle and starts no new one
         if cycle_mult == 1:
-            return inside // size, (k * unit - inside // size * size) / size
+            return inside // size, min((k * unit - inside // size * size) / size, 1.0)
         cycle, start, length = 0, 0.0, float(size)
         while inside >= start + length:  # a logarithm would round wrongly where two cycles meet
             cycle, start, length = cycle + 1, start + length, length * cycle_mult
-        return cycle, (k * unit - start) / length
+        return cycle, min((k * unit - start) / length, 1.0)
 
     def curve(k: int) -> float:
         cycle, t = place(k)

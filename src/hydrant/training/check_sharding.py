@@ -19,10 +19,11 @@ from hydrant.models.blocks import repeated_blocks
 from hydrant.optimizers.norms import exceeds_distance, full_tensor
 from hydrant.optimizers.scheduled_fields import config_prefix
 from hydrant.training.build_optimizers import named_settings
+from hydrant.training.check_steps import make_step
 from hydrant.training.compile import Compilation
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.precision import Precision
-from hydrant.training.update import Optimizers, needs_closure
+from hydrant.training.update import Optimizers
 
 _SHAPES = ((130, 6), (5,), (3, 2, 2, 2), (1,), (36, 129))
 """Sizes that no number of ranks divides, and matrices that are large enough for Adafactor to factor."""
@@ -100,9 +101,9 @@ def _changes(
     generator = torch.Generator().manual_seed(0)
     initial, *updates = [[torch.randn(shape, generator=generator) for shape in _SHAPES] for _ in range(4)]
     parameters = [nn.Parameter(shard(value.clone())) for value in initial]
-    optimizer: Any = make_optimizer(parameters)
+    optimizer = make_optimizer(parameters)
     for gradients in updates:
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = shard(gradient)
-        optimizer.step(*([lambda: torch.tensor(1.0)] if needs_closure(optimizer) else []))
+        make_step(optimizer)
     return [full_tensor(p.detach()) - start for p, start in zip(parameters, initial, strict=True)]

@@ -5,6 +5,7 @@ saved and restored. Each is tried on small stand-ins of the weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from hydrant.errors import ConfigError, first_line
 from hydrant.optimizers.scheduled_fields import config_prefix
 from hydrant.training.build_optimizers import named_settings
 from hydrant.training.checkpoint.tree import join, split
+from hydrant.training.memory import is_out_of_memory
 from hydrant.training.update import Optimizers, has_modes, needs_closure
 
 _MAX_SIDE = 4
@@ -27,43 +29,65 @@ def check_steps(
 ) -> None:
     """Try a step of each optimizer, then save its state, restore it into another one, and try its step.
 
+    The trial runs on the host, so that a full or busy GPU does not count as a fault of the optimizer. An optimizer that
+    fails there may need the device of the run, and is tried on it.
+
     Raises:
         ConfigError: an optimizer fails.
     """
     with_sparse = [module for module in task.modules() if getattr(module, "sparse", False) is True]
     sparse = {id(p) for module in with_sparse for p in module.parameters(recurse=False)}
-    cuda_devices = [device] if device.type == "cuda" else []
+    host = torch.device("cpu")
     for name, entry in optimizers.entries.items():
         key, kind = f"{config_prefix(name)}optimizer", type(entry.optimizer).__name__
         if getattr(entry.optimizer, "is_second_order", False):  # as timm marks those that need create_graph
             message = f"{kind} needs second derivatives, which are not computed; choose another optimizer"
             raise ConfigError(key, message)
         make_optimizer = instantiate_node(named_settings(config)[name]["optimizer"])
-        try:
-            # Kron compiles its step, which takes half a minute.
-            with torch.random.fork_rng(cuda_devices), torch.compiler.set_stance("force_eager"):
-                _try_steps(make_optimizer, entry.optimizer.param_groups, sparse, device)
-        except Exception as error:  # an optimizer raises anything
+        try_on = partial(_failure, make_optimizer, entry.optimizer.param_groups, sparse)
+        error = try_on(host)
+        if error is not None and device != host:
+            error = try_on(device)
+        if error is not None:
             reason = first_line(error) or type(error).__name__
             message = f"{kind} cannot train this model: {reason}; choose another optimizer"
             raise ConfigError(key, message) from error
 
 
-def _try_steps(
+def make_step(optimizer: Optimizer) -> None:
+    """Make a step, in the mode and with the closure that the optimizer needs. The closure returns 1."""
+    if has_modes(optimizer):
+        optimizer.train()  # type: ignore[attr-defined]
+    closure = [lambda: torch.ones(())] if needs_closure(optimizer) else []
+    optimizer.step(*closure)  # type: ignore[arg-type]  # returns a tensor, as LBFGS needs
+
+
+def _failure(
     make_optimizer: Callable[[list[dict[str, Any]]], Optimizer],
     groups: Sequence[Mapping[str, Any]],
     sparse: Collection[int],
     device: torch.device,
-) -> None:
-    first, second = (
-        make_optimizer([{**group, "params": _stand_ins(group, sparse, device)} for group in groups])
-        for _ in range(2)
-    )
-    _step(first)
-    tensors: dict[str, Tensor] = {}
-    plain = split(first.state_dict(), tensors)
-    second.load_state_dict(join(plain, tensors))
-    _step(second)
+) -> Exception | None:
+    """Return the error of the trial on a device, if any. An error of the device itself is raised."""
+    cuda_devices = [device] if device.type == "cuda" else []
+    # Kron compiles its step, which takes half a minute.
+    eager = torch.compiler.set_stance("force_eager")
+    with torch.random.fork_rng(cuda_devices), torch.accelerator.device_index(device.index), eager:
+        try:
+            first, second = (
+                make_optimizer([{**group, "params": _stand_ins(group, sparse, device)} for group in groups])
+                for _ in range(2)
+            )
+            make_step(first)
+            tensors: dict[str, Tensor] = {}
+            plain = split(first.state_dict(), tensors)
+            second.load_state_dict(join(plain, tensors))
+            make_step(second)
+        except Exception as error:  # an optimizer raises anything
+            if is_out_of_memory(error) or isinstance(error, torch.AcceleratorError):
+                raise
+            return error
+    return None
 
 
 def _stand_ins(group: Mapping[str, Any], sparse: Collection[int], device: torch.device) -> list[nn.Parameter]:
@@ -80,10 +104,3 @@ def _stand_ins(group: Mapping[str, Any], sparse: Collection[int], device: torch.
         stand_in.grad = gradient.to_sparse(1) if is_sparse else gradient
         stand_ins.append(stand_in)
     return stand_ins
-
-
-def _step(optimizer: Optimizer) -> None:
-    if has_modes(optimizer):
-        optimizer.train()  # type: ignore[attr-defined]
-    closure = [lambda: torch.ones(())] if needs_closure(optimizer) else []
-    optimizer.step(*closure)  # type: ignore[arg-type]  # returns a tensor, as LBFGS needs

@@ -84,14 +84,17 @@ def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
     num_samples = min(num_samples, source.num_samples)
     host = StreamSpec(0, 1, 1, 0, 1, torch.device("cpu"))
     kind = type(source).__name__
+    sizes = set[int]()
     for limit in (num_samples, source.num_samples):
         for batch in source.first(limit).batches(host, num_samples):
-            size = len(batch.targets)
+            sizes.add(size := len(batch.targets))
             if size == num_samples:
                 return batch
-            if size > num_samples or not data.damaged.num_damaged:
-                wrong = f"{size} samples, but batch_size={num_samples} asks for {num_samples}"
-                raise ConfigError("data", f"{kind}.batches gives a batch of {wrong}")
+            if size > num_samples:
+                break
+    if sizes and (max(sizes) > num_samples or not data.damaged.num_damaged):
+        wrong = f"{max(sizes)} samples, but batch_size={num_samples} asks for {num_samples}"
+        raise ConfigError("data", f"{kind}.batches gives a batch of {wrong}")
     if not data.damaged.num_damaged:
         message = f"{kind}.batches gives no batch, although it has {source.num_samples} samples"
         raise ConfigError("data", message)

@@ -36,18 +36,18 @@ def train(trainer: Trainer) -> None:
         Interrupted: the ranks agreed to stop, because one received a signal; the state is saved.
     """
     state, total_updates = trainer.state, trainer.plan.clock.total_updates
-    if state.num_updates == 0 and trainer.intervals.eval_every.is_on:
+    if state.num_updates == 0 and trainer.plan.intervals.eval_every.is_on:
         row = evaluate_run(trainer)  # so that every curve starts at the untrained model
         trainer.logger.log(with_progress(trainer, row))
         log_pictures(trainer, is_last=False)
     trainer.pace = Pace(state.num_updates)
-    while state.num_updates < total_updates and not ends_early(trainer):
+    while not is_over(trainer):
         train_update(trainer, is_last=state.num_updates + 1 == total_updates)
 
 
 def train_update(trainer: Trainer, *, is_last: bool) -> None:
     """Make one update, and do what is due after it."""
-    due = trainer.intervals.due(trainer.state.num_updates + 1, is_last=is_last)
+    due = trainer.plan.intervals.due(trainer.state.num_updates + 1, is_last=is_last)
     update = make_update(trainer, measure=due.log)
     trainer.plan.compilation.check_recompiles(trainer.state.num_updates)
     if trainer.state.micro_batch_size != trainer.plan.spec.micro_batch_size:
@@ -158,7 +158,7 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
     if row:
         trainer.logger.log(with_progress(trainer, row))
     if due.eval:
-        num_evaluations = trainer.intervals.eval_every.count(state.num_updates - 1) + 1
+        num_evaluations = trainer.plan.intervals.eval_every.count(state.num_updates - 1) + 1
         with pace.paused():
             state.is_pruned = trainer.pruning.ends(row, num_evaluations) and not is_last
     ends = is_last or ends_early(trainer)
@@ -166,12 +166,17 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
         with pace.paused():
             log_pictures(trainer, is_last=ends)
     trainer.enter("other")
-    saves = trainer.intervals.save_every.is_on and (due.save or new_best is not None or ends)
+    saves = trainer.plan.intervals.save_every.is_on and (due.save or new_best is not None or ends)
     if saves or update.stop is not None:
         trainer.enter("checkpoint")
         check_finite(trainer)
         with pace.paused():
             trainer.save(trainer, new_best is not None)
+
+
+def is_over(trainer: Trainer) -> bool:
+    """Return whether no update remains."""
+    return trainer.state.num_updates >= trainer.plan.clock.total_updates or ends_early(trainer)
 
 
 def ends_early(trainer: Trainer) -> bool:

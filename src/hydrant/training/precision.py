@@ -22,6 +22,7 @@ _PARAMETERS = {"float32": None, "bfloat16": torch.bfloat16}
 _FP8 = ("tensorwise", "rowwise")
 _MATMUL = ("highest", "high")
 _NO_AUTOCAST = nullcontext()
+_SCALER_STATE = ("scale", "_growth_tracker")
 
 
 class Precision:
@@ -153,8 +154,9 @@ class Precision:
         return self.scaler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the loss scale. The factors by which it changes are those of the config."""
         if state:
-            self.scaler.load_state_dict(state)
+            self.scaler.load_state_dict(self.scaler.state_dict() | {key: state[key] for key in _SCALER_STATE})
 
 
 def _check_formats(

@@ -62,10 +62,9 @@ def log_micro_batch_size(trainer: Trainer) -> None:
     """
     plan, spec, state = trainer.plan, trainer.plan.spec, trainer.state
     before, state.micro_batch_size = state.micro_batch_size, spec.micro_batch_size
-    mixes = not isinstance(plan.mixing, NoMixing)
-    size = shared_size(spec, only_even=mixes)
-    if plan.config["micro_batch_size"] is not None or size is None:
+    if plan.config["micro_batch_size"] is not None:
         return
+    mixes = not isinstance(plan.mixing, NoMixing)
     last_idx = (spec.num_micro_steps - 1) * spec.world_size + spec.rank
     depending = {
         "random layers": seeding.has_drawn(spec.seed, state.num_updates - 1, last_idx, spec.device),
@@ -73,13 +72,21 @@ def log_micro_batch_size(trainer: Trainer) -> None:
         "mixing": mixes,
     }
     names = ", ".join(name for name, depends in depending.items() if depends)
-    if names and plan.world.is_rank_zero:
-        level = logging.INFO if before is None else logging.WARNING
-        shown = f"{spec.micro_batch_size} samples" + (f", before {before}" if before else "")
-        num_ranks = spec.global_batch_size // size
-        message = "%s: computed per micro-batch (%s), whose size depends on the number of ranks; "
-        remedy = "micro_batch_size=%d gives the same numbers on 1 and %d ranks"
-        log.log(level, message + remedy, names, shown, size, num_ranks)
+    if not names or not plan.world.is_rank_zero:
+        return
+    size, current = shared_size(spec, only_even=mixes), f"{spec.micro_batch_size} samples"
+    if before is not None:
+        message = (
+            "%s: computed per micro-batch (%s, before %d), so the earlier ranks would give other numbers"
+        )
+        log.warning(message, names, current, before)
+        return
+    remedy = ""
+    if size is not None:
+        ranks = f"1 and {spec.global_batch_size // size} ranks"
+        remedy = f"; micro_batch_size={size} gives the same numbers on {ranks}"
+    message = "%s: computed per micro-batch (%s), whose size depends on the number of ranks%s"
+    log.info(message, names, current, remedy)
 
 
 def log_pictures(trainer: Trainer, *, is_last: bool) -> None:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Batch
-from hydrant.clock import Intervals
 from hydrant.data import Stream
 from hydrant.trackers.base import Histogram
 from hydrant.training.distributed.buffers import RankBuffers
@@ -85,7 +84,6 @@ class Trainer:
     stop_signal: Callable[[], int | None]  # the signal that this process received, if any
     pruning: Pruning
     watchdog: Watchdog
-    intervals: Intervals = field(init=False)
     meter: Meter = field(init=False)
     pace: Pace = field(init=False)
     loss_weight: Tensor = field(init=False)  # of a full micro-batch, shape ()
@@ -94,7 +92,6 @@ class Trainer:
 
     def __post_init__(self) -> None:
         device = self.plan.world.device
-        self.intervals = self.plan.intervals
         self.meter = Meter(device, self.plan.parallel.all_reduce)
         self.pace = Pace(self.state.num_updates)
         self.loss_weight = torch.tensor(1.0 / self.plan.spec.num_micro_steps, device=device)

@@ -182,6 +182,15 @@ def skipped(logits):
 def raising(module, inputs):
     raise RuntimeError("no code for you")
 
+compiled = []
+
+@register_backend
+def only_once(module, inputs):
+    if compiled:
+        raise RuntimeError("no second graph")
+    compiled.append(module)
+    return module.forward
+
 @register_backend
 def wrong(module, inputs):
     def call(*args):
@@ -299,6 +308,7 @@ LONG = ("compile=dynamo", "duration=12", "eval_every=4")
         ("changing", ("compile.fullgraph=true", "compile.on_failure=fallback"), "Continuing eager after update 7"),
         ("changing", ("compile.max_recompiles=2", "compile.on_failure=fallback"), "Continuing eager after update 3"),
         ("breaking late", ("compile.on_failure=fallback",), "Continuing eager after update"),
+        ("breaking late", ("compile.backend=only_once", "compile.fullgraph=false", "compile.on_failure=fallback"), ""),
     ],
 )  # fmt: skip
 def test_a_run_continues_exactly_from_the_update_that_is_no_longer_compiled(
@@ -309,7 +319,7 @@ def test_a_run_continues_exactly_from_the_update_that_is_no_longer_compiled(
     folder = train(*net(kind), *LONG, *words, name="compiled")
     assert rows_without_compile(folder) == rows_without_compile(eager)
     assert_same_state(weights(folder), weights(eager))
-    assert (folder / "train.log").read_text().count(logged) == 1
+    assert (folder / "train.log").read_text().count(logged) == 1 or not logged
 
 
 @pytest.mark.parametrize(

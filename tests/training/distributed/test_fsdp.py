@@ -227,12 +227,16 @@ def test_on_four_ranks_and_compiled(workdir: Path, monkeypatch: pytest.MonkeyPat
         (("precision=fp16", "parallel.param_dtype=float16"), 0.02),
         (("optimizer=muon",), 0.02),
         (("optimizer=lamb", "max_grad_value=0.01"), 1e-4),
+        (("optimizer=schedule_free", "scheduler=constant", "allow_targets=[shard_parts,schedulefree]"), 1e-4),
     ],
 )
 def test_number_formats_and_optimizers(
     words: tuple[str, ...], tolerance: float, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     provide_parts(workdir, monkeypatch)
+    option = workdir / "conf" / "optimizer" / "schedule_free.yaml"
+    option.parent.mkdir(parents=True)
+    option.write_text("_target_: schedulefree.AdamWScheduleFree\n_partial_: true\nlr: 0.01\n")
     common = tuple(word for word in words if not word.startswith("parallel."))
     base = tuple(word for word in WORDS if not word.startswith(("averaging", "max_grad_norm")))
     assert cli.main(["train", "name=one", *base, *common]) == 0

@@ -40,12 +40,10 @@ def differing_keys(runs: Sequence[Run]) -> list[str]:
 
 def _is_idle_interval(key: str, runs: Sequence[Run]) -> bool:
     """Return whether a key is an interval that changes no result. Each patience counts evaluations."""
-    counts_evaluations = any(
-        inner.endswith("patience") and value is not None
-        for run in runs
-        for inner, value in run.config.items()
-    )
-    return key in INTERVALS and not (key == "eval_every" and counts_evaluations)
+    if key != "eval_every":
+        return key in INTERVALS
+    items = (item for run in runs for item in run.config.items())
+    return not any(inner.endswith("patience") and value is not None for inner, value in items)
 
 
 def label(run: Run, key: str) -> str:

@@ -138,11 +138,12 @@ class Compile:
         torch._dynamo.reset()  # forget what earlier runs of this process have compiled
         # timm.optim raises this limit to a million on import, which would hide endless recompilation.
         torch._dynamo.config.recompile_limit = 8
+        torch._dynamo.config.suppress_errors = False
         if torch.__version__ < "2.12":
             # Else Dynamo misses that a parameter was unfrozen, and the parameter gets no gradient.
             torch._dynamo.config.skip_tensor_guards_with_matching_dict_tags = False
         inductor.fallback_random = self._same_random
-        logging.getLogger("torch.utils.cpp_extension").addFilter(_concerns_cpu)
+        logging.getLogger("torch.utils.cpp_extension").addFilter(_is_not_about_cuda)
         if retains_graph:
             autograd.donated_buffer = False  # else the first backward may overwrite tensors of the next
         if self._cache_dir is not None:
@@ -205,6 +206,11 @@ class Compile:
             self._record(self._monitor, "after update", steps_are_planned=is_warming_up)
             self._check_limits(self._monitor.report())
         self._has_run = True
+        if self.falls_back and not self._arguments["fullgraph"]:
+            import torch._dynamo
+
+            # Dynamo runs what it cannot compile eager, because the caller's part before it must not run twice.
+            torch._dynamo.config.suppress_errors = True
 
     def report(self) -> CompileReport:
         return CompileReport() if self._monitor is None else self._monitor.report()
@@ -301,6 +307,6 @@ class Compile:
         self.is_on = False
 
 
-def _concerns_cpu(record: logging.LogRecord) -> bool:
-    """Return False for the warning that Inductor causes where CUDA is installed and there is no GPU to compile for."""
+def _is_not_about_cuda(record: logging.LogRecord) -> bool:
+    """A filter that hides the warning of Inductor where torch is built for CUDA and there is no GPU."""
     return not record.getMessage().startswith("No CUDA runtime is found")

@@ -48,7 +48,6 @@ class RankBuffers:
         if self._counts:
             self._counts_before = torch.stack(self._counts)
 
-    @torch.no_grad()
     def end_update(self) -> None:
         """Make the buffers equal after an update. Every rank calls it."""
         if self._counts:
@@ -73,6 +72,7 @@ class RankBuffers:
         device = self._statistics[0].device if norms else None
         return torch.cat([*weights, torch.tensor(counts, dtype=torch.float64)]).to(device)
 
+    @torch.no_grad()
     def _combine_statistics(self) -> None:
         added = torch.stack(self._counts) - self._counts_before
         # In float64, a statistic that no rank has changed remains the same after rounding.
@@ -82,6 +82,7 @@ class RankBuffers:
         _copy_all(self._statistics, statistics)
         _copy_all(self._counts, list((self._counts_before + added.round().long()).unbind()))
 
+    @torch.no_grad()
     def _copy_from_rank_zero(self, buffers: list[Tensor]) -> None:
         # As bytes, because backends lack some dtypes. Wide elements come first, so that all are aligned.
         buffers = sorted(buffers, key=lambda buffer: -buffer.element_size())

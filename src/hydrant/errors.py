@@ -2,15 +2,17 @@
 
 HydrantError                 the message says what was given, what was needed and how to correct it
 ├── ConfigError              the config or the command line is wrong; nothing was started      (exit 2)
+│   └── FolderInUse          another process is at work in the folder                          (exit 2)
 ├── DataError                a sample or a file of the data set cannot be read                 (exit 1)
 ├── OutOfMemory              the memory of the device or of the machine is too small           (exit 1)
 ├── CheckpointError          a checkpoint is missing, damaged or belongs to another run        (exit 1)
 ├── RecordError              a file of a run folder is damaged                                 (exit 1)
+├── FolderLost               the folder of a run was removed or replaced while it trained      (exit 1)
 ├── NonFiniteError           the loss or a gradient became NaN or infinite                     (exit 1)
 ├── CompileError             a task cannot be compiled, or is compiled too often               (exit 1)
 │   └── CompileMismatch      the compiled task gives other results than the eager task         (exit 1)
 ├── ExportError              an exported model does not give the trained model's outputs       (exit 1)
-├── RankDied                 a rank has ended, so the others lost the connection to it        (exit 1)
+├── RankDied                 a rank has ended or never came, so the others cannot reach it     (exit 1)
 ├── RankHung                 a rank hangs, and so do the ranks that wait for it                (exit 1)
 ├── JobFailed                a job of a sweep failed; raised in the sweep's process            (exit 1)
 ├── UploadError              a part of a run could not be sent to W&B                          (exit 1)
@@ -60,6 +62,10 @@ class ConfigError(HydrantError):
         self.reason = message
 
 
+class FolderInUse(ConfigError):
+    """Another process is at work in the folder."""
+
+
 class DataError(HydrantError):
     """A sample or a file of the data set cannot be read."""
 
@@ -74,6 +80,10 @@ class CheckpointError(HydrantError):
 
 class RecordError(HydrantError):
     """A file of a run folder is damaged."""
+
+
+class FolderLost(HydrantError):
+    """The folder of a run was removed or replaced while it trained, or another machine took it over."""
 
 
 class NonFiniteError(HydrantError):
@@ -111,7 +121,7 @@ class ExportError(HydrantError):
 
 
 class RankDied(HydrantError):
-    """A rank has ended without a result, so the others lost the connection to it."""
+    """A rank has ended without a result, or never came, so the others cannot reach it."""
 
 
 class RankHung(HydrantError):
@@ -152,6 +162,21 @@ def typed_line(error: BaseException) -> str:
     """
     line, name = first_line(error), type(error).__name__
     return line if line == name else f"{name}: {line}"
+
+
+def concerns(error: OSError, folder: Path) -> bool:
+    """Return whether an OSError is about a folder: the folder, a file in it or one of its parents.
+
+    >>> folder = Path("outputs", "run")
+    >>> concerns(PermissionError(13, "Permission denied", "outputs"), folder)
+    True
+    >>> concerns(FileNotFoundError(2, "No such file or directory", "squeue"), folder)
+    False
+    """
+    if not isinstance(error.filename, str):
+        return False
+    file, folder = Path(error.filename).absolute(), folder.absolute()
+    return file.is_relative_to(folder) or folder.is_relative_to(file)
 
 
 def location(error: BaseException) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -13,8 +15,11 @@ import pytest
 from processes import wait_for_row
 from training_runs import command, run_command
 
-from hydrant.errors import ConfigError
-from hydrant.runs.lock import exclusive, is_held, is_in_use, shared
+from hydrant.errors import ConfigError, FolderInUse, FolderLost
+from hydrant.runs import lease
+from hydrant.runs.folder import missing_folders, remove_if_empty
+from hydrant.runs.lease import LEASE
+from hydrant.runs.lock import check_held, exclusive, is_held, is_in_use, shared
 
 WORDS = (
     "tracker=local",
@@ -79,6 +84,124 @@ def test_probes_do_not_prevent_a_lock(tmp_path: Path) -> None:
             thread.join()
     assert not is_held(tmp_path)
     assert not is_held(tmp_path / "none")
+
+
+def test_a_refused_start_does_not_remove_the_folder_of_another(tmp_path: Path) -> None:
+    """Both have found that the folder is missing, so both would remove it; it holds no file of the run yet."""
+    folder = tmp_path / "outputs" / "run"
+    new = missing_folders(folder)
+    with exclusive(folder):
+        with pytest.raises(FolderInUse), exclusive(folder):
+            pass
+        remove_if_empty(new)
+        check_held(folder)
+    remove_if_empty(new)
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_a_lock_on_a_replaced_folder_is_not_a_lock(tmp_path: Path) -> None:
+    """While a process waits for the lock, the folder is moved away and made again."""
+    folder, locked = tmp_path / "run", threading.Event()
+    folder.mkdir()
+    holder = os.open(folder, os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+
+    def start() -> None:
+        with exclusive(folder):
+            check_held(folder)
+            locked.set()
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    folder.rename(tmp_path / "moved")
+    folder.mkdir()
+    os.close(holder)
+    thread.join()
+    assert locked.is_set()
+    assert not list((tmp_path / "moved").iterdir())
+
+
+@pytest.mark.parametrize("change", ["removed", "moved", "replaced"])
+def test_a_folder_that_is_removed_or_replaced_is_no_longer_held(change: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with exclusive(folder):
+        check_held(folder)
+        if change == "removed":
+            shutil.rmtree(folder)
+        else:
+            folder.rename(tmp_path / "moved")
+        if change == "replaced":
+            folder.mkdir()
+        with pytest.raises(FolderLost, match="was removed or replaced"):
+            check_held(folder)
+
+
+def write_lease(folder: Path, machine: str) -> None:
+    (folder / LEASE).write_text(f"{machine}\nnode7\nowner\n{0:012d}\n")
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "RENEW_SECONDS": 0.01,
+        "POLL_SECONDS": 0.05,
+        "LOST_POLLS": 5,
+        "SETTLE_SECONDS": 0.1,
+    }.items():
+        monkeypatch.setattr(lease, name, value)
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_folder_that_another_machine_has_is_refused_until_its_owner_is_lost(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", lambda *_: None)  # those of other machines are not seen here
+        with exclusive(tmp_path):
+            patch.setattr(lease, "this_machine", lambda: "another")
+            with (
+                pytest.raises(FolderInUse, match="another process is at work"),
+                exclusive(tmp_path),
+            ):
+                pass
+            check_held(tmp_path)
+    assert not (tmp_path / LEASE).exists()
+    write_lease(tmp_path, "another")  # its owner does not renew it
+    with exclusive(tmp_path):
+        check_held(tmp_path)
+    assert "belongs to a run on node7; if that gives no sign of life" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_process_that_did_not_answer_notices_that_its_folder_was_taken_over(tmp_path: Path) -> None:
+    with exclusive(tmp_path):
+        write_lease(tmp_path, "another")
+        time.sleep(1)  # a hundred renewals
+        with pytest.raises(FolderLost, match="was taken over by node7"):
+            check_held(tmp_path)
+    assert (tmp_path / LEASE).exists()  # it belongs to the other process
+
+
+def test_a_lease_that_a_killed_process_of_this_machine_left_does_not_delay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "POLL_SECONDS", 1e9)
+    write_lease(tmp_path, lease.this_machine())
+    with exclusive(tmp_path):
+        check_held(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_a_lease_that_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
+    """A stranger's folder must not make a start overwrite a file of the user, or wait for ever."""
+    (victim := tmp_path / "victim").write_text("mine")
+    (folder := tmp_path / "run").mkdir()
+    make = {"link": lambda path: path.symlink_to(victim), "pipe": os.mkfifo, "folder": os.mkdir}[kind]
+    make(folder / LEASE)
+    with pytest.raises(ConfigError, match="run cannot be locked"), exclusive(folder):
+        pass
+    assert victim.read_text() == "mine"
 
 
 @pytest.mark.slow

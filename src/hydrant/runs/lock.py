@@ -1,61 +1,123 @@
 """Locks on folders: exclusive for the process of a run, shared for the processes of a sweep; and probes of them.
 
+An exclusive lock also holds a lease, which keeps out other machines. The lease is a file in the folder: while it is
+held, nobody can remove the folder as an empty one. So a start that is refused may remove the empty folders it made.
+
 A probe also takes the lock, for an instant. So an attempt to lock is repeated for longer than a probe lasts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import time
 from collections.abc import Generator
 from pathlib import Path
 
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, FolderInUse, FolderLost
+from hydrant.runs.lease import Lease, is_recent, owner
 
 _LOCK_SECONDS = 0.5
 """How long an attempt to lock is repeated: longer than a probe lasts."""
 _PROBE_SECONDS = 0.02
 """How long the probe of `is_in_use` is repeated: longer than another probe lasts."""
 _POLL_SECONDS = 0.2
+_ATTEMPTS = 100
+"""How often a folder that other processes remove is made again."""
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
+"""The errors of file systems without locks."""
+_GONE = (errno.ENOENT, errno.EEXIST, errno.ESTALE)
+"""The errors while another process makes and removes a folder."""
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
-_held: set[int] = set()
-"""The descriptors of the locks that this process holds."""
+_held: dict[int, Lease | None] = {}
+"""The descriptors of the locks that this process holds, with their leases."""
 
 
 def exclusive(folder: Path) -> contextlib.AbstractContextManager[int]:
-    """Lock a folder for this process alone. The lock is on the folder itself and ends with the process, also if killed.
+    """Lock a folder for this process alone; make it if it is missing. The lock ends with the process, also if killed.
 
     Yields the descriptor: a child process that inherits it holds the lock too.
 
     Raises:
-        ConfigError: another process has locked it.
+        FolderInUse: another process has locked it.
     """
     return _locked(folder, fcntl.LOCK_EX)
 
 
 def shared(folder: Path) -> contextlib.AbstractContextManager[int]:
-    """Lock a folder together with other processes that share it.
+    """Lock a folder together with other processes that share it; make it if it is missing.
 
     Raises:
-        ConfigError: another process has locked it for itself.
+        FolderInUse: another process has locked it for itself.
     """
     return _locked(folder, fcntl.LOCK_SH)
 
 
 @contextlib.contextmanager
 def _locked(folder: Path, kind: int) -> Generator[int]:
-    descriptor = os.open(folder, os.O_RDONLY)
-    _held.add(descriptor)
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        with contextlib.ExitStack() as stack:
+            try:
+                descriptor = _lock_folder(folder, kind, stack)
+            except OSError as error:
+                if error.errno in _GONE and attempts_left:
+                    continue
+                message = f"{folder} cannot be locked ({error}); give another name=<folder>"
+                raise ConfigError("name", message) from error
+            if _is_at(folder, descriptor):  # else it was replaced meanwhile
+                yield descriptor
+                return
+    raise ConfigError("name", f"{folder} is removed again and again; give another name=<folder>")
+
+
+def _lock_folder(folder: Path, kind: int, stack: contextlib.ExitStack) -> int:
+    """Open and lock a folder, and take the lease of an exclusive lock; `stack` undoes it. Return the descriptor."""
+    if not folder.exists():
+        folder.mkdir(parents=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    _held[descriptor] = None
+    stack.callback(_release, descriptor)
     try:
-        if not _lock(descriptor, kind, _LOCK_SECONDS):
-            message = f"another process is at work in {folder}; wait for it, or give another name=<folder>"
-            raise ConfigError("name", message)
-        yield descriptor
-    finally:
-        _held.remove(descriptor)
-        os.close(descriptor)
+        locked = _lock(descriptor, kind, _LOCK_SECONDS)
+        if locked is False:
+            raise BlockingIOError
+        if kind == fcntl.LOCK_EX:
+            _held[descriptor] = Lease(folder, descriptor, is_alone=locked is True)
+    except BlockingIOError:
+        where = f" (on {host})" if (host := owner(descriptor)) else ""
+        message = f"another process is at work in {folder}{where}; wait for it, or give another name=<folder>"
+        raise FolderInUse("name", message) from None
+    except OSError as error:
+        if error.errno not in _READ_ONLY or os.access(folder, os.W_OK):
+            raise
+        # Who cannot write here cannot train here either; a finished run needs no lease to say so.
+    return descriptor
+
+
+def _release(descriptor: int) -> None:
+    if (lease := _held.pop(descriptor)) is not None:
+        lease.release()
+    os.close(descriptor)
+
+
+def check_held(folder: Path) -> None:
+    """Check that the folder at this path is still the one that this process has locked.
+
+    Raises:
+        FolderLost: it was removed or replaced, or another machine has taken it over.
+    """
+    for descriptor, lease in _held.items():
+        if _is_at(folder, descriptor):
+            if lease is None or not lease.is_lost:
+                return
+            host = owner(descriptor) or "another process"
+            raise FolderLost(
+                f"{folder} was taken over by {host}, because this process did not answer in time"
+            )
+    raise FolderLost(f"{folder} was removed or replaced while the run trained; the same command starts again")
 
 
 def is_held(folder: Path) -> bool:
@@ -74,19 +136,32 @@ def wait_until_free(folder: Path) -> None:
         time.sleep(_POLL_SECONDS)
 
 
+def _is_at(folder: Path, descriptor: int) -> bool:
+    """Return whether the path still leads to the open folder."""
+    try:
+        return os.path.samestat(folder.stat(), os.fstat(descriptor))
+    except OSError as error:
+        return error.errno not in (
+            errno.ENOENT,
+            errno.ENOTDIR,
+            errno.ESTALE,
+        )  # a disk that fails says nothing
+
+
 def _is_free(folder: Path, kind: int, seconds: float) -> bool:
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # a pipe would wait for its writer
+    except OSError:  # there is no such folder
         return True
     try:
-        return _lock(descriptor, kind, seconds)
+        locked = _lock(descriptor, kind, seconds)
+        return not is_recent(folder) if locked is None else locked
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, kind: int, seconds: float) -> bool:
-    """Try to lock for this many seconds; return whether it succeeded."""
+def _lock(descriptor: int, kind: int, seconds: float) -> bool | None:
+    """Try to lock for this many seconds; return whether it succeeded, None if the file system has no locks."""
     limit = time.monotonic() + seconds
     while True:
         try:
@@ -95,13 +170,17 @@ def _lock(descriptor: int, kind: int, seconds: float) -> bool:
         except BlockingIOError:
             if time.monotonic() >= limit:
                 return False
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            return None
         time.sleep(_PROBE_SECONDS / 4)
 
 
 def _close_in_fork() -> None:
     """Close inherited locks in a forked process, because a worker that outlives its run would hold the folder."""
     while _held:
-        os.close(_held.pop())
+        os.close(_held.popitem()[0])
 
 
 os.register_at_fork(after_in_child=_close_in_fork)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from hydrant.commands.sync.wandb_files import read_records, remaining_records, write_records
 from hydrant.config.atomic_write import write_json
-from hydrant.errors import ConfigError, HydrantError, RecordError, UploadError, first_line
+from hydrant.errors import FolderInUse, HydrantError, RecordError, UploadError, first_line
 from hydrant.runs.folder import SUMMARY, read_summary
 from hydrant.runs.lock import exclusive
 from hydrant.trackers.wandb_media import STAGING
@@ -66,7 +66,7 @@ def upload(folder: Path, account: Account, timeout: float) -> UploadResult:
             if address is not None and (summary := read_summary(folder)):
                 write_json(folder / SUMMARY, summary | {"wandb": address})
             shutil.rmtree(folder / STAGING, ignore_errors=True)
-    except ConfigError:
+    except FolderInUse:
         return UploadResult("left out", "it is running, or another command is uploading it")
     except (HydrantError, NoAccessError, OSError) as error:
         return UploadResult("failed", first_line(error))

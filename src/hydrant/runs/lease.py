@@ -1,0 +1,151 @@
+"""A lease on a folder, which other machines see too: the file `.lease`, which its owner renews every few seconds.
+
+The lock of lock.py ends with its process, but network file systems may not pass it to other machines, or have no locks.
+Even these let only one of several processes create a file. A process that finds a lease watches its content: if it
+changes, the owner is alive; if not, the owner has ended without removing it. Times of files are not compared, because
+clocks differ and NFS caches these times.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+import uuid
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from hydrant.runs.console import notice
+
+LEASE = ".lease"
+_PLAIN_FILE = os.O_NOFOLLOW | os.O_NONBLOCK
+"""A folder from elsewhere may hold a link or a pipe under this name; these are errors."""
+
+RENEW_SECONDS = 5.0
+POLL_SECONDS = 1.0
+LOST_POLLS = 60
+"""How often an owner must be seen without a renewal to be taken for lost. Reads are counted, not seconds, because a
+file server that hangs delays the owner and the reader alike."""
+_EMPTY_POLLS = 3
+SETTLE_SECONDS = 2.0
+"""How long a process that takes over a lease waits until it reads who was the last one to do so."""
+
+
+@cache
+def this_machine() -> str:
+    """Return what differs between machines, and between two starts of one: locks end with the machine."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return platform.node()
+
+
+class Lease:
+    """The lease of this process on a folder; a thread renews it until `release`.
+
+    Raises:
+        BlockingIOError: another process holds the lease.
+        FileNotFoundError: the folder has been removed.
+        OSError: the folder cannot be written.
+    """
+
+    def __init__(self, path: Path, folder: int, *, is_alone: bool) -> None:
+        """`folder` is the open folder. `is_alone`: it is locked, so another owner on this machine has ended."""
+        self._path, self._folder, self._num_renewals = path, folder, 0
+        self._owner = f"{this_machine()}\n{platform.node()}\n{uuid.uuid4()}\n".encode()
+        try:
+            self._write(os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            self._take_over(is_alone)
+        self.is_lost = False
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._thread.start()
+
+    def release(self) -> None:
+        """Remove the lease, unless another process has it."""
+        self._is_over.set()
+        self._thread.join()
+        with suppress(OSError):
+            if self._is_mine():
+                os.unlink(LEASE, dir_fd=self._folder)
+
+    def _take_over(self, is_alone: bool) -> None:
+        found = _read(self._folder)
+        is_dead = is_alone and found.startswith(this_machine().encode())
+        if not is_dead and self._is_renewed(found):
+            raise BlockingIOError
+        self._write(os.O_TRUNC)
+        if is_dead:
+            return
+        time.sleep(SETTLE_SECONDS)  # several machines may have found the same
+        if not self._is_mine():
+            raise BlockingIOError
+
+    def _is_renewed(self, found: bytes) -> bool:
+        """Return whether the owner of a lease renews or removes it, or another process takes it over."""
+        # Without content, its owner is about to write it, or was killed before.
+        host, num_polls = _host(found), LOST_POLLS if found else _EMPTY_POLLS
+        if found:
+            seconds = num_polls * POLL_SECONDS
+            say = (
+                f"{self._path} belongs to a run on {host}; if that gives no sign of life for {seconds:.0f} s"
+            )
+            notice(f"{say}, it is continued here")
+        for _ in range(num_polls):
+            time.sleep(POLL_SECONDS)
+            if _read(self._folder) != found:
+                return True
+        return False
+
+    def _renew(self) -> None:
+        while not self._is_over.wait(RENEW_SECONDS):
+            with suppress(OSError):  # the next renewal tries again
+                if not self._is_mine():
+                    self.is_lost = True
+                    return
+                self._num_renewals += 1
+                self._write(0)
+
+    def _is_mine(self) -> bool:
+        return _read(self._folder).startswith(self._owner)
+
+    def _write(self, flags: int) -> None:
+        descriptor = os.open(LEASE, os.O_WRONLY | flags | _PLAIN_FILE, 0o666, dir_fd=self._folder)
+        try:
+            os.write(descriptor, self._owner + b"%012d\n" % self._num_renewals)
+        finally:
+            os.close(descriptor)
+
+
+def owner(folder: int) -> str:
+    """Return the name of the machine that holds or held the lease on an open folder; "" if it has none."""
+    with suppress(OSError):
+        return _host(_read(folder))
+    return ""
+
+
+def is_recent(folder: Path) -> bool:
+    """Return whether a lease was renewed recently, by the clock of the file server."""
+    with suppress(OSError):
+        return time.time() - (folder / LEASE).stat().st_mtime < LOST_POLLS * POLL_SECONDS
+    return False
+
+
+def _host(content: bytes) -> str:
+    lines = content.decode(errors="replace").split("\n")
+    return lines[1] if len(lines) > 1 else ""
+
+
+def _read(folder: int) -> bytes:
+    """Return the content of the lease; nothing if there is none."""
+    try:
+        descriptor = os.open(LEASE, os.O_RDONLY | _PLAIN_FILE, dir_fd=folder)
+    except FileNotFoundError:
+        return b""
+    try:
+        return os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)

@@ -6,11 +6,16 @@ import contextlib
 import json
 import math
 import os
+import re
+import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hydrant.config.redaction import redacted
+
+_TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -28,7 +33,7 @@ def replace_file(path: Path, text: str) -> None:
     Raises:
         OSError: The file cannot be written; the old one is unchanged.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("w", encoding="utf-8", newline="") as file:
             file.write(text)
@@ -39,6 +44,36 @@ def replace_file(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def remove_temporary(folder: Path, min_age_seconds: float = 0.0) -> None:
+    """Remove the temporary files in a folder that killed processes have left.
+
+    Args:
+        min_age_seconds: where other processes may write: longer than writing takes.
+    """
+    for file in folder.glob(".*.tmp"):
+        with contextlib.suppress(FileNotFoundError):  # another process removes it too
+            age = time.time() - file.stat().st_mtime
+            if _TEMPORARY.fullmatch(file.name) and file.is_file() and age >= min_age_seconds:
+                file.unlink()
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder with its content, if it exists."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Flush a file, or the names in a folder, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def json_safe(value: Any) -> Any:

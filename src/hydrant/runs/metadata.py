@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from omegaconf import OmegaConf
 
-from hydrant.config.atomic_write import replace_file
+from hydrant.config.atomic_write import remove_temporary, replace_file
 from hydrant.config.flat import flatten, is_neutral
 from hydrant.config.redaction import redacted
 from hydrant.config.schema import INTERVALS
@@ -49,9 +49,11 @@ def _is_left_out(override: str, shown: Collection[str]) -> bool:
 
 
 def write_records(job: Job) -> None:
-    """Write Hydra's files into `.hydra/`, and the resolved config, without secrets."""
+    """Write Hydra's files into `.hydra/`, and the resolved config, without secrets. The folder is locked."""
     folder = job.folder / HYDRA
     folder.mkdir(exist_ok=True)
+    for place in (job.folder, folder):
+        remove_temporary(place)
     for name, text in job.records.items():
         replace_file(folder / name, text)
     replace_file(job.folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(redacted(job.config))))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
+from hydrant.config.atomic_write import remove
 from hydrant.errors import CheckpointError, first_line, typed_line
 from hydrant.training.checkpoint.manifest import seal, write_manifest, write_text
 
@@ -69,8 +69,11 @@ class _Writer(dcp.FileSystemWriter):
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Name the files by the number of ranks that write into each part."""
-        shutil.rmtree(self._folder, ignore_errors=True)  # left by a process that was killed
-        self._folder.mkdir(parents=True)
+        remove(self._folder)  # left by a process that was killed
+        self._folder.parent.mkdir(
+            exist_ok=True
+        )  # not its parents: a run folder that was removed stays removed
+        self._folder.mkdir()
         parts_of = [dict.fromkeys(map(_part, plan.items)) for plan in plans]  # by rank
         all_parts = {part for parts in parts_of for part in parts}
         owners = {part: [rank for rank, parts in enumerate(parts_of) if part in parts] for part in all_parts}

@@ -61,6 +61,7 @@ def test_values_of_secret_variables_are_hidden_however_they_are_quoted(
 def test_values_under_secret_keys_are_hidden_however_they_are_quoted(secret: str) -> None:
     for number, message in enumerate(UNDER_A_KEY):
         assert not leaked(secret, redacted_text(message(secret))), (number, redacted_text(message(secret)))
+    assert redacted([f"++data.passwd={secret}", "seed=1"]) == ["++data.passwd=***", "seed=1"]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hydrant.config.command_line import Flags, check_overrides
 from hydrant.config.compose import job_slug
+from hydrant.config.redaction import redacted
 from hydrant.config.remote import check_recorded, remote_overrides
 from hydrant.errors import ConfigError
 from hydrant.runs.console import relative, say
@@ -110,7 +111,7 @@ class _Agent:
         """Train a run in its own process and report how it ended."""
         folder = self._folder / run_id
         (folder / STOPPED_FILE).unlink(missing_ok=True)
-        say(f"run {run_id}: {' '.join(overrides)}")
+        say(f"run {run_id}: {' '.join(redacted(list(overrides)))}")
         variables = {**os.environ, **self._sweep.environment, "WANDB_RUN_ID": run_id}
         variables.pop(SERVICE, None)
         command = [sys.executable, "-c", _TRAIN, f"hydra.run.dir={folder}", *overrides]

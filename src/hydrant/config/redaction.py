@@ -28,6 +28,7 @@ _IN_BRACES = re.compile(rf"""([{{,]\s*['"]?[\w.-]*{_WORDS}['"]?\s*:\s*){_VALUE}"
 _IN_QUOTES = re.compile(rf"""(['"])((?:(?!\1)[^\\\n]|\\.)*?{_WORDS}=)(?:(?!\1)[^\\\n]|\\.)+(?=\1)""")
 _ABOUT_KEY = re.compile(rf"({_WORDS}: )(.*)")  # the message of a ConfigError
 _STRING = re.compile(_QUOTED)
+_OVERRIDE = re.compile(rf"([+~]*[\w.@/-]*{_WORDS}=)(?!{re.escape(HIDDEN)}).*", re.DOTALL)
 _IN_HEADER = re.compile(
     r"""(authorization[:=]\s*(?:(?:bearer|basic|token)\s+)?|\bbearer\s+(?=\S{8}))[^\s,&;'"\]}]+""",
     re.IGNORECASE,
@@ -44,8 +45,8 @@ _ESCAPES = r"%[0-9A-Fa-f]{2}|\\+[abfnrtv]|\\+[xuU][0-9A-Fa-f]{2,8}|[\s'\"\\]"
 def redacted(value: Any, key: str = "") -> Any:
     """Return a config, or any value of plain types, with its secrets replaced by `***`.
 
-    A string under a key such as `api_key`, `token` or `password` is replaced as a whole; other strings are passed to
-    `redacted_text`.
+    A string under a key such as `api_key`, `token` or `password` is replaced as a whole, and so is the value of such an
+    override in a list; other strings are passed to `redacted_text`.
 
     >>> redacted({"tracker": {"api_key": "abcd1234", "mode": "online"}, "words": ["hf_token=abcd"]})
     {'tracker': {'api_key': '***', 'mode': 'online'}, 'words': ['hf_token=***']}
@@ -70,9 +71,17 @@ def _redacted(value: Any, key: str, secrets: re.Pattern[str] | None) -> Any:
             inherited = key if _KEY.fullmatch(key) else ""
             return {name: _redacted(item, inherited or str(name), secrets) for name, item in value.items()}
         case list() | tuple():
-            return [_redacted(item, key, secrets) for item in value]
+            return [_redacted(_without_value(item), key, secrets) for item in value]
         case _:
             return value
+
+
+def _without_value(item: Any) -> Any:
+    return (
+        _OVERRIDE.sub(rf"\g<1>{HIDDEN}", item)
+        if isinstance(item, str) and _OVERRIDE.fullmatch(item)
+        else item
+    )
 
 
 def _text(text: str, secrets: re.Pattern[str] | None) -> str:

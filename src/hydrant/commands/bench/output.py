@@ -17,6 +17,7 @@ from hydrant.config.check import check
 from hydrant.config.command_line import writing_to
 from hydrant.config.compose import compose, run_folder
 from hydrant.config.instantiate import instantiate
+from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError
 from hydrant.runs.console import emit, notice, relative, say
 from hydrant.runs.environment import describe_environment
@@ -32,6 +33,7 @@ class BenchOutput:
     def __init__(self, options: Namespace, overrides: Sequence[str], name: str | None) -> None:
         self.folder = options.output or Path(run_folder("outputs", name))
         self._options, self._overrides = options, overrides
+        self._words = " ".join(redacted(list(overrides)))  # as shown in pictures and in W&B
         world = World.from_launcher()
         self._environment = describe_environment(world.device, world.world_size)
         self._new_folders = missing_folders(self.folder)
@@ -74,7 +76,7 @@ class BenchOutput:
                 write_csv(results, path)
         for path in filter(None, (picture, self._options.png)):
             with writing_to("--png", path):
-                draw(results, " ".join(self._overrides), path)
+                draw(results, self._words, path)
         if self._options.json:
             emit(json.read_text(encoding="utf-8").rstrip())
         else:
@@ -104,6 +106,6 @@ class BenchOutput:
         settings = [override for override in self._overrides if override.startswith("tracker.")]
         config = check(compose(["tracker=wandb", *settings]))
         folder = self.folder.resolve()
-        choices = {"overrides": " ".join(self._overrides), **self._environment}
+        choices = {"overrides": self._words, **self._environment}
         identity = RunIdentity(folder, folder.name, "bench", "bench", ("bench",), choices)
         return instantiate(config, "tracker")(identity, 0)

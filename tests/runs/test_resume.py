@@ -21,7 +21,7 @@ from hydrant.config.compose import compose
 from hydrant.errors import ConfigError
 from hydrant.runs.resume import starting_point
 from hydrant.training.checkpoint import storage
-from hydrant.training.checkpoint.manifest import write_manifest
+from hydrant.training.checkpoint.manifest import write_manifest, write_text
 from hydrant.training.checkpoint.weights import Weights
 
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=8", "log_every=1", "eval_every=4", "save_every=2",
@@ -41,7 +41,8 @@ def checkpointed_run(tmp_path: Path) -> tuple[dict[str, Any], Path]:
     folder = tmp_path / "run"
     checkpoint = folder / "checkpoints" / "update_00000002"
     checkpoint.mkdir(parents=True)
-    write_manifest(checkpoint, {}, {})
+    files = {"training.json": write_text(checkpoint / "training.json", "{}")}
+    write_manifest(checkpoint, {"num_updates": 2, "is_best": False}, files)
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     return config, folder
 
@@ -72,7 +73,7 @@ def test_a_run_starts_from_its_folder_or_from_another_run(
         "preempted": False,
         "finished": True,
     }.items():
-        (folder / "summary.json").write_text(json.dumps({"status": status}))
+        (folder / "summary.json").write_text(json.dumps({"status": status, "num_updates": 2}))
         assert starting_point(config, folder).is_finished is is_finished
         assert not starting_point(other, folder).is_finished  # the changed config may train for longer
 

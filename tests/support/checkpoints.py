@@ -18,6 +18,7 @@ def content(value: float = 1.0) -> Checkpoint:
 
 def save(path: Path, *updates: int, best: tuple[int, ...] = (), keep: Retention | None = None) -> None:
     """Save checkpoints of these updates, in a process group of one rank."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with CheckpointManager(path, keep or Retention(2)) as checkpoints:
         for num_updates in updates:
             checkpoints.save(num_updates, content(num_updates), is_best=num_updates in best)

@@ -14,33 +14,34 @@ from typing import Any
 
 from torch import nn
 
-from hydrant.errors import ConfigError, HydrantError, Interrupted, RankHung, log_errors
+from hydrant.errors import ConfigError, FolderLost, HydrantError, Interrupted, RankHung, log_errors
 from hydrant.runs.console import relative, say
 from hydrant.runs.elastic import announce_signal_handlers, is_launched_rank, launch_ranks, needs_ranks
 from hydrant.runs.folder import CHECKPOINTS, LOG, PROFILE, SUMMARY, RunStatus, mark_failed, read_summary
 from hydrant.runs.job import Job
 from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import log_to
+from hydrant.runs.micro_batch_size import keep_micro_batch_size, resolve_micro_batch_size
 from hydrant.runs.optuna_trial import pruning_of
 from hydrant.runs.outcome import RunResult, first_failure, report, unexpected_failure
+from hydrant.runs.record import History
 from hydrant.runs.reporter import NullRunReporter, RunReporter
-from hydrant.runs.resume import Start, describe_changes, saved_config, starting_point
+from hydrant.runs.resume import Start, describe_changes, starting_point
 from hydrant.signals import StopRequest, ignore_stop_signals
 from hydrant.training.build import build, prepare
-from hydrant.training.checkpoint.content import plain_state
 from hydrant.training.checkpoint.folder import Retention, newest_checkpoint
-from hydrant.training.checkpoint.manager import CheckpointManager
+from hydrant.training.checkpoint.manager import CheckpointManager, Rows
+from hydrant.training.checkpoint.manifest import read_manifest
 from hydrant.training.checkpoint.weights import describe_misfits
 from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
-from hydrant.training.loop import train
+from hydrant.training.loop import is_over, train
 from hydrant.training.memory import TRAINING_REMEDY, explain_out_of_memory
-from hydrant.training.micro_batch import find_micro_batch_size
 from hydrant.training.plan import Plan
 from hydrant.training.profiling import count_parameters
 from hydrant.training.reports import log_inputs
-from hydrant.training.train_state import check_optimizers, checkpoint_content, restore
+from hydrant.training.train_state import check_optimizers, checkpoint_content, restore, saved_state
 from hydrant.training.trainer import Trainer, TrainState
 from hydrant.training.verify_compile import try_compiled
 
@@ -86,9 +87,9 @@ def _start(job: Job, world: World, watchdog: Watchdog) -> RunResult:
         start = world.broadcast_from_rank_zero(lambda: starting_point(job.config, job.folder))
         if start.is_finished:
             return _already_finished(job.folder, world)
-        config = _resolve_micro_batch_size(job.config, start, world)
+        config = resolve_micro_batch_size(job.config, start, world)
         job = dataclasses.replace(job, config=config)
-        plan = prepare(_keep_micro_batch_size(config, start, world))
+        plan = prepare(keep_micro_batch_size(config, start, world))
         _prepare_weights(start, plan.task.model, config)
         if start.checkpoint is not None:
             check_optimizers(start.checkpoint, plan.task, plan.optimizers)
@@ -108,31 +109,6 @@ def _already_finished(folder: Path, world: World) -> RunResult:
     if world.is_rank_zero:
         say(f"already finished: {relative(folder)}, {summary['num_updates']} updates; nothing to do")
     return RunResult.finished((summary.get("best") or {}).get("value"))
-
-
-def _resolve_micro_batch_size(config: Mapping[str, Any], start: Start, world: World) -> Mapping[str, Any]:
-    """Replace `micro_batch_size: auto` by a number. A run that continues keeps the size it has. All ranks call it."""
-    if config["micro_batch_size"] != "auto":
-        return config
-    if start.checkpoint is None:
-        size = find_micro_batch_size(config, world)
-    else:
-        saved = start.checkpoint.parents[1]
-        size = world.broadcast_from_rank_zero(lambda: saved_config(saved, "resume")["micro_batch_size"])
-    return {**config, "micro_batch_size": size}
-
-
-def _keep_micro_batch_size(config: Mapping[str, Any], start: Start, world: World) -> Mapping[str, Any]:
-    """Return the config with the micro-batch size that a run has, if it continues on ranks that can share it."""
-    if config["micro_batch_size"] is not None or start.checkpoint is None:
-        return config
-    size: int | None = plain_state(start.checkpoint, "state").get("micro_batch_size")
-    of_rank = config["global_batch_size"] // world.world_size
-    is_changed = {"micro_batch_size", "global_batch_size"} & start.changes.keys()
-    if size is None or is_changed or of_rank == size or of_rank % size:
-        return config
-    log.info("micro-batches of %d samples, as before, although the number of ranks has changed", size)
-    return {**config, "micro_batch_size": size}
 
 
 def _prepare_weights(start: Start, model: nn.Module, config: Mapping[str, Any]) -> None:
@@ -162,13 +138,14 @@ class _Session:
     def __init__(self, job: Job, plan: Plan, start: Start, watchdog: Watchdog) -> None:
         self._job, self._plan, self._start, self._watchdog = job, plan, start, watchdog
         self._world = plan.world
-        saved = {} if start.checkpoint is None else plain_state(start.checkpoint, "state")
-        self._state = TrainState(**saved)
-        self._checkpoints = _checkpoint_manager(job, plan)
-        self._foreign = start.checkpoint if start.is_foreign else None
-        history = job.folder if self._foreign is None else self._foreign.parents[1]
-        reporter = self._world.on_rank_zero(lambda: RunReporter(job, plan, self._state.num_updates, history))
-        self._reporter = reporter or NullRunReporter()
+        self._state, history = TrainState(), History(job.folder)
+        if (checkpoint := start.checkpoint) is not None:
+            self._state, num_rows = saved_state(checkpoint), read_manifest(checkpoint).rows
+            history = History(checkpoint.parents[1], self._state.num_updates, num_rows)
+        self._reporter = (
+            self._world.on_rank_zero(lambda: RunReporter(job, plan, history)) or NullRunReporter()
+        )
+        self._checkpoints = _checkpoint_manager(job, plan, self._reporter)
 
     def run(self, stop: StopRequest) -> RunResult:
         """Train and write how the run ended."""
@@ -206,8 +183,9 @@ class _Session:
             )
             try:
                 self._restore(trainer)
-                try_compiled(trainer)
-                log_inputs(trainer)
+                if not is_over(trainer):  # else the start completes what a killed run did not write
+                    try_compiled(trainer)
+                    log_inputs(trainer)
                 profile = self._job.folder / PROFILE
                 with plan.profiler.record(profile, state.num_updates, self._reporter.file):
                     train(trainer)
@@ -252,8 +230,8 @@ class _Session:
         fields = {key.rpartition(".")[2] for key in start.changes if "optimizer" in key.split(".")}
         restore(trainer, start.checkpoint, fields)
         best = None if state.best is None else state.best["num_updates"]
-        folder = self._checkpoints.folder
-        self._world.on_rank_zero(lambda: folder.roll_back_to(state.num_updates, best, foreign=self._foreign))
+        folder, foreign = self._checkpoints.folder, start.checkpoint if start.is_foreign else None
+        self._world.on_rank_zero(lambda: folder.roll_back_to(state.num_updates, best, foreign=foreign))
 
     def _finish(self, result: RunResult) -> RunResult:
         """Write the results, the plots and the end of the tracker, however the run ended."""
@@ -265,7 +243,7 @@ class _Session:
             result = self._failed_to_write(error, result)
         try:
             self._reporter.close(result)
-        except OSError as error:
+        except (OSError, FolderLost) as error:
             result = self._failed_to_write(error, result)
         return result
 
@@ -294,12 +272,13 @@ class _Session:
         return dataclasses.replace(result, status=RunStatus.FAILED, exit_status=1)
 
 
-def _checkpoint_manager(job: Job, plan: Plan) -> CheckpointManager:
+def _checkpoint_manager(job: Job, plan: Plan, rows: Rows) -> CheckpointManager:
     config = job.config
     every = plan.clock.interval(config["keep_every"], "keep_every")
     return CheckpointManager(
         job.folder / CHECKPOINTS,
         Retention(config["keep_last"], config["keep_best"], every),
+        rows,
         in_background=config["save_async"],
         timeout_seconds=_timeout_seconds(config),
     )

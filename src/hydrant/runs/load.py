@@ -17,11 +17,12 @@ from hydrant.errors import ConfigError, unknown_name
 from hydrant.runs.folder import choices_in, read_options, read_overrides
 from hydrant.runs.resume import saved_config
 from hydrant.training.build import prepare
-from hydrant.training.checkpoint.content import plain_state, read_state, weight_parts
+from hydrant.training.checkpoint.content import read_state, weight_parts
 from hydrant.training.checkpoint.folder import find_checkpoint
 from hydrant.training.checkpoint.weights import Weights
 from hydrant.training.distributed.base import SINGLE_RANK
 from hydrant.training.plan import Plan
+from hydrant.training.train_state import saved_state
 
 WEIGHTS = ("model", "ema")
 
@@ -61,7 +62,7 @@ def open_run(path: str, overrides: Sequence[str], *, weights: str) -> SavedRun:
     task_state = read_state(checkpoint, "task")  # of the task without its model
     plan.task.load_state_dict(task_state, strict=False)
     plan.task.eval()
-    return SavedRun(folder, checkpoint, plain_state(checkpoint, "state")["num_updates"], plan)
+    return SavedRun(folder, checkpoint, saved_state(checkpoint).num_updates, plan)
 
 
 def _override(config: DictConfig, folder: Path, overrides: Sequence[str]) -> Mapping[str, Any]:

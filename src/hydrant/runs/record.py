@@ -2,42 +2,83 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
 import statistics
+import threading
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.atomic_write import json_safe, replace_file, write_json
-from hydrant.runs.folder import HISTOGRAMS, METRICS, SUMMARY, read_rows, read_summary
+from hydrant.config.atomic_write import json_safe, replace_file, sync, write_json
+from hydrant.runs.folder import HISTOGRAMS, HYDRA, METRICS, SUMMARY, read_rows, read_summary
+from hydrant.runs.lock import check_held
 from hydrant.trackers.base import Histogram
+
+log = logging.getLogger("hydrant")
+
+
+@dataclass(frozen=True)
+class History:
+    """The rows that a run continues: those of its checkpoint.
+
+    Args:
+        folder: of this run or of the one that it continues.
+        num_updates: of the checkpoint. Rows of later updates are dropped, because the updates are made again.
+        num_rows: the number of rows by file, if the checkpoint records it. The bytes behind them are not read: after a
+            power failure they may be anything.
+    """
+
+    folder: Path
+    num_updates: int = 0
+    num_rows: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def read(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows of a file, and log if some are missing.
+
+        Raises:
+            RecordError: a line is damaged.
+        """
+        if not self.num_updates:
+            return []
+        file, expected = self.folder / name, self.num_rows.get(name)
+        rows = [row for row in read_rows(file, expected) if row["num_updates"] <= self.num_updates]
+        if expected is not None and len(rows) != expected:
+            log.warning(
+                "%s has %d of the %d rows that the checkpoint of update %d counts; the others are lost",
+                *(file, len(rows), expected, self.num_updates),
+            )
+        return rows
 
 
 class JsonLines:
-    """A file of JSON objects, one per line, each with its `num_updates`.
+    """A file of JSON objects, one per line, each with its `num_updates`. It begins with the rows of the history.
 
-    Args:
-        source: the file with the rows up to `num_updates`, of this run or of the one that it continues. Later rows
-            are dropped, because the updates are made again.
+    One thread appends, another one may sync.
     """
 
-    def __init__(self, path: Path, num_updates: int, source: Path) -> None:
-        kept = [row for row in read_rows(source) if num_updates and row["num_updates"] <= num_updates]
-        lines = "".join(json.dumps(row) + "\n" for row in kept)
-        if not path.exists() or path.read_text(encoding="utf-8") != lines:
-            replace_file(path, lines)
+    def __init__(self, path: Path, history: History) -> None:
+        kept = history.read(path.name)
+        lines = "".join(json.dumps(row) + "\n" for row in kept).encode()
+        if not path.exists() or path.read_bytes() != lines:
+            replace_file(path, lines.decode())
         self._file = path.open("r+b", buffering=0)
         self._size = self._file.seek(0, os.SEEK_END)  # of the complete rows
         self._pending: list[bytes] = []
+        self._flushing = threading.Lock()
+        self.num_rows = len(kept)  # with those that are pending
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Append a row; it is in the file when this returns.
 
         Raises:
-            OSError: it stays in memory until the next `append` or `flush`.
+            OSError: it stays in memory until the next `append`, `flush` or `sync`.
         """
         self._pending.append(json.dumps(json_safe(row)).encode() + b"\n")
+        self.num_rows += 1
         self.flush()
 
     def flush(self) -> None:
@@ -46,17 +87,27 @@ class JsonLines:
         Raises:
             OSError: the file cannot be written.
         """
-        while self._pending:
-            line = self._pending[0]
-            self._file.seek(self._size)
-            written = 0
-            try:
-                while written < len(line):
-                    written += self._file.write(line[written:])
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, self._file.name) from error
-            self._size += written
-            del self._pending[0]
+        with self._flushing:
+            while self._pending:
+                line = self._pending[0]
+                self._file.seek(self._size)
+                written = 0
+                try:
+                    while written < len(line):
+                        written += self._file.write(line[written:])
+                except OSError as error:
+                    raise OSError(error.errno, error.strerror, self._file.name) from error
+                self._size += written
+                del self._pending[0]
+
+    def sync(self) -> None:
+        """Flush the rows to disk.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self.flush()
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()
@@ -68,13 +119,13 @@ class Record:
     The first histograms create `histograms.jsonl`. NaN and infinity are written as `null`, because JSON has neither.
     """
 
-    def __init__(self, folder: Path, num_updates: int, history: Path) -> None:
-        """Continue the rows of the folder `history` at `num_updates`; later rows are dropped."""
-        self._folder, self._num_updates, self._history = folder, num_updates, history
+    def __init__(self, folder: Path, history: History) -> None:
+        self._folder, self._history = folder, history
         self.metrics = self._open(METRICS)
-        had_histograms = (history / HISTOGRAMS).exists() or (folder / HISTOGRAMS).exists()
+        had_histograms = (history.folder / HISTOGRAMS).exists() or (folder / HISTOGRAMS).exists()
         self._histograms = self._open(HISTOGRAMS) if had_histograms else None
-        self.summary = read_summary(folder) if num_updates else {}  # only `update_summary` changes it
+        self.summary = read_summary(folder) if history.num_updates else {}  # only `update_summary` changes it
+        self._parents_are_synced = False
 
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
         """Append a line of histograms.
@@ -88,17 +139,54 @@ class Record:
         self._histograms.append({"num_updates": num_updates, "histograms": content})
 
     def update_summary(self, **fields: Any) -> None:
-        """Set fields of the summary and write it."""
+        """Set fields of the summary and write it.
+
+        Raises:
+            FolderLost: the folder was removed or replaced.
+            OSError: the summary cannot be written.
+        """
+        check_held(self._folder)
         self.summary.update(fields)
         write_json(self._folder / SUMMARY, self.summary)
 
+    def num_rows(self) -> Mapping[str, int]:
+        """Return the number of rows by file."""
+        return {name: file.num_rows for name, file in self._files().items()}
+
+    def sync(self) -> None:
+        """Flush the rows and the names in the run folder to disk.
+
+        Raises:
+            OSError: a row cannot be written.
+        """
+        for file in self._files().values():
+            file.sync()
+        sync(self._folder)
+        if not self._parents_are_synced:
+            sync(self._folder / HYDRA)
+            for parent in self._folder.resolve().parents:
+                with contextlib.suppress(OSError):  # one that this run did not create may be unreadable
+                    sync(parent)
+            self._parents_are_synced = True
+
     def close(self) -> None:
-        self.metrics.close()
-        if self._histograms is not None:
-            self._histograms.close()
+        """Close the files, and flush the names in the run folder to disk.
+
+        Raises:
+            FolderLost: the folder was removed or replaced.
+            OSError: the disk fails.
+        """
+        for file in self._files().values():
+            file.close()
+        check_held(self._folder)
+        sync(self._folder)
+
+    def _files(self) -> dict[str, JsonLines]:
+        files = {METRICS: self.metrics, HISTOGRAMS: self._histograms}
+        return {name: file for name, file in files.items() if file is not None}
 
     def _open(self, name: str) -> JsonLines:
-        return JsonLines(self._folder / name, self._num_updates, self._history / name)
+        return JsonLines(self._folder / name, self._history)
 
 
 def last_values(rows: list[dict[str, Any]]) -> dict[str, Any]:

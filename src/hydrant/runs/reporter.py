@@ -12,7 +12,7 @@ from typing import Any
 
 from hydrant.config.atomic_write import write_json
 from hydrant.config.instantiate import instantiate
-from hydrant.errors import log_errors
+from hydrant.errors import FolderLost, log_errors
 from hydrant.runs.environment import describe_environment
 from hydrant.runs.folder import (
     CHECKPOINTS,
@@ -29,11 +29,13 @@ from hydrant.runs.folder import (
     read_metrics,
 )
 from hydrant.runs.job import Job
+from hydrant.runs.lock import check_held
 from hydrant.runs.metadata import identify, write_records
 from hydrant.runs.outcome import RunResult
 from hydrant.runs.progress_bar import ProgressBar
-from hydrant.runs.record import Record, last_values, typical_value
+from hydrant.runs.record import History, Record, last_values, typical_value
 from hydrant.trackers.base import Histogram, Tracker
+from hydrant.training.checkpoint.manager import NoRows
 from hydrant.training.plan import Plan
 from hydrant.training.plotting import draw_curves
 from hydrant.training.profiling import count_parameters, peak_flops, peak_memory_gib
@@ -45,7 +47,7 @@ _NUM_SCHEDULE_POINTS = 200  # in schedule.json
 _PERFORMANCE = ("updates_per_second", "samples_per_second", "mfu")
 
 
-class NullRunReporter(NullRunLogger):
+class NullRunReporter(NullRunLogger, NoRows):
     """The RunReporter of all ranks but 0: reports nothing."""
 
     def file(self, path: Path) -> None: ...
@@ -63,24 +65,25 @@ class RunReporter(RunLogger):
     """Reports a run to its folder, the tracker, the progress bar and the log.
 
     Args:
-        history: the folder with the rows before `num_updates`, of this run or of the one that it continues.
+        history: the rows that the run continues.
 
     Raises:
         ConfigError: the tracker rejects its settings; nothing is written then.
         OSError: the folder cannot be written.
     """
 
-    def __init__(self, job: Job, plan: Plan, num_updates: int, history: Path) -> None:
-        self._folder, self._plan, self._num_updates = job.folder, plan, num_updates
+    def __init__(self, job: Job, plan: Plan, history: History) -> None:
+        self._folder, self._plan, self._num_updates = job.folder, plan, history.num_updates
+        self._has_trained = False  # else this process only completes the files of a run
         self._reported_causes = set[str]()  # why files could not be written; each is logged once
         total_updates, world, trial = plan.clock.total_updates, plan.world, job.trial
-        self._tracker: Tracker = instantiate(job.config, "tracker")(identify(job), num_updates)
+        self._tracker: Tracker = instantiate(job.config, "tracker")(identify(job), history.num_updates)
         try:
             write_records(job)
-            self._record = Record(job.folder, num_updates, history)
+            self._record = Record(job.folder, history)
             self._record.update_summary(
                 status=RunStatus.RUNNING,
-                num_updates=num_updates,
+                num_updates=history.num_updates,
                 total_updates=total_updates,
                 environment=describe_environment(world.device, world.world_size),
                 host=platform.node(),
@@ -92,14 +95,20 @@ class RunReporter(RunLogger):
         except BaseException:
             self._tracker.finish(1, {})
             raise
-        self._progress = ProgressBar.start(total_updates, num_updates)
+        self._progress = ProgressBar.start(total_updates, history.num_updates)
 
     def advance(self) -> None:
         """Count one update."""
+        self._has_trained = True
         self._progress.advance()
 
     def log(self, row: Mapping[str, float]) -> None:
-        """Report a row to the record, the tracker and the bar; an evaluation to the log too."""
+        """Report a row to the record, the tracker and the bar; an evaluation to the log too.
+
+        Raises:
+            FolderLost: the run folder was removed or replaced.
+        """
+        check_held(self._folder)
         self._num_updates = int(row["num_updates"])
         row = dict(row) | self._compile_figures() | self._model_flops_utilization(row)
         with self._optional(METRICS):
@@ -117,6 +126,7 @@ class RunReporter(RunLogger):
         """Let `draw` write a picture into `pictures/<name>/`, and send it to the tracker."""
         path = self._folder / PICTURES / name / f"update_{self._num_updates:08d}.png"
         with self._optional(f"picture {name}"):
+            check_held(self._folder)
             path.parent.mkdir(parents=True, exist_ok=True)
             draw(path)
             self._tracker.image(name, path)
@@ -126,6 +136,24 @@ class RunReporter(RunLogger):
         with self._optional(HISTOGRAMS):
             self._record.histograms(num_updates, histograms)
         self._tracker.histograms(num_updates, histograms)
+
+    def num_rows(self) -> Mapping[str, int]:
+        """Return the number of rows that each file of the record has, when a checkpoint begins.
+
+        Raises:
+            FolderLost: the run folder was removed or replaced.
+        """
+        check_held(self._folder)
+        return self._record.num_rows()
+
+    def sync_rows(self) -> None:
+        """Flush the rows to disk, in the checkpoint thread.
+
+        Raises:
+            FolderLost: the run folder was removed or replaced, so the checkpoint has no place there.
+        """
+        check_held(self._folder)
+        self._record.sync()
 
     def checkpoint(self, **fields: Any) -> None:
         """Give the tracker the checkpoint that was just written, and set fields of summary.json."""
@@ -145,23 +173,22 @@ class RunReporter(RunLogger):
         """Write how the run ended and its results into the summary, and log them. `close` writes `finished`.
 
         Raises:
+            FolderLost: the run folder was removed or replaced.
             OSError: the summary cannot be written.
         """
+        check_held(self._folder)
         plan, is_finished = self._plan, result.status == RunStatus.FINISHED
         num_damaged, compiled = plan.data.damaged.num_damaged, plan.compilation.report()
         self._progress.close()
-        self._record.metrics.flush()
+        self._record.sync()
         rows = read_metrics(self._folder)
         self._record.update_summary(
             status=RunStatus.RUNNING if is_finished else result.status,
             num_updates=state.num_updates,
             metrics=last_values(rows),
             best=state.best,
-            compile=compiled.summary(),
-            perf={key: typical_value(rows, f"perf/{key}") for key in _PERFORMANCE}
-            | {"peak_memory_gib": peak_memory_gib(plan.world.device)},
-            num_damaged_samples=num_damaged,
             error=result.error,
+            **self._measured(rows),
             **({"pruned": True} if state.is_pruned else {}),
         )
         if num_damaged:
@@ -175,35 +202,58 @@ class RunReporter(RunLogger):
                 log.info("here: %s", performance_text(self._record.summary))
 
     def close(self, result: RunResult) -> None:
-        """Write the plots and reports and finish the tracker. An error in one of them is logged and stops no other.
+        """Write the plots and reports and finish the tracker, even if one of them fails.
 
         The status `finished` comes last, so the next start completes a run that is killed before.
 
         Raises:
-            OSError: the status `finished` cannot be written.
+            FolderLost: the run folder was removed or replaced.
+            OSError: the reports or the status of a finished run cannot be written.
         """
-        picture = self._folder / SCHEDULE_PICTURE
-        with self._optional(COMPILE_REPORT):
-            write_json(self._folder / COMPILE_REPORT, self._plan.compilation.report().details())
-        with self._optional(SCHEDULE_PICTURE):
-            _draw_schedules(self._plan, picture)
-            self._tracker.image("schedule", picture)
-        with self._optional(SCHEDULE_VALUES):
-            write_json(self._folder / SCHEDULE_VALUES, _schedule_points(self._plan))
+        failure: OSError | None = None
+        try:
+            check_held(self._folder)
+            self._write_reports()
+        except FolderLost:
+            log.debug("no reports without a run folder")
+        except OSError as error:
+            failure = error
         try:
             with log_errors("tracker"):
                 self._tracker.finish(result.exit_status, self._record.summary | {"status": result.status})
             self.note(wandb=self._tracker.describe())
             if result.status == RunStatus.FINISHED:
+                if failure is not None:
+                    raise failure
                 self._record.update_summary(status=result.status)
         finally:
             with self._optional(METRICS):
                 self._record.close()
 
+    def _measured(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return what the process that made the last update measured: as recorded, if this one only completes files."""
+        measured = {
+            "compile": self._plan.compilation.report().summary(),
+            "perf": {key: typical_value(rows, f"perf/{key}") for key in _PERFORMANCE}
+            | {"peak_memory_gib": peak_memory_gib(self._plan.world.device)},
+            "num_damaged_samples": self._plan.data.damaged.num_damaged,
+        }
+        recorded = {} if self._has_trained else self._record.summary
+        return {key: recorded.get(key, value) for key, value in measured.items()}
+
+    def _write_reports(self) -> None:
+        picture, compiled = self._folder / SCHEDULE_PICTURE, self._folder / COMPILE_REPORT
+        with self._optional(SCHEDULE_PICTURE):  # also where a library for it fails
+            _draw_schedules(self._plan, picture)
+            self._tracker.image("schedule", picture)
+        if self._has_trained or not compiled.exists():
+            write_json(compiled, self._plan.compilation.report().details())
+        write_json(self._folder / SCHEDULE_VALUES, _schedule_points(self._plan))
+
     @contextlib.contextmanager
     def _optional(self, what: str) -> Generator[None]:
         """Log an error instead of raising it, because training can continue; the same OSError only once."""
-        with log_errors(what):
+        with log_errors(what), contextlib.suppress(FolderLost):  # `log` and `conclude` raise it
             try:
                 yield
             except OSError as error:

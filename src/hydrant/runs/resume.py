@@ -14,7 +14,12 @@ from hydrant.config.flat import differences, flatten
 from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError, RecordError, shown
 from hydrant.runs.folder import CHECKPOINTS, CONFIG, RunStatus, read_config, read_summary
-from hydrant.training.checkpoint.folder import find_checkpoint, newest_checkpoint, newest_undamaged
+from hydrant.training.checkpoint.folder import (
+    check_links,
+    find_checkpoint,
+    newest_checkpoint,
+    newest_undamaged,
+)
 
 if TYPE_CHECKING:
     from hydrant.training.checkpoint.weights import Weights
@@ -55,6 +60,7 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
         _check_resumes_itself(resume, newest, saved_config(folder, "resume").get("resume"))
     if existing.is_finished:
         return Start(newest, is_finished=True)
+    check_links(folder / CHECKPOINTS)
     if newest is not None:
         return Start(newest_undamaged(folder / CHECKPOINTS), changes=existing.changes)
     if resume not in ("auto", None):

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from hydrant import seeding
 from hydrant.errors import CheckpointError, ConfigError, HydrantError, typed_line
 from hydrant.training.checkpoint.content import Checkpoint, plain_state, read_into, read_state
+from hydrant.training.checkpoint.manifest import TRAINING, count, read_manifest
 from hydrant.training.metrics import merge_meters
-from hydrant.training.trainer import Trainer
+from hydrant.training.trainer import Trainer, TrainState
 from hydrant.training.update import Optimizers
 
 
@@ -38,6 +39,31 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
     }
     with trainer.optimizers.eval_weights():
         yield Checkpoint(trainer.model.state_dict(), training, trainer.plan.averaging.state_dict())
+
+
+def saved_state(path: Path) -> TrainState:
+    """Return the TrainState in a checkpoint.
+
+    Raises:
+        CheckpointError: it has other fields, or values that no run has.
+    """
+    try:
+        state = TrainState(**plain_state(path, "state"))
+        best = {"metric": "", "value": 0.0, "num_updates": 0} if state.best is None else state.best
+        size = 1 if state.micro_batch_size is None else state.micro_batch_size
+        is_possible = (
+            count(state.num_updates) == read_manifest(path).num_updates >= count(best["num_updates"])
+            and count(state.num_skipped) >= count(state.num_skipped_in_a_row)
+            and count(size) > 0
+            and isinstance(best["metric"], str)
+            and isinstance(best["value"], int | float)
+            and state.is_pruned in (False, True)
+        )
+    except (LookupError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path / TRAINING} cannot be read ({typed_line(error)})") from error
+    if not is_possible:
+        raise CheckpointError(f"{path / TRAINING} holds a state that no run has")
+    return state
 
 
 def check_optimizers(path: Path, task: nn.Module, optimizers: Optimizers) -> None:
@@ -81,7 +107,7 @@ def restore(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> None
         _restore_ranks(trainer, read_state(path, "ranks"))
     except HydrantError:
         raise
-    except (KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise CheckpointError(f"{path} does not fit this run: {typed_line(error)}") from error
 
 

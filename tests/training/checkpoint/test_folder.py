@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from pathlib import Path
@@ -9,12 +10,19 @@ from typing import Any
 
 import pytest
 from checkpoints import names, save
+from killing import start_and_kill
 from run_folders import saved_updates
 from safetensors.torch import load_file
 
 from hydrant.clock import Interval
 from hydrant.errors import ConfigError
-from hydrant.training.checkpoint.folder import CheckpointFolder, Retention, find_checkpoint, newest_undamaged
+from hydrant.training.checkpoint.folder import (
+    CheckpointFolder,
+    Retention,
+    check_links,
+    find_checkpoint,
+    newest_undamaged,
+)
 
 pytestmark = pytest.mark.usefixtures("process_group")
 
@@ -84,7 +92,7 @@ def test_files_are_flushed_before_and_the_folder_after_the_rename(
         events.append(os.fstat(descriptor).st_ino)
 
     def record_rename(path: Path, target: Path) -> Path:
-        if path.name.startswith(".update_") and target.name.startswith("update_"):
+        if path.name in (".update_00000010", ".copied"):
             events.append("renamed")
         return rename(path, target)
 
@@ -93,32 +101,41 @@ def test_files_are_flushed_before_and_the_folder_after_the_rename(
     save(tmp_path / "run", 10)
     saved, events = events, []
     copied = CheckpointFolder(tmp_path / "copied", Retention(2))
-    copied.copy_from(tmp_path / "run" / "update_00000010", None)
-    for folder, order in (("run", saved), ("copied", events)):
-        target = tmp_path / folder / "update_00000010"
+    copied.copy_from(tmp_path / "run" / "update_00000010", 10, None)
+    run, copy = tmp_path / "run" / "update_00000010", tmp_path / "copied"
+    for renamed, order in ((run, saved), (copy, events)):
         before, after = order[: order.index("renamed")], order[order.index("renamed") :]
-        assert {path.stat().st_ino for path in (*target.iterdir(), target)} <= {*before}
-        assert target.parent.stat().st_ino in after
+        assert {path.stat().st_ino for path in (*renamed.rglob("*"), renamed)} <= {*before}
+        assert renamed.parent.stat().st_ino in after
 
 
-def test_a_kill_during_a_copy_from_another_run_leaves_the_checkpoint_to_continue_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def copy(checkpoint: Path, to: Path) -> int:
+    CheckpointFolder(to, Retention(2)).copy_from(checkpoint, 20, 10)
+    return 0
+
+
+def test_a_kill_during_a_copy_from_another_run_leaves_both_checkpoints_or_none(tmp_path: Path) -> None:
     save(tmp_path / "source", 10, 20, best=(10,))
-    copytree, copied = shutil.copytree, list[Path]()
+    for num_writes in itertools.count():
+        to = tmp_path / f"run_{num_writes}" / "checkpoints"
+        (to / ".update_00000005").mkdir(parents=True)  # another kill has left it
+        arguments = (tmp_path / "source" / "update_00000020", to)
+        start = start_and_kill(copy, arguments, to.parent, num_writes, tmp_path / "process")
+        assert saved_updates(to) in ([], [10, 20])
+        assert copy(*arguments) == 0
+        assert names(to) == ["update_00000010", "update_00000020"]
+        if not start.was_killed:
+            break
+    assert num_writes > 20
 
-    def copy_once(source: Path, *arguments: Any, **options: Any) -> None:
-        if copied:
-            raise KeyboardInterrupt
-        copied.append(source)
-        copytree(source, *arguments, **options)
 
-    monkeypatch.setattr(shutil, "copytree", copy_once)
-    with pytest.raises(KeyboardInterrupt):
-        CheckpointFolder(tmp_path / "run", Retention(2)).copy_from(
-            tmp_path / "source" / "update_00000020", 10
-        )
-    assert newest_undamaged(tmp_path / "run") == tmp_path / "run" / "update_00000020"
+def test_a_copied_checkpoint_is_named_by_its_update(tmp_path: Path) -> None:
+    save(tmp_path / "source", 10)
+    renamed = (tmp_path / "source" / "update_00000010").rename(tmp_path / "source" / "mine")
+    folder = CheckpointFolder(tmp_path / "run", Retention(2))
+    folder.roll_back_to(10, None, foreign=renamed)
+    assert names(tmp_path / "run") == ["last", "update_00000010"]
+    assert (tmp_path / "run" / "last").resolve() == newest_undamaged(tmp_path / "run")
 
 
 def test_the_newest_checkpoint_is_found_without_the_link(tmp_path: Path) -> None:
@@ -136,3 +153,28 @@ def test_a_missing_checkpoint_names_the_config_key(tmp_path: Path) -> None:
         find_checkpoint(tmp_path, "resume")
     with pytest.raises(ConfigError, match=r"resume: .* does not exist"):
         find_checkpoint(tmp_path / "nowhere", "resume")
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_a_temporary_name_that_is_taken_fails_no_save(kind: str, tmp_path: Path) -> None:
+    for name in (".update_00000005", ".update_00000020", ".last", ".best"):
+        path = tmp_path / name
+        if kind == "folder":
+            (path / "content").mkdir(parents=True)
+        elif kind == "file":
+            path.write_text("content")
+        else:
+            path.symlink_to("nowhere")
+    save(tmp_path, 10, 20, best=(20,))
+    assert names(tmp_path) == ["best", "last", "update_00000010", "update_00000020"]
+
+
+@pytest.mark.parametrize("name", ["last", "best"])
+def test_a_link_that_became_a_folder_is_refused(name: str, tmp_path: Path) -> None:
+    """Such as in a copy of a run folder from a disk without links. The folder may be the only copy of the weights."""
+    save(tmp_path, 10, best=(10,))
+    check_links(tmp_path)
+    (tmp_path / name).unlink()
+    shutil.copytree(tmp_path / "update_00000010", tmp_path / name)
+    with pytest.raises(ConfigError, match=f"{name} must be a link to a checkpoint"):
+        check_links(tmp_path)

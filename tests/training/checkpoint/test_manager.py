@@ -23,7 +23,8 @@ from hydrant.errors import CheckpointError
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.content import Checkpoint
 from hydrant.training.checkpoint.folder import Retention, newest_undamaged
-from hydrant.training.checkpoint.manager import CheckpointManager
+from hydrant.training.checkpoint.manager import CheckpointManager, NoRows
+from hydrant.training.checkpoint.manifest import read_manifest
 
 pytestmark = pytest.mark.usefixtures("process_group")
 
@@ -168,6 +169,38 @@ def test_a_kill_during_a_save_leaves_the_checkpoint_before(tmp_path: Path) -> No
     assert newest_undamaged(tmp_path) == tmp_path / "update_00000010"
     save(tmp_path, 20)
     assert names(tmp_path) == ["last", "update_00000010", "update_00000020"]
+
+
+class Rows(NoRows):
+    """Rows that cannot be flushed to disk while `error` is set."""
+
+    def __init__(self, checkpoints: Path) -> None:
+        self.checkpoints, self.error, self.events = checkpoints, "", list[Any]()
+
+    def num_rows(self) -> dict[str, int]:
+        return {"metrics.jsonl": 3}
+
+    def sync_rows(self) -> None:
+        self.events.append((threading.current_thread().name, saved_updates(self.checkpoints)))
+        if self.error:
+            raise OSError(28, self.error)
+
+
+def test_a_checkpoint_is_published_after_its_rows_are_on_disk(
+    tmp_path: Path, logged_warnings: Callable[[], list[str]]
+) -> None:
+    rows = Rows(tmp_path)
+    with CheckpointManager(tmp_path, Retention(2), rows) as checkpoints:
+        checkpoints.save(10, content(), is_best=False)
+        rows.error = "No space left on device"
+        checkpoints.save(20, content(), is_best=False)
+        assert saved_updates(tmp_path) == [10]
+        rows.error = ""
+        checkpoints.save(30, content(), is_best=False)
+    assert rows.events == [("checkpoint_0", saved) for saved in ([], [10], [10])]
+    assert saved_updates(tmp_path) == [10, 30]
+    assert read_manifest(tmp_path / "last").rows == {"metrics.jsonl": 3}
+    assert len(logged_warnings()) == 1
 
 
 def test_the_timeout_is_that_of_the_process_group(tmp_path: Path) -> None:

@@ -107,5 +107,44 @@ def test_a_malicious_checkpoint_runs_no_code(name: str, workdir: Path) -> None:
 def test_a_manifest_with_a_path_outside_its_folder_is_damaged(tmp_path: Path) -> None:
     save(tmp_path, 10)
     manifest = tmp_path / "update_00000010" / "manifest.json"
-    manifest.write_text(json.dumps({"files": {"../../secret": {"size": 1, "sha256": ""}}}))
-    assert "which is not a file of the checkpoint" in find_damage(tmp_path / "update_00000010")
+    saved = json.loads(manifest.read_text())
+    for name in ("../../secret", "/etc/passwd", "a\0b", "\ud800"):
+        forged = saved | {"files": {name: {"size": 1, "sha256": ""}}}
+        manifest.write_text(json.dumps(forged))
+        assert "which is not a file of the checkpoint" in find_damage(tmp_path / "update_00000010")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ('{"files": {}}', "KeyError: 'num_updates'"),
+        ('{"num_updates": 10, "is_best": false, "files": {}}', "names no training.json"),
+        ('{"num_updates": 10, "is_best": false, "files": []}', "cannot be read (AttributeError"),
+        ('{"num_updates": 1e400, "is_best": false, "files": {}}', "inf is no count"),
+        ('{"num_updates": "10", "is_best": false, "files": {}}', "'10' is no count"),
+        ('{"num_updates": -1, "is_best": false, "files": {}}', "-1 is no count"),
+        (f'{{"num_updates": {10**30}, "is_best": false, "files": {{}}}}', f"{10**30} is no count"),
+        (
+            '{"num_updates": 10, "is_best": 0, "files": {"a": {"size": 1e400, "sha256": ""}}}',
+            "inf is no count",
+        ),
+        (
+            '{"num_updates": 10, "is_best": 0, "files": {"a": {"size": true, "sha256": ""}}}',
+            "true is no count",
+        ),
+        ('{"num_updates": 10, "is_best": 0, "rows": {"metrics.jsonl": -1}, "files": {}}', "-1 is no count"),
+        ("[" * 100_000, "cannot be read (RecursionError"),
+        ("null", "cannot be read (TypeError"),
+    ],
+)
+def test_a_forged_manifest_is_damaged(change: str, message: str, tmp_path: Path) -> None:
+    save(tmp_path, 10)
+    (tmp_path / "update_00000010" / "manifest.json").write_text(change)
+    assert message in find_damage(tmp_path / "update_00000010")
+
+
+def test_a_renamed_checkpoint_is_damaged(tmp_path: Path) -> None:
+    save(tmp_path, 10, 20)
+    (tmp_path / "update_00000010").rename(tmp_path / "update_00000030")
+    assert "was renamed: its manifest is that of update_00000010" in find_damage(tmp_path / "update_00000030")
+    assert newest_undamaged(tmp_path) == tmp_path / "update_00000020"

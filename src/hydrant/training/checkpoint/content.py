@@ -14,9 +14,8 @@ from torch import Tensor
 from hydrant.errors import CheckpointError, typed_line
 from hydrant.optimizers.norms import is_sharded
 from hydrant.training.checkpoint import storage
+from hydrant.training.checkpoint.manifest import TRAINING
 from hydrant.training.checkpoint.tree import join, split, tensors_in
-
-TRAINING = "training.json"
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,10 @@ def read_state(path: Path, key: str, owner: Callable[[str], Tensor | None] = lam
             raise CheckpointError(f"{path} holds no {name}")
         targets[name] = _empty(*shapes[name], owner(name))
     storage.read(files, targets)
-    return join(plain, targets)
+    try:
+        return join(plain, targets)
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path / TRAINING} cannot be read ({typed_line(error)})") from error
 
 
 def weight_parts(path: Path) -> list[str]:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hydrant.clock import Interval
+from hydrant.config.atomic_write import remove, sync
 from hydrant.errors import CheckpointError, ConfigError
-from hydrant.training.checkpoint.manifest import MANIFEST, find_damage, read_manifest
+from hydrant.training.checkpoint.manifest import MANIFEST, find_damage, folder_name, read_manifest
 
 log = logging.getLogger("hydrant")
 
 CHECKPOINTS = "checkpoints"  # in a run folder
 LAST, BEST = "last", "best"  # links in it
-_NAME = re.compile(r"update_(\d{8,})")
+_NAME = re.compile(r"update_(\d{8,18})")
 
 
 @dataclass(frozen=True)
@@ -42,23 +42,25 @@ class CheckpointFolder:
         self._path, self._keep = path, keep
 
     def path_of(self, num_updates: int) -> Path:
-        return self._path / _name(num_updates)
+        return self._path / folder_name(num_updates)
 
     def temporary_path(self, num_updates: int) -> Path:
         """Return the folder in which a checkpoint is written before it is published, the same on all ranks."""
         return _temporary(self.path_of(num_updates))
 
     def publish(self, num_updates: int, *, is_best: bool) -> None:
-        """Rename the temporary folder to the newest checkpoint, and remove those that are not kept."""
+        """Rename the temporary folder to the newest checkpoint, and remove those that are not kept.
+
+        When this returns, the checkpoint and the links to it survive a power failure.
+        """
         temporary, path = self.temporary_path(num_updates), self.path_of(num_updates)
-        if path.exists():  # it is damaged; otherwise the run would have continued from it
-            shutil.rmtree(path)
-        _sync(temporary)  # the file names; the files are on disk already
+        remove(path)  # if it exists, it is damaged; otherwise the run would have continued from it
+        sync(temporary)  # the file names; the files are on disk already
         temporary.rename(path)
-        _sync(self._path)
         self._link(LAST, path.name)
         if is_best:
             self.mark_best(num_updates)
+        sync(self._path)
         self._remove_old()
 
     def discard(self, num_updates: int) -> None:
@@ -73,29 +75,44 @@ class CheckpointFolder:
             foreign: the checkpoint, if it is in the folder of another run; it is copied.
         """
         if foreign is not None:
-            self.copy_from(foreign, best)
+            self.copy_from(foreign, num_updates, best)
         self.rename_newer(num_updates)
-        self._link(LAST, _name(num_updates))
+        self._link(LAST, folder_name(num_updates))
         if best is not None:
             if not self.mark_best(best):
                 log.warning("the best checkpoint so far, of update %d, is missing", best)
             elif best != num_updates and (message := find_damage(self.path_of(best))):
                 log.warning("the best checkpoint so far is damaged: %s", message)
+        sync(self._path)
         self._remove_old()
 
-    def copy_from(self, checkpoint: Path, best: int | None) -> None:
-        """Copy a checkpoint of another run, and the checkpoint of update `best` in the same folder."""
-        sources = [checkpoint]  # first: after a kill in between, the run continues from the newest one here
-        if best is not None and (path := checkpoint.parent / _name(best)) != checkpoint and path.is_dir():
-            sources.append(path)
-        self._remove_temporary()
-        for source in sources:
-            self._copy(source)
+    def copy_from(self, checkpoint: Path, num_updates: int, best: int | None) -> None:
+        """Copy a checkpoint of another run, and the checkpoint of update `best` in the same folder: both or none.
+
+        They replace this folder, which holds no checkpoint.
+        """
+        sources = {folder_name(num_updates): checkpoint}
+        if best is not None and (source := checkpoint.parent / folder_name(best)).is_dir():
+            sources.setdefault(source.name, source)
+        path = self._path.resolve()
+        temporary = _temporary(path)
+        remove(temporary)  # left by a process that was killed
+        try:
+            for name, source in sources.items():
+                shutil.copytree(source, temporary / name)
+            for copied in (*temporary.rglob("*"), temporary):
+                sync(copied)
+            remove(path)
+            temporary.rename(path)
+        except BaseException:
+            remove(temporary)
+            raise
+        sync(path.parent)
 
     def mark_best(self, num_updates: int) -> bool:
         """Point `best` at a checkpoint, if it exists; return whether it does."""
         if exists := self.path_of(num_updates).is_dir():
-            self._link(BEST, _name(num_updates))
+            self._link(BEST, folder_name(num_updates))
         return exists
 
     def rename_newer(self, num_updates: int) -> None:
@@ -103,26 +120,12 @@ class CheckpointFolder:
         for path in _checkpoints(self._path):
             if _num_updates(path) > num_updates:
                 damaged = path.with_name(f"damaged_{path.name}")
-                shutil.rmtree(damaged, ignore_errors=True)
+                remove(damaged)
                 path.rename(damaged)
-
-    def _copy(self, source: Path) -> None:
-        """Copy a checkpoint completely, or nothing of it after an error."""
-        path = self._path / source.name
-        temporary = _temporary(path)
-        try:
-            shutil.copytree(source, temporary)
-            for file in (*temporary.iterdir(), temporary):
-                _sync(file)
-            temporary.rename(path)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
-        _sync(self._path)
 
     def _link(self, link: str, name: str) -> None:
         temporary = _temporary(self._path / link)
-        temporary.unlink(missing_ok=True)
+        remove(temporary)
         temporary.symlink_to(name)
         temporary.rename(self._path / link)
 
@@ -134,11 +137,19 @@ class CheckpointFolder:
         for path in paths:
             if path not in kept and not self._keep.every.due(_num_updates(path)):
                 path.rename(_temporary(path))  # atomic, so that a kill leaves no incomplete checkpoint
-        self._remove_temporary()
-
-    def _remove_temporary(self) -> None:
         for path in self._path.glob(".update_*"):
-            shutil.rmtree(path)
+            remove(path)
+
+
+def check_links(folder: Path) -> None:
+    """Check that `last` and `best` can be moved. In a copy that was made without links, they are folders.
+
+    Raises:
+        ConfigError: one of them is not a link.
+    """
+    for path in (folder / LAST, folder / BEST):
+        if path.exists() and not path.is_symlink():
+            raise ConfigError("name", f"{path} must be a link to a checkpoint; rename it to update_..., or remove it")
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
@@ -192,10 +203,6 @@ def _checkpoints(folder: Path) -> list[Path]:
     return sorted((p for p in folder.iterdir() if _NAME.fullmatch(p.name)), key=_num_updates)
 
 
-def _name(num_updates: int) -> str:
-    return f"update_{num_updates:08d}"
-
-
 def _num_updates(path: Path) -> int:
     return int(path.name.removeprefix("update_"))
 
@@ -206,15 +213,6 @@ def _temporary(path: Path) -> Path:
 
 def _was_best(path: Path) -> bool:
     try:
-        return bool(read_manifest(path).get("is_best"))
+        return read_manifest(path).is_best
     except CheckpointError:
         return False
-
-
-def _sync(path: Path) -> None:
-    """Flush a file, or the file names of a folder, to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import cast
+from typing import Any, Protocol, cast
 
 import torch
 import torch.distributed as dist
@@ -21,6 +20,27 @@ from hydrant.training.checkpoint.folder import CheckpointFolder, Retention, newe
 log = logging.getLogger("hydrant")
 
 
+class Rows(Protocol):
+    """The rows that a run has logged into files of its folder."""
+
+    def num_rows(self) -> Mapping[str, int]:
+        """Return the number of rows by the name of their file."""
+        ...
+
+    def sync_rows(self) -> None:
+        """Flush all rows to disk. The checkpoint thread calls it."""
+        ...
+
+
+class NoRows:
+    """The rows of a run that logs none."""
+
+    def num_rows(self) -> Mapping[str, int]:
+        return {}
+
+    def sync_rows(self) -> None: ...
+
+
 class CheckpointManager:
     """Saves the checkpoints of one run. Every rank has a manager, and all ranks save at the same time.
 
@@ -30,14 +50,22 @@ class CheckpointManager:
 
     Args:
         path: `<run folder>/checkpoints`.
+        rows: a checkpoint is published after they are on disk, and records their number. Only rank 0 uses them.
         in_background: `save` returns after the copy to the host, instead of after writing.
         timeout_seconds: how long a rank that has written its part waits for the other ranks before saving fails.
     """
 
     def __init__(
-        self, path: Path, keep: Retention, *, in_background: bool = False, timeout_seconds: float = 1800
+        self,
+        path: Path,
+        keep: Retention,
+        rows: Rows | None = None,
+        *,
+        in_background: bool = False,
+        timeout_seconds: float = 1800,
     ) -> None:
         self.folder = CheckpointFolder(path, keep)
+        self._rows = rows or NoRows()
         self._in_background = in_background
         self._timeout = timedelta(seconds=timeout_seconds)
         self._pending: tuple[int, Future[None], Callable[[], None]] | None = None
@@ -84,7 +112,8 @@ class CheckpointManager:
         """
         self.wait()
         self._snapshot = Snapshot.of(content, is_rank_zero=self._is_rank_zero, reuse=self._snapshot)
-        future = self._thread.submit(self._write, num_updates, self._snapshot, _copy_barrier(), is_best)
+        notes = {"num_updates": num_updates, "is_best": is_best, "rows": self._rows.num_rows()}
+        future = self._thread.submit(self._write, self._snapshot, notes, _copy_barrier())
         self._pending = num_updates, future, on_written
         if not self._in_background:
             self.wait()
@@ -128,11 +157,15 @@ class CheckpointManager:
             on_written()
 
     def _write(
-        self, num_updates: int, snapshot: Snapshot, wait_for_copies: Callable[[], None], is_best: bool
+        self, snapshot: Snapshot, notes: Mapping[str, Any], wait_for_copies: Callable[[], None]
     ) -> None:
+        num_updates: int = notes["num_updates"]
         path = self.folder.temporary_path(num_updates)
-        notes = {"num_updates": num_updates, "is_best": is_best}
-        publish = functools.partial(self.folder.publish, num_updates, is_best=is_best)
+
+        def publish() -> None:
+            self._rows.sync_rows()
+            self.folder.publish(num_updates, is_best=notes["is_best"])
+
         wait_for_copies()
         try:
             storage.write(path, snapshot.parts, snapshot.texts, notes, publish, self._group)

@@ -10,6 +10,12 @@ from torch import Tensor
 
 from hydrant.errors import CheckpointError
 
+_DTYPES = {
+    str(value).removeprefix("torch."): value
+    for value in vars(torch).values()
+    if isinstance(value, torch.dtype)
+}
+
 
 def split(state: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
     """Return the state in JSON's types, and add its tensors to `tensors` by their path.
@@ -53,7 +59,7 @@ def join(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
         case {"$tensor": key}:
             return tensors[key]
         case {"$dtype": name}:
-            return getattr(torch, name)
+            return _DTYPES[name]
         case {"$tuple": items}:
             return tuple(join(item, tensors) for item in items)
         case {"$items": items}:

@@ -1,0 +1,59 @@
+"""The state of a run in a checkpoint: what is forged is named, with its file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkpoints import save
+
+from hydrant.errors import CheckpointError
+from hydrant.training.distributed.world import World
+from hydrant.training.train_state import saved_state
+from hydrant.training.trainer import TrainState
+
+BEST = {"metric": "val/accuracy", "value": 0.5, "num_updates": 4}
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    with World.from_launcher().process_group():
+        save(tmp_path, 10)
+    return tmp_path / "update_00000010"
+
+
+def with_state(checkpoint: Path, state: Any) -> Path:
+    (checkpoint / "training.json").write_text(json.dumps({"state": state}))
+    return checkpoint
+
+
+def test_a_state_is_read(checkpoint: Path) -> None:
+    state = {"num_updates": 10, "best": BEST, "num_skipped": 3, "micro_batch_size": 8, "is_pruned": True}
+    assert saved_state(with_state(checkpoint, state)) == TrainState(**state)
+    assert saved_state(with_state(checkpoint, {"num_updates": 10})) == TrainState(10)  # of an earlier version
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"num_updates": -10}, {"num_updates": "10"}, {"num_updates": 9}, {"num_updates": 10**30},
+        {"num_updates": 10.0}, {"num_updates": None}, {"num_updates": {"$tensor": "w"}}, {"extra": 1},
+        {"num_skipped": -1}, {"num_skipped_in_a_row": "x"}, {"is_pruned": "no"}, {"micro_batch_size": 0},
+        {"micro_batch_size": ""}, {"micro_batch_size": [8]}, {"best": 3}, {"best": []}, {"best": {}},
+        {"best": BEST | {"value": "x"}}, {"best": BEST | {"num_updates": 11}}, {"best": BEST | {"metric": None}},
+    ],
+    ids=json.dumps,
+)  # fmt: skip
+def test_a_forged_state_is_refused(forged: dict[str, Any], checkpoint: Path) -> None:
+    with pytest.raises(
+        CheckpointError, match=r"training\.json (cannot be read|holds a state that no run has)"
+    ):
+        saved_state(with_state(checkpoint, {"num_updates": 10} | forged))
+
+
+@pytest.mark.parametrize("state", [None, [], "x", 5, {}])
+def test_a_state_that_is_none_is_refused(state: Any, checkpoint: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"training\.json"):
+        saved_state(with_state(checkpoint, state))

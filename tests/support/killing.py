@@ -1,4 +1,4 @@
-"""Kill runs, with all their processes or at one of their writes, and compare runs byte by byte.
+"""Kill runs, with all their processes or before one of their writes, and compare runs byte by byte.
 
 Used by tests and by the scripts kill_*.
 """
@@ -9,29 +9,43 @@ import contextlib
 import json
 import os
 import signal
-import sys
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from file_events import observe_writes
 from processes import descendants
 from run_folders import saved_updates
 
-from hydrant.runs.folder import RunStatus
-from hydrant.runs.job import Job
+from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
+
+_RESULTS = ("status", "num_updates", "total_updates", "best", "error", "num_parameters")
+"""The keys of summary.json that do not depend on the clock or the machine."""
+
+PRELOAD = (
+    "hydrant.commands.train",
+    "hydrant.sweeps.executors.base",
+    "hydrant.runs.execute",
+    "hydrant.sweeps.fork_server.warm_matplotlib",
+    "timm",
+    "torch._dynamo",
+    "wandb",
+)
+"""Modules that the processes to kill need. They are forked from a server that has imported them."""
 
 
 def kill(pids: Iterable[int]) -> None:
-    """Send SIGKILL to processes and all their descendants."""
-    for pid in [pid for root in pids for pid in (root, *descendants(root))]:
+    """Send SIGKILL to processes and all their descendants, to this process last."""
+    found = [pid for root in pids for pid in (root, *descendants(root))]
+    for pid in sorted(found, key=lambda pid: pid == os.getpid()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-def complete_rows(folder: Path) -> list[dict[str, Any]]:
+def complete_rows(folder: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
     """Return the complete rows of metrics.jsonl, without values that depend on the clock."""
-    file = folder / "metrics.jsonl"
+    file = folder / name
     lines = file.read_text().split("\n")[:-1] if file.exists() else []
     clock = ("time", "perf/", "compile/")
     return [{k: v for k, v in json.loads(line).items() if not k.startswith(clock)} for line in lines]
@@ -44,48 +58,80 @@ def updates_lost(folder: Path) -> int:
 
 
 def differing(one: Path, other: Path) -> list[str]:
-    """Return the names of the files in which two runs differ: those of the last checkpoint, and metrics.jsonl."""
-    files, other_files = _files(one), _files(other)
-    names = [name for name in sorted({*files, *other_files}) if files.get(name) != other_files.get(name)]
-    return names + ["metrics.jsonl"] * (complete_rows(one) != complete_rows(other))
+    """Return the names of the files in which two runs differ, apart from what depends on the clock."""
+    files, other_files = _contents(one), _contents(other)
+    return [name for name in sorted({*files, *other_files}) if files.get(name) != other_files.get(name)]
 
 
-def _files(folder: Path) -> Mapping[str, bytes]:
-    """Return the files of the last checkpoint."""
-    last = folder / "checkpoints" / "last"
-    return {file.name: file.read_bytes() for file in last.iterdir()} if last.exists() else {}
+def _contents(folder: Path) -> dict[str, Any]:
+    """Return what the files of a run hold; of those that depend on the clock, only that they exist."""
+    files = {str(file.relative_to(folder)): file for file in sorted(folder.rglob("*"))}
+    return {name: _content(file) for name, file in files.items() if "wandb" not in Path(name).parts}
 
 
-def execute_with_kill(job: Job, record: Path | None) -> RunStatus:
-    """Execute a job, and send SIGKILL to this process before its first write, once training has begun, that is new.
+def _content(file: Path) -> Any:
+    if file.is_symlink():
+        return file.readlink()
+    if file.is_dir():
+        return "a folder"
+    if file.parents[1].name == "checkpoints":
+        return file.read_bytes()
+    if file.suffix == ".jsonl":
+        return complete_rows(file.parent, file.name)
+    if file.name == "summary.json":
+        summary = json.loads(file.read_text())
+        return {key: summary.get(key) for key in _RESULTS}
+    return "a file"
 
-    `record` lists the writes before which earlier calls were killed; None kills at no write. Opening a temporary file
-    does not count, renaming it does. The end of the tracker is the file `tracker_has_ended`. Returns how the run ended.
-    Call it in a process of its own.
+
+@dataclass(frozen=True)
+class KilledStart:
+    """How a start ended that was to be killed before a write."""
+
+    exit_status: int | ProcessDied
+    writes: list[str]  # before the kill, and the one that it prevented
+    output: str
+
+    @property
+    def was_killed(self) -> bool:
+        return isinstance(self.exit_status, ProcessDied)
+
+
+def start_and_kill(
+    start: Callable[..., int], arguments: tuple[Any, ...], root: Path, num_writes: int | None, scratch: Path
+) -> KilledStart:
+    """Return `start(*arguments)`, an exit status, called in a new process.
+
+    The process, with all that it started, is killed when it has made this many writes under `root`; None: never.
+    `scratch` names files with what it wrote and printed.
     """
-    from hydrant.runs import execute
-    from hydrant.trackers.base import NullTracker
+    writes, output = scratch.with_suffix(".writes"), scratch.with_suffix(".txt")
+    for file in (writes, output):
+        file.write_bytes(b"")
+    call = call_isolated(_start, (start, arguments, root, num_writes, writes, output), PRELOAD)
+    return KilledStart(call.result, writes.read_text().splitlines(), output.read_text())
 
-    train, written = execute.train, Counter[str]()
-    killed_at = record.read_text().splitlines() if record is not None and record.exists() else []
 
-    def kill_before_write(event: str, arguments: tuple[Any, ...]) -> None:
-        is_rename = event == "os.rename"
-        if is_rename or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR)):
-            path = Path(str(arguments[is_rename]))
-            if record is not None and path.is_relative_to(job.folder) and not path.name.startswith("."):
-                written[path.name] += 1
-                if (write := f"{path.name} {written[path.name]}") not in killed_at:
-                    record.write_text("\n".join([*killed_at, write]))
-                    os.kill(os.getpid(), signal.SIGKILL)
+def _start(
+    start: Callable[..., int],
+    arguments: tuple[Any, ...],
+    root: Path,
+    num_writes: int | None,
+    writes: Path,
+    output: Path,
+) -> int:
+    pid = os.getpid()
+    log = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    record = os.open(writes, os.O_WRONLY | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(log, stream)
 
-    def train_observed(trainer: Any) -> None:
-        sys.addaudithook(kill_before_write)
-        train(trainer)
+    def kill_before_write(event: str, path: Path) -> None:
+        written = os.fstat(record).st_size and writes.read_bytes().count(b"\n")
+        os.write(record, f"{event} {path.relative_to(root.resolve())}\n".encode())
+        if num_writes is not None and written >= num_writes:
+            kill([pid])
+            signal.pause()  # until the signal has arrived
 
-    def end_tracker(*_: object) -> None:
-        job.folder.joinpath("tracker_has_ended").touch()
-
-    execute.train = train_observed
-    NullTracker.finish = end_tracker
-    return execute.execute(job).status
+    observe_writes(root, kill_before_write)
+    return start(*arguments)

@@ -1,0 +1,127 @@
+"""A kill before every write of a run, of two ranks, of a sweep, of an upload, and of a run that continues another.
+
+A kill ends all processes at once. The same command then ends like one that was not killed: every byte of the
+checkpoints, the links to them, every row, the result and the names of all files.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attacks import Trials
+from killing import KilledStart, differing, start_and_kill
+from tiny_runs import sweep, tiny_job, train, train_on_two_ranks
+from wandb_rows import Make, log_rows, rows, without_sdk_keys
+from wandb_server import WandbServer
+
+from hydrant import cli
+from hydrant.trackers.base import RunIdentity
+
+MODES = ("save_async=false", "save_async=true")
+
+Start = Callable[[Path, int | None], KilledStart]
+"""Starts in a folder, and is killed before this write; None: never."""
+
+
+def starts(function: Callable[..., int], arguments: Callable[[Path], tuple[Any, ...]]) -> Start:
+    def start(folder: Path, num_writes: int | None) -> KilledStart:
+        return start_and_kill(function, arguments(folder), folder, num_writes, folder)
+
+    return start
+
+
+def attack(
+    trials: Trials, start: Start, workdir: Path, prepare: Callable[[Path], object] = Path.mkdir
+) -> list[str]:
+    """Kill a start before each of its writes and start again; return in what the ends differ from a whole one."""
+    whole = workdir / "whole"
+    prepare(whole)
+    undisturbed = start(whole, None)
+    assert undisturbed.exit_status == 0, undisturbed.output
+    findings = list[str]()
+    for num_writes in trials.of(range(len(undisturbed.writes))):
+        folder = workdir / f"killed_{num_writes}"
+        prepare(folder)
+        killed, again = start(folder, num_writes), start(folder, None)
+        differences = differing(folder, whole) if again.exit_status == 0 else [again.output]
+        if differences:
+            findings.append(f"killed before write {num_writes}, {killed.writes[-1]}: {differences}")
+        shutil.rmtree(folder)
+    return findings
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_killed_run_ends_like_a_whole_one(mode: str, trials: Trials, workdir: Path) -> None:
+    start = starts(train, lambda folder: (tiny_job(folder, mode),))
+    assert attack(trials, start, workdir) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_killed_ranks_end_like_whole_ones(mode: str, trials: Trials, workdir: Path) -> None:
+    start = starts(train_on_two_ranks, lambda folder: (tiny_job(folder, mode, "parallel=fsdp"),))
+    assert attack(trials, start, workdir) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_killed_run_that_continues_another_ends_like_a_whole_one(
+    mode: str, trials: Trials, workdir: Path
+) -> None:
+    source = workdir / "source"
+    assert train(tiny_job(source)) == 0
+    assert len({link.resolve() for link in (source / "checkpoints").glob("[lb]*")}) == 2  # last and best
+    words = (mode, f"resume={source}", "resume_strict=false", "duration=6")
+    start = starts(train, lambda folder: (tiny_job(folder, *words),))
+    assert attack(trials, start, workdir) == []
+
+
+def test_a_killed_sweep_ends_like_a_whole_one(trials: Trials, workdir: Path) -> None:
+    words = ("name=study", "seed=0,1", "duration=2", "hydra.sweep.subdir=seed-${seed}")
+    assert attack(trials, starts(sweep, lambda folder: (folder, words)), workdir) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_that_every_start_brings_one_write_further_ends_like_a_whole_one(
+    mode: str, workdir: Path
+) -> None:
+    start = starts(train, lambda folder: (tiny_job(folder, mode),))
+    assert start(workdir / "whole", None).exit_status == 0
+    for num_writes in itertools.count():
+        killed = start(workdir / "killed", num_writes)
+        if not killed.was_killed:
+            break
+    assert killed.exit_status == 0, killed.output
+    assert differing(workdir / "killed", workdir / "whole") == []
+
+
+def upload(folder: Path) -> int:
+    return cli.main(["sync", str(folder)])
+
+
+@pytest.mark.slow
+def test_a_killed_upload_is_completed_once(
+    trials: Trials, workdir: Path, identity: RunIdentity, make_wandb: Make, wandb_server: WandbServer
+) -> None:
+    tracker = make_wandb(identity, mode="offline")
+    log_rows(tracker, 0, 5)
+    tracker.finish(0, {})
+
+    def prepare(folder: Path) -> None:
+        shutil.copytree(identity.folder, folder)
+        wandb_server.runs.clear()
+
+    start, received = starts(upload, lambda folder: (folder,)), list[str]()
+
+    def checked(folder: Path, num_writes: int | None) -> KilledStart:
+        ended = start(folder, num_writes)
+        if num_writes is None and without_sdk_keys(wandb_server.only_run().history) != rows():
+            received.append(f"{folder.name}: the server has other rows")
+        return ended
+
+    assert attack(trials, checked, workdir, prepare) == []
+    assert received == []

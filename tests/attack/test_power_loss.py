@@ -1,0 +1,98 @@
+"""The power fails after any operation on the disk: no row and no checkpoint is lost that was reported to be there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from attacks import Trials
+from killing import PRELOAD, complete_rows, differing
+from power_loss import POLICIES, Disk, Operation, Recorder, Tree, write_tree
+from tiny_runs import tiny_job, train
+
+from hydrant.errors import HydrantError
+from hydrant.runs.folder import METRICS
+from hydrant.runs.lease import LEASE
+from hydrant.runs.record import History
+from hydrant.sweeps.fork_server.call import call_isolated
+from hydrant.training.checkpoint.folder import newest_undamaged
+from hydrant.training.checkpoint.manifest import read_manifest
+
+RUN = Path("outputs", "run")
+
+
+def record(disk: Path, mode: str) -> tuple[int, list[Operation]]:
+    """Train; return the exit status and what was done on the disk."""
+    recorder = Recorder(disk)
+    status = train(tiny_job(disk / RUN, mode))
+    return status, recorder.finish()
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a power failure leaves, and what was reported before."""
+
+    when: str
+    tree: Tree
+    num_updates: int  # of the last checkpoint, in summary.json
+    is_finished: bool
+
+
+def losses(operations: list[Operation]) -> Iterator[Loss]:
+    """Yield what a failure may leave after each operation, each state once."""
+    disk, seen = Disk(operations), set[tuple[object, ...]]()
+    for num, operation in enumerate(operations):
+        disk.apply(operation)
+        summary = disk.after_power_loss("everything").get(f"./{RUN}/summary.json")
+        told = json.loads(summary) if isinstance(summary, bytes) and summary else {}
+        reported = (told.get("num_updates", 0), told.get("status") == "finished")
+        for policy in POLICIES:
+            tree = disk.after_power_loss(policy)
+            tree.pop(
+                f"./{RUN}/{LEASE}", None
+            )  # with another content, the next start first waits for its owner
+            key = (*reported, frozenset(tree.items()))
+            if key not in seen:
+                seen.add(key)
+                yield Loss(f"operation {num} ({operation.event}), {policy} kept", tree, *reported)
+
+
+def lost(folder: Path, whole: Path, loss: Loss) -> list[str]:
+    """Return what is lost of that which was reported."""
+    try:
+        newest = newest_undamaged(folder / "checkpoints")
+        manifest = None if newest is None else read_manifest(newest)
+        num_updates = 0 if manifest is None else manifest.num_updates
+        rows = [] if manifest is None else History(folder, num_updates, manifest.rows).read(METRICS)
+    except HydrantError as error:
+        return [str(error)]
+    expected = [row["num_updates"] for row in complete_rows(whole) if 0 < row["num_updates"] <= num_updates]
+    found = [row["num_updates"] for row in rows if row["num_updates"]]
+    messages = [] if num_updates >= loss.num_updates else [f"checkpoint {loss.num_updates} is lost"]
+    messages += [] if found == expected else [f"rows {expected} are {found}"]
+    if loss.is_finished:
+        links = {name: (folder / "checkpoints" / name).resolve().name for name in ("last", "best")}
+        wrong = [name for name, to in links.items() if to != (whole / "checkpoints" / name).resolve().name]
+        messages += [f"the link {name} is wrong" for name in wrong]
+    return messages
+
+
+@pytest.mark.parametrize("mode", ["save_async=false", "save_async=true"])
+def test_a_power_failure_loses_nothing_that_was_reported(mode: str, trials: Trials, workdir: Path) -> None:
+    disk, findings = workdir / "disk", list[str]()
+    disk.mkdir()
+    status, operations = call_isolated(record, (disk, mode), PRELOAD).result
+    assert status == 0
+    for num, loss in enumerate(trials.of(losses(operations))):
+        root = workdir / str(num)
+        write_tree(loss.tree, root)
+        found = lost(root / RUN, disk / RUN, loss)
+        if train(tiny_job(root / RUN, mode)) != 0:
+            found.append("the next start fails")
+        found += [f"{name} differs after the next start" for name in differing(root / RUN, disk / RUN)]
+        if found:
+            findings.append(f"after {loss.when}: {', '.join(found)}")
+    assert findings == []

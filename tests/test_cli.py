@@ -1,4 +1,4 @@
-"""The command line when its output is closed."""
+"""The command line when its output is closed or cannot be written."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from run_folders import rows, summary
 
 HYDRANT = Path(sys.executable).with_name("hydrant")
 
@@ -27,6 +28,59 @@ def test_closed_stdout_ends_a_command_like_a_signal(words: tuple[str, ...]) -> N
 def test_closed_stderr_changes_no_exit_status(words: tuple[str, ...]) -> None:
     pipe = closed_pipe()
     assert subprocess.run([HYDRANT, *words], stdout=pipe, stderr=pipe, check=False).returncode == 2
+
+
+def full_disk() -> int:
+    return os.open("/dev/full", os.O_WRONLY)
+
+
+@pytest.mark.parametrize("words", [("--version",), ("list",), ("train", "--cfg", "job")])
+def test_a_command_fails_if_its_result_cannot_be_printed(words: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [HYDRANT, *words], stdout=full_disk(), stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "error: stdout cannot be written: No space left on device\n")
+
+
+NO_OUTPUT = {
+    "closed": ("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"),
+    "full": ("sh", "-c", 'exec "$@" >/dev/full 2>&1', "sh"),
+}
+
+
+@pytest.mark.parametrize("how", NO_OUTPUT)
+@pytest.mark.parametrize(
+    ("words", "folder"),
+    [
+        ((), "outputs/run"),
+        pytest.param(("parallel.num_processes=2",), "outputs/run", marks=pytest.mark.slow),
+        pytest.param(("--multirun", "hydra.sweep.subdir=job"), "multirun/run/job", marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_does_not_need_its_output(how: str, words: tuple[str, ...], folder: str, workdir: Path) -> None:
+    """The processes of ranks and jobs inherit the streams."""
+    run = ("train", "name=run", "tracker=local", "model.hidden=[4]", "duration=2", "log_every=1")
+    done = subprocess.run([*NO_OUTPUT[how], str(HYDRANT), *run, *words], check=False)
+    assert done.returncode == 0
+    assert summary(workdir / folder)["status"] == "finished"
+    assert {row["num_updates"] for row in rows(workdir / folder)} == {0, 1, 2}
+    assert "Traceback" not in (workdir / folder / "train.log").read_text()
+
+
+@pytest.mark.parametrize("how", NO_OUTPUT)
+def test_a_wrong_config_needs_no_output(how: str, workdir: Path) -> None:
+    words = ("train", "tracker=local", "optimizer=unknown")
+    assert subprocess.run([*NO_OUTPUT[how], str(HYDRANT), *words], check=False).returncode == 2
+
+
+def test_a_removed_working_folder_is_reported(tmp_path: Path) -> None:
+    for words in (["--version"], ["train"]):
+        folder = tmp_path / "removed"
+        folder.mkdir()
+        command = ["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", str(HYDRANT), *words]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert done.stderr == "error: the working folder has been removed; change to another one\n"
 
 
 def closed_pipe() -> int:

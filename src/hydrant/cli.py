@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hydrant.config.import_without_gc import import_without_gc
 from hydrant.errors import ConfigError, HydrantError, unknown_name
-from hydrant.runs.console import notice
+from hydrant.runs.console import notice, output_status, standard_streams
 from hydrant.signals import signal_name
 from hydrant.sweeps.fork_server.call import Stopped
 
@@ -31,17 +31,21 @@ COMMANDS = {
     "list": ("list_backends", "list the backends of torch.compile that this machine can use"),
 }
 
+WRITING_COMMANDS = ("train", "export", "bench", "agent", "sync")
+"""Their results are files, or at W&B. The result of any other command is what it prints."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status. Restores what it sets in this process, which may be a notebook's."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    with _process_settings():
+    with _process_settings(), standard_streams():
         return _run(arguments)
 
 
 def _run(arguments: list[str]) -> int:
     """Run a command and return its exit status; print its error."""
     try:
+        _import_from_working_folder()
         if "-sc" in arguments or "--shell-completion" in arguments:
             return _complete(arguments)
         if not arguments or arguments[0] in ("-h", "--help"):
@@ -59,20 +63,12 @@ def _run(arguments: list[str]) -> int:
     except Stopped as request:
         notice(f"stopped by {signal_name(request.exit_status - 128)}")
         return request.exit_status
-    except BrokenPipeError:
-        return 128 + signal.SIGPIPE
     except Exception as error:
         from hydrant.config.error_messages import HYDRA_ERRORS, explain
 
         if not isinstance(error, HYDRA_ERRORS):
             raise
         return _report(explain(error))
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except BrokenPipeError:  # `| head` has closed the pipe: discard what Python still buffers
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _call(command: str, *arguments: str) -> int:
@@ -82,20 +78,19 @@ def _call(command: str, *arguments: str) -> int:
         return _print(help_of(command))
     with import_without_gc():
         function = _function_of(command)
-    return function(list(arguments))
+    status = function(list(arguments))
+    return status if command in WRITING_COMMANDS else status or output_status()
 
 
 def _print(text: str) -> int:
     print(text)
-    return 0
+    return output_status()
 
 
 @contextlib.contextmanager
 def _process_settings() -> Generator[None]:
     """Set what commands need, and restore this process's arguments, module search path and environment variables."""
     argv, path, variables = sys.argv, sys.path.copy(), os.environ.copy()
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # the user's own targets are there
     # torch reads it at import. By default, OpenMP's idle threads spin, which makes small models ten times slower as
     # soon as other processes need the cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -106,6 +101,17 @@ def _process_settings() -> Generator[None]:
         for name in os.environ.keys() - variables.keys():
             del os.environ[name]
         os.environ.update(variables)
+
+
+def _import_from_working_folder() -> None:
+    """Let Python find the user's own targets."""
+    try:
+        folder = str(Path.cwd())
+    except FileNotFoundError as error:
+        message = "the working folder has been removed; change to another one"
+        raise ConfigError("", message) from error
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
 
 
 def _function_of(command: str) -> Callable[[list[str]], int]:
@@ -119,8 +125,7 @@ def _no_command(word: str) -> ConfigError:
 
 
 def _report(error: HydrantError) -> int:
-    with contextlib.suppress(BrokenPipeError):
-        sys.stdout.flush()
+    sys.stdout.flush()
     notice(f"error: {' '.join(str(error).split())}")
     return error.exit_status
 

@@ -7,13 +7,15 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Generator
 from types import FrameType
-from typing import Any
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 """The signals after which a run saves and stops. SLURM sends one of them other than SIGINT before a job's time ends."""
 
 _ORPHAN_SECONDS = 600  # in which an orphan may finish its update and save
+_START_SECONDS = 2.0  # in which the main thread must handle a Ctrl-C that stops at once, before training,
+_TRAINING_SECONDS = 10.0  # and in training, where it may be in a long kernel
 
 _SAVING = "stopping when this update is saved; Ctrl-C again stops at once, without saving"
 
@@ -47,38 +49,123 @@ def send_signal(signum: int, pid: int) -> None:
 class StopRequest:
     """A context that records `STOP_SIGNALS`. A SIGINT after any of them raises KeyboardInterrupt at once.
 
+    It ends the process if the main thread does not react, because it waits in C code for another rank, for example.
+
     Args:
         message: printed to stderr at the first SIGINT.
     """
 
     def __init__(self, message: str = _SAVING) -> None:
         self._message = message
-        self.is_urgent = False  # a SIGINT came after another signal
+        self._urgent = threading.Event()
         self._signum: int | None = None
-        self._handlers: dict[int, Any] = {}  # to restore at the end
+        self._has_noticed = False  # a signal came, but the main thread may not have handled it yet
+        self._context = contextlib.ExitStack()
 
     def __call__(self) -> int | None:
         """Return the last signal that came, if any."""
         return self._signum
 
+    @property
+    def is_urgent(self) -> bool:
+        """Whether a SIGINT came after another signal."""
+        return self._urgent.is_set()
+
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
-            self._handlers = {s: signal.signal(s, self._record) for s in STOP_SIGNALS}
+            for signum in STOP_SIGNALS:
+                self._context.callback(signal.signal, signum, signal.signal(signum, self._record))
+            self._context.enter_context(_noticing_signals(self._notice))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for signum, handler in self._handlers.items():
-            signal.signal(signum, handler)
+        self._context.close()
 
     def _record(self, signum: int, frame: FrameType | None) -> None:
         del frame
         if signum == signal.SIGINT:
             if self._signum is not None:
-                self.is_urgent = True
+                self._urgent.set()
                 raise KeyboardInterrupt
             with contextlib.suppress(OSError):  # with `2>&1 | tee`, Ctrl-C also ends tee and closes the pipe
                 os.write(2, f"\n{self._message}\n".encode())  # `print` is not reentrant in a signal handler
         self._signum = signum
+
+    def _notice(self, signum: int) -> None:
+        if signum == signal.SIGINT and self._has_noticed:
+            _end_unless(self._urgent, _TRAINING_SECONDS)
+        self._has_noticed = self._has_noticed or signum in STOP_SIGNALS
+
+
+@contextlib.contextmanager
+def interruptible() -> Generator[None]:
+    """Let Ctrl-C end this process within seconds, also while the main thread waits in C code for other ranks."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    is_handled = threading.Event()
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        del signum, frame
+        is_handled.set()
+        raise KeyboardInterrupt
+
+    def notice(signum: int) -> None:
+        if signum == signal.SIGINT:
+            _end_unless(is_handled, _START_SECONDS)
+
+    previous = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with _noticing_signals(notice):
+            yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _end_unless(is_handled: threading.Event, seconds: float) -> None:
+    """End this process if the main thread does not handle a SIGINT in time."""
+    if not is_handled.wait(seconds):
+        with contextlib.suppress(OSError):
+            os.write(2, b"\nstopped by SIGINT\n")
+        os._exit(128 + signal.SIGINT)
+
+
+_wakeup_descriptors: list[int] = []  # those that this module has set, the current one last
+
+
+@contextlib.contextmanager
+def _noticing_signals(notice: Callable[[int], None]) -> Generator[None]:
+    """Call `notice` with each signal, in a thread.
+
+    While the main thread is in C code, Python calls no handler, but writes the signal into its wakeup descriptor.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+
+    def watch() -> None:
+        with os.fdopen(reader, "rb", buffering=0) as signals:
+            while number := signals.read(1):
+                notice(number[0])
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    previous = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    _wakeup_descriptors.append(writer)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(previous)
+        _wakeup_descriptors.pop()
+        os.close(writer)
+
+
+def _forget_wakeup() -> None:
+    """Write the signals of a forked process into no pipe of its parent's."""
+    if _wakeup_descriptors:
+        signal.set_wakeup_fd(-1)
+
+
+os.register_at_fork(after_in_child=_forget_wakeup)
 
 
 def ignore_stop_signals() -> None:

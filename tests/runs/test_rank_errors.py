@@ -114,17 +114,24 @@ def test_a_rank_that_dies_is_restarted_even_with_resume_null(words: tuple[str, .
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("sleep", "stopped by SIGINT without saving; the same command continues from update_00000004"),
+        ("stop", "stopped by SIGINT while a rank did not respond; the same command continues it"),
+    ],
+)
 def test_a_second_ctrl_c_stops_all_ranks_at_once_without_saving(
-    words: tuple[str, ...], workdir: Path
+    kind: str, message: str, words: tuple[str, ...], workdir: Path
 ) -> None:
-    arguments = command(*words, *TWO_RANKS, *fault("sleep", 1))
+    """Also if a rank is a stopped process, for which the other one waits in C code."""
+    arguments = command(*words, *TWO_RANKS, *fault(kind, 1))
     process = subprocess.Popen(arguments, cwd=workdir, stderr=subprocess.PIPE, text=True)
     wait_for((workdir / "done").exists, process)
     for _ in range(2):
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=150)
     assert process.returncode == 130
-    message = "stopped by SIGINT without saving; the same command continues from update_00000004"
     assert stderr.splitlines()[-1] == message
     assert summary(workdir / "outputs" / "run")["status"] == "preempted"

@@ -10,13 +10,14 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from hydrant.config.redaction import redacted_text
+from hydrant.config.redaction import redacted, redacted_text
 from hydrant.errors import RankDied, RankHung, log_errors
 from hydrant.runs.folder import SUMMARY, mark_failed, mark_preempted, read_run
 from hydrant.runs.job import Job
@@ -65,12 +66,15 @@ def launch_ranks(job: Job) -> RunResult:
     return _run_ranks(job)[0]
 
 
-def take_job(folder: Path, rank: int) -> Job:
-    """Read the job of a rank and delete its file, because the config holds secrets."""
-    file = _file(folder, "job", rank)
-    plain: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    file.unlink()
-    return Job.from_json(plain)
+def take_job(folder: Path, rank: int) -> Job | None:
+    """Wait for the job of a rank; None if the launching process has ended."""
+    try:
+        return Job.from_json(json.loads(_file(folder, "job", rank).read_text(encoding="utf-8")))
+    except (
+        FileNotFoundError,
+        json.JSONDecodeError,
+    ):  # it has removed the folder, or was killed while it wrote
+        return None
 
 
 def announce_signal_handlers(pids: Sequence[int]) -> None:
@@ -85,7 +89,7 @@ def announce_signal_handlers(pids: Sequence[int]) -> None:
 
 def write_result(folder: Path, rank: int, result: RunResult) -> None:
     """Write the result of a rank for the launching process."""
-    _write(_file(folder, "result", rank), dataclasses.asdict(result))
+    _write(_file(folder, "result", rank), redacted(dataclasses.asdict(result)))
 
 
 def write_error_file(message: str) -> None:
@@ -113,9 +117,7 @@ def _run_ranks(job: Job) -> tuple[RunResult, bool]:
 
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as name, _silence_agent():
         folder, started_at, failures = Path(name), time.time(), dict[int, Any]()
-        for rank in range(job.config["parallel"]["num_processes"]):
-            _write(_file(folder, "job", rank), job.to_json())
-        with _forward_signals(folder) as received:
+        with _hand_over(job, folder), _forward_signals(folder) as received:
             try:
                 agent = elastic_launch(_launch_config(job, folder), sys.executable)
                 agent("-m", _MODULE, str(folder), str(os.getpid()))
@@ -127,13 +129,34 @@ def _run_ranks(job: Job) -> tuple[RunResult, bool]:
         results = _read_results(folder)
         if (result := _reported_result(job, results, failures)) is not None:
             return result, False
-        if stopped := [r for r in results.values() if received and r.exit_status > 128]:
+        if (stopped := _stopped_result(job, received, results, failures)) is not None:
             with log_errors(SUMMARY):
                 mark_preempted(job.folder)  # the other ranks lost their connection before they could stop
-            return stopped[0], False
+            return stopped, False
         if (hang := _hang_result(job, started_at)) is not None:
             return hang, not received
         return _mark_failed(job, _death(failures, results, folder)), not received
+
+
+@contextlib.contextmanager
+def _hand_over(job: Job, folder: Path) -> Generator[None]:
+    """Give the job to each rank through a named pipe, so that the secrets in its config are never on a disk."""
+    text = json.dumps(job.to_json())
+    pipes = [_file(folder, "job", rank) for rank in range(job.config["parallel"]["num_processes"])]
+
+    def write(pipe: Path) -> None:
+        # OSError: the rank has ended. `os.open` creates no file if the pipe is gone, as `Path.open` would.
+        with contextlib.suppress(OSError), os.fdopen(os.open(pipe, os.O_WRONLY), "w") as file:
+            file.write(text)
+
+    for pipe in pipes:
+        os.mkfifo(pipe, 0o600)
+        threading.Thread(target=write, args=(pipe,), daemon=True).start()
+    try:
+        yield
+    finally:
+        for pipe in pipes:  # ends the thread if its rank never opened the pipe
+            os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
 
 
 @contextlib.contextmanager
@@ -228,6 +251,20 @@ def _reported_result(job: Job, results: _Results, failures: Mapping[int, Any]) -
         return causes[0]
     result = dataclasses.replace(causes[rank], message=f"rank {rank}: {causes[rank].message}")
     return _mark_failed(job, result) if result.exit_status == 1 else result
+
+
+def _stopped_result(
+    job: Job, received: Sequence[int], results: _Results, failures: Mapping[int, Any]
+) -> RunResult | None:
+    """Return the result of a run that a signal stopped, if one did."""
+    if not received:
+        return None
+    if stopped := [result for result in results.values() if result.exit_status > 128]:
+        return stopped[0]
+    if any(failure.exitcode == 128 + signal.SIGINT for failure in failures.values()):  # by `StopRequest`
+        message = f"stopped by SIGINT while a rank did not respond; {job.same_command()} continues it"
+        return RunResult.stopped(signal.SIGINT, message)
+    return None
 
 
 def _mark_failed(job: Job, result: RunResult) -> RunResult:

@@ -110,8 +110,7 @@ def _or_rank_died(error: BaseException) -> BaseException:
 def report(result: RunResult, label: str = "") -> int:
     """Print on stderr what went wrong, if anything, and return the exit status."""
     if result.message:
-        with contextlib.suppress(BrokenPipeError):
-            sys.stdout.flush()
+        sys.stdout.flush()
         kind, message = "" if result.exit_status > 128 else "error: ", " ".join(result.message.split())
         notice(f"{label}{kind}{message}")
     return result.exit_status

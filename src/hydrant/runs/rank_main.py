@@ -12,6 +12,7 @@ from hydrant.config.import_without_gc import import_without_gc
 from hydrant.signals import stop_when_orphaned
 
 with import_without_gc():
+    from hydrant.runs.console import standard_streams
     from hydrant.runs.elastic import take_job, write_result
     from hydrant.runs.execute import execute
     from hydrant.training.distributed.world import World
@@ -25,11 +26,9 @@ def main() -> int:
     faulthandler.enable()
     folder, parent = Path(sys.argv[1]), int(sys.argv[2])
     rank = World.from_launcher().rank
-    try:
-        job = take_job(folder, rank)
-    except FileNotFoundError:  # the launching process has ended and removed the folder
+    stop_when_orphaned(parent)  # also while it waits for its job
+    if (job := take_job(folder, rank)) is None:
         return 1
-    stop_when_orphaned(parent)
     result = execute(job)
     if os.getppid() == parent:
         write_result(folder, rank, result)
@@ -39,4 +38,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with standard_streams():
+        status = main()
+    sys.exit(status)

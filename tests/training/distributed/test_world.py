@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pickle
+import socket
 import sys
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from hydrant.errors import ConfigError, Interrupted, NonFiniteError
+from hydrant import cli
+from hydrant.errors import ConfigError, Interrupted, NonFiniteError, RankDied
 from hydrant.training.distributed import world
 from hydrant.training.distributed.world import World
 
@@ -35,6 +38,36 @@ def test_a_process_group_inside_another_is_that_group() -> None:
     assert not dist.is_initialized()
 
 
+def test_the_timeout_of_a_run_applies_inside_the_group_that_a_launcher_needs() -> None:
+    """torchrun's ranks need a group to agree on the config, which has the run's own timeout."""
+
+    def timeout() -> float:
+        backend: Any = dist.group.WORLD._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
+        return backend.options._timeout.total_seconds()
+
+    with World(0, 0, 1, torch.device("cpu")).process_group():
+        assert timeout() == 1800 + world._EXTRA_SECONDS
+        with World(0, 0, 1, torch.device("cpu")).process_group(7):
+            assert timeout() == 7 + world._EXTRA_SECONDS
+
+
+def test_ranks_that_do_not_meet_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This rank waits for rank 0, which never comes."""
+    monkeypatch.setattr(world, "_EXTRA_SECONDS", 0.0)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = str(unused.getsockname()[1])
+        for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("MASTER_PORT", port)
+        message = f"the 2 ranks did not meet at 127.0.0.1:{port} \\(MASTER_ADDR, MASTER_PORT\\)"
+        with (
+            pytest.raises(RankDied, match=message),
+            World(1, 1, 2, torch.device("cpu")).process_group(1),
+        ):
+            pass
+
+
 def test_every_error_can_be_sent_to_other_ranks() -> None:
     class Local(Exception):
         """Cannot be pickled, because its class cannot be imported."""
@@ -53,3 +86,30 @@ def test_more_ranks_than_gpus_are_rejected(monkeypatch: pytest.MonkeyPatch) -> N
     world.check_gpus(2)
     with pytest.raises(ConfigError, match="num_processes: 3 ranks need as many GPUs, but there are 2; give"):
         world.check_gpus(3)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"RANK": "x"}, "RANK: needs a whole number of 0 or more, not 'x'"),
+        ({"RANK": "-1"}, "RANK: needs a whole number of 0 or more, not '-1'"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK: needs less than WORLD_SIZE=2, not 2"),
+        ({"RANK": "0", "WORLD_SIZE": "two"}, "WORLD_SIZE: needs a whole number"),
+        ({"RANK": "0", "LOCAL_RANK": ""}, "LOCAL_RANK: needs a whole number"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR: "),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "x"}, "MASTER_ADDR: "),
+        ({"SLURM_STEP_NUM_TASKS": "x"}, "SLURM_STEP_NUM_TASKS: needs a whole number"),
+    ],
+)
+def test_wrong_variables_of_a_launcher_are_named(
+    variables: dict[str, str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert cli.main(["train", "tracker=local"]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 1
+    assert errors[0].startswith(f"error: {message}")

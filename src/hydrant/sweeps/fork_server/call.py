@@ -10,7 +10,6 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from multiprocessing.connection import Connection, wait
 from types import FrameType, MappingProxyType
 from typing import Any, Generic, TypeVar
 
+from hydrant.runs.console import standard_streams
 from hydrant.signals import STOP_SIGNALS, killed_by, send_signal
 
 T = TypeVar("T")
@@ -168,15 +168,14 @@ def _run_in_child(
     os.environ.update(environment)  # the server has the environment of its first call
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-        result = function(*arguments)
+        with standard_streams():
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+            result = function(*arguments)
     except KeyboardInterrupt:  # SIGINT before the function installed its own handler
-        sys.stdout.flush()
         os._exit(128 + signal.SIGINT)
     with contextlib.suppress(BrokenPipeError):  # the parent is gone
         sender.send(result)
         sender.close()
-        sys.stdout.flush()
 
 
 def _stop_with_parent() -> None:

@@ -15,8 +15,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from hydrant.errors import ConfigError, typed_line
-from hydrant.training.distributed.env import set_torchrun_variables
+from hydrant.errors import ConfigError, RankDied, first_line, typed_line
+from hydrant.signals import interruptible
+from hydrant.training.distributed.env import read_number, set_torchrun_variables
 
 T = TypeVar("T")
 
@@ -36,11 +37,19 @@ class World:
 
     @classmethod
     def from_launcher(cls) -> World:
-        """Read the variables of torchrun or srun. Without a launcher, this process is the only rank."""
+        """Read the variables of torchrun or srun. Without a launcher, this process is the only rank.
+
+        Raises:
+            ConfigError: a variable has no valid value.
+        """
         set_torchrun_variables()
-        rank, local_rank = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
+        rank, world_size = read_number("RANK", 0), read_number("WORLD_SIZE", 1)
+        if rank >= world_size:
+            message = f"needs less than WORLD_SIZE={world_size}, not {rank}"
+            raise ConfigError("RANK", f"{message}; a launcher sets both: without one, unset RANK")
+        local_rank = read_number("LOCAL_RANK", 0)
         device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
-        return cls(rank, local_rank, int(os.environ.get("WORLD_SIZE", "1")), device)
+        return cls(rank, local_rank, world_size, device)
 
     @property
     def is_rank_zero(self) -> bool:
@@ -53,28 +62,43 @@ class World:
 
     @contextlib.contextmanager
     def process_group(self, timeout_seconds: float = 1800) -> Generator[None]:
-        """Initialize the default process group, also for a single rank. Inside another group, do nothing.
+        """Initialize the default process group, also for a single rank. Inside another group, set its timeout.
 
         Host tensors go through gloo, CUDA tensors through NCCL. A collective fails some minutes after
-        `timeout_seconds`, because the watchdog first reports which rank hangs.
+        `timeout_seconds`, because the watchdog first reports which rank hangs. While ranks wait for each other, Ctrl-C
+        ends them.
+
+        Raises:
+            ConfigError: this machine has fewer GPUs than ranks.
+            RankDied: not all ranks come within the timeout.
         """
+        timeout = timedelta(seconds=timeout_seconds + _EXTRA_SECONDS)
         if dist.is_initialized():
+            _set_timeout(timeout)
             yield
             return
         check_gpus(self.local_rank + 1)
         excepthook = sys.excepthook
-        self._init_process_group(timedelta(seconds=timeout_seconds + _EXTRA_SECONDS))
-        try:
-            yield
-        finally:
-            dist.destroy_process_group()
-            # torch wraps the hook at each initialization and never unwraps it.
-            sys.excepthook = excepthook
+        with interruptible() if self.world_size > 1 else contextlib.nullcontext():
+            self._init_process_group(timeout)
+            try:
+                yield
+            finally:
+                dist.destroy_process_group()
+                # torch wraps the hook at each initialization and never unwraps it.
+                sys.excepthook = excepthook
 
     def _init_process_group(self, timeout: timedelta) -> None:
         store, rank, world_size = dist.HashStore(), 0, 1
         if self.world_size > 1:
-            store, rank, world_size = next(rendezvous("env://", timeout=timeout))
+            try:
+                store, rank, world_size = next(rendezvous("env://", timeout=timeout))
+            except ValueError as error:  # a variable is missing or no number
+                raise ConfigError("MASTER_ADDR", f"{first_line(error)}; a launcher sets it") from error
+            except dist.DistError as error:
+                where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+                message = f"the {self.world_size} ranks did not meet at {where} (MASTER_ADDR, MASTER_PORT)"
+                raise RankDied(f"{message}: {first_line(error)}") from error
             # torchrun's agent keeps its store over restarts, and the store keeps the addresses of earlier ranks.
             store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
@@ -127,6 +151,14 @@ class World:
                 report = self.store("first").compare_set(key, "", report).decode()
         rank, _, first = report.partition(" ")
         return int(rank), first
+
+
+def _set_timeout(timeout: timedelta) -> None:
+    """Set the timeout of the default process group's collectives; `dist.set_timeout` needs a newer torch."""
+    pool: Any = dist.distributed_c10d
+    group = pool._get_default_group()
+    for device in group._device_types:
+        group._get_backend(device)._set_default_timeout(timeout)
 
 
 def check_gpus(num_ranks: int) -> None:

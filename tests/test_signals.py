@@ -1,0 +1,103 @@
+"""A Ctrl-C that stops at once also ends a process whose main thread waits in C code, such as for another rank."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import timedelta
+
+import pytest
+import torch.distributed as dist
+
+from hydrant import signals
+from hydrant.signals import StopRequest, interruptible
+
+
+def wait_in_c(context: AbstractContextManager[object], before: Callable[[], None] = lambda: None) -> int:
+    """Fork a process that waits inside a context for a rank that never comes; return its pid when it waits."""
+    reader, writer = os.pipe()
+    if (pid := os.fork()) == 0:
+        with context:
+            before()
+            os.write(writer, b".")
+            dist.HashStore().wait(["never"], timedelta(seconds=100))
+        os._exit(0)
+    os.read(reader, 1)
+    os.close(reader)
+    os.close(writer)
+    time.sleep(0.1)  # it has to enter the C code; too early, Python itself ends the wait
+    return pid
+
+
+def exit_status(pid: int, *, seconds: float = 30) -> int | None:
+    """Return the exit status of a process; None if it still runs after some seconds. It is killed then."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return None
+
+
+@pytest.fixture(autouse=True)
+def _short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "_START_SECONDS", 0.2)
+    monkeypatch.setattr(signals, "_TRAINING_SECONDS", 0.2)
+
+
+def test_ctrl_c_ends_a_rank_that_waits_for_others_to_start() -> None:
+    pid = wait_in_c(interruptible())
+    os.kill(pid, signal.SIGINT)
+    assert exit_status(pid) == 130
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_a_rank_that_waits_in_training(first: signal.Signals) -> None:
+    pid = wait_in_c(StopRequest())
+    os.kill(pid, first)
+    time.sleep(0.1)  # two equal signals at once would be one
+    os.kill(pid, signal.SIGINT)
+    assert exit_status(pid) == 130
+
+
+def test_one_signal_does_not_end_a_rank_that_waits_in_training() -> None:
+    pid = wait_in_c(StopRequest())
+    os.kill(pid, signal.SIGINT)
+    assert exit_status(pid, seconds=1) is None
+
+
+def test_signals_of_a_forked_process_do_not_count() -> None:
+    """Ctrl-C in the terminal reaches the run and each process that it has forked."""
+
+    def fork() -> None:
+        if os.fork() == 0:
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(signal.SIGINT)
+            os._exit(0)
+        os.wait()
+
+    pid = wait_in_c(StopRequest(), fork)
+    os.kill(pid, signal.SIGINT)
+    assert exit_status(pid, seconds=1) is None
+
+
+def test_a_handled_signal_ends_nothing() -> None:
+    """The main thread may still save for minutes, and everything is restored at the end."""
+    before = signal.getsignal(signal.SIGINT), signal.set_wakeup_fd(-1)
+    with contextlib.suppress(KeyboardInterrupt), interruptible():
+        signal.raise_signal(signal.SIGINT)
+    with StopRequest() as stop:
+        signal.raise_signal(signal.SIGINT)
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert (stop(), stop.is_urgent) == (signal.SIGINT, True)
+    assert (signal.getsignal(signal.SIGINT), signal.set_wakeup_fd(-1)) == before

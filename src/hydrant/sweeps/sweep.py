@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from hydrant.config.atomic_write import remove_temporary
 from hydrant.config.redaction import redacted
-from hydrant.errors import ConfigError, JobFailed
+from hydrant.errors import ConfigError, FolderInUse, JobFailed
 from hydrant.runs.console import notice, relative, say
 from hydrant.runs.folder import (
     SWEEP_PLAN,
@@ -25,6 +26,7 @@ from hydrant.runs.folder import (
     runs_of_sweep,
 )
 from hydrant.runs.job import Job
+from hydrant.runs.lock import exclusive
 from hydrant.runs.metadata import write_records
 from hydrant.runs.outcome import RunResult, report
 from hydrant.sweeps.executors.base import Executor, SweepJob, result_from_folder
@@ -34,6 +36,9 @@ from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.progress import sweep_progress
 from hydrant.sweeps.results_table import print_table, write_sweep_csv
+
+_TEMPORARY_SECONDS = 60.0
+"""A temporary file as old as this was left by a kill. Other processes may write into the folder of a sweep."""
 
 
 class Sweep:
@@ -56,6 +61,8 @@ class Sweep:
         `run` adds jobs that are not planned yet. The caller holds the lock of the sweep's folder.
         """
         self._jobs |= {path: PlannedJob(path, redacted(list(overrides))) for path, overrides in jobs.items()}
+        with _print_write_errors(folder):
+            remove_temporary(folder, _TEMPORARY_SECONDS)
         self._write_plan(folder)
         self._has_table = is_terminal()
         with live_display(partial(_table, folder)) if self._has_table else nullcontext():
@@ -108,9 +115,13 @@ class Sweep:
         began = time.time()
         results = {j.number: done for j in sweep_jobs if (done := _result_if_finished(j)) is not None}
         unfinished = [sweep_job for sweep_job in sweep_jobs if sweep_job.number not in results]
+        if not unfinished:
+            return results
         try:
-            with forward_signals() as signals:
-                ended = executor.run(unfinished, lambda: signals.signum) if unfinished else ()
+            with (
+                forward_signals() as signals,
+                closing(executor.run(unfinished, lambda: signals.signum)) as ended,
+            ):
                 for sweep_job, result in ended:
                     self.has_run = True
                     results[sweep_job.number] = result
@@ -175,7 +186,8 @@ def _record_failure(job: Job, result: RunResult, began: float) -> None:
     run = read_run(job.folder)
     if run.status == RunStatus.FAILED and run.summary_time >= began:
         return
-    with _print_write_errors(job.folder):
+    # Not if another start of this sweep has begun to train it.
+    with _print_write_errors(job.folder), suppress(FolderInUse), exclusive(job.folder):
         write_records(job)
         mark_failed(job.folder, result.message)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 from hydrant.config.targets import preload_modules
+from hydrant.errors import FolderInUse
 from hydrant.runs.console import say
 from hydrant.runs.folder import RunStatus, read_run
 from hydrant.runs.job import Job
@@ -21,7 +22,7 @@ from hydrant.sweeps.fork_server.call import CallResult, ProcessDied, call_isolat
 StopSignal: TypeAlias = Callable[[], int | None]
 """Returns the signal that stops the sweep; None while none has arrived."""
 
-JobResults: TypeAlias = "Iterator[tuple[SweepJob, RunResult]]"
+JobResults: TypeAlias = "Generator[tuple[SweepJob, RunResult]]"
 
 
 class Executor(Protocol):
@@ -40,7 +41,8 @@ class Executor(Protocol):
     def run(self, sweep_jobs: Sequence[SweepJob], stop_signal: StopSignal) -> JobResults:
         """Run the jobs and yield each with its result when it ends.
 
-        Once `stop_signal()` returns a signal, running jobs save and stop, and waiting jobs are left out.
+        Once `stop_signal()` returns a signal, running jobs save and stop, and waiting jobs are left out. If an error
+        closes the generator before its end, no job goes on unseen: jobs end, or this process waits for them.
         """
         ...
 
@@ -74,7 +76,7 @@ class SweepJob:
             is_silent: discard the job's stdout, because other jobs run at the same time.
         """
         modules, variables = modules_to_preload([self.job.config]), {**self.environment, **environment}
-        call = call_isolated(_execute, (self.job, is_silent), modules, variables)
+        call = call_isolated(execute_job, (self.job, is_silent), modules, variables)
         result, signum = call.result, call.signum
         if isinstance(result, ProcessDied):
             message = f"stopped by a signal before it began; {self.job.same_command()} starts it again"
@@ -89,7 +91,7 @@ def modules_to_preload(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """
     return [
         "hydrant.cli",
-        __name__,  # of `_execute`
+        __name__,  # of `execute_job`
         "hydrant.runs.execute",
         "hydrant.sweeps.fork_server.warm_matplotlib",
         *preload_modules(configs),
@@ -110,11 +112,17 @@ def result_from_folder(job: Job, message: str) -> RunResult:
     return RunResult.failed(message)
 
 
-def _execute(job: Job, is_silent: bool) -> RunResult:
+def execute_job(job: Job, is_silent: bool) -> RunResult:
+    """Execute a job in this process, as soon as no other process trains it."""
     from hydrant.runs.execute import execute  # imports torch
 
     if is_silent:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    # The same job of an earlier start of this sweep may still save its state, or run under SLURM.
-    wait_until_free(job.folder)
-    return execute(job)
+    while True:
+        # The same job of another start of this sweep may still save its state, or run under SLURM.
+        wait_until_free(job.folder)
+        result = execute(job)
+        if (
+            result.error_type != FolderInUse.__name__
+        ):  # a third start was faster, or another machine trains it
+            return result

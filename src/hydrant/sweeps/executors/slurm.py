@@ -6,14 +6,15 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hydrant.config.distribution import require_extra
 from hydrant.config.flat import differences
 from hydrant.errors import ConfigError, first_line
-from hydrant.runs.console import relative, say
+from hydrant.runs.console import notice, relative, say
 from hydrant.runs.folder import read_run
 from hydrant.runs.job import Job
 from hydrant.runs.outcome import RunResult
@@ -24,12 +25,13 @@ from hydrant.sweeps.executors.local import check_num_jobs
 _POLL_SECONDS = 0.5
 _SQUEUE_SECONDS = 10
 """Between two calls of squeue, because each call is work for the controller of the whole cluster."""
+_COMMANDS = ("sbatch", "squeue", "scancel", "srun")
 _SHARED = ("timeout_min", "nodes", "tasks_per_node", "cpus_per_task", "gpus_per_node", "mem_gb")
 """Parameters that submitit has for every cluster. The others get the prefix `slurm_`."""
 
 
 class Slurm:
-    """Submits the jobs as one SLURM array. They continue if this process dies; a signal to this process cancels them.
+    """Submits the jobs as one SLURM array. They continue if this process dies; a signal or an error here cancels them.
 
     Args:
         num_jobs: at once; null: as many as SLURM starts.
@@ -48,22 +50,34 @@ class Slurm:
         require_extra("slurm", ["submitit"], "hydra/launcher", "slurm")
         if self._cluster not in ("slurm", "local"):
             raise ConfigError("hydra.launcher.cluster", f"needs slurm or local, not {self._cluster}")
-        if self._cluster == "slurm" and shutil.which("sbatch") is None:
-            message = "slurm needs sbatch, which is not on this machine"
+        if self._cluster == "slurm" and (missing := [name for name in _COMMANDS if not shutil.which(name)]):
+            message = f"slurm needs {', '.join(missing)}, which this machine does not have"
             raise ConfigError("hydra/launcher", f"{message}; hydra/launcher=local runs the jobs here")
 
     def run(self, sweep_jobs: Sequence[SweepJob], stop_signal: StopSignal) -> JobResults:
         running = self._find_submitted(sweep_jobs)
-        if new := [sweep_job for sweep_job in sweep_jobs if sweep_job not in running.values()]:
-            running |= dict(zip(self._submit(new), new, strict=True))
+        try:
+            if new := [sweep_job for sweep_job in sweep_jobs if sweep_job not in running.values()]:
+                self._submit(new, running)
+            yield from self._wait_for(running, stop_signal)
+        except BaseException:  # an error ends the sweep
+            notice(f"an error ends the sweep; waiting until its {len(running)} submitted jobs have stopped")
+            for _ in self._wait_for(running, lambda: signal.SIGTERM):
+                pass
+            raise
+
+    def _wait_for(self, running: dict[Any, SweepJob], stop_signal: StopSignal) -> JobResults:
+        """Yield the results of running jobs when they end, and remove these jobs from `running`."""
         is_stopping, last_squeue = False, time.monotonic()
         while running:
-            if stop_signal() is not None and not is_stopping:
+            if stop_signal() is not None and not (is_stopping and self._cluster == "slurm"):
                 is_stopping = True
-                for slurm_job in running:
+                for (
+                    slurm_job
+                ) in running:  # on this machine again and again: submitit ignores signals while it starts
                     _cancel(slurm_job)
             queued_ids = None
-            if time.monotonic() > last_squeue + _SQUEUE_SECONDS:
+            if self._cluster == "slurm" and time.monotonic() > last_squeue + _SQUEUE_SECONDS:
                 queued_ids, last_squeue = _queued_ids(), time.monotonic()
             for slurm_job in [slurm_job for slurm_job in running if _has_ended(slurm_job, queued_ids)]:
                 sweep_job = running.pop(slurm_job)
@@ -100,12 +114,35 @@ class Slurm:
             sweep_job.announce(f" (slurm job {job_id}, already submitted)")
         return submitted
 
-    def _submit(self, sweep_jobs: Sequence[SweepJob]) -> list[Any]:
-        import submitit
+    def _submit(self, sweep_jobs: Sequence[SweepJob], running: dict[Any, SweepJob]) -> None:
+        """Submit jobs and add them to `running`.
+
+        Raises:
+            ConfigError: submitit refuses the settings of the launcher, or SLURM the jobs.
+        """
         from submitit.core.utils import FailedJobError
 
         folder = _submitit_folder(sweep_jobs)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # SLURM accepts a whole array or nothing; on this machine, some processes may have started when one fails.
+        batches = [sweep_jobs] if self._cluster == "slurm" else [[sweep_job] for sweep_job in sweep_jobs]
+        try:
+            with _remove_new_pickles(folder):
+                executor = self._make_executor(folder)
+                for batch in batches:
+                    slurm_jobs = executor.submit_array([_Requeueable(sweep_job) for sweep_job in batch])
+                    running |= dict(zip(slurm_jobs, batch, strict=True))
+        except (ValueError, TypeError, NameError, RuntimeError, FailedJobError) as error:
+            raise ConfigError("hydra.launcher", f"submitit: {first_line(error)}") from error
+        for slurm_job, sweep_job in running.items():
+            if sweep_job in sweep_jobs:
+                sweep_job.announce(f" ({self._cluster} job {slurm_job.job_id})")
+        if not sweep_jobs[0].in_table:
+            say(f"output of the jobs: {relative(folder)}; Ctrl-C here stops them")
+
+    def _make_executor(self, folder: Path) -> Any:
+        import submitit
+
         parameters = {
             key if key in _SHARED else f"slurm_{key}": value
             for key, value in self._parameters.items()
@@ -113,19 +150,11 @@ class Slurm:
         }
         if self._num_jobs is not None:
             parameters["slurm_array_parallelism"] = self._num_jobs
-        try:
-            executor = submitit.AutoExecutor(
-                folder / "%j", cluster=self._cluster, slurm_max_num_timeout=self._max_requeues
-            )
-            executor.update_parameters(name=folder.parent.name, **parameters)
-            slurm_jobs = executor.submit_array([_Requeueable(sweep_job) for sweep_job in sweep_jobs])
-        except (ValueError, TypeError, NameError, FailedJobError) as error:
-            raise ConfigError("hydra.launcher", f"submitit: {first_line(error)}") from error
-        for slurm_job, sweep_job in zip(slurm_jobs, sweep_jobs, strict=True):
-            sweep_job.announce(f" ({self._cluster} job {slurm_job.job_id})")
-        if not sweep_jobs[0].in_table:
-            say(f"output of the jobs: {relative(folder)}; Ctrl-C here stops them")
-        return slurm_jobs
+        executor = submitit.AutoExecutor(
+            folder / "%j", cluster=self._cluster, slurm_max_num_timeout=self._max_requeues
+        )
+        executor.update_parameters(name=folder.parent.name, **parameters)
+        return executor
 
 
 class _Requeueable:
@@ -153,12 +182,29 @@ def _submitit_folder(sweep_jobs: Sequence[SweepJob]) -> Path:
     return (job.sweep_folder or job.folder.parent) / ".submitit"
 
 
+@contextmanager
+def _remove_new_pickles(folder: Path) -> Generator[None]:
+    """After an error, remove the pickles of jobs that submitit has not submitted, because they hold secrets."""
+    earlier = set(folder.glob("*.pkl"))
+    try:
+        yield
+    except BaseException:
+        for pickle in set(folder.glob("*.pkl")) - earlier:
+            pickle.unlink(missing_ok=True)
+        raise
+
+
 def _cancel(slurm_job: Any) -> None:
     """Send SIGTERM to a job."""
     if hasattr(slurm_job, "_process"):  # of submitit's local cluster, whose `cancel` sends SIGINT
         slurm_job._process.send_signal(signal.SIGTERM)
-    else:
+        return
+    try:
         slurm_job.cancel(check=False)
+    except OSError as error:
+        notice(
+            f"SLURM job {slurm_job.job_id} may still run ({first_line(error)}); scancel {slurm_job.job_id}"
+        )
 
 
 def _has_ended(slurm_job: Any, queued_ids: set[str] | None) -> bool:
@@ -170,7 +216,10 @@ def _has_ended(slurm_job: Any, queued_ids: set[str] | None) -> bool:
 def _queued_ids() -> set[str] | None:
     """Return the IDs of this user's waiting and running SLURM jobs; None if squeue fails."""
     command = ["squeue", "--me", "--noheader", "--array", "--format=%i"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
     return set(done.stdout.split()) if done.returncode == 0 else None
 
 

@@ -127,6 +127,17 @@ def test_a_file_where_the_run_folder_should_be(workdir: Path, refused: Refused) 
     )
 
 
+def test_a_folder_name_that_is_too_long(workdir: Path, refused: Refused) -> None:
+    message = "name: has 256 bytes, and a folder name has at most 255; give a shorter one"
+    assert refused("train", *TINY, f"name={'a' * 256}") == message
+    assert refused("train", *TINY, f"name='a{'é' * 127}a'") == message
+    for folder in ("x" * 256, f"outputs/new/{'x' * 256}"):
+        message = refused("train", *TINY, f"hydra.run.dir={folder}")
+        assert matches(
+            "hydra.run.dir: ...xxx cannot be made (File name too long); give a folder ...", message
+        )
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run."""
@@ -264,7 +275,7 @@ def test_errors_about_user_configs(workdir: Path, refused: Refused) -> None:
     (folder / "number.yaml").write_text("# @package _global_\nseed: one\n")
     messages = {
         "mine": "optimizer: no option 'adamm'; did you mean 'adam'...",
-        "torn": "...torn.yaml, line ...: expected ',' or ']'...",
+        "torn": "...torn.yaml: line ...: expected ',' or ']'...",
         "typo": "sead: no such key; did you mean 'seed'? Keys: ...",
         "number": "seed: needs a whole number, not 'one'",
     }

@@ -23,8 +23,8 @@ from hydrant.config.flat import group_choices, redacted_yaml
 from hydrant.config.groups import conf_dir
 from hydrant.config.hydra_guard import guard_hydra
 from hydrant.config.import_without_gc import import_without_gc
-from hydrant.errors import ConfigError, HydrantError
-from hydrant.runs.console import notice
+from hydrant.errors import ConfigError, HydrantError, concerns, typed_line
+from hydrant.runs.console import notice, output_status
 from hydrant.runs.folder import HYDRA_CONFIG, HYDRA_OVERRIDES, HYDRA_SETTINGS, remove_if_empty
 from hydrant.runs.folder_callback import FolderCallback
 from hydrant.runs.job import Job
@@ -33,9 +33,6 @@ from hydrant.signals import ignore_stop_signals, stop_when_orphaned
 from hydrant.sweeps.fork_server.call import Stopped
 from hydrant.sweeps.sweep import Sweep, current_sweep
 from hydrant.training.distributed.env import is_started_as_rank
-
-_COMPOSE_SECONDS = 366 * 24 * 3600.0
-"""The timeout of collectives until the config is composed, which contains the run's own timeout."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -70,6 +67,8 @@ def main(arguments: Sequence[str]) -> int:
         remove_if_empty(FolderCallback.new_folders)
     if results:
         return report(results[0])
+    if not FolderCallback.has_begun:  # Hydra has only printed something (--cfg, --info)
+        return stop_status or output_status()
     has_failed = any([sweep.close(folder) for folder in FolderCallback.sweep_folders])
     if failure and not stop_status:
         report(RunResult.failed(failure))
@@ -87,7 +86,7 @@ def _train_as_rank(arguments: Sequence[str]) -> int:
     if "TORCHELASTIC_RUN_ID" in os.environ:
         stop_when_orphaned(parent)  # of torchrun
     world = World.from_launcher()
-    with world.process_group(_COMPOSE_SECONDS):
+    with world.process_group():  # `execute` sets the run's own timeout
         try:
             job = world.broadcast_from_rank_zero(lambda: _compose_job(arguments))
         except HydrantError as error:
@@ -132,11 +131,13 @@ def _run_hydra(arguments: Sequence[str], task: Callable[[DictConfig], Any]) -> N
     try:
         with compose_once(words), guard_hydra(words):
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=ENTRY)(task)()
-    except (MissingConfigException, BrokenPipeError):
-        raise  # OSErrors that are not about folders
-    except OSError as error:  # Hydra cannot create the folder; a run reports its own OSErrors
+    except MissingConfigException:
+        raise  # an OSError that says what is missing
+    except OSError as error:  # a run reports its own OSErrors
+        if FolderCallback.folder is None or not concerns(error, FolderCallback.folder):
+            raise HydrantError(typed_line(error)) from error
         key = "hydra.sweep.dir" if FolderCallback.sweep_folders else "hydra.run.dir"
-        where = f"{error.filename or 'the run folder'} cannot be made ({error.strerror or error})"
+        where = f"{error.filename} cannot be made ({error.strerror})"
         raise ConfigError(key, f"{where}; give a folder that can be written: {key}=<folder>") from error
     except BUILTIN_ERRORS as error:
         if FolderCallback.has_begun:

@@ -19,6 +19,7 @@ from hydrant.config.type_hints import accepts, check_value
 from hydrant.errors import ConfigError, shown
 
 _MAX_TIMEOUT_SECONDS = 366 * 24 * 3600
+_MAX_PROCESSES = 1024  # on one machine; each needs some 300 MB
 
 
 def check(config: DictConfig) -> dict[str, Any]:
@@ -100,9 +101,11 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
 
 def _check_parallel(settings: Mapping[str, Any]) -> None:
     """Check the numbers that are needed to start and supervise ranks."""
-    for name, minimum in (("num_processes", 1), ("max_restarts", 0)):
-        if settings.get(name, minimum) < minimum:
-            raise ConfigError(f"parallel.{name}", f"needs {minimum} or more, not {settings[name]}")
+    if not 1 <= settings.get("num_processes", 1) <= _MAX_PROCESSES:
+        message = f"needs 1 to {_MAX_PROCESSES}, the ranks on this machine, not {settings['num_processes']}"
+        raise ConfigError("parallel.num_processes", message)
+    if settings.get("max_restarts", 0) < 0:
+        raise ConfigError("parallel.max_restarts", f"needs 0 or more, not {settings['max_restarts']}")
     seconds = settings.get("timeout_seconds", 1)
     if not 0 < seconds <= _MAX_TIMEOUT_SECONDS:
         message = f"needs more than 0 and at most one year, not {seconds}"

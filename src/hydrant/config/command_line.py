@@ -5,18 +5,24 @@ from __future__ import annotations
 import argparse
 import re
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, RangeSweep
 from hydra.errors import HydraException
 
+from hydrant.config.bounded_yaml import MAX_DEPTH
+from hydrant.config.flat import children
 from hydrant.config.groups import group_options
 from hydrant.errors import ConfigError, first_line, shown, suggestion
+
+MAX_JOBS = 10_000
+"""Of a grid. Each has a folder and a process of its own, and all are checked before the first one starts."""
 
 
 class Flags(argparse.ArgumentParser):
@@ -108,35 +114,78 @@ def check_overrides(overrides: Sequence[str]) -> None:
             raise ConfigError("", f"{text!r} has no value; write {_suggest_override(text, options)}=<value>")
         if not key.strip("+~ "):
             raise ConfigError("", f"{text!r} has no key; write <key>={value}")
-        try:
-            override = parser.parse_override(text)
-        except HydraException as error:
-            remedy = f"close all brackets and quotes; put plain text in quotes: \"{key}='...'\""
-            message = f"{value!r} cannot be parsed ({first_line(error)}); {remedy}"
-            raise ConfigError(key.lstrip("+~"), message) from error
-        if override.key_or_group in options and not override.is_delete():
-            _check_options(override, options[override.key_or_group])
+        override = _parse(parser, text)
+        group = override.key_or_group
+        if (group in options or re.match("hydra(/|$)", group)) and not override.is_delete():
+            _check_options(override, options.get(group, []))
 
 
-def check_sweep(override: Override) -> None:
-    """Refuse an override from which a grid cannot make jobs.
+def _parse(parser: OverridesParser, text: str) -> Override:
+    key, _, value = text.partition("=")
+    name, too_deep = key.lstrip("+~"), f"is nested more than {MAX_DEPTH} levels deep"
+    try:
+        override = parser.parse_override(text)
+        depth = key.count(".") + _depth(override.value())
+    except RecursionError as error:
+        raise ConfigError(name, too_deep) from error
+    except HydraException as error:
+        remedy = f"close all brackets and quotes; put plain text in quotes: \"{key}='...'\""
+        raise ConfigError(name, f"{value!r} cannot be parsed ({first_line(error)}); {remedy}") from error
+    if depth > MAX_DEPTH:
+        raise ConfigError(name, too_deep)
+    return override
+
+
+def check_grid(overrides: Iterable[Override]) -> None:
+    """Refuse overrides from which a grid cannot make jobs, or too many.
 
     Raises:
         ConfigError: Names the key.
     """
-    key = override.get_key_element().lstrip("+~")
-    if not override.is_sweep_override():
-        return
+    num_jobs = 1
+    for override in overrides:
+        if override.is_sweep_override():
+            key = override.get_key_element().lstrip("+~")
+            num_jobs *= _check_sweep(key, override)
+            if num_jobs > MAX_JOBS:
+                message = f"{_value_text(override)} makes more than {MAX_JOBS:,} jobs"
+                raise ConfigError(key, f"{message}; give fewer values, or train parts of the grid one by one")
+
+
+def swept_values(key: str, override: Override) -> Sequence[Any]:
+    """Return the values of an override for a sweep: a `range` for whole numbers, else at most `MAX_JOBS` + 1 values.
+
+    Raises:
+        ConfigError: They cannot be listed.
+    """
+    value: Any = override.value()
+    try:
+        values = value.range() if isinstance(value, RangeSweep) else override.sweep_string_iterator()
+        return values if isinstance(values, range) else list(islice(values, MAX_JOBS + 1))
+    except (HydraException, ValueError, ArithmeticError) as error:
+        raise ConfigError(key, f"{_value_text(override)} has no values ({first_line(error)})") from error
+
+
+def _check_sweep(key: str, override: Override) -> int:
+    """Check an override with several values and return their number."""
     if not override.is_discrete_sweep():
         raise ConfigError(key, f"a grid needs a list of values; write {key}=0.1,0.2 or {key}=range(1,4)")
-    if not list(override.sweep_string_iterator()):
-        text = (override.input_line or key).partition("=")[2]
-        raise ConfigError(key, f"{text} contains no value, so there is nothing to run")
+    if not (values := swept_values(key, override)):
+        raise ConfigError(key, f"{_value_text(override)} contains no value, so there is nothing to run")
     if key == "sweep":
         raise ConfigError(key, "takes one grid; write the values of the other one: sweep=optimizers seed=0,1")
     if key == "name":
         message = "is the folder of the whole sweep, so it takes one value; seed=0,1 trains several runs"
         raise ConfigError(key, message)
+    return len(values[: MAX_JOBS + 1])
+
+
+def _value_text(override: Override) -> str:
+    return str(override.input_line).partition("=")[2]
+
+
+def _depth(value: Any) -> int:
+    return 1 + max((_depth(item) for _, item in children(value, "")), default=0)
 
 
 def refuse_sweep(choices: Mapping[str, Any], hydra_overrides: Sequence[str]) -> None:

@@ -18,8 +18,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from hydrant.config.command_line import check_overrides, check_sweep
-from hydrant.config.error_messages import BUILTIN_ERRORS, explain
+from hydrant.config.command_line import check_grid, check_overrides
+from hydrant.config.error_messages import explain_unchecked
 from hydrant.config.flat import is_neutral
 from hydrant.config.groups import conf_dir
 from hydrant.config.redaction import redacted
@@ -68,8 +68,8 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
     with _composing():
         parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
         parsed = parser.parse_overrides(list(overrides))
+        check_grid(parsed)
         for override in parsed:
-            check_sweep(override)
             if override.key_or_group == "sweep":
                 message = "works with train --multirun only; write the values here: optimizer=adamw,sgd"
                 raise ConfigError("sweep", message)
@@ -88,11 +88,11 @@ def _composing() -> Generator[None]:
     Raises:
         HydrantError: Hydra raised one of `BUILTIN_ERRORS` about the overrides.
     """
-    with initialize_config_dir(version_base="1.3", config_dir=str(conf_dir()), job_name=ENTRY):
-        try:
-            yield
-        except BUILTIN_ERRORS as error:
-            raise explain(error) from error
+    with (
+        initialize_config_dir(version_base="1.3", config_dir=str(conf_dir()), job_name=ENTRY),
+        explain_unchecked(),
+    ):
+        yield
 
 
 def run_folder(root: str, name: str | None) -> str:
@@ -123,10 +123,19 @@ def job_slug(overrides: Sequence[str], swept: Collection[str] = ()) -> str:
         return "defaults"
     without_secrets, text = redacted(words), "_".join(words)
     slug = re.sub(r"[^\w.%+-]", "-", "_".join(without_secrets))
-    if len(slug) <= 120 and slug == text.replace("=", "-"):
+    if len(slug.encode()) <= 120 and slug == text.replace("=", "-"):
         return slug
     short = re.sub(r"[^\w.%+-]", "-", "_".join(re.sub(r"^[^=]*\.", "", word) for word in without_secrets))
-    return f"{short[:110]}-{hashlib.sha1(text.encode()).hexdigest()[:8]}"
+    return f"{shortened(short, 110)}-{hashlib.sha1(text.encode()).hexdigest()[:8]}"
+
+
+def shortened(name: str, num_bytes: int) -> str:
+    """Return the beginning of a file name. File systems count bytes, and a character may have four.
+
+    >>> shortened("größer", 4)
+    'grö'
+    """
+    return name.encode()[:num_bytes].decode(errors="ignore")
 
 
 def _is_in_slug(override: str, swept: Collection[str]) -> bool:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from traceback import walk_tb
 from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import Container, DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
-from yaml import MarkedYAMLError
+from yaml import YAMLError
 
+from hydrant.config.bounded_yaml import MAX_DEPTH
 from hydrant.errors import ConfigError, HydrantError, first_line, nearest, suggestion
 
 _WORDINGS = {  # pattern of Hydra's message: Hydrant's message
@@ -34,6 +36,9 @@ _WORDINGS = {  # pattern of Hydra's message: Hydrant's message
         "--config-name: no config {value!r} in the config folders; see --info searchpath"
     ),
 }
+_INCLUDE = (
+    "_create_defaults_tree_impl"  # the function of Hydra that reads a config file and those in its defaults
+)
 _IN_FILE = re.compile(r"In '([^']*)':")
 
 
@@ -45,12 +50,13 @@ def explain(error: BaseException) -> HydrantError:
             return link
         if isinstance(link, MissingConfigException):
             return _missing_option(link)
-        if isinstance(link, MarkedYAMLError):
-            return _yaml_error(link)
+        if isinstance(link, RecursionError):
+            return _endless(link)
         if isinstance(link, ConfigAttributeError | ConfigKeyError) and "not in struct" in str(link):
             return _not_in_struct(link)
-    cause = next((link for link in reversed(chain) if isinstance(link, OmegaConfBaseException)), None)
-    if cause is not None:
+    causes = [link for link in reversed(chain) if isinstance(link, OmegaConfBaseException)]
+    if causes:  # the innermost may have no key yet and name it in its text as $KEY
+        cause = next((link for link in causes if link.full_key), causes[-1])
         return ConfigError(str(cause.full_key or ""), first_line(cause))
     return _reworded(" ".join(str(error).split()) or type(error).__name__)
 
@@ -81,6 +87,19 @@ def explain_interpolation(config: DictConfig) -> Generator[None]:
         yield
     except OmegaConfBaseException as error:
         raise _first_unresolvable(config, "") or explain(error) from error
+
+
+@contextmanager
+def explain_unchecked() -> Generator[None]:
+    """Turn one of `BUILTIN_ERRORS` that Hydra raises into a HydrantError.
+
+    Raises:
+        HydrantError: Hydra does not accept the overrides or a config file.
+    """
+    try:
+        yield
+    except BUILTIN_ERRORS as error:
+        raise explain(error) from error
 
 
 def _first_unresolvable(node: Container, prefix: str) -> HydrantError | None:
@@ -131,10 +150,15 @@ def _missing_option(error: MissingConfigException) -> ConfigError:
     return ConfigError(group, f"no option {option!r}{where}{suggestion(option, options)}")
 
 
-def _yaml_error(error: MarkedYAMLError) -> ConfigError:
-    mark = error.problem_mark or error.context_mark
-    where = f"{mark.name}, line {mark.line + 1}: " if mark else ""
-    return ConfigError("", f"{where}{error.problem or error.context}")
+def _endless(error: RecursionError) -> ConfigError:
+    """Return the error for a config file that includes itself, or for values that are nested too deeply."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    files = [frame.f_locals.get("path") for frame in frames if frame.f_code.co_name == _INCLUDE]
+    if file := next(filter(None, reversed(files)), None):
+        return ConfigError(
+            "defaults", f"{file}.yaml includes itself, perhaps by another file; remove it there"
+        )
+    return ConfigError("", f"the config is nested more than {MAX_DEPTH} levels deep")
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -144,8 +168,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = getattr(error, "cause", None) or error.__cause__ or error.__context__
 
 
-HYDRA_ERRORS = (HydraException, OmegaConfBaseException, MarkedYAMLError)
+HYDRA_ERRORS = (HydraException, OmegaConfBaseException, YAMLError)
 """What Hydra and OmegaConf raise on purpose while they compose and resolve."""
 
-BUILTIN_ERRORS = (ValueError, TypeError, AssertionError, KeyError)
+BUILTIN_ERRORS = (ValueError, TypeError, AssertionError, LookupError, AttributeError, RecursionError)
 """What Hydra raises in addition, for inputs that it does not check."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
+from hydrant.config import file_source
 from hydrant.config.compose import register_resolvers
 from hydrant.config.groups import conf_dir, user_conf_dir
 
@@ -16,6 +17,7 @@ class HydrantSearchPath(SearchPathPlugin):
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         register_resolvers()
+        file_source.register()
         paths = [str(element.path).removeprefix("file://") for element in search_path.get_path()]
         present = {Path(path).resolve() for path in paths}
         for folder, add in ((user_conf_dir(), search_path.prepend), (conf_dir(), search_path.append)):

@@ -19,21 +19,25 @@ class FolderCallback(Callback):
     Hydra builds the callback itself, so the notes are on the class; `reset` clears them before each call of Hydra.
     """
 
+    folder: ClassVar[Path | None] = None  # of the run or the sweep
     sweep_folders: ClassVar[list[Path]] = []
     new_folders: ClassVar[list[Path]] = []  # did not exist before, the innermost first
     has_begun: ClassVar[bool] = False
 
     @classmethod
     def reset(cls) -> None:
-        cls.sweep_folders, cls.new_folders, cls.has_begun = [], [], False
+        cls.folder, cls.sweep_folders, cls.new_folders, cls.has_begun = None, [], [], False
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         with suppress(OmegaConfBaseException):  # Hydra raises the same error when it reads the folder
-            FolderCallback.new_folders = missing_folders(Path(config.hydra.run.dir))
-            FolderCallback.has_begun = True
+            FolderCallback._note(Path(config.hydra.run.dir))
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         with suppress(OmegaConfBaseException):
-            FolderCallback.new_folders = missing_folders(Path(config.hydra.sweep.dir))
+            FolderCallback._note(Path(config.hydra.sweep.dir))
             FolderCallback.sweep_folders.append(Path(config.hydra.sweep.dir))
-            FolderCallback.has_begun = True
+
+    @classmethod
+    def _note(cls, folder: Path) -> None:
+        cls.folder, cls.has_begun = folder, True
+        cls.new_folders = missing_folders(folder)

@@ -15,10 +15,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from hydrant.config.atomic_write import replace_file
 from hydrant.config.check import check
-from hydrant.config.command_line import check_overrides, check_sweep
+from hydrant.config.command_line import check_grid, check_overrides
 from hydrant.config.compose import register_resolvers
-from hydrant.config.error_messages import HYDRA_ERRORS, explain
+from hydrant.config.error_messages import HYDRA_ERRORS, explain, explain_unchecked
 from hydrant.config.flat import redacted_yaml
+from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError
 from hydrant.runs.console import say
 from hydrant.runs.lock import shared
@@ -50,6 +51,8 @@ class _ComposedJob:
     overrides: Sequence[str]  # without those of Hydra's own config
 
 
+_REPORT_EVERY = 500  # jobs; composing these takes about ten seconds
+
 _Fault = tuple[ConfigError, Sequence[str]]
 """Why a job cannot run, and the words of the job."""
 
@@ -64,8 +67,7 @@ class GridSweeper(BasicSweeper):
     def sweep(self, arguments: list[str]) -> Any:
         assert self.config is not None
         overrides = self._parse_overrides(arguments)
-        for override in overrides:
-            check_sweep(override)
+        check_grid(overrides)
         # The parameters of `sweep=lr` are already in front. Without the override itself, the jobs equal those of a
         # command with the same parameters and no `sweep=`.
         overrides = [override for override in overrides if override.key_or_group != "sweep"]
@@ -79,7 +81,9 @@ class GridSweeper(BasicSweeper):
             counts = f"{len(faults)} of {len(job_words)} cannot run"
             rest = _rest_of_grid(job_words, [words for _, words in faults])
             remedy = f"; {rest} runs the rest" if rest else ""
-            raise ConfigError(error.key, f"{error.reason} [job: {' '.join(words)}; {counts}{remedy}]")
+            raise ConfigError(
+                error.key, f"{error.reason} [job: {' '.join(redacted(words))}; {counts}{remedy}]"
+            )
         folder = Path(self.config.hydra.sweep.dir)
         say(describe_start(folder, {job.folder: job not in unfinished for job in jobs}))
         return self._launch(folder, jobs)
@@ -121,6 +125,8 @@ class GridSweeper(BasicSweeper):
         """Return the composed jobs, and why others cannot be composed or run in their folder."""
         composed, faults = dict[Path, _ComposedJob](), list[_Fault]()
         for number, words in enumerate(jobs):
+            if number and number % _REPORT_EVERY == 0:
+                say(f"{number:,} of {len(jobs):,} jobs are composed")
             try:
                 job = self._compose(words, number)
                 if job.folder in composed:
@@ -138,7 +144,8 @@ class GridSweeper(BasicSweeper):
     def _compose(self, words: Sequence[str], number: int) -> _ComposedJob:
         assert self.hydra_context is not None and self.config is not None
         check_overrides(words)
-        config = self.hydra_context.config_loader.load_sweep_config(self.config, list(words))
+        with explain_unchecked():
+            config = self.hydra_context.config_loader.load_sweep_config(self.config, list(words))
         with _hydra_config_of_job(config, number):
             without_hydra = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
             folder = Path(config.hydra.sweep.dir, config.hydra.sweep.subdir).resolve()

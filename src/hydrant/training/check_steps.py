@@ -50,7 +50,12 @@ def check_steps(
             error = try_on(device)
         if error is not None:
             reason = first_line(error) or type(error).__name__
-            message = f"{kind} cannot train this model: {reason}; choose another optimizer"
+            remedy = (
+                f"give smaller numbers, such as {key}.lr"
+                if "overflow" in reason
+                else "choose another optimizer"
+            )
+            message = f"{kind} cannot train this model: {reason}; {remedy}"
             raise ConfigError(key, message) from error
 
 

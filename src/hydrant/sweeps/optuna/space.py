@@ -16,6 +16,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 
+from hydrant.config.command_line import MAX_JOBS, swept_values
 from hydrant.errors import ConfigError
 
 _EXAMPLES = "write choice(1, 2), range(1, 9), interval(0.0, 1.0) or tag(log, interval(1e-4, 1e-1))"
@@ -84,7 +85,7 @@ def _distribution(key: str, override: Override) -> BaseDistribution:
     if isinstance(value, IntervalSweep):
         return _interval(key, value)
     if isinstance(value, RangeSweep):
-        return _range(key, value)
+        return _range(key, override, value)
     texts = list(dict.fromkeys(override.sweep_string_iterator()))
     if getattr(value, "shuffle", False):  # Hydra has shuffled them; the order must be the same in each start
         texts.sort()
@@ -105,13 +106,16 @@ def _interval(key: str, interval: IntervalSweep) -> BaseDistribution:
     return FloatDistribution(low, high, log=is_log)
 
 
-def _range(key: str, span: RangeSweep) -> BaseDistribution:
+def _range(key: str, override: Override, span: RangeSweep) -> BaseDistribution:
     """Return a distribution over the values of Hydra's range, which does not include its end."""
-    values: list[Any] = sorted(float(v) if isinstance(span.step, float) else v for v in span.range())
+    values = swept_values(key, override)
     if not values:
         raise _no_values(key, f"range({span.start}, {span.stop})")
-    kind: Any = IntDistribution if all(isinstance(v, int) for v in values) else FloatDistribution
-    return kind(values[0], values[-1], step=abs(span.step))
+    kind: Any = IntDistribution if isinstance(values, range) else FloatDistribution
+    if kind is FloatDistribution and len(values) > MAX_JOBS:
+        raise ConfigError(key, f"{override.get_value_string()} has more than {MAX_JOBS:,} values")
+    low, high = sorted((values[0], values[-1]))
+    return kind(low, high, step=abs(span.step))
 
 
 def _no_values(key: str, text: str) -> ConfigError:

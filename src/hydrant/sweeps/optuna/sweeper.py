@@ -12,6 +12,7 @@ from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from omegaconf import OmegaConf
 
 from hydrant.config.atomic_write import replace_file
+from hydrant.config.compose import shortened
 from hydrant.config.distribution import require_extra
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.flat import redacted_yaml
@@ -126,7 +127,7 @@ class OptunaSweeper(GridSweeper):
         jobs = [self._compose(job_words, number) for number, job_words in enumerate(words)]
         errors = [] if self._executor.is_remote else find_config_errors([job.config for job in jobs])
         if errors and errors[0] and all(errors):
-            raise ConfigError(errors[0].key, f"{errors[0].reason} [job: {' '.join(words[0])}]")
+            raise ConfigError(errors[0].key, f"{errors[0].reason} [job: {' '.join(redacted(words[0]))}]")
         return jobs[0].config
 
     def _compose_job(self, number: int, overrides: Sequence[str], params: Mapping[str, Any]) -> SweepJob:
@@ -137,8 +138,8 @@ class OptunaSweeper(GridSweeper):
         """
         assert isinstance(self.launcher, BasicLauncher)
         labels = redacted([f"{key.lstrip('+')}={_short(value)}" for key, value in sorted(params.items())])
-        slug = re.sub(r"[^\w.%+-]", "-", "_".join([f"{number:04d}", *labels]))[:120]
-        words = [*overrides, f"hydra.sweep.subdir='{slug}'"]
+        slug = re.sub(r"[^\w.%+-]", "-", "_".join([f"{number:04d}", *labels]))
+        words = [*overrides, f"hydra.sweep.subdir='{shortened(slug, 120)}'"]
         try:
             with current_sweep.get().collect_jobs() as sweep_jobs:
                 (returned,) = BasicLauncher.launch(self.launcher, [words], initial_job_idx=number)

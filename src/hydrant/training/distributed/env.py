@@ -5,14 +5,28 @@ from __future__ import annotations
 import os
 import subprocess
 
+from hydrant.errors import ConfigError
+
 _FIRST_PORT = 20_000  # below Linux's ephemeral ports (32768 and up)
 
 
 def is_started_as_rank() -> bool:
     """Return whether a launcher started this process as one of several ranks."""
     # sbatch starts its script as one process outside of any step; only srun sets this variable above 1.
-    num_srun_tasks = int(os.environ.get("SLURM_STEP_NUM_TASKS", "1"))
-    return "RANK" in os.environ or num_srun_tasks > 1
+    return "RANK" in os.environ or read_number("SLURM_STEP_NUM_TASKS", 1) > 1
+
+
+def read_number(variable: str, default: int) -> int:
+    """Return the value of a launcher's variable.
+
+    Raises:
+        ConfigError: it is not a whole number of 0 or more.
+    """
+    value = os.environ.get(variable, str(default))
+    if not value.isdecimal():
+        message = f"needs a whole number of 0 or more, not {value!r}"
+        raise ConfigError(variable, f"{message}; a launcher sets it: without one, unset {variable}")
+    return int(value)
 
 
 def set_torchrun_variables() -> None:

@@ -1,0 +1,86 @@
+"""Where Hydra reads config files: a file that cannot be read is named in the error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra._internal.core_plugins import file_config_source
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra.plugins.config_source import ConfigResult
+from omegaconf import OmegaConf
+from omegaconf._utils import get_yaml_loader
+from omegaconf.errors import OmegaConfBaseException
+from yaml import MarkedYAMLError, YAMLError
+
+from hydrant.config.bounded_yaml import BoundedComposer
+from hydrant.config.read_file import check_plain
+from hydrant.errors import ConfigError, first_line, shown
+
+_ERRORS = (OSError, YAMLError, OmegaConfBaseException, ValueError, LookupError, TypeError, AttributeError,
+           ArithmeticError)  # fmt: skip
+"""What reading and parsing raise, the built-in errors for scalars that do not fit their tag, such as `!!int x`."""
+
+
+class FileConfigSource(file_config_source.FileConfigSource):
+    """Replaces the class that has this name in Hydra, and gives the same configs."""
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """Read a config file.
+
+        Raises:
+            ConfigError: It cannot be read, or is not a config.
+        """
+        file = Path(self.path, self._normalize_file_name(config_path))
+        try:
+            text = file.read_text(encoding="utf-8")
+            content = yaml.load(text, _loader())
+            _check(content)
+            header = self._get_header_dict(text[:512])
+            config = OmegaConf.create(content or {})
+        except _ERRORS as error:
+            raise ConfigError("", f"{file}: {_reason(error)}") from error
+        return ConfigResult(self.provider, f"{self.scheme()}://{self.path}", config, header)
+
+
+def register() -> None:
+    """Let Hydra read the paths of its search path with this class."""
+    SourcesRegistry.instance().types[FileConfigSource.scheme()] = FileConfigSource
+
+
+def _loader() -> Any:
+    """Return OmegaConf's loader with limits."""
+    return type("Loader", (BoundedComposer, get_yaml_loader()), {})
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
+        return f"line {mark.line + 1}: {error.problem or error.context}"
+    return first_line(error)
+
+
+def _check(content: Any) -> None:
+    """Refuse content that is no config.
+
+    Raises:
+        ValueError: Says why.
+    """
+    if not isinstance(content, dict | None):
+        raise ValueError("is no mapping of keys to values")
+    check_plain(content)
+    defaults = (content or {}).get("defaults", [])
+    if not isinstance(defaults, list):
+        raise ValueError(f"defaults: needs a list, not {shown(defaults)}")
+    for entry in defaults:
+        if not _is_default(entry):
+            raise ValueError(f"defaults: needs entries such as 'model: mlp', not {shown(entry)}")
+
+
+def _is_default(entry: Any) -> bool:
+    """Whether an entry of a defaults list names a config, or a group with its option, several options or null."""
+    if not isinstance(entry, dict) or len(entry) != 1:
+        return isinstance(entry, str)
+    [(group, option)] = entry.items()
+    options = option if isinstance(option, list) else [option]
+    return isinstance(group, str) and all(isinstance(name, str | None) for name in options)

@@ -1,0 +1,108 @@
+"""A config file that cannot be used is refused in one line that names it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hydra._internal.core_plugins.file_config_source import FileConfigSource as HydraSource
+
+from hydrant import cli
+from hydrant.config.bounded_yaml import MAX_DEPTH
+from hydrant.config.compose import compose
+from hydrant.config.file_source import FileConfigSource
+from hydrant.config.groups import conf_dir
+
+Refused = Callable[..., str]
+
+
+def repeated(times: int) -> str:
+    """Return lines of which each repeats the one before twice."""
+    return "x0: &x0 [1]\n" + "".join(f"x{n + 1}: &x{n + 1} [*x{n}, *x{n}]\n" for n in range(times))
+
+
+FILES: dict[str | bytes, str] = {
+    b"\xff\xfe\x00binary": "'utf-8' codec can't decode byte 0xff",
+    b"# @package a b c\nseed: 1\n": "Too many components",
+    "\x01": "unacceptable character",
+    "x: \x1b[2J": "unacceptable character",
+    "x: [1": "line 3: ",
+    "x: 1\nx: 2": "line 3: found duplicate key x",
+    "- seed: 1": "is no mapping of keys to values",
+    "hello": "is no mapping of keys to values",
+    "x: " + "[" * 3000: "line 2: nested more than 50 levels deep",
+    "\n".join(" " * n + "x:" for n in range(200)): "line 51: nested more than 50 levels deep",
+    "x: &x [*x]": "line 2: more than 20,000 values, with those that aliases repeat",
+    repeated(20): "line 13: more than 20,000 values, with those that aliases repeat",
+    "x: !!python/object:os.system ls": "line 2: could not determine a constructor",
+    "x: !!int x": "",
+    "x: !!binary aGFsbG8=": "a value is of the type bytes",
+    "x: !!timestamp 2020-01-01": "a value is of the type date",
+    "defaults: theirs": "defaults: needs a list, not 'theirs'",
+    "defaults: [1]": "defaults: needs entries such as 'model: mlp', not 1",
+    "defaults: [{optimizer: {lr: 1}}]": "defaults: needs entries such as 'model: mlp', not {optimizer: {lr: 1}}",
+}
+
+
+@pytest.fixture
+def theirs(workdir: Path) -> Path:
+    """The file of `experiment=theirs`, in a folder that exists."""
+    file = workdir / "conf" / "experiment" / "theirs.yaml"
+    file.parent.mkdir(parents=True)
+    return file
+
+
+@pytest.fixture
+def refused(theirs: Path, capfd: pytest.CaptureFixture[str]) -> Refused:
+    """Run a command that must be refused in one line about `experiment=theirs`; return the message."""
+
+    def run(*words: str) -> str:
+        assert cli.main([*words, "experiment=theirs"]) == 2
+        [line] = capfd.readouterr().err.splitlines()
+        assert len(line) < 400
+        return line.removeprefix("error: ")
+
+    return run
+
+
+@pytest.mark.parametrize(("text", "expected"), FILES.items(), ids=range(len(FILES)))
+def test_a_file_that_is_no_config_is_named(
+    text: str | bytes, expected: str, theirs: Path, refused: Refused
+) -> None:
+    theirs.write_bytes(text if isinstance(text, bytes) else f"# @package _global_\n{text}\n".encode())
+    for words in (["train"], ["train", "--multirun", "seed=0,1"], ["preview"]):
+        assert re.match(f"{theirs}: {expected}", refused(*words))
+
+
+def test_a_file_that_includes_itself_is_named(theirs: Path, refused: Refused) -> None:
+    theirs.write_text("defaults: [theirs]\n")
+    for words in (["train"], ["train", "--multirun", "seed=0,1"], ["preview"]):
+        assert refused(*words).startswith("defaults: experiment/theirs.yaml includes itself")
+    theirs.write_text("defaults: [other]\n")
+    theirs.with_name("other.yaml").write_text("defaults: [theirs]\n")
+    assert ".yaml includes itself, perhaps by another file" in refused("train")
+
+
+def test_values_may_be_nested(workdir: Path) -> None:
+    file = workdir / "conf" / "experiment" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    depth = MAX_DEPTH - 1
+    file.write_text(f"# @package _global_\nmodel: {'{a: ' * (depth - 1)}1{'}' * (depth - 1)}\n")
+    node = compose(["experiment=mine"]).model
+    for _ in range(depth - 1):
+        node = node.a
+    assert node == 1
+
+
+@pytest.mark.parametrize(
+    "file", sorted(conf_dir().rglob("*.yaml")), ids=lambda file: f"{file.parent.name}/{file.stem}"
+)
+def test_configs_are_read_as_hydra_reads_them(file: Path) -> None:
+    ours, hydras = (
+        kind("main", f"file://{file.parent}").load_config(file.stem)
+        for kind in (FileConfigSource, HydraSource)
+    )
+    assert ours == hydras
+    assert list(ours.config) == list(hydras.config)

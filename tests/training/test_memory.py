@@ -62,7 +62,8 @@ def test_out_of_memory_in_evaluation_names_its_key(train: Train, capsys: pytest.
 def test_which_errors_mean_out_of_memory() -> None:
     wrapped = ValueError("in a backend")
     wrapped.__cause__ = torch.OutOfMemoryError("full")
-    full = [MemoryError(), RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling x"), wrapped]
+    codes = ("CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED", "CUDNN_STATUS_ALLOC_FAILED")
+    full = [MemoryError(), *(RuntimeError(f"CUDA error: {code} when calling x") for code in codes), wrapped]
     assert all(map(is_out_of_memory, full))
     assert not is_out_of_memory(RuntimeError("a shape"))
     assert not is_out_of_memory(ValueError("out of memory"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import Any
 
@@ -14,6 +13,7 @@ from hydrant.batch import Batch, Outcome
 from hydrant.data import digits
 from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task
+from hydrant.training import metrics
 from hydrant.training.dry_run import dry_forward
 from hydrant.training.metrics import Meter, Pace, merge_meters
 
@@ -78,12 +78,16 @@ def test_a_rank_without_targets_reduces_zeros() -> None:
     assert num_reads == [2, 2]
 
 
-def test_the_pace_does_not_count_pauses() -> None:
-    pace = Pace(10)
+def test_the_pace_counts_queued_training_and_no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a clock of the test, and a CUDA device whose queue takes 3 s."""
+    seconds = iter([0.0, 3.0, 8.0, 10.0])  # start, beginning and end of a pause, read
+    waits: list[torch.device] = []
+    monkeypatch.setattr(metrics.time, "perf_counter", lambda: next(seconds))
+    monkeypatch.setattr(torch.cuda, "synchronize", waits.append)
+    pace = Pace(10, torch.device("cuda", 0))
     with pace.paused():
-        time.sleep(0.2)
-    time.sleep(0.02)
-    assert pace.read(20) > 100  # 10 updates in 0.02 s, not in 0.22 s
+        assert waits == [torch.device("cuda", 0)]
+    assert pace.read(20) == 10 / 5
     assert pace.logged_at == 20
 
 

@@ -140,8 +140,10 @@ class SampleOrder:
         if epoch not in self._epochs:
             self._epochs = {e: d for e, d in self._epochs.items() if e >= epoch - 1}
             indices = seeding.permutation(self.seed, epoch, self.num_samples)
-            # `to` copies pageable memory to a staging buffer before it returns, so the host tensor may be freed.
-            self._epochs[epoch] = (indices + epoch * self.num_samples).to(self.device, non_blocking=True)
+            draws = indices + epoch * self.num_samples
+            if self.device.type == "cuda":
+                draws = draws.pin_memory()  # else the host waits until all queued work is done
+            self._epochs[epoch] = draws.to(self.device, non_blocking=True)
         return self._epochs[epoch]
 
 

@@ -40,7 +40,7 @@ def train(trainer: Trainer) -> None:
         row = evaluate_run(trainer)  # so that every curve starts at the untrained model
         trainer.logger.log(with_progress(trainer, row))
         log_pictures(trainer, is_last=False)
-    trainer.pace = Pace(state.num_updates)
+    trainer.pace = Pace(state.num_updates, trainer.plan.world.device)
     while not is_over(trainer):
         train_update(trainer, is_last=state.num_updates + 1 == total_updates)
 
@@ -56,7 +56,7 @@ def train_update(trainer: Trainer, *, is_last: bool) -> None:
     if due is not NOTHING or update.stop is not None:
         report_and_save(trainer, due, update, is_last=is_last)
     if trainer.plan.profiler.is_on:
-        with trainer.pace.paused():
+        with trainer.pace.paused(waits=False):  # a profile shows every wait
             trainer.plan.profiler.advance()
     if update.stop is not None and not (is_last or ends_early(trainer)):
         raise Interrupted(update.stop, trainer.state.num_updates)

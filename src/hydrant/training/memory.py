@@ -17,7 +17,13 @@ TRAINING_REMEDY = (
 )
 EVALUATION_REMEDY = "Lower eval_batch_size"
 
-_MESSAGES = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "DefaultCPUAllocator: can't allocate memory")
+_MESSAGES = (
+    "out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED",  # what cuBLAS says if its handle does not fit
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "DefaultCPUAllocator: can't allocate memory",
+)
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hydrant.batch import AllReduce
 from hydrant.errors import ConfigError
+from hydrant.training.profiling import synchronize
 
 _MAX_PENDING = 64  # calls of `add` whose values are summed together, which saves kernel launches
 _MAX_FLAGS = 65536  # entries of a bool tensor that is kept until then; a larger one is reduced at once
@@ -152,16 +153,26 @@ def merge_meters(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 class Pace:
-    """Updates per second of training, without the time of evaluation and saving."""
+    """Updates per second of training, without the time of evaluation and saving.
 
-    def __init__(self, num_updates: int) -> None:
-        self.logged_at = num_updates
+    Args:
+        num_updates: completed updates.
+        device: where training runs.
+    """
+
+    def __init__(self, num_updates: int, device: torch.device) -> None:
+        self.logged_at, self._device = num_updates, device
         self._since = time.perf_counter()
         self._paused_seconds = 0.0
 
     @contextlib.contextmanager
-    def paused(self) -> Generator[None]:
-        """Return a context whose time is not counted."""
+    def paused(self, *, waits: bool = True) -> Generator[None]:
+        """Return a context whose time is not counted.
+
+        `waits`: wait before it for the training that is still queued on the device, whose time is counted.
+        """
+        if waits:
+            synchronize(self._device)
         started = time.perf_counter()
         try:
             yield

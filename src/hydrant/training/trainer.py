@@ -93,7 +93,7 @@ class Trainer:
     def __post_init__(self) -> None:
         device = self.plan.world.device
         self.meter = Meter(device, self.plan.parallel.all_reduce)
-        self.pace = Pace(self.state.num_updates)
+        self.pace = Pace(self.state.num_updates, device)
         self.loss_weight = torch.tensor(1.0 / self.plan.spec.num_micro_steps, device=device)
         self.buffers = self.plan.parallel.rank_buffers(self.task)
         self.phase_observers = [o for o in (self.plan.profiler, self.watchdog) if o.is_on]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 
@@ -10,8 +11,12 @@ from torch import nn
 
 from hydrant.batch import Batch, Outcome
 
-# Dense bf16/fp16 tensor-core peaks in FLOP/s, from NVIDIA's data sheets (without sparsity).
-_PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "A10G": 70e12, "V100": 125e12}
+_PEAK_TFLOPS = {
+    "GB200": 2500, "B200": 2250, "GH200": 989, "H200": 989, "H200 NVL": 835, "H100": 989, "H100 NVL": 835,
+    "H100 PCIe": 756, "H800": 989, "H800 PCIe": 756, "H20": 148, "A100": 312, "A800": 312, "A40": 150, "A30": 165,
+    "A10": 125, "A10G": 70, "L40S": 362, "L40": 181, "L4": 121, "V100": 125, "V100-PCIE": 112, "T4": 65,
+}  # fmt: skip
+"""Peaks of the tensor cores in bf16 or fp16, dense (without sparsity), in TFLOP/s, from NVIDIA's data sheets."""
 
 
 def count_parameters(module: nn.Module) -> tuple[int, int]:
@@ -41,7 +46,11 @@ def peak_flops(device: torch.device) -> float | None:
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
-    return next((flops for model, flops in _PEAK_FLOPS.items() if model in name), None)
+    if re.search(r"\bMIG\b", name):  # a slice of a GPU, with a part of its peak
+        return None
+    longest_first = sorted(_PEAK_TFLOPS, key=len, reverse=True)
+    model = next((model for model in longest_first if re.search(rf"\b{model}\b", name)), None)
+    return None if model is None else _PEAK_TFLOPS[model] * 1e12
 
 
 def peak_memory_gib(device: torch.device) -> float | None:

@@ -149,7 +149,9 @@ def check_links(folder: Path) -> None:
     """
     for path in (folder / LAST, folder / BEST):
         if path.exists() and not path.is_symlink():
-            raise ConfigError("name", f"{path} must be a link to a checkpoint; rename it to update_..., or remove it")
+            raise ConfigError(
+                "name", f"{path} must be a link to a checkpoint; rename it to update_..., or remove it"
+            )
 
 
 def newest_checkpoint(folder: Path) -> Path | None:

@@ -112,7 +112,6 @@ class GridSweeper(BasicSweeper):
         assert self.config is not None and self.launcher is not None
         size = self.max_batch_size or len(jobs)
         starts, words = range(0, len(jobs), size), [list(job.words) for job in jobs]
-        folder.mkdir(parents=True, exist_ok=True)
         with shared(folder), current_sweep.get().active(folder, {job.folder: job.overrides for job in jobs}):
             replace_file(folder / "multirun.yaml", redacted_yaml(self.config))
             batches = [self.launcher.launch(words[n : n + size], initial_job_idx=n) for n in starts]

@@ -64,7 +64,6 @@ class OptunaSweeper(GridSweeper):
         fields = [config["best"]] if self._objectives is None else self._objectives
         objectives = [Objective(**objective) for objective in fields]
         folder = Path(self.config.hydra.sweep.dir)
-        folder.mkdir(parents=True, exist_ok=True)
         with exclusive(folder):
             self._check_not_trained_elsewhere(folder)
             trials = Trials(folder, self._storage, Search(space, objectives, self._sampler, self._pruner))

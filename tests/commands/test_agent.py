@@ -20,6 +20,7 @@ from repository import ROOT
 from training_runs import run_command
 from wandb_rows import without_sdk_keys
 from wandb_server import WandbServer
+from wandb_sweeps import ReceivedSweep
 
 from hydrant import cli
 from hydrant.commands.agent import _interrupted_runs
@@ -118,8 +119,76 @@ def test_an_agent_resumes_no_run_of_another_machine(tmp_path: Path) -> None:
     }
     for name, summary in runs.items():
         (tmp_path / name / ".hydra").mkdir(parents=True)
-        (tmp_path / name / "summary.json").write_text(json.dumps(summary))
+        (tmp_path / name / "summary.json").write_text(json.dumps({"num_updates": 0, **summary}))
     assert [folder.name for folder in _interrupted_runs(tmp_path)] == ["killed", "stopped"]
+
+
+@pytest.fixture
+def planted(wandb_server: WandbServer, workdir: Path) -> ReceivedSweep:
+    """A sweep without runs on the server."""
+    sweep = ReceivedSweep("sweep0", "study", {"program": "train.py"}, [])
+    wandb_server.sweeps.by_id[sweep.sweep_id] = sweep
+    return sweep
+
+
+def a_run(run_id: Any, **values: Any) -> dict[str, Any]:
+    return {"type": "run", "run_id": run_id, "args": {key: {"value": value} for key, value in values.items()}}
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (a_run("run0", seed=0, allow_targets="[torch]"), "allow_targets: is no hyperparameter"),
+        (
+            a_run("run0", **{"+hydra.job.env_set.LD_PRELOAD": "x.so"}),
+            "+hydra.job.env_set.LD_PRELOAD: is not a key",
+        ),
+        (a_run("run0", **{"hydra.run.dir": "elsewhere"}), "hydra.run.dir: is no hyperparameter"),
+        (
+            a_run("../../../elsewhere", seed=0),
+            "SWEEP: W&B sent '../../../elsewhere', which is not the id of a run",
+        ),
+        (a_run("", seed=0), "SWEEP: W&B sent '', which is not the id of a run"),
+        (a_run(["x"], seed=0), "SWEEP: W&B sent"),
+    ],
+    ids=["consent", "variables", "folder", "path as id", "no id", "list as id"],
+)
+def test_a_sweep_that_would_do_more_than_set_hyperparameters_is_refused(
+    command: dict[str, Any],
+    message: str,
+    planted: ReceivedSweep,
+    workdir: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    planted.commands = [command]
+    assert cli.main(["agent", "tester/study/sweep0"]) == 2
+    assert f"error: {message}" in capfd.readouterr().err
+    assert not [path for path in workdir.iterdir() if path.name in ("outputs", "elsewhere")]
+
+
+@pytest.mark.parametrize(
+    "word", ["allow_targets=[torch]", "hydra.searchpath=[theirs]", "--config-dir=theirs"]
+)
+def test_the_folder_of_an_interrupted_run_does_not_consent(
+    word: str, planted: ReceivedSweep, workdir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = workdir / "outputs" / "sweep0" / "run0"
+    (folder / ".hydra").mkdir(parents=True)
+    (folder / ".hydra" / "overrides.yaml").write_text(yaml.safe_dump(["seed=0", word]))
+    (folder / "summary.json").write_text('{"status": "preempted", "num_updates": 0}')
+    assert cli.main(["agent", "tester/study/sweep0"]) == 2
+    assert "is recorded in a run folder, which cannot consent to it" in capfd.readouterr().err
+
+
+def test_an_agent_ignores_what_is_no_command(
+    planted: ReceivedSweep, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hydrant.commands.agent._HEARTBEAT_SECONDS", 0.0)
+    noise = a_run("run0")
+    planted.noise = [None, 5, "x", [None], [[]], [{}], [noise | {"args": 5}], [noise | {"args": {"a": 1}}]]
+    assert cli.main(["agent", "tester/study/sweep0"]) == 0
+    assert not planted.noise
+    assert "nothing was run" in capfd.readouterr().out
 
 
 @pytest.mark.slow

@@ -83,10 +83,10 @@ def test_modules_metrics_optimizers_and_schedulers_of_libraries_are_allowed(targ
 @pytest.mark.parametrize(
     ("target", "arguments"),
     [
-        ("torchmetrics.text.InfoLM", {"model_name_or_path": "theirs"}),
-        ("torchmetrics.text.InfoLM", {"_args_": ["theirs"]}),
-        ("torchmetrics.text.BERTScore", {"baseline_url": "http://theirs/x"}),
-        ("torchmetrics.multimodal.CLIPScore", {"model_name_or_path": "jinaai/jina-clip-v2"}),
+        ("torchmetrics.text.infolm.InfoLM", {"model_name_or_path": "theirs"}),
+        ("torchmetrics.text.infolm.InfoLM", {"_args_": ["theirs"]}),
+        ("torchmetrics.text.bert.BERTScore", {"baseline_url": "http://theirs/x"}),
+        ("torchmetrics.multimodal.clip_score.CLIPScore", {"model_name_or_path": "jinaai/jina-clip-v2"}),
         ("torchmetrics.image.fid.FrechetInceptionDistance", {"feature_extractor_weights_path": "theirs.pth"}),
     ],
 )
@@ -96,6 +96,14 @@ def test_a_library_loads_nothing_that_a_config_names(target: str, arguments: dic
         check_targets({"allow_targets": [], "part": node})
     check_targets({"allow_targets": ["torchmetrics"], "part": node})
     check_targets({"allow_targets": [], "part": {"_target_": "timm.layers.DropPath", "drop_prob": 0.1}})
+
+
+def test_positional_arguments_are_checked_like_named_ones() -> None:
+    for arguments in ({"_args_": [3, "wide"]}, {"in_features": 3, "out_features": "wide"}):
+        with pytest.raises(ConfigError, match="needs a whole number, not 'wide'"):
+            check_targets({"allow_targets": [], "part": {"_target_": "torch.nn.Linear", **arguments}})
+    layers = [{"_target_": "torch.nn.Linear", "_args_": [3, 4]}, {"_target_": "torch.nn.ReLU"}]
+    check_targets({"allow_targets": [], "part": {"_target_": "torch.nn.Sequential", "_args_": layers}})
 
 
 @pytest.mark.parametrize("command", ["train", "preview"])

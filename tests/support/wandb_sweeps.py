@@ -25,6 +25,7 @@ class ReceivedSweep:
     handed_out: dict[str, dict[str, Any]] = field(default_factory=dict)
     commands: list[dict[str, Any]] = field(default_factory=list)
     heartbeats: list[dict[str, bool]] = field(default_factory=list)
+    noise: list[Any] = field(default_factory=list)  # is answered instead of commands
 
 
 class Sweeps:
@@ -72,7 +73,9 @@ class Sweeps:
         (sweep,) = [s for s in self.by_id.values() if encode("Agent", s.sweep_id) == variables["id"]]
         sweep.heartbeats.append(running := json.loads(variables["runState"]))
         commands, sweep.commands = sweep.commands, []
-        if not running and not commands:
+        if sweep.noise:
+            commands = sweep.noise.pop(0)
+        elif not running and not commands:
             commands = [self._next(sweep)]
         return {"agentHeartbeat": {"agent": {"id": variables["id"]}, "commands": json.dumps(commands)}}
 

@@ -11,17 +11,18 @@ import contextlib
 import importlib
 import inspect
 import os
-import re
 import sys
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Literal
 
 from hydrant.clock import Duration, converted
 from hydrant.config.distribution import extra_of, install_command
 from hydrant.config.flat import children
 from hydrant.config.import_without_gc import import_without_gc
+from hydrant.config.loaded_files import check_loads_nothing
 from hydrant.config.type_hints import check_value
 from hydrant.errors import ConfigError, nearest, shown, suggestion, typed_line
 
@@ -35,13 +36,7 @@ LIBRARIES = ("torch.nn", "torch.optim", "torchvision.models", "torchvision.ops",
              "timm.layers", "timm.loss", "timm.models", "timm.optim", "torchmetrics", "torchao.optim")  # fmt: skip
 """The packages whose modules, metrics, optimizers and schedulers are allowed, because these classes never import or
 call an object by a name that they get as an argument. Functions are not allowed, except torchvision's model builders:
-other functions of these packages load files and call objects by name. Arguments that name a file or an address
-(`_LOADED`) are refused too."""
-
-_LOADED = re.compile(
-    r"(?!.*drop_path)(.*_)?(path|dir|folder|file|filename|url|uri|checkpoint)s?|pretrained_cfg.*"
-)
-"""Names of arguments with which a library reads a file or downloads one."""
+other functions of these packages load files and call objects by name. `check_loads_nothing` refuses arguments."""
 
 _ALWAYS = ("torch._dynamo", "torch.utils.flop_counter")  # every run imports these, and that is slow
 
@@ -79,20 +74,7 @@ def check_targets(config: Mapping[str, Any]) -> None:
     for (key, node), target in zip(nodes, targets, strict=True):
         _check_signature(key, node, target)
         if lies_under(target.__module__, LIBRARIES) and not lies_under(node["_target_"], trusted):
-            positional = zip(inspect.signature(target).parameters, node.get("_args_") or (), strict=False)
-            check_loads_nothing(key, {**dict(positional), **node})
-
-
-def check_loads_nothing(key: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments with which a library would read a file or download one, because these may contain code.
-
-    Raises:
-        ConfigError: Names the key.
-    """
-    for name, value in arguments.items():
-        if _LOADED.fullmatch(name) and not isinstance(value, bool | int | float | None):
-            message = "is not allowed, because the library would load what it names"
-            raise ConfigError(f"{key}.{name}", f"{message}; to load weights, use init_from")
+            check_loads_nothing(key, {**_positional(node, inspect.signature(target).parameters), **node})
 
 
 def check_consent(packages: object, words: Iterable[str]) -> None:
@@ -261,8 +243,20 @@ def _check_signature(key: str, node: Mapping[str, Any], target: Any) -> None:
             raise ConfigError(f"{key}.{name}", f"{node['_target_']} has no argument {name!r}{hint}")
         if name in hints:
             check_value(f"{key}.{name}", hints[name], value)
+    for index, (name, value) in enumerate(_positional(node, parameters).items()):
+        if name in hints:
+            check_value(f"{key}._args_.{index}", hints[name], value)
     if not node.get("_partial_", False):
         _check_complete(key, node, parameters)
+
+
+def _positional(node: Mapping[str, Any], parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+    """Return a node's `_args_` by the names of the parameters that take them.
+
+    torchvision's model builders also take keyword-only parameters by position.
+    """
+    named = takewhile(lambda p: p.kind is not inspect.Parameter.VAR_POSITIONAL, parameters.values())
+    return dict(zip((p.name for p in named), node.get("_args_") or (), strict=False))
 
 
 def _awaits_optimizer(target: Any, parameters: Mapping[str, Any], node: Mapping[str, Any]) -> bool:

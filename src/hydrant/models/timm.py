@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from hydrant.config.targets import check_loads_nothing
+from hydrant.config.loaded_files import check_loads_nothing
 from hydrant.errors import ConfigError, first_line, unknown_name
 
 PRELOAD = ("timm",)

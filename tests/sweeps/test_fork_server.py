@@ -33,7 +33,7 @@ def test_a_forked_process_has_frozen_imports_and_an_enabled_collector() -> None:
     assert call_isolated(gc.isenabled, (), ["torch"]).result is True
 
 
-@pytest.mark.parametrize("name", ["disable_gc", "freeze_gc", "warm_matplotlib"])
+@pytest.mark.parametrize("name", ["first_import", "freeze_gc", "warm_matplotlib"])
 def test_the_patches_do_nothing_in_other_processes(name: str, tmp_path: Path) -> None:
     """Such as one whose config names the module: it imports the module, and refuses the config."""
     module = f"hydrant.sweeps.fork_server.{name}"
@@ -69,3 +69,25 @@ def test_jobs_import_neither_hydrant_nor_matplotlib_again(tmp_path: Path) -> Non
     watched = {name: n for name, n in counts.items() if name.startswith(("hydrant", "matplotlib", "PIL"))}
     assert {"hydrant.runs.execute", "hydrant.models.mlp", "PIL.Image"} < watched.keys()
     assert [name for name, n in watched.items() if n >= 5] == []
+
+
+@pytest.mark.parametrize("is_initialized", [False, True])
+def test_imports_in_the_server_do_not_initialize_cuda(is_initialized: bool, tmp_path: Path) -> None:
+    """The server lets torch ask NVML for GPUs. The flag that torch sets if CUDA is initialized is set by hand."""
+    preloaded = ["import os, torch", "asks_nvml = os.environ.get('PYTORCH_NVML_BASED_CUDA_CHECK')"]
+    if is_initialized:
+        preloaded.append("torch.cuda._is_in_bad_fork = lambda: True")
+    (tmp_path / "at_import.py").write_text("\n".join([*preloaded, "def answer():", "    return asks_nvml"]))
+    program = (
+        "import at_import; from hydrant.sweeps.fork_server.call import call_isolated\n"
+        "if __name__ == '__main__': print(call_isolated(at_import.answer, (), ['at_import']).result)"
+    )
+    (tmp_path / "program.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    if is_initialized:
+        assert "error: a package that the config names uses the GPU while it is imported" in done.stderr
+        assert done.stdout == "the process ended without a result: exit status 1\n"
+    else:
+        assert done.stdout == "1\n"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hydrant.sweeps.gpus import reserve_gpus
+from hydrant.sweeps import gpus
+from hydrant.sweeps.fork_server.call import CallResult, ProcessDied
+from hydrant.sweeps.gpus import reserve_gpus, visible_gpus
 
 
 def test_no_two_jobs_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +20,9 @@ def test_no_two_jobs_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     def work() -> None:
         with reserve_gpus(
-            ["0", "1", "2"], 2 if threading.current_thread().name == "pair" else 1, lambda: False
+            {name: name for name in "012"},
+            2 if threading.current_thread().name == "pair" else 1,
+            lambda: False,
         ) as reserved:
             with lock:
                 assert not set(reserved) & set(using)
@@ -34,5 +39,34 @@ def test_no_two_jobs_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for thread in threads:
         thread.join()
     assert sorted(map(len, seen)) == [1] * 6 + [2] * 3
-    with reserve_gpus(["0"], 1, lambda: False), reserve_gpus(["0"], 1, lambda: True) as reserved:
-        assert reserved == []
+
+
+@pytest.mark.parametrize("uuid", ["GPU-5d0e", "MIG-GPU-5d0e/3/0"])
+def test_a_gpu_with_two_names_is_reserved_once(
+    uuid: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with reserve_gpus({"0": uuid}, 1, lambda: False) as reserved:
+        assert reserved == ["0"]
+        with reserve_gpus({uuid: uuid}, 1, lambda: True) as again:
+            assert again == []
+
+
+@pytest.mark.parametrize(
+    ("visible", "uuids", "expected"),
+    [
+        (None, ["GPU-a", "GPU-b"], {"0": "GPU-a", "1": "GPU-b"}),
+        ("1, GPU-a", ["GPU-b", "GPU-a"], {"1": "GPU-b", "GPU-a": "GPU-a"}),
+        ("0,7", ["GPU-a"], {"0": "0", "7": "7"}),
+        ("", [], {}),
+        (None, ProcessDied(1), {}),
+    ],
+)
+def test_gpus_are_identified_by_their_uuids(
+    visible: str | None, uuids: Any, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(gpus, "call_isolated", lambda *_: CallResult(uuids, None))
+    assert visible_gpus([]) == expected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
@@ -62,7 +62,9 @@ class Local:
             if result is not None:
                 yield sweep_job, result
 
-    def _map(self, sweep_jobs: Sequence[SweepJob], gpus: list[str], num_jobs: int) -> Iterator[_JobResult]:
+    def _map(
+        self, sweep_jobs: Sequence[SweepJob], gpus: Mapping[str, str], num_jobs: int
+    ) -> Iterator[_JobResult]:
         with ThreadPoolExecutor(num_jobs) as pool:
             futures = [pool.submit(_run_with_gpus, sweep_job, gpus) for sweep_job in sweep_jobs]
             yield from (future.result() for future in as_completed(futures))
@@ -75,7 +77,9 @@ class Joblib(Local):
         require_extra("joblib", ["joblib"], "hydra/launcher", "joblib")
         super().prepare()
 
-    def _map(self, sweep_jobs: Sequence[SweepJob], gpus: list[str], num_jobs: int) -> Iterator[_JobResult]:
+    def _map(
+        self, sweep_jobs: Sequence[SweepJob], gpus: Mapping[str, str], num_jobs: int
+    ) -> Iterator[_JobResult]:
         from joblib import Parallel, delayed
 
         pool: Any = Parallel(n_jobs=num_jobs, backend="threading", return_as="generator_unordered")
@@ -94,7 +98,7 @@ def check_num_jobs(num_jobs: Any) -> int | None:
     return num_jobs
 
 
-def _run_with_gpus(sweep_job: SweepJob, gpus: list[str]) -> _JobResult:
+def _run_with_gpus(sweep_job: SweepJob, gpus: Mapping[str, str]) -> _JobResult:
     """Reserve a GPU per rank, if there are GPUs, and run the job on them."""
     with forward_signals() as signals:
         count = num_ranks(sweep_job) if gpus else 0

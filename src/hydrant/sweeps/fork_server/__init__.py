@@ -1,6 +1,6 @@
 """Call functions in processes that are forked from a server, which has done all slow imports.
 
-`call` starts the server and calls functions. The other modules run in the server: `disable_gc` before its imports,
+`call` starts the server and calls functions. The other modules run in the server: `first_import` before its imports,
 `freeze_gc` after them, `warm_matplotlib` among them. Imported in any other process, they do nothing.
 """
 

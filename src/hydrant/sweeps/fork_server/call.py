@@ -10,6 +10,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ _start_or_join = threading.Lock()
 def _start_server(preload: Sequence[str]) -> None:
     """Start the server with signals blocked: Ctrl-C in the terminal would end it in the middle of its imports."""
     package = "hydrant.sweeps.fork_server"
-    forkserver.set_forkserver_preload([f"{package}.disable_gc", *preload, f"{package}.freeze_gc"])
+    forkserver.set_forkserver_preload([f"{package}.first_import", *preload, f"{package}.freeze_gc"])
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         resource_tracker.ensure_running()  # unblocks SIGINT and SIGTERM
@@ -169,6 +170,7 @@ def _run_in_child(
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     try:
         with standard_streams():
+            _check_cuda()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             result = function(*arguments)
     except KeyboardInterrupt:  # SIGINT before the function installed its own handler
@@ -176,6 +178,14 @@ def _run_in_child(
     with contextlib.suppress(BrokenPipeError):  # the parent is gone
         sender.send(result)
         sender.close()
+
+
+def _check_cuda() -> None:
+    """Exit if an import has initialized CUDA in the server: no forked process can use it then."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda._is_in_bad_fork():
+        what = "a package that the config names uses the GPU while it is imported; do that in a function"
+        sys.exit(f"error: {what}, because jobs are forked after the imports")
 
 
 def _stop_with_parent() -> None:

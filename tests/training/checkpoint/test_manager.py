@@ -207,3 +207,16 @@ def test_the_timeout_is_that_of_the_process_group(tmp_path: Path) -> None:
     with CheckpointManager(tmp_path, Retention(2), timeout_seconds=7) as checkpoints:
         backend: Any = checkpoints._group._get_backend(torch.device("cpu"))  # pyright: ignore[reportPrivateUsage]
         assert backend.options._timeout.total_seconds() == 7
+
+
+def test_the_thread_uses_the_gpu_of_its_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a CUDA that is not there: the calls are recorded."""
+    calls: list[tuple[int, str]] = []
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 3)
+    monkeypatch.setattr(
+        "torch.cuda.set_device", lambda device: calls.append((device, threading.current_thread().name))
+    )
+    with CheckpointManager(tmp_path, Retention(2), in_background=True) as checkpoints:
+        checkpoints.save(10, content(), is_best=False)
+    assert calls == [(3, "checkpoint_0")]

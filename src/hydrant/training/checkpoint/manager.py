@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -77,7 +78,10 @@ class CheckpointManager:
         # A separate group, because training's collectives run at the same time.
         self._group = cast("dist.ProcessGroup", dist.new_group(backend="gloo", timeout=self._timeout))
         self._is_rank_zero = dist.get_rank() == 0
-        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        # A thread that copies from a GPU uses the first one otherwise, and each rank opens a context on it.
+        is_on_gpu = torch.cuda.is_initialized()
+        set_device = partial(torch.cuda.set_device, torch.cuda.current_device()) if is_on_gpu else None
+        self._thread = ThreadPoolExecutor(1, "checkpoint", set_device)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -47,8 +47,10 @@ class World:
         if rank >= world_size:
             message = f"needs less than WORLD_SIZE={world_size}, not {rank}"
             raise ConfigError("RANK", f"{message}; a launcher sets both: without one, unset RANK")
-        local_rank = read_number("LOCAL_RANK", 0)
-        device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
+        local_rank, device = read_number("LOCAL_RANK", 0), torch.device("cpu")
+        if torch.cuda.is_available():
+            # A launcher may show each rank only its own GPU, as `srun --gpus-per-task=1` does.
+            device = torch.device("cuda", 0 if torch.cuda.device_count() == 1 else local_rank)
         return cls(rank, local_rank, world_size, device)
 
     @property
@@ -69,7 +71,7 @@ class World:
         ends them.
 
         Raises:
-            ConfigError: this machine has fewer GPUs than ranks.
+            ConfigError: this machine has fewer GPUs than ranks, or two ranks use one GPU.
             RankDied: not all ranks come within the timeout.
         """
         timeout = timedelta(seconds=timeout_seconds + _EXTRA_SECONDS)
@@ -77,11 +79,12 @@ class World:
             _set_timeout(timeout)
             yield
             return
-        check_gpus(self.local_rank + 1)
+        check_gpus((self.device.index or 0) + 1)
         excepthook = sys.excepthook
         with interruptible() if self.world_size > 1 else contextlib.nullcontext():
             self._init_process_group(timeout)
             try:
+                self._check_distinct_gpus()
                 yield
             finally:
                 dist.destroy_process_group()
@@ -101,8 +104,18 @@ class World:
                 raise RankDied(f"{message}: {first_line(error)}") from error
             # torchrun's agent keeps its store over restarts, and the store keeps the addresses of earlier ranks.
             store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+            self.set_device()  # before NCCL starts, which else opens a context on GPU 0 from every rank
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
+
+    def _check_distinct_gpus(self) -> None:
+        if self.device.type != "cuda" or self.world_size == 1:
+            return
+        gpus = self.all_gather(str(torch.cuda.get_device_properties(self.device).uuid))
+        ranks = [rank for rank, gpu in enumerate(gpus) if gpus.count(gpu) > 1]
+        if ranks:
+            message = f"ranks {', '.join(map(str, ranks))} have no GPU of their own"
+            raise ConfigError("parallel.num_processes", f"{message}; start one rank per GPU")
 
     def on_rank_zero(self, function: Callable[[], T]) -> T | None:
         """Call `function` on rank 0 and return its result there, None elsewhere. Raise its error on every rank."""

@@ -80,7 +80,9 @@ def lost(folder: Path, whole: Path, loss: Loss) -> list[str]:
     return messages
 
 
-@pytest.mark.parametrize("mode", ["save_async=false", "save_async=true"])
+@pytest.mark.parametrize(
+    "mode", ["save_async=true", pytest.param("save_async=false", marks=pytest.mark.slow)]
+)
 def test_a_power_failure_loses_nothing_that_was_reported(mode: str, trials: Trials, workdir: Path) -> None:
     disk, findings = workdir / "disk", list[str]()
     disk.mkdir()

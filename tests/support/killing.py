@@ -30,6 +30,7 @@ PRELOAD = (
     "hydrant.sweeps.fork_server.warm_matplotlib",
     "timm",
     "torch._dynamo",
+    "torch.distributed.fsdp",
     "wandb",
 )
 """Modules that the processes to kill need. They are forked from a server that has imported them."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from checkpoints import save
 
 from hydrant.errors import CheckpointError
 from hydrant.training.distributed.world import World
-from hydrant.training.train_state import saved_state
+from hydrant.training.train_state import check_optimizers, restore_outside_model, saved_state
 from hydrant.training.trainer import TrainState
 
 BEST = {"metric": "val/accuracy", "value": 0.5, "num_updates": 4}
@@ -57,3 +59,24 @@ def test_a_forged_state_is_refused(forged: dict[str, Any], checkpoint: Path) -> 
 def test_a_state_that_is_none_is_refused(state: Any, checkpoint: Path) -> None:
     with pytest.raises(CheckpointError, match=r"training\.json"):
         saved_state(with_state(checkpoint, state))
+
+
+@pytest.mark.parametrize(
+    "forged", [None, [], "x", {}, {"optimizers": 3}, {"optimizers": {"main": 1}}], ids=json.dumps
+)
+def test_forged_optimizers_are_refused(forged: Any, checkpoint: Path) -> None:
+    (checkpoint / "training.json").write_text(json.dumps({"optimization": forged}))
+    entries: Any = SimpleNamespace(entries={"main": SimpleNamespace(optimizer=None)})
+    with pytest.raises(CheckpointError, match="does not fit this run"):
+        check_optimizers(checkpoint, torch.nn.Linear(1, 1), entries)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [None, [], "x", {"weight": 1}, {"weight": {"$tensor": "sums"}}, {"weight": {"$dtype": "save"}}],
+    ids=json.dumps,
+)
+def test_a_forged_task_is_refused(forged: Any, checkpoint: Path) -> None:
+    (checkpoint / "training.json").write_text(json.dumps({"task": forged}))
+    with pytest.raises(CheckpointError, match=r"does not fit this run|training\.json cannot be read"):
+        restore_outside_model(torch.nn.Linear(1, 1), checkpoint)

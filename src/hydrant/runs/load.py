@@ -17,12 +17,12 @@ from hydrant.errors import ConfigError, unknown_name
 from hydrant.runs.folder import choices_in, read_options, read_overrides
 from hydrant.runs.resume import saved_config
 from hydrant.training.build import prepare
-from hydrant.training.checkpoint.content import read_state, weight_parts
+from hydrant.training.checkpoint.content import weight_parts
 from hydrant.training.checkpoint.folder import find_checkpoint
 from hydrant.training.checkpoint.weights import Weights
 from hydrant.training.distributed.base import SINGLE_RANK
 from hydrant.training.plan import Plan
-from hydrant.training.train_state import saved_state
+from hydrant.training.train_state import restore_outside_model, saved_state
 
 WEIGHTS = ("model", "ema")
 
@@ -59,8 +59,7 @@ def open_run(path: str, overrides: Sequence[str], *, weights: str) -> SavedRun:
     resolved = _override(config, folder, overrides) if overrides else check(config)
     plan = prepare({**resolved, "parallel": SINGLE_RANK})
     Weights(checkpoint, weights).load(plan.task.model, "model")
-    task_state = read_state(checkpoint, "task")  # of the task without its model
-    plan.task.load_state_dict(task_state, strict=False)
+    restore_outside_model(plan.task, checkpoint)
     plan.task.eval()
     return SavedRun(folder, checkpoint, saved_state(checkpoint).num_updates, plan)
 

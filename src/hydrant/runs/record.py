@@ -151,7 +151,7 @@ class Record:
 
     def num_rows(self) -> Mapping[str, int]:
         """Return the number of rows by file."""
-        return {name: file.num_rows for name, file in self._files().items()}
+        return {METRICS: 0, HISTOGRAMS: 0} | {name: file.num_rows for name, file in self._files().items()}
 
     def sync(self) -> None:
         """Flush the rows and the names in the run folder to disk.

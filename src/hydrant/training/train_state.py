@@ -66,26 +66,39 @@ def saved_state(path: Path) -> TrainState:
     return state
 
 
+@contextmanager
+def _explain_misfit(path: Path) -> Generator[None]:
+    """Raise a CheckpointError, whatever error the content of a checkpoint causes."""
+    try:
+        yield
+    except HydrantError:
+        raise
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
+        raise CheckpointError(f"{path} does not fit this run: {typed_line(error)}") from error
+
+
 def check_optimizers(path: Path, task: nn.Module, optimizers: Optimizers) -> None:
     """Check that a checkpoint's optimizers have the same types and param groups as this run's.
 
     Raises:
         ConfigError: they differ.
+        CheckpointError: it holds no optimizers.
     """
-    saved = plain_state(path, "optimization")["optimizers"]
     names = _parameter_names(task)
-    for name in saved.keys() | optimizers.entries.keys():
-        entry = optimizers.entries.get(name)
-        if entry is None or name not in saved:
-            theirs, ours = ", ".join(saved), ", ".join(optimizers.entries)
-            raise ConfigError("resume", f"{path} has the optimizers {theirs}; here are {ours}")
-        state, kind = saved[name], type(entry.optimizer).__name__
-        if state["type"] != kind:
-            message = f"{path} holds the state of {state['type']}, which is no state of {kind}"
-            raise ConfigError("resume", message)
-        groups = [[names[id(p)] for p in group["params"]] for group in entry.optimizer.param_groups]
-        if _has_torch_format(state) and groups != [group["params"] for group in state["param_groups"]]:
-            raise ConfigError("resume", f"{path} has other param groups of {kind} than this run")
+    with _explain_misfit(path):
+        saved = plain_state(path, "optimization")["optimizers"]
+        for name in saved.keys() | optimizers.entries.keys():
+            entry = optimizers.entries.get(name)
+            if entry is None or name not in saved:
+                theirs, ours = ", ".join(saved), ", ".join(optimizers.entries)
+                raise ConfigError("resume", f"{path} has the optimizers {theirs}; here are {ours}")
+            state, kind = saved[name], type(entry.optimizer).__name__
+            if state["type"] != kind:
+                message = f"{path} holds the state of {state['type']}, which is no state of {kind}"
+                raise ConfigError("resume", message)
+            groups = [[names[id(p)] for p in group["params"]] for group in entry.optimizer.param_groups]
+            if _has_torch_format(state) and groups != [group["params"] for group in state["param_groups"]]:
+                raise ConfigError("resume", f"{path} has other param groups of {kind} than this run")
 
 
 def restore(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> None:
@@ -94,7 +107,7 @@ def restore(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> None
     Raises:
         CheckpointError: the checkpoint does not fit the run.
     """
-    try:
+    with _explain_misfit(path):
         for part, target in (("model", trainer.model), ("ema", trainer.plan.averaging)):
             weights = target.state_dict()
             if weights:
@@ -102,13 +115,19 @@ def restore(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> None
                 target.load_state_dict(weights)
         _restore_optimizers(trainer, path, changed)
         trainer.plan.precision.load_state_dict(read_state(path, "precision"))
-        outside = {f"task.{name}": value for name, value in _state_outside_model(trainer.task).items()}
-        trainer.task.load_state_dict(read_state(path, "task", outside.get), strict=False)
+        restore_outside_model(trainer.task, path)
         _restore_ranks(trainer, read_state(path, "ranks"))
-    except HydrantError:
-        raise
-    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
-        raise CheckpointError(f"{path} does not fit this run: {typed_line(error)}") from error
+
+
+def restore_outside_model(task: nn.Module, path: Path) -> None:
+    """Load the parameters and buffers of the task itself.
+
+    Raises:
+        CheckpointError: they are those of another task.
+    """
+    with _explain_misfit(path):
+        owners = {f"task.{name}": value for name, value in _state_outside_model(task).items()}
+        task.load_state_dict(read_state(path, "task", owners.get), strict=False)
 
 
 def _restore_optimizers(trainer: Trainer, path: Path, changed: Collection[str]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from hydrant.errors import ConfigError, FolderLost, HydrantError, Interrupted, RankHung, log_errors
+from hydrant.errors import ConfigError, FolderLost, HydrantError, Interrupted, RankHung, concerns, log_errors
 from hydrant.runs.console import relative, say
 from hydrant.runs.elastic import announce_signal_handlers, is_launched_rank, launch_ranks, needs_ranks
 from hydrant.runs.folder import CHECKPOINTS, LOG, PROFILE, SUMMARY, RunStatus, mark_failed, read_summary
@@ -129,6 +129,8 @@ def _open_session(job: Job, plan: Plan, start: Start, watchdog: Watchdog) -> _Se
     try:
         return _Session(job, plan, start, watchdog)
     except OSError as error:
+        if error.filename is not None and not concerns(error, job.folder):
+            raise
         raise ConfigError("hydra.run.dir", f"{job.folder} cannot be written: {error}") from error
 
 

@@ -16,6 +16,7 @@ from repository import ROOT
 from run_folders import assert_same_state, rows, rows_without_compile, summary, training, weights
 from torch import nn
 from torch._dynamo.utils import counters
+from torch._subclasses.fake_tensor import FakeTensorMode
 from training_runs import Train, UserModule, whole_and_resumed
 
 from hydrant import cli
@@ -314,6 +315,20 @@ def test_a_step_that_recompiles_becomes_eager_and_stays_so_after_a_resume(
     state = training(folder)
     assert state["optimization"]["steps"] == {"main": {"is_compiled": False}}
     assert isinstance(state["optimization"]["optimizers"]["main"]["param_groups"][0]["lr"], float)
+
+
+@pytest.mark.parametrize("capturable", [False, True])
+def test_a_step_that_becomes_eager_counts_its_steps_on_the_host(capturable: bool) -> None:
+    """The compiled step counts them on the device, where an eager one would wait for each number. On fake CUDA."""
+    with FakeTensorMode():
+        weight = torch.nn.Parameter(torch.zeros(3, device="cuda"))
+        optimizer = torch.optim.RMSprop([weight], lr=0.1, capturable=capturable)
+        step = compile_step(optimizer, ["lr"], {"backend": "eager"})
+        optimizer.state[weight] = {"step": torch.ones((), device="cuda")}
+        step.disable()
+        assert optimizer.state[weight]["step"].device.type == ("cuda" if capturable else "cpu")
+        assert optimizer.param_groups[0]["lr"] == 0.1
+        assert isinstance(optimizer.param_groups[0]["lr"], float)
 
 
 @pytest.mark.slow

@@ -11,11 +11,20 @@ from typing import Any
 import pytest
 import torch
 import torch.utils.cpp_extension
-from run_folders import assert_close_rows, assert_same_state, rows, rows_without_compile, summary, weights
+from run_folders import (
+    assert_close_rows,
+    assert_same_state,
+    rows,
+    rows_without_compile,
+    summary,
+    training,
+    weights,
+)
 from torch import nn
 from training_runs import Train, UserModule, whole_and_resumed
 
 from hydrant import cli
+from hydrant.batch import Batch, Outcome
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.instantiate import instantiate
@@ -119,6 +128,30 @@ def test_cuda_graphs_compute_the_same_as_eager(words: tuple[str, ...], train: Tr
     folder = train(*VIT, *words, "compile=reduce_overhead", name="compiled")
     assert_close(eager, folder, 1e-3)
     assert report(folder)["recompiles"] == []
+
+
+def test_a_compiled_evaluation_may_be_a_cuda_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch is marked as a step, and its outcome is copied: the next batch overwrites it, as in training."""
+    marks: list[None] = []
+    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: marks.append(None))
+    compiled = compilation(World(0, 0, 1, torch.device("cpu")), "compile.evaluation=true")
+    compiled.reuses_memory = True  # as on CUDA
+    memory, model = torch.zeros(4), torch.nn.Linear(1, 1)
+
+    class Overwriting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, batch: Batch) -> Outcome:
+            memory.add_(1)
+            return Outcome({"loss": memory.sum()}, {}, memory, len(batch.targets))
+
+    batch = Batch(torch.zeros(4, 1), torch.zeros(4))
+    first, second = (compiled.forward_eval(Overwriting(), batch) for _ in range(2))
+    assert first.predictions.tolist() == [1.0] * 4
+    assert second.predictions.tolist() == [2.0] * 4
+    assert len(marks) == 2
 
 
 def test_a_resumed_run_is_exact_and_recompiles_nothing(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,6 +311,21 @@ def test_a_backend_that_raises_or_computes_wrong_is_detected_before_the_first_up
     assert not any("train/loss" in row for row in rows(folder))
     fallback = train(*words, "compile.on_failure=fallback", name="fallback")
     assert rows_without_compile(fallback) == rows_without_compile(train(*net("plain"), name="eager"))
+
+
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
+def test_the_steps_are_eager_too_after_a_fallback_before_the_first_update(
+    net: Callable[[str], tuple[str, ...]], train: Train
+) -> None:
+    words = (
+        "compile=default",
+        "compile.backend=wrong",
+        "compile.optimizer=true",
+        "compile.on_failure=fallback",
+    )
+    state = training(train(*net("plain"), *words))["optimization"]
+    assert state["steps"] == {"main": {"is_compiled": False}}
+    assert isinstance(state["optimizers"]["main"]["param_groups"][0]["lr"], float)
 
 
 def test_recompilations_are_logged_and_limited(

@@ -98,13 +98,19 @@ class CompiledStep:
         else:
             self._call_compiled()
 
+    def disable(self) -> None:
+        self._is_compiled = False
+        self._use_numbers()
+
     def state_dict(self) -> dict[str, Any]:
         return {"is_compiled": self._is_compiled}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._is_compiled, self._is_first = state["is_compiled"], False
-        if not self._is_compiled:
-            self._use_numbers()
+        self._is_first = False
+        if state["is_compiled"]:
+            self._is_compiled = True
+        else:
+            self.disable()
 
     def _call_compiled(self) -> None:
         from torch._dynamo.exc import TorchDynamoException
@@ -120,8 +126,7 @@ class CompiledStep:
             raise ConfigError("compile.optimizer", f"{message}; use compile.optimizer=false") from error
         has_compiled = counters["stats"]["unique_graphs"] > num_graphs
         if has_compiled and self._as_tensors and not self.is_warming_up:
-            self._is_compiled = False
-            self._use_numbers()
+            self.disable()
             message = "the step of %s was recompiled in its call %d and is eager from now on"
             log.warning(message, self._name, self._num_calls)
 
@@ -136,8 +141,17 @@ class CompiledStep:
             seen.add(id(value))
 
     def _use_numbers(self) -> None:
+        """Undo what the compiled step needed: tensors as fields, and numbers of steps on the device.
+
+        An eager optimizer would wait for the device to read each of these numbers.
+        """
         for group, field in self._group_fields():
             _set(group, field, float(_get(group, field)))
+        for group in self._optimizer.param_groups:
+            on_device = group.get("capturable", False)
+            for state in [self._optimizer.state.get(p, {}) for p in group["params"]]:
+                if isinstance(state.get("step"), Tensor) and not on_device:
+                    state["step"] = state["step"].cpu()
 
     def _group_fields(self) -> Generator[tuple[dict[str, Any], str]]:
         for group in self._optimizer.param_groups:

@@ -171,12 +171,11 @@ class Compile:
     def disable(self) -> None:
         self.is_on = False
         torch.compiler.set_stance("force_eager")
+        for step in self._steps:
+            step.disable()
 
     def forward_train(self, task: nn.Module, batch: Batch) -> Outcome:
-        if not self.reuses_memory:
-            return task(batch)
-        torch.compiler.cudagraph_mark_step_begin()
-        return task(batch).clone()
+        return self._call(task, batch)
 
     def forward_eval(self, task: nn.Module, batch: Batch) -> Outcome:
         # A batch of one sample would need its own graph, because Dynamo specializes on size 1.
@@ -188,7 +187,7 @@ class Compile:
 
         for tensor in batch:
             torch._dynamo.maybe_mark_dynamic(tensor, 0)
-        outcome = task(batch)
+        outcome = self._call(task, batch)
         self._check_evaluation_recompiles(id(task.model))
         return outcome
 
@@ -214,6 +213,13 @@ class Compile:
 
     def report(self) -> CompileReport:
         return CompileReport() if self._monitor is None else self._monitor.report()
+
+    def _call(self, task: nn.Module, batch: Batch) -> Outcome:
+        """Return the outcome of the compiled task, in memory that the next call does not overwrite."""
+        if not self.reuses_memory:
+            return task(batch)
+        torch.compiler.cudagraph_mark_step_begin()
+        return task(batch).clone()
 
     def _check_evaluation_recompiles(self, model_id: int) -> None:
         """Do as `check_recompiles`, but the first graph of each model is planned."""

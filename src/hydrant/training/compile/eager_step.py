@@ -24,6 +24,10 @@ class OptimizerStep(Protocol):
 
     def __call__(self) -> None: ...
 
+    def disable(self) -> None:
+        """Run eager from now on."""
+        ...
+
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
@@ -51,6 +55,8 @@ class EagerStep:
             self._optimizer.step()
         else:
             self._unwrapped(self._optimizer)
+
+    def disable(self) -> None: ...
 
     def state_dict(self) -> dict[str, Any]:
         return {}

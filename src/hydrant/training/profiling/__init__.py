@@ -8,4 +8,5 @@ from hydrant.training.profiling.costs import count_parameters as count_parameter
 from hydrant.training.profiling.costs import matmul_rate as matmul_rate
 from hydrant.training.profiling.costs import peak_flops as peak_flops
 from hydrant.training.profiling.costs import peak_memory_gib as peak_memory_gib
+from hydrant.training.profiling.costs import reset_peak_memory as reset_peak_memory
 from hydrant.training.profiling.costs import synchronize as synchronize

@@ -58,6 +58,12 @@ def peak_memory_gib(device: torch.device) -> float | None:
     return torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
 
 
+def reset_peak_memory(device: torch.device) -> None:
+    """Count the peak memory of tensors on the device from now on."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
 def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
     """Time a large square matrix product on this device and return its FLOP/s: the median of five."""
     size = 8192 if device.type == "cuda" else 1024

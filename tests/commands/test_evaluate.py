@@ -58,3 +58,15 @@ def test_overrides_change_the_config_of_the_run(train: Train, capsys: pytest.Cap
     for overrides, num_samples in (((), 50), (("data.num_val_samples=20",), 20), (("data=synthetic",), 50)):
         assert cli.main(["evaluate", str(folder), *overrides]) == 0
         assert f"{num_samples} samples" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"a: ${", b"[" * 100_000, b"x: &x [*x]"])
+def test_a_damaged_config_is_named(content: bytes, trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (trained / "config.yaml").write_bytes(content)
+    capsys.readouterr()
+    for command in ("evaluate", "export"):
+        assert cli.main([command, str(trained)]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.startswith(f"error: {trained / 'config.yaml'} is damaged (")
+        assert printed.err.count("\n") == 1

@@ -72,3 +72,36 @@ def test_status_imports_no_torch(sweep: Path) -> None:
     code = f"import sys; from hydrant import cli; cli.main(['status', {str(sweep)!r}]); print('torch' in sys.modules)"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output.splitlines()[-1] == "False"
+
+
+def test_text_of_others_does_not_control_the_terminal(
+    sweep: Path, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names of folders and messages are shown with escapes, in tables, notices and errors."""
+    escapes = "\x1b]0;title\x07\x1b[2J\x9b\u202e"
+    shutil.copytree(sweep, workdir / escapes)
+    summary = {
+        "status": "failed",
+        "num_updates": 0,
+        "error": {"type": "OSError", "message": f"full{escapes}"},
+    }
+    (workdir / escapes / "failed" / "summary.json").write_text(json.dumps(summary))
+    (workdir / escapes / "sweep.json").write_text("{")
+    for run in ("failed", escapes):
+        (workdir / escapes / run / ".hydra").mkdir(parents=True)
+    assert cli.main(["status", escapes]) == 0
+    assert cli.main(["status", f"{escapes}/nothing"]) == 2
+    printed = capsys.readouterr()
+    for text in printed:
+        assert r"\x1b]0;title\x07\x1b[2J\x9b\u202e" in text
+        assert not set(escapes) & {"\x1b", "\x07", "\x9b", "\u202e"} & set(text)
+    assert r"full\x1b]0;" in printed.out
+
+
+def test_a_damaged_plan_hides_no_run(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (sweep / "sweep.json").write_text('{"began": 0, "jobs": [1]}')
+    (sweep / "finished" / ".hydra").mkdir()
+    assert cli.main(["status", str(sweep)]) == 0
+    printed = capsys.readouterr()
+    assert "1 finished" in printed.out
+    assert "sweep.json is damaged (jobs.0 needs a mapping of keys to values, not 1)" in printed.err

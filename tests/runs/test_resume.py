@@ -18,7 +18,7 @@ from training_runs import Train, interrupt_at
 from hydrant import cli
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, RecordError
 from hydrant.runs.resume import starting_point
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.manifest import write_manifest, write_text
@@ -130,6 +130,42 @@ def test_a_run_with_only_damaged_checkpoints_is_refused(
         "error: all checkpoints in outputs/stopped/checkpoints are damaged: "
         in capsys.readouterr().err.replace(f"{stopped_run.parents[1]}/", "")
     )
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"\xff", "'utf-8' codec"),
+        (b"a: ${", "a: '${' is not resolved"),
+        (b"a: ${oc.env:HOME}", "is not resolved"),
+        (b"[" * 100_000, "nested more than"),
+        (b"- 1", "it needs a mapping"),
+        (b"x: &x [*x]", "that aliases repeat"),
+    ],
+)
+def test_a_damaged_config_of_a_run_is_named(
+    content: bytes, reason: str, checkpointed_run: tuple[dict[str, Any], Path]
+) -> None:
+    config, folder = checkpointed_run
+    (folder / "config.yaml").write_bytes(content)
+    with pytest.raises(ConfigError) as refused:
+        starting_point(config, folder)
+    assert f"{folder / 'config.yaml'} is damaged (" in str(refused.value)
+    assert reason in str(refused.value)
+
+
+def test_a_summary_of_only_a_status_is_damaged(checkpointed_run: tuple[dict[str, Any], Path]) -> None:
+    config, folder = checkpointed_run
+    (folder / "summary.json").write_text('{"status": "finished"}')
+    with pytest.raises(RecordError, match=r"summary\.json is damaged \(it has no num_updates\); remove it"):
+        starting_point(config, folder)
+
+
+def test_a_torn_last_row_does_not_stop_the_resume(stopped_run: Path, train: Train) -> None:
+    with (stopped_run / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"num_updates": 7, "train/\xff\x00\xfe')
+    train(*SHORT, name="stopped")
+    assert rows(stopped_run) == rows(train(*SHORT, name="whole"))
 
 
 def test_a_damaged_best_checkpoint_is_logged(stopped_run: Path, train: Train) -> None:

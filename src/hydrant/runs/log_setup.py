@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import sys
 from collections.abc import Generator
+from io import TextIOWrapper
 from pathlib import Path
 
 from hydrant.runs.console import notice, public
@@ -17,6 +19,12 @@ class _File(logging.FileHandler):
     """Logs to a file. A full disk is reported once, and the run continues."""
 
     _is_reported = False
+
+    def _open(self) -> TextIOWrapper:
+        path = Path(self.baseFilename)
+        if path.exists() and not path.is_file():
+            raise OSError(errno.EINVAL, "it is no file")  # opening a pipe would wait for its reader
+        return super()._open()
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

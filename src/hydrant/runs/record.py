@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.config.atomic_write import json_safe, replace_file, sync, write_json
+from hydrant.config.read_file import read_bytes
 from hydrant.runs.folder import HISTOGRAMS, HYDRA, METRICS, SUMMARY, read_rows, read_summary
 from hydrant.runs.lock import check_held
 from hydrant.trackers.base import Histogram
@@ -63,7 +64,7 @@ class JsonLines:
     def __init__(self, path: Path, history: History) -> None:
         kept = history.read(path.name)
         lines = "".join(json.dumps(row) + "\n" for row in kept).encode()
-        if not path.exists() or path.read_bytes() != lines:
+        if read_bytes(path) != lines:
             replace_file(path, lines.decode())
         self._file = path.open("r+b", buffering=0)
         self._size = self._file.seek(0, os.SEEK_END)  # of the complete rows

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hydrant.config.atomic_write import replace_file
+from hydrant.config.read_file import read_bytes
 from hydrant.config.redaction import redacted
-from hydrant.errors import ConfigError, first_line, unknown_name
+from hydrant.errors import ConfigError, RecordError, first_line, unknown_name
 from hydrant.trackers.base import Histogram, RunIdentity
 from hydrant.trackers.wandb_media import log_artifact, log_histograms, log_image, log_table, save_file
 from hydrant.trackers.wandb_sdk import SERVICE, access_problem, call_with_timeout, sdk_session, stop_core
@@ -41,6 +42,7 @@ SUMMARY_KEYS = (
 """The keys of summary.json that W&B's summary holds under `hydrant`; `hydrant compare` reads them there."""
 
 ID_FILE = Path("wandb", "hydrant-run-id")
+_RUN_ID = re.compile(rb"[\w.-]{1,128}")
 """The file in a run folder with the id of its W&B run."""
 
 STOPPED_FILE = "wandb/hydrant-stopped"
@@ -291,13 +293,23 @@ def resolve_mode(mode: str) -> str:
 
 
 def _run_id(folder: Path) -> str:
-    """Return the id of a run folder's W&B run. It is written there before the run starts."""
+    """Return the id of a run folder's W&B run. It is written there before the run starts.
+
+    Raises:
+        RecordError: the file of the id is damaged.
+    """
     file = folder / ID_FILE
-    if not file.exists():
+    saved = read_bytes(file)
+    if saved is None:
         file.parent.mkdir(parents=True, exist_ok=True)
         sweep_run_id = os.environ.get("WANDB_RUN_ID") if "WANDB_SWEEP_ID" in os.environ else None
-        replace_file(file, sweep_run_id or secrets.token_hex(6))
-    return file.read_text(encoding="utf-8")
+        saved = (sweep_run_id or secrets.token_hex(6)).encode()
+        replace_file(file, saved.decode())
+    if not _RUN_ID.fullmatch(saved):
+        raise RecordError(
+            f"{file} is damaged (it holds no id of a W&B run); remove it to start another W&B run"
+        )
+    return saved.decode()
 
 
 def _checked_project(project: str) -> str:

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from planted import Compare, write_run
 
+from hydrant import cli
 from hydrant.commands.compare.sources import read_runs
+
+
+def repeated(times: int) -> bytes:
+    """Return YAML in which each line repeats the one before twice."""
+    lines = ["a0: &a0 [1, 1]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, times))]
+    return "\n".join(lines).encode()
 
 
 def names(*words: Path | str) -> list[str]:
@@ -70,16 +77,41 @@ def test_incomplete_run_folders_are_read(tmp_path: Path, comparing: Compare) -> 
         ("config.yaml", b"seed\n"),
         (".hydra/overrides.yaml", b"- 'seed"),
         (".hydra/hydra.yaml", b"hydra:\n  runtime:"),
+        (".hydra/hydra.yaml", b"hydra: {runtime: {choices: [1]}}"),
+        (".hydra/overrides.yaml", b"- !!timestamp 2024-01-01"),
+        ("config.yaml", b"a: !!timestamp 2024-01-01"),
+        ("config.yaml", b"[" * 100_000),
+        ("config.yaml", repeated(40)),
+        ("summary.json", b'{"status": "finished"}'),
+        ("summary.json", b'{"status": "finished", "num_updates": "x"}'),
+        ("summary.json", b'{"status": "finished", "num_updates": 1, "best": {"value": "x"}}'),
+        ("summary.json", b'{"status": "finished", "num_updates": 1, "x": ' + b"[" * 900 + b"]" * 900 + b"}"),
+        ("metrics.jsonl", b'{"num_updates": 1, "train/loss": "x"}\n'),
+        ("metrics.jsonl", b"[" * 100_000 + b"\n"),
     ],
+    ids=str,
 )
 def test_a_damaged_file_affects_only_its_run(
     file: str, text: bytes, tmp_path: Path, comparing: Compare
 ) -> None:
     write_run(tmp_path / "complete", {"seed": 0}, 0.9)
     (write_run(tmp_path / "odd", {"seed": 3}, 0.9) / file).write_bytes(text)
+    assert cli.main(["status", str(tmp_path / "odd"), str(tmp_path / "complete")]) == 0
     runs = {run.name: run for run in comparing(tmp_path).runs}
     assert {name: run.state for name, run in runs.items()} == {"complete": "finished", "odd": "damaged"}
     assert f"{file} is damaged" in runs["odd"].error
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "summary.json", "metrics.jsonl", ".hydra/hydra.yaml"])
+def test_a_folder_in_the_place_of_a_file_affects_only_its_run(
+    file: str, tmp_path: Path, comparing: Compare
+) -> None:
+    write_run(tmp_path / "complete", {"seed": 0}, 0.9)
+    path = write_run(tmp_path / "odd", {"seed": 3}, 0.9) / file
+    path.unlink()
+    path.mkdir()
+    runs = {run.name: run for run in comparing(tmp_path).runs}
+    assert {name: run.state for name, run in runs.items()} == {"complete": "finished", "odd": "damaged"}
 
 
 def test_a_damaged_plan_affects_only_the_missing_jobs(

@@ -20,6 +20,7 @@ MAX_POINTS = 400_000
 
 _MIN_CURVE_POINTS, _MAX_CURVE_POINTS = 100, 2000
 _DIGITS = 6  # significant
+_EXACT = 2.0**53  # below this, a float counts exactly
 _CLOCK_POINTS = 64
 _MEASURED = ("grad_norm", "loss_scale", "num_skipped")  # metrics of an optimizer that have no schedule
 
@@ -128,7 +129,7 @@ def _clock(run: Run) -> dict[str, Any] | None:
 def _plain(values: FloatArray) -> list[Any]:
     """Return numbers rounded to few digits, so that their JSON is short; None for numbers that are not finite."""
     finite = np.isfinite(values)
-    if finite.all() and (values == np.rint(values)).all():
+    if finite.all() and (values == np.rint(values)).all() and (np.abs(values) < _EXACT).all():
         return values.astype(int).tolist()
     power = _DIGITS - 1 - np.floor(np.log10(np.where(finite & (values != 0), np.abs(values), 1.0)))
     up, down = 10.0 ** np.maximum(power, 0), 10.0 ** np.maximum(-power, 0)

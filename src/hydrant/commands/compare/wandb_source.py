@@ -13,7 +13,9 @@ from hydrant.commands.compare.config_keys import equals_label, label
 from hydrant.commands.compare.run import WANDB_PREFIX, Run
 from hydrant.commands.compare.series import last_logged, series_by_metric
 from hydrant.config.flat import flatten
+from hydrant.config.read_file import check_plain, check_type
 from hydrant.errors import ConfigError, first_line, unknown_name
+from hydrant.runs.file_types import Summary
 from hydrant.runs.folder import RunStatus, choices_in, status_of
 from hydrant.trackers.wandb_sdk import access_problem, sdk_session
 
@@ -107,11 +109,19 @@ class _Query:
 
 
 def _read_run(wandb_run: Any) -> Run:
-    """Read a run of the SDK with all rows of its history."""
-    config = flatten(wandb_run.config)
-    overrides = choices_in(config.pop("overrides", []))
+    """Read a run of the SDK with all rows of its history. Its record is as untrusted as a file of a run folder."""
+    path, title = "/".join(wandb_run.path), wandb_run.name or wandb_run.id
+    name, words = f"{WANDB_PREFIX}{path}", wandb_run.config.get("overrides", [])
     recorded: dict[str, Any] = wandb_run.summary_metrics.get("hydrant") or {}
-    path = "/".join(wandb_run.path)
+    try:
+        check_plain([wandb_run.config, recorded])
+        check_type(words, list[str], "overrides")
+        check_type(recorded, dict[str, Any], "hydrant")
+        check_type({"status": RunStatus.RUNNING.value, "num_updates": 0} | recorded, Summary, "hydrant")
+    except ValueError as error:
+        message = f"its record in W&B is damaged ({error})"
+        return Run(name, RunStatus.DAMAGED, {}, {}, {}, error=message, title=title)
+    config = flatten({key: value for key, value in wandb_run.config.items() if key != "overrides"})
     rows = _rows(wandb_run.scan_history())
     series = series_by_metric(rows)
     num_updates = max((int(metric.updates[-1]) for metric in series.values()), default=0)
@@ -121,15 +131,15 @@ def _read_run(wandb_run: Any) -> Run:
     state = status_of({**recorded, "status": status})
     address = {"id": wandb_run.id, "mode": "online", "path": path}
     return Run(
-        name=f"{WANDB_PREFIX}{path}",
+        name=name,
         state=_STATES.get(state, state),
         config=config,
-        overrides=overrides,
+        overrides=choices_in(words),
         summary={"num_updates": num_updates, **recorded, "wandb": address},
         series=series,
         last_logged=last_logged(rows),
         error=(recorded.get("error") or {}).get("message", ""),
-        title=wandb_run.name or wandb_run.id,
+        title=title,
     )
 
 
@@ -140,7 +150,8 @@ def _rows(history: Iterator[Mapping[str, Any]]) -> list[dict[str, Any]]:
         values = {key: _number(value) for key, value in row.items() if "/" in key and _is_number(value)}
         if not values:  # a picture
             continue
-        new = {"num_updates": row.get("num_updates", row["_step"]), "time": row.get("time"), **values}
+        counts = {key: row[key] for key in ("num_updates", "time") if isinstance(row.get(key), int | float)}
+        new = {"num_updates": row["_step"], "time": None, **counts, **values}
         _drop_repeated(rows, new)
         rows.append(new)
     return rows

@@ -6,7 +6,6 @@ queried for its number of rows, and a copy of the file without these rows is sen
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -18,6 +17,7 @@ from typing import Any, Literal
 
 from hydrant.commands.sync.wandb_files import read_records, remaining_records, write_records
 from hydrant.config.atomic_write import write_json
+from hydrant.config.read_file import read_json
 from hydrant.errors import FolderInUse, HydrantError, RecordError, UploadError, first_line
 from hydrant.runs.folder import SUMMARY, read_summary
 from hydrant.runs.lock import exclusive
@@ -56,21 +56,23 @@ def upload(folder: Path, account: Account, timeout: float) -> UploadResult:
     """Upload the offline parts of a run folder, the oldest first, each within `timeout` seconds."""
     folder = folder.resolve()
     result = inspect(folder)
-    if result.state != "waiting":
+    is_unfinished = result.state == "already sent" and (folder / _TEMPORARY).exists()  # by a kill
+    if result.state != "waiting" and not is_unfinished:
         return result
     try:
         with exclusive(folder) as lock:
             waiting = _waiting_parts(folder)
-            address = _address(waiting[-1], account)
+            address = _address(_parts(folder)[-1], account)
             num_rows = sum(_send(part, folder, account, timeout, lock) for part in waiting)
             if address is not None and (summary := read_summary(folder)):
                 write_json(folder / SUMMARY, summary | {"wandb": address})
-            shutil.rmtree(folder / STAGING, ignore_errors=True)
+            for leftover in (STAGING, _TEMPORARY):
+                shutil.rmtree(folder / leftover, ignore_errors=True)
     except FolderInUse:
         return UploadResult("left out", "it is running, or another command is uploading it")
     except (HydrantError, NoAccessError, OSError) as error:
         return UploadResult("failed", first_line(error))
-    return UploadResult("sent", f"{num_rows} rows")
+    return UploadResult("sent", f"{num_rows} rows") if waiting else result
 
 
 def _waiting_parts(folder: Path) -> list[Path]:
@@ -134,7 +136,7 @@ def _num_sent(part: Path, copy: Path, run: Any, account: Account) -> int:
     if not state.exists():
         return 0
     try:
-        first = int(json.loads(state.read_text(encoding="utf-8"))["starting_step"])
+        first = int((read_json(state, dict[str, Any]) or {})["starting_step"])
     except (ValueError, KeyError, TypeError) as error:
         raise RecordError(f"{state} is damaged ({first_line(error)})") from error
     names = {"project": run.project, "entity": run.entity or None, "name": run.run_id}

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from hydrant.errors import RecordError
+from hydrant.config.read_file import read_bytes
+from hydrant.errors import RecordError, first_line
 from hydrant.trackers.wandb_media import STAGING
 
 _HEADER = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)  # the 0 is the version
@@ -25,17 +26,21 @@ def read_records(path: Path) -> list[Any]:
     """Return the complete records of a run's file, up to one that a kill has truncated; none of an empty file.
 
     Raises:
-        RecordError: the file has the format of another version of W&B.
+        RecordError: the file is damaged, or has the format of another version of W&B.
     """
+    from google.protobuf.message import DecodeError
     from wandb.proto import wandb_internal_pb2
 
-    data = path.read_bytes()
+    data = read_bytes(path) or b""
     if data and not data.startswith(_HEADER):
         raise RecordError(f"{path} does not have the format of W&B 0.31; `wandb sync` may read it")
     records: list[Any] = []
     for content in _contents(data):
         record: Any = wandb_internal_pb2.Record()  # type: ignore[attr-defined]
-        record.ParseFromString(content)
+        try:
+            record.ParseFromString(content)
+        except DecodeError as error:
+            raise RecordError(f"{path} is damaged ({first_line(error)})") from error
         records.append(record)
     return records
 

@@ -127,6 +127,19 @@ def test_a_file_where_the_run_folder_should_be(workdir: Path, refused: Refused) 
     )
 
 
+def test_values_that_are_too_long_or_nested_too_deeply(refused: Refused) -> None:
+    message = refused("train", f"seed={'9' * 5000}")
+    assert matches("seed: '999...999...' cannot be parsed (Exceeds the limit...", message)
+    for word in (
+        f"seed={'[' * 3000}",
+        f"seed={'[' * 50}1{']' * 50}",
+        "++seed={a: " + "{a: " * 60 + "1" + "}" * 61,
+    ):
+        assert refused("train", word) == "seed: is nested more than 50 levels deep"
+    assert refused("train", f"+{'a.' * 60}b=1").endswith(": is nested more than 50 levels deep")
+    assert len(refused("train", "x" * 5000)) < 500
+
+
 def test_a_folder_name_that_is_too_long(workdir: Path, refused: Refused) -> None:
     message = "name: has 256 bytes, and a folder name has at most 255; give a shorter one"
     assert refused("train", *TINY, f"name={'a' * 256}") == message

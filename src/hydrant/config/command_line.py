@@ -76,7 +76,9 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
     """Return the arguments of `train` with the flags first, because Hydra's parser requires this order.
 
     >>> flags_first(["seed=1", "--multirun", "optimizer=sgd,adam"])
-    ['--multirun', 'seed=1', 'optimizer=sgd,adam']
+    ['--multirun', '--', 'seed=1', 'optimizer=sgd,adam']
+    >>> flags_first(["--", "seed=1"])
+    ['seed=1']
 
     Raises:
         ConfigError: A flag is unknown, or an override cannot be parsed.
@@ -95,9 +97,10 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
     for word in arguments:
         if remaining[word]:
             remaining[word] -= 1
-        else:
+        elif word != "--":
             flags_and_values.append(word)
-    return [*flags_and_values, *overrides]
+    # After --, a word is no value of a flag; --info may have one or not.
+    return [*flags_and_values, *(["--"] if flags_and_values else []), *overrides]
 
 
 def check_overrides(overrides: Sequence[str]) -> None:
@@ -111,9 +114,10 @@ def check_overrides(overrides: Sequence[str]) -> None:
     for text in overrides:
         key, equals, value = text.partition("=")
         if not equals and not text.startswith("~"):
-            raise ConfigError("", f"{text!r} has no value; write {_suggest_override(text, options)}=<value>")
+            likely = _suggest_override(_abridged(text), options)
+            raise ConfigError("", f"{_abridged(text)!r} has no value; write {likely}=<value>")
         if not key.strip("+~ "):
-            raise ConfigError("", f"{text!r} has no key; write <key>={value}")
+            raise ConfigError("", f"{_abridged(text)!r} has no key; write <key>={_abridged(value)}")
         override = _parse(parser, text)
         group = override.key_or_group
         if (group in options or re.match("hydra(/|$)", group)) and not override.is_delete():
@@ -128,9 +132,10 @@ def _parse(parser: OverridesParser, text: str) -> Override:
         depth = key.count(".") + _depth(override.value())
     except RecursionError as error:
         raise ConfigError(name, too_deep) from error
-    except HydraException as error:
+    except (HydraException, ValueError) as error:  # ValueError: a number of 5,000 digits
         remedy = f"close all brackets and quotes; put plain text in quotes: \"{key}='...'\""
-        raise ConfigError(name, f"{value!r} cannot be parsed ({first_line(error)}); {remedy}") from error
+        message = f"{_abridged(value)!r} cannot be parsed ({_abridged(first_line(error))}); {remedy}"
+        raise ConfigError(name, message) from error
     if depth > MAX_DEPTH:
         raise ConfigError(name, too_deep)
     return override
@@ -181,7 +186,11 @@ def _check_sweep(key: str, override: Override) -> int:
 
 
 def _value_text(override: Override) -> str:
-    return str(override.input_line).partition("=")[2]
+    return _abridged(str(override.input_line).partition("=")[2])
+
+
+def _abridged(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 def _depth(value: Any) -> int:

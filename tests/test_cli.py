@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from run_folders import rows, summary
 
+from hydrant import cli
+
 HYDRANT = Path(sys.executable).with_name("hydrant")
 
 
@@ -28,6 +30,15 @@ def test_closed_stdout_ends_a_command_like_a_signal(words: tuple[str, ...]) -> N
 def test_closed_stderr_changes_no_exit_status(words: tuple[str, ...]) -> None:
     pipe = closed_pipe()
     assert subprocess.run([HYDRANT, *words], stdout=pipe, stderr=pipe, check=False).returncode == 2
+
+
+def test_full_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fill_memory(arguments: list[str]) -> int:
+        return len(bytearray(sys.maxsize))
+
+    monkeypatch.setattr("hydrant.commands.list_backends.main", fill_memory)
+    assert cli.main(["list"]) == 1
+    assert capsys.readouterr().err.startswith("error: the memory of this machine")
 
 
 def full_disk() -> int:

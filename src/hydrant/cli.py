@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 from hydrant.config.import_without_gc import import_without_gc
-from hydrant.errors import ConfigError, HydrantError, unknown_name
+from hydrant.errors import ConfigError, HydrantError, OutOfMemory, unknown_name
 from hydrant.runs.console import notice, output_status, standard_streams
 from hydrant.signals import signal_name
 from hydrant.sweeps.fork_server.call import Stopped
@@ -63,6 +63,8 @@ def _run(arguments: list[str]) -> int:
     except Stopped as request:
         notice(f"stopped by {signal_name(request.exit_status - 128)}")
         return request.exit_status
+    except MemoryError:
+        return _report(OutOfMemory("the memory of this machine, or what ulimit -v leaves of it, is full"))
     except Exception as error:
         from hydrant.config.error_messages import HYDRA_ERRORS, explain
 

@@ -73,9 +73,9 @@ class StopRequest:
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
+            self._context.enter_context(_noticing_signals(self._notice))
             for signum in STOP_SIGNALS:
                 self._context.callback(signal.signal, signum, signal.signal(signum, self._record))
-            self._context.enter_context(_noticing_signals(self._notice))
         return self
 
     def __exit__(self, *_: object) -> None:

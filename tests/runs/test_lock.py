@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -59,6 +60,18 @@ def test_a_lock_is_shared_or_exclusive(tmp_path: Path) -> None:
     with exclusive(tmp_path), pytest.raises(ConfigError, match="another process"), shared(tmp_path):
         pass
     assert not is_in_use(tmp_path)
+
+
+def test_a_lease_without_room_on_the_disk_is_removed(tmp_path: Path) -> None:
+    """The next start would take it for that of another machine, and wait."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
+    try:
+        with pytest.raises(ConfigError, match="No space left"), exclusive(tmp_path):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_probes_do_not_prevent_a_lock(tmp_path: Path) -> None:

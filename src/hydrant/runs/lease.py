@@ -8,6 +8,7 @@ clocks differ and NFS caches these times.
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import threading
@@ -113,9 +114,15 @@ class Lease:
         return _read(self._folder).startswith(self._owner)
 
     def _write(self, flags: int) -> None:
+        content = self._owner + b"%012d\n" % self._num_renewals
         descriptor = os.open(LEASE, os.O_WRONLY | flags | _PLAIN_FILE, 0o666, dir_fd=self._folder)
         try:
-            os.write(descriptor, self._owner + b"%012d\n" % self._num_renewals)
+            if os.write(descriptor, content) < len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path / LEASE))
+        except OSError:
+            if flags & os.O_EXCL:  # the next process would wait for the owner of a lease that nobody holds
+                os.unlink(LEASE, dir_fd=self._folder)
+            raise
         finally:
             os.close(descriptor)
 

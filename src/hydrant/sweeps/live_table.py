@@ -163,7 +163,7 @@ class _Screen:
             stream.write(text)
 
     def _draw(self, lines: Sequence[str]) -> None:
-        with self._lock, contextlib.suppress(OSError):  # a closed terminal does not stop the runs
+        with self._lock:
             if self._is_line_begun:
                 return
             erase = f"\r\x1b[{self._num_drawn}A{_ERASE_BELOW}" if self._num_drawn else ""

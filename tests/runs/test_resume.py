@@ -299,7 +299,7 @@ def test_initial_weights_from_timm(
     message = "init_from: timm cannot load test_vit.r160_in1k's weights: Cannot find the file on the Hub"
     assert message in capsys.readouterr().err
     assert cli.main(["train", *TIMM, "init_from=timm:test_vitt"]) == 2
-    assert "init_from: timm cannot load test_vitt's weights: Unknown model" in capsys.readouterr().err
+    assert "init_from: unknown timm model 'test_vitt'; did you mean 'test_vit'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("full_at", [[2, 4, 6], [4, 6, 8]])

@@ -29,124 +29,26 @@ class Fault:
         return f"{self.file}: {self.what}"
 
 
-STRINGS = [
-    "text",
-    "",
-    "\x1b]0;title\x07\x1b[2J",
-    "\u202egnp",
-    "=HYPERLINK(1)",
-    "x" * 5000,
-    "${",
-    "${oc.env:HOME}",
-    "../../..",
-    "/dev/zero",
-    "2024-01-01",
-    "1e-3",
-    "nan",
-    "???",
-    "val/accuracy",
-    "finished",
-]
-NUMBERS = [
-    "-1",
-    "0",
-    "1",
-    "2.5",
-    "1e400",
-    "-1e400",
-    "1e308",
-    "5e-324",
-    "NaN",
-    "Infinity",
-    "9" * 17,
-    "9" * 30,
-    "9" * 5000,
-]
-CONTAINERS = [
-    "[]",
-    "{}",
-    "[1]",
-    '["a"]',
-    '{"a": 1}',
-    '{"_target_": "os.system"}',
-    '{"metric": "val/loss"}',
-    '{"value": "x", "metric": [], "num_updates": {}}',
-    '[{"run": 1}]',
-]
-JSON = [
-    *map(json.dumps, STRINGS),
-    *NUMBERS,
-    *CONTAINERS,
-    "null",
-    "true",
-    '"\\ud800"',
-    '"\\u0000"',
-    "[" * 60 + "]" * 60,
-    "[" * 900 + "]" * 900,
-]
+STRINGS = ["text", "", "\x1b]0;title\x07\x1b[2J", "\u202egnp", "=HYPERLINK(1)", "x" * 5000, "${", "${oc.env:HOME}",
+           "../../..", "/dev/zero", "2024-01-01", "1e-3", "nan", "???", "val/accuracy", "finished"]  # fmt: skip
+NUMBERS = ["-1", "0", "1", "2.5", "1e400", "-1e400", "1e308", "5e-324", "NaN", "Infinity", "9" * 17, "9" * 30,
+           "9" * 5000]  # fmt: skip
+CONTAINERS = ["[]", "{}", "[1]", '["a"]', '{"a": 1}', '{"_target_": "os.system"}', '{"metric": "val/loss"}',
+              '{"value": "x", "metric": [], "num_updates": {}}', '[{"run": 1}]']  # fmt: skip
+JSON = [*map(json.dumps, STRINGS), *NUMBERS, *CONTAINERS, "null", "true", '"\\ud800"', '"\\u0000"',
+        "[" * 60 + "]" * 60, "[" * 900 + "]" * 900]  # fmt: skip
 """Values as JSON, most of which are also YAML."""
 
-_BOMB = "\n".join(
-    ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
-    + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
-)
-YAML = [
-    "2024-01-01",
-    "!!binary aGk=",
-    "!!set {a}",
-    "!!python/object/apply:os.getcwd []",
-    "!!int ''",
-    "!!float x",
-    "!!timestamp 2024-13-45",
-    "0x" + "f" * 5000,
-    ".inf",
-    ".nan",
-    "1:30",
-    "&a [*a]",
-    "*nothing",
-    '"\\x1b[2J"',
-    "{1: 2}",
-    "{null: 2}",
-    "{[1]: 2}",
-    "{2024-01-01: 2}",
-    "<<",
-    "? b",
-    "%TAG",
-    "!<x> y",
-]
+YAML = ["2024-01-01", "!!binary aGk=", "!!set {a}", "!!python/object/apply:os.getcwd []", "!!int ''", "!!float x",
+        "!!timestamp 2024-13-45", "!!timestamp x", "0x" + "f" * 5000, ".inf", ".nan", "1:30", "&a [*a]", "*nothing",
+        '"\\x1b[2J"', "{1: 2}", "{null: 2}", "{[1]: 2}", "{2024-01-01: 2}", "<<", "? b", "%TAG", "!<x> y"]  # fmt: skip
 
-DOCUMENTS = [
-    b"",
-    b"\n",
-    b"null",
-    b"[]",
-    b"{}",
-    b"[1]",
-    b"1",
-    b'"text"',
-    b"\xff\xfe\x00",
-    b"\x00" * 100,
-    b"\xef\xbb\xbf{}",
-    "{}".encode("utf-16"),
-    b"[" * 100_000,
-    b"{" * 100_000,
-    b'{"a": ' * 5000 + b"1" + b"}" * 5000,
-    b"- " * 100_000,
-    b"a: " * 1000,
-    b"a: ${",
-    b"a: b\n---\nc: d",
-    b"\t",
-    b"]",
-    b"'",
-    b'"',
-    b"&a [*a]",
-    _BOMB.encode(),
-    b"x" * 3_000_000,
-    b"\n".join(b" " * n + b"a:" for n in range(2000)),
-    b"\x1b]0;title\x07",
-    b"NaN",
-    b"\r\n" * 1000,
-]
+BOMB = "\n".join(["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40))])
+DOCUMENTS = [b"", b"\n", b"null", b"[]", b"{}", b"[1]", b"1", b'"text"', b"\xff\xfe\x00", bytes(100), b"\xef\xbb\xbf{}",
+             "{}".encode("utf-16"), b"[" * 100_000, b"{" * 100_000, b'{"a": ' * 5000 + b"1" + b"}" * 5000,
+             b"- " * 100_000, b"a: " * 1000, b"a: ${", b"a: b\n---\nc: d", b"\t", b"]", b"'", b'"', b"&a [*a]",
+             BOMB.encode(), b"x" * 3_000_000, b"\n".join(b" " * n + b"a:" for n in range(2000)),
+             b"\x1b]0;title\x07", b"NaN", b"\r\n" * 1000]  # fmt: skip
 
 
 def replace(content: bytes) -> Write:
@@ -186,8 +88,8 @@ PATHS: dict[str, Write] = {
     "missing": remove,
     "a folder": _folder,
     "a pipe": _pipe,
-    **{f"a link to {t}": _link(t) for t in ("itself", "nowhere", "/dev/zero", "/dev/stdin", "/", "..")},
     "without permission": lambda path: path.chmod(0),
+    **{f"a link to {t}": _link(t) for t in ("itself", "nowhere", "/dev/zero", "/dev/stdin", "/", "..")},
 }
 
 

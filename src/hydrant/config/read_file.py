@@ -92,8 +92,10 @@ def _parse_yaml(text: bytes) -> Any:
         raise ValueError(f"it has {len(text):,} bytes")
     try:
         return yaml.load(text.decode(), PlainLoader)
-    except LookupError as error:  # of PyYAML, for values that their tag does not fit
-        raise ValueError(f"{error} does not fit its tag") from error
+    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise ValueError(
+            "a value does not fit its tag"
+        ) from error  # PyYAML raises what its conversion raises
 
 
 def _read(file: Path, parse: Callable[[bytes], Any], kind: type[T], remedy: str) -> T | None:

@@ -45,6 +45,7 @@ def test_other_text_is_rejected_as_a_duration(written: object) -> None:
         ("1.5", "1.5ep"),
         ("50%", "relative to itself"),
         (0, "less than one update"),
+        ("1e24ep", "more than 9,007,199,254,740,992 updates"),
         ("0ep", "less than one update"),
     ],
 )

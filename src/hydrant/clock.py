@@ -62,6 +62,7 @@ class Duration:
         return duration
 
 
+_MAX_UPDATES = 2**53  # a float counts no further
 PLACEHOLDERS = {"num_updates": "100%", "num_updates_per_epoch": "1ep"}
 """Names that stand for numbers of updates in the arguments of a scheduler with a `step` method."""
 
@@ -106,6 +107,8 @@ class Clock:
         total = cls(num_samples, global_batch_size, total_updates=0).updates(duration, key)
         if total < 1:
             raise ConfigError(key, f"{duration!r} is less than one update; the shortest run is duration=1")
+        if total > _MAX_UPDATES:
+            raise ConfigError(key, f"{duration!r} is more than {_MAX_UPDATES:,} updates; give less")
         return cls(num_samples, global_batch_size, total)
 
     def updates(self, duration: object, key: str) -> int:

@@ -27,6 +27,26 @@ def test_preview_shows_the_schedules_of_the_run(train: Train, capsys: pytest.Cap
     assert plan["schedules"]["main.0.weight_decay"] == [row["optim/weight_decay"] for row in rows[1:]]
 
 
+def test_a_very_long_run_is_sampled(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*RUN[:1], "duration=1e12", "scheduler=linear", "scheduler.warmup=50%")
+    assert cli.main(["preview", *words, "--png", "plan.png"]) == 0
+    assert "1,000,000,000,000 of 64 samples" in capsys.readouterr().out
+    assert (workdir / "plan.png").is_file()
+
+
+def test_preview_refuses_what_train_refuses(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Although it has no use for the node `hydra`, which a stranger's file may set."""
+    option = workdir / "conf" / "experiment" / "strange.yaml"
+    option.parent.mkdir(parents=True)
+    handler = "{(): os.system, command: touch called}"
+    option.write_text(f"# @package _global_\nhydra: {{job_logging: {{handlers: {{x: {handler}}}}}}}\n")
+    assert cli.main(["preview", "experiment=strange"]) == 2
+    assert capsys.readouterr().err.startswith(
+        "error: hydra.job_logging.handlers.x.(): 'os.system' is not allowed"
+    )
+    assert not (workdir / "called").exists()
+
+
 def test_preview_writes_only_the_picture(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["preview", "optimizer=torch_muon", "--png", "lr.png"]) == 0
     assert [p.name for p in workdir.iterdir()] == ["lr.png"]

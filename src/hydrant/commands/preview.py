@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from hydrant.training.plan import Plan
 
 
+_MAX_POINTS = 100_000  # of a schedule that is shown
+
+
 def main(arguments: Sequence[str]) -> int:
     """Prepare a run on the host, print its plan, draw its schedules if asked, and return the exit status."""
     parser = Flags("preview")
@@ -27,13 +30,15 @@ def main(arguments: Sequence[str]) -> int:
     from hydrant.training.plotting import draw_curves
 
     plan = prepare(config, is_preview=True)
-    updates = range(plan.clock.total_updates)
+    total = plan.clock.total_updates
+    step = 1 if options.json else max(total // _MAX_POINTS, 1)
+    updates = [*range(0, total - 1, step), total - 1]
     schedules = plan.schedule_values(updates)
     if options.png is not None:
         with writing_to("--png", options.png):
             draw_curves({key: {"": (updates, values)} for key, values in schedules.items()}, options.png)
     if options.json:
-        emit(json.dumps({"total_updates": len(updates), "schedules": schedules}))
+        emit(json.dumps({"total_updates": total, "schedules": schedules}))
         return 0
     if options.png is not None:
         say(f"picture      {options.png}")

@@ -22,9 +22,9 @@ from hydrant.config.command_line import check_grid, check_overrides
 from hydrant.config.error_messages import explain_unchecked
 from hydrant.config.flat import is_neutral
 from hydrant.config.groups import conf_dir
+from hydrant.config.hydra_guard import guard_hydra
 from hydrant.config.redaction import redacted
 from hydrant.config.schema import check_name
-from hydrant.config.targets import check_consent
 from hydrant.errors import ConfigError
 
 ENTRY = "train"
@@ -50,11 +50,10 @@ def compose(overrides: Sequence[str], from_user: Sequence[str] | None = None) ->
     """
     register_resolvers()
     check_overrides(overrides)
-    with _composing():
-        config = hydra_compose(ENTRY, overrides=list(overrides))
-    raw: Any = OmegaConf.to_container(config, resolve=False)
-    check_consent(raw.get("allow_targets"), overrides if from_user is None else from_user)
-    return config
+    words = overrides if from_user is None else from_user
+    # The node `hydra` has no effect here, but `train` would refuse it.
+    with _composing(), guard_hydra(words, sends_results=False):
+        return hydra_compose(ENTRY, overrides=list(overrides))
 
 
 def combinations(overrides: Sequence[str]) -> list[list[str]]:

@@ -63,12 +63,21 @@ _REFERENCE = re.compile(r"\$\{(?!hydra[.:](job|run|runtime|sweep)\.[\w.]+\}$).*\
 It may resolve to a node with a `_target_` elsewhere in the config."""
 
 
+_Check = Callable[[DictConfig, Sequence[str]], None]
+
+
 @contextmanager
-def guard_hydra(words: Sequence[str]) -> Generator[None]:
-    """Check every config that Hydra composes before Hydra acts on it. `words` are those of the command line."""
+def guard_hydra(words: Sequence[str], *, sends_results: bool = True) -> Generator[None]:
+    """Check every config that Hydra composes before Hydra acts on it.
+
+    Args:
+        words: those of the command line.
+        sends_results: also check who receives the results.
+    """
+    checks = (_check_receiver, _check_node) if sends_results else (_check_node,)
     methods = {name: getattr(ConfigLoaderImpl, name) for name in ("load_configuration", "load_sweep_config")}
     for name, method in methods.items():
-        setattr(ConfigLoaderImpl, name, _checked(method, words))
+        setattr(ConfigLoaderImpl, name, _checked(method, words, checks))
     try:
         yield
     finally:
@@ -76,25 +85,25 @@ def guard_hydra(words: Sequence[str]) -> Generator[None]:
             setattr(ConfigLoaderImpl, name, method)
 
 
-def _checked(method: Callable[..., DictConfig], words: Sequence[str]) -> Callable[..., DictConfig]:
+def _checked(
+    method: Callable[..., DictConfig], words: Sequence[str], checks: Sequence[_Check]
+) -> Callable[..., DictConfig]:
     @functools.wraps(method)
     def checked(*arguments: Any, **options: Any) -> DictConfig:
         config = method(*arguments, **options)
-        _check(config, words)
+        for check in checks:
+            check(config, words)
         return config
 
     return checked
 
 
-def _check(config: DictConfig, words: Sequence[str]) -> None:
+def _check_node(config: DictConfig, words: Sequence[str]) -> None:
     """Refuse a `hydra` node that would run code which is not allowed here or in `allow_targets`, or write secrets.
-
-    Also refuse a receiver of the results that only a config file names.
 
     Raises:
         ConfigError: Names the key.
     """
-    _check_receiver(config, words)
     raw: Any = OmegaConf.to_container(config, resolve=False)
     packages = raw.get("allow_targets")
     check_consent(packages, words)

@@ -164,6 +164,39 @@ def test_ctrl_c_while_trackers_finish_leaves_the_end_to_the_next_start(
     assert summary(folder)["status"] == "finished"
 
 
+def test_a_start_that_completes_a_run_keeps_what_training_measured(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (*DIGITS, "duration=4", "compile=dynamo")
+    with monkeypatch.context() as patch:
+        patch.setattr(NullTracker, "finish", Failing(KeyboardInterrupt()))
+        folder = train(*words, status=130)
+    before, report = summary(folder), (folder / "compile_report.json").read_text()
+    monkeypatch.setattr(execute, "try_compiled", Failing(AssertionError("nothing is left to compile")))
+    train(*words)
+    after = summary(folder)
+    assert after["status"] == "finished"
+    assert before["compile"]["graphs"] == 1
+    assert {key: after[key] for key in ("compile", "perf")} == {
+        key: before[key] for key in ("compile", "perf")
+    }
+    assert (folder / "compile_report.json").read_text() == report
+
+
+def test_a_run_whose_reports_cannot_be_written_is_completed_by_the_next_start(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(reporter, "write_json", Failing(OSError(28, "No space left on device")))
+        folder = train(*DIGITS, "duration=4", status=1)
+    assert capsys.readouterr().err == "error: OSError: [Errno 28] No space left on device\n"
+    assert summary(folder)["status"] == "failed"
+    train(*DIGITS, "duration=4")
+    assert summary(folder)["status"] == "finished"
+    assert (folder / "schedule.json").is_file()
+    assert (folder / "compile_report.json").is_file()
+
+
 def test_a_run_whose_last_status_cannot_be_written_fails(
     train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,13 +1,14 @@
 """A kill before every write of a run, of two ranks, of a sweep, of an upload, and of a run that continues another.
 
 A kill ends all processes at once. The same command then ends like one that was not killed: every byte of the
-checkpoints, the links to them, every row, the result and the names of all files. The default tests try the default
-mode of saving, without ranks, sweeps and uploads, whose starts take seconds.
+checkpoints, the links to them, every row, the result and the names of all files. The default tests kill one
+run that saves in the background, because a start takes half a second, that of ranks or a sweep several.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from wandb_rows import Make, log_rows, rows, without_sdk_keys
 from wandb_server import WandbServer
 
 from hydrant import cli
+from hydrant.runs.lease import LEASE
 from hydrant.trackers.base import RunIdentity
 
 MODES = ("save_async=true", pytest.param("save_async=false", marks=pytest.mark.slow))
@@ -69,6 +71,7 @@ def test_killed_ranks_end_like_whole_ones(mode: str, trials: Trials, workdir: Pa
     assert attack(trials, start, workdir) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_killed_run_that_continues_another_ends_like_a_whole_one(
     mode: str, trials: Trials, workdir: Path
@@ -119,6 +122,7 @@ def test_a_killed_upload_is_completed_once(
     log_rows(tracker, 0, 5)
     tracker.finish(0, {})
     end_wandb()  # the SDK may still write its file
+    (identity.folder / "summary.json").write_text('{"status": "finished", "num_updates": 5}')
 
     def prepare(folder: Path) -> None:
         shutil.copytree(identity.folder, folder)
@@ -131,6 +135,10 @@ def test_a_killed_upload_is_completed_once(
         if num_writes is None:
             history = without_sdk_keys(wandb_server.only_run().history)
             received.extend([f"{folder.name}: the server has {history}"] * (history != rows()))
+            received.extend(f"{file} is left" for file in folder.rglob("wandb/.sync"))
+            address = json.loads((folder / "summary.json").read_text()).get("wandb", {})
+            received.extend([f"{folder.name}: {address}"] * (address.get("mode") != "online"))
+            (folder / LEASE).unlink(missing_ok=True)  # if everything was sent, nobody has taken it over
         return ended
 
     assert attack(trials, checked, workdir, prepare) == []

@@ -106,7 +106,9 @@ def test_a_run_is_uploaded_once_with_its_checkpoint_also_after_a_move(
     for file in saved.iterdir():  # as the retention of checkpoints does
         file.unlink()
     (study / "first").rename(study / "moved")
-    (study / "moved" / "summary.json").write_text('{"status": "finished", "wandb": {"mode": "offline"}}')
+    (study / "moved" / "summary.json").write_text(
+        '{"status": "finished", "num_updates": 5, "wandb": {"mode": "offline"}}'
+    )
     assert sync("study", "--dry-run") == {"study/moved": {"state": "waiting", "detail": "1 part"}}
     assert wandb_server.operations == []
 
@@ -120,6 +122,7 @@ def test_a_run_is_uploaded_once_with_its_checkpoint_also_after_a_move(
     address = {"id": run.run_id, "mode": "online", "path": f"tester/hydrant/{run.run_id}"}
     assert json.loads((study / "moved" / "summary.json").read_text()) == {
         "status": "finished",
+        "num_updates": 5,
         "wandb": address,
     }
     weights, config = sorted(run.artifacts, key=lambda a: a.kind)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hydrant.commands.sync.wandb_files import read_records, remaining_records, write_records
-from hydrant.config.atomic_write import write_json
+from hydrant.config.atomic_write import remove_temporary, write_json
 from hydrant.config.read_file import read_json
 from hydrant.errors import FolderInUse, HydrantError, RecordError, UploadError, first_line
 from hydrant.runs.folder import SUMMARY, read_summary
@@ -47,7 +47,7 @@ def inspect(folder: Path) -> UploadResult:
     if not _parts(folder):
         return UploadResult("left out", "it has no offline parts")
     waiting = _waiting_parts(folder)
-    if not waiting:
+    if not waiting and not (folder / _TEMPORARY).exists():  # it exists until everything is written
         return UploadResult("already sent", "")
     return UploadResult("waiting", f"{len(waiting)} part{'s' if len(waiting) > 1 else ''}")
 
@@ -56,11 +56,11 @@ def upload(folder: Path, account: Account, timeout: float) -> UploadResult:
     """Upload the offline parts of a run folder, the oldest first, each within `timeout` seconds."""
     folder = folder.resolve()
     result = inspect(folder)
-    is_unfinished = result.state == "already sent" and (folder / _TEMPORARY).exists()  # by a kill
-    if result.state != "waiting" and not is_unfinished:
+    if result.state != "waiting":
         return result
     try:
         with exclusive(folder) as lock:
+            remove_temporary(folder)
             waiting = _waiting_parts(folder)
             address = _address(_parts(folder)[-1], account)
             num_rows = sum(_send(part, folder, account, timeout, lock) for part in waiting)
@@ -72,7 +72,7 @@ def upload(folder: Path, account: Account, timeout: float) -> UploadResult:
         return UploadResult("left out", "it is running, or another command is uploading it")
     except (HydrantError, NoAccessError, OSError) as error:
         return UploadResult("failed", first_line(error))
-    return UploadResult("sent", f"{num_rows} rows") if waiting else result
+    return UploadResult("sent", f"{num_rows} rows")
 
 
 def _waiting_parts(folder: Path) -> list[Path]:

@@ -23,13 +23,24 @@ import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
 from wandb_queries import queries
 from wandb_received import ENTITY, ReceivedArtifact, ReceivedRun, encode, project_node
 from wandb_sweeps import Sweeps
 
 STATUSES = ("401", "403", "404", "429", "500")
-CHAOS = ("ok", *STATUSES, "hang", "reset")
+NOISE = {
+    "bytes": bytes(range(256)) * 40,
+    "a cut answer": b'{"data": {"viewer": {"id": "a"',
+    "other types": b'{"data": {"viewer": 7, "serverInfo": [], "model": "x", "upsertBucket": [], "project": 1}}',
+    "deep nesting": b"[" * 100_000,
+    "much": b'{"data": "' + b"x" * 10_000_000,
+    "an error that clears the screen": b'{"errors": [{"message": "\\u001b[2J"}]}',
+}
+"""What a server answers that is not W&B, with status 200."""
+
+CHAOS = ("ok", *STATUSES, *NOISE, "hang", "reset")
 ENDPOINTS = ("graphql", "file_stream", "upload")
 FILE_STREAM = re.compile(r"/files/[^/]+/(?P<project>[^/]+)/(?P<run_id>[^/]+)/file_stream")
 STREAMED_LISTS = {"wandb-history.jsonl": "history", "wandb-events.jsonl": "events"}
@@ -68,7 +79,7 @@ class WandbServer:
         return f"http://127.0.0.1:{self._http.server_port}"
 
     def chaos(self, mode: str, *endpoints: str) -> None:
-        """Answer with `mode` (an HTTP status, `hang`, `reset`, `ok`) at these endpoints, or at all of them."""
+        """Answer with `mode`: a status, one of `NOISE`, `hang`, `reset` or `ok`; at all endpoints by default."""
         assert mode in CHAOS, f"{mode!r} is not one of {CHAOS}"
         self._calm.set()  # requests that hang are reset
         self._calm = threading.Event()
@@ -274,6 +285,10 @@ class _Handler(BaseHTTPRequestHandler):
                 with stand_in.lock:
                     stand_in.stream(match["project"], match["run_id"], json.loads(body))
                 self._send({"exitcode": None, "limits": {}})
+        elif self.path.startswith("/chaos/"):
+            mode, endpoint = self.path.split("/")[2:]
+            stand_in.chaos(unquote(mode), endpoint)
+            self._send({})
         else:
             stand_in.operations.append(f"POST {self.path}")
             self._send({}, 404)
@@ -292,7 +307,9 @@ class _Handler(BaseHTTPRequestHandler):
         return gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
 
     def _send(self, content: dict[str, Any], status: int = 200) -> None:
-        body = json.dumps(content).encode()
+        self._send_bytes(json.dumps(content).encode(), status)
+
+    def _send_bytes(self, body: bytes, status: int = 200) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -306,6 +323,9 @@ class _Handler(BaseHTTPRequestHandler):
             return False
         if mode in STATUSES:
             self._send({"error": "chaos"}, int(mode))
+            return True
+        if mode in NOISE:
+            self._send_bytes(NOISE[mode])
             return True
         linger_zero = struct.pack("ii", 1, 0)  # makes close() send RST instead of FIN
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger_zero)

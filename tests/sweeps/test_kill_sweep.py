@@ -19,6 +19,7 @@ from hydrant.runs.lock import wait_until_free
 from hydrant.sweeps.progress import sweep_progress
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_equals_one_that_was_not(workdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """`scripts/kill_sweep` does the same with 24 jobs and more kills."""
     words = ("tracker=local", "duration=400", "log_every=10", "eval_every=200", "save_every=50", "model.hidden=[16]",

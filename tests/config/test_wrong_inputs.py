@@ -196,7 +196,7 @@ def test_a_run_folder_without_its_config_is_refused(workdir: Path, finished: Pat
     assert matches(error, refused("evaluate", "run"))
     assert matches(f"resume: {error}", refused("train", *TINY, "resume=run"))
     (workdir / "run" / "config.yaml").write_text("a: [")
-    assert matches("...config.yaml is damaged (while parsing...", refused("export", "run"))
+    assert matches("...config.yaml is damaged (line ...", refused("export", "run"))
 
 
 def test_a_damaged_checkpoint_is_named(

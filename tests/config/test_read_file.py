@@ -80,7 +80,6 @@ WRONG_YAML: dict[str | bytes, str] = {
         *((read_json, text, reason) for text, reason in WRONG_JSON.items()),
         *((read_yaml, text, reason) for text, reason in WRONG_YAML.items()),
     ],
-    ids=str,
 )
 def test_damage_is_named(read: Callable[..., Any], text: str | bytes, reason: str, tmp_path: Path) -> None:
     file = tmp_path / "file"

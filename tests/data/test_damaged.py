@@ -20,6 +20,7 @@ from hydrant.data import LoaderSource, StreamSpec
 from hydrant.data.damaged import MAX_DAMAGED_IN_A_ROW, DamagedSamples
 from hydrant.errors import DataError, OutOfMemory
 from hydrant.training.build import prepare
+from hydrant.training.distributed.world import World
 
 SPEC = StreamSpec(0, 8, 4, 0, 1, torch.device("cpu"))
 RUN = shlex.split(
@@ -138,7 +139,8 @@ def test_a_prepared_run_knows_whether_its_rank_logs(
     rank: int, image_root: Path, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del image_root, workdir
-    monkeypatch.setenv("RANK", str(rank))
+    world = World(rank, rank, 1, torch.device("cpu"))
+    monkeypatch.setattr(World, "from_launcher", lambda: world)
     data = prepare(check(compose([*RUN, "data.on_error=skip", "data.num_workers=0"]))).data
     assert data.damaged.is_rank_zero == (rank == 0)
     assert data.train.damaged is data.val.damaged is data.damaged

@@ -32,6 +32,20 @@ _PACKAGES = tuple(
 )
 """The packages that export Hydrant's parts: what they define but do not export is not a part."""
 
+_OPEN_PACKAGES = tuple(
+    f"hydrant.{name}" for name in ("data", "models", "optimizers", "schedules", "tasks", "trackers")
+)
+"""The packages to which new parts are added as modules, which need no export (CONTRIBUTING.md)."""
+
+_HELPERS = (
+    "hydrant.data.archive",
+    "hydrant.data.workers",
+    "hydrant.trackers.wandb_media",
+    "hydrant.trackers.wandb_sdk",
+    "hydrant.trackers.wandb_sweeps",
+)
+"""Modules in these packages that read files, or call objects, which their arguments name."""
+
 LIBRARIES = ("torch.nn", "torch.optim", "torchvision.models", "torchvision.ops", "torchvision.transforms",
              "timm.layers", "timm.loss", "timm.models", "timm.optim", "torchmetrics", "torchao.optim")  # fmt: skip
 """The packages whose modules, metrics, optimizers and schedulers are allowed, because these classes never import or
@@ -107,6 +121,8 @@ def _is_part(target: Any) -> bool:
         getattr(target, "__module__", None),
         getattr(target, "__name__", ""),
     )  # a builtin has no module
+    if lies_under(home, _OPEN_PACKAGES) and not lies_under(home, _HELPERS):
+        return True
     for package in _PACKAGES:
         if lies_under(home, (package,)):
             return getattr(importlib.import_module(package), name, None) is target

@@ -54,7 +54,12 @@ def _umask() -> int:
         pytest.param(("preview", "duration=2"), 0, id="preview"),
         pytest.param(("train", "--help"), 0, id="help"),
         # torch does not close the logs of its ranks
-        pytest.param(RANKS, 0, id="ranks", marks=pytest.mark.filterwarnings("ignore:.*unclosed file")),
+        pytest.param(
+            RANKS,
+            0,
+            id="ranks",
+            marks=[pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*unclosed file")],
+        ),
     ],
 )
 @pytest.mark.usefixtures("workdir")

@@ -66,6 +66,7 @@ LONG = (
     "compile/blocks",
     "compile/default",
     "compile/max_autotune",
+    "compile/max_autotune_no_cudagraphs",
     "experiment/all_reduce_net",
     "experiment/compiled_optimizer",
     "experiment/vit_fake",

@@ -60,6 +60,7 @@ def test_every_module_in_a_preload_list_can_be_imported() -> None:
     assert [name for name in sorted(preloaded) if find_spec(name) is None] == []
 
 
+@pytest.mark.slow
 def test_jobs_import_neither_hydrant_nor_matplotlib_again(tmp_path: Path) -> None:
     """Only the command and the fork server import Hydrant's modules and what draws schedule.png."""
     words = ("--multirun", "seed=0,1,2,3,4", "duration=1", "tracker=local", "model.hidden=[8]")

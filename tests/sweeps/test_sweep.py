@@ -18,7 +18,7 @@ from training_runs import command, run_command
 
 
 def test_each_job_equals_the_same_run_outside_of_the_sweep(tmp_path: Path) -> None:
-    """Also the last job, after others. With more values, the same sweep runs only the new jobs."""
+    """Also the last job, after others."""
     words = (*SHORT, "optimizer=lamb")
     study = tmp_path / "multirun" / "study"
     swept = run_command("--multirun", *words, "name=study", "precision=fp16,fp32", cwd=tmp_path)

@@ -69,6 +69,7 @@ def test_which_errors_mean_out_of_memory() -> None:
     assert not is_out_of_memory(ValueError("out of memory"))
 
 
+@pytest.mark.slow
 def test_memory_that_an_update_frees_serves_the_next() -> None:
     """Count page faults. If the environment configures the allocator, that configuration holds."""
     if not hasattr(ctypes.CDLL(None), "mallopt"):

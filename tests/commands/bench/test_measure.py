@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from run_folders import rows
 from training_runs import Train
 
@@ -28,6 +29,7 @@ def measured(*words: str, num_updates: int = 3) -> Measurement:
     return next(measured).repeats[0]
 
 
+@pytest.mark.slow
 def test_the_updates_equal_those_of_a_run_and_no_file_is_left(train: Train, workdir: Path) -> None:
     words = ("micro_batch_size=16", "precision=bf16", "best.metric=val/loss", "best.mode=min")
     measurement = measured(*words)

@@ -99,26 +99,6 @@ def _restore_torch_settings() -> Iterator[None]:
         torch.compiler.set_stance("default")
 
 
-@pytest.fixture(autouse=True)
-def _restore_loggers() -> Iterator[None]:
-    """Restore what a config may set for all loggers of the process, such as `disable_existing_loggers`."""
-    loggers = [
-        logging.root,
-        *(x for x in logging.root.manager.loggerDict.values() if isinstance(x, logging.Logger)),
-    ]
-    before = [
-        (logger, logger.level, logger.disabled, logger.propagate, [*logger.handlers]) for logger in loggers
-    ]
-    disable = logging.root.manager.disable
-    yield
-    logging.disable(disable)
-    for logger, level, disabled, propagate, handlers in before:
-        logger.setLevel(level)
-        for added in [handler for handler in logger.handlers if handler not in handlers]:
-            added.close()
-        logger.disabled, logger.propagate, logger.handlers = disabled, propagate, handlers
-
-
 @pytest.fixture
 def train(workdir: Path) -> Callable[..., Path]:
     """`train(*overrides, name="run", status=0)`: train in this process; assert the exit status; return the folder."""

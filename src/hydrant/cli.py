@@ -79,8 +79,11 @@ def _call(command: str, *arguments: str) -> int:
     if "-h" in arguments or "--help" in arguments:
         return _print(help_of(command))
     with import_without_gc():
+        from hydrant.runs.log_setup import preserve_loggers
+
         function = _function_of(command)
-    status = function(list(arguments))
+    with preserve_loggers():
+        status = function(list(arguments))
     return status if command in WRITING_COMMANDS else status or output_status()
 
 

@@ -31,7 +31,7 @@ def process_state() -> dict[str, Any]:
         "sys.path": list(sys.path),
         "signal handlers": {signum: signal.getsignal(signum) for signum in signal.valid_signals()},
         "logging handlers": {logger.name: list(logger.handlers) for logger in loggers},
-        "logging levels": {logger.name: (logger.level, logger.propagate) for logger in loggers},
+        "logging levels": {x.name: (x.level, x.propagate, x.disabled) for x in loggers},
         "logging.disable": logging.root.manager.disable,
         "current folder": Path.cwd(),
         "umask": _umask(),
@@ -49,6 +49,7 @@ def _umask() -> int:
     [
         pytest.param(RUN, 0, id="run"),
         pytest.param(REFUSED, 2, id="refused"),
+        pytest.param((*RUN, "hydra.job_logging.disable_existing_loggers=true"), 0, id="disabled_loggers"),
         pytest.param(FAILED, 1, id="failed"),
         pytest.param(SWEEP, 0, id="sweep"),
         pytest.param(("preview", "duration=2"), 0, id="preview"),

@@ -14,6 +14,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from run_folders import summary
 
 from hydrant import cli
+from hydrant.runs.log_setup import preserve_loggers
 
 TINY = ("tracker=local", "model.hidden=[8]", "duration=1", "eval_every=null", "save_every=null")
 
@@ -44,7 +45,8 @@ def test_plain_hydra_still_composes_twice(
     (workdir / "plain.yaml").write_text("defaults:\n  - override hydra/job_logging: disabled\n  - _self_\n")
     monkeypatch.setattr(sys, "argv", ["plain", *words, "hydra/hydra_logging=disabled"])
     calls = list[Any]()
-    hydra.main(version_base="1.3", config_path=str(workdir), config_name="plain")(calls.append)()
+    with preserve_loggers():
+        hydra.main(version_base="1.3", config_path=str(workdir), config_name="plain")(calls.append)()
     assert len(calls) == num_jobs
     num_configs = num_jobs + (num_jobs > 1)  # a sweep has a config of its own
     assert len(compositions) == 2 * num_configs, (

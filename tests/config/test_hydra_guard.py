@@ -12,6 +12,8 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from training_runs import Train
 
+from hydrant.runs.log_setup import preserve_loggers
+
 Refused = Callable[..., str]
 TARGET = "{_target_: torch.utils.collect_env.run, command: touch called}"
 OS = "os.system, command: touch called"
@@ -39,7 +41,8 @@ def test_plain_hydra_still_calls_callbacks_before_the_task(
     def task(config: DictConfig) -> None:
         CALLS.append("task")
 
-    hydra.main(version_base="1.3", config_path=str(workdir), config_name="plain")(task)()
+    with preserve_loggers():
+        hydra.main(version_base="1.3", config_path=str(workdir), config_name="plain")(task)()
     assert CALLS == ["callback", "task"], (
         f"Hydra {hydra.__version__} no longer calls what a config names in `hydra` before the task function, where "
         "check_targets can check it; delete hydrant.config.hydra_guard and its use in hydrant.commands.train"

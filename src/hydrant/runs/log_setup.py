@@ -1,4 +1,4 @@
-"""Set up the log of a run: the terminal and train.log."""
+"""The loggers of a process, and the log of a run: the terminal and train.log."""
 
 from __future__ import annotations
 
@@ -46,6 +46,23 @@ class _Formatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return public(super().format(record))
+
+
+@contextlib.contextmanager
+def preserve_loggers() -> Generator[None]:
+    """Restore what a config may set for all loggers, such as `hydra.job_logging.disable_existing_loggers`."""
+    known = [x for x in logging.root.manager.loggerDict.values() if isinstance(x, logging.Logger)]
+    before = [(x, x.level, x.disabled, x.propagate, x.handlers.copy()) for x in (logging.root, *known)]
+    threshold = logging.root.manager.disable
+    try:
+        yield
+    finally:
+        logging.disable(threshold)
+        for logger, level, disabled, propagate, handlers in before:
+            logger.setLevel(level)
+            for added in set(logger.handlers).difference(handlers):
+                added.close()
+            logger.disabled, logger.propagate, logger.handlers = disabled, propagate, handlers
 
 
 @contextlib.contextmanager

@@ -91,7 +91,8 @@ HYDRA_KEYS = [
         "job.env_set.A", "job.env_copy", "job.config.override_dirname", "output_subdir", "overrides", "overrides.task",
         "runtime", "runtime.choices", "runtime.output_dir", "verbose", "help", "help.template", "hydra_help",
         "job_logging", "job_logging.version", "job_logging.handlers", "job_logging.root.level", "hydra_logging",
-        "launcher", "launcher._target_", "launcher.num_jobs", "sweeper", "sweeper.params", "sweeper.max_batch_size",
+        "launcher", "launcher._target_", "launcher.num_jobs",
+        "launcher.jobs_per_gpu", "sweeper", "sweeper.params", "sweeper.max_batch_size",
     )
 ] + ["hydra", "hydra/launcher", "hydra/sweeper", "hydra/job_logging", "hydra/output", "hydra/help"]  # fmt: skip
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,45 @@ def test_no_two_jobs_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for thread in threads:
         thread.join()
     assert sorted(map(len, seen)) == [1] * 6 + [2] * 3
+
+
+def reserve(locks: contextlib.ExitStack, jobs_per_gpu: int, gpus: str = "01", count: int = 1) -> list[str]:
+    """Return the GPUs that are reserved at once; none if the job would have to wait."""
+    tries = iter([False, True])
+    names = {name: name for name in gpus}
+    return locks.enter_context(reserve_gpus(names, count, lambda: next(tries), jobs_per_gpu))
+
+
+@pytest.fixture
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[contextlib.ExitStack]:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+def test_as_many_jobs_as_allowed_share_a_gpu_and_idle_gpus_come_first(locks: contextlib.ExitStack) -> None:
+    assert [reserve(locks, 3) for _ in range(7)] == [["0"], ["1"], ["0"], ["1"], ["0"], ["1"], []]
+
+
+def test_a_job_on_two_gpus_has_one_place_on_each(locks: contextlib.ExitStack) -> None:
+    assert [reserve(locks, 2, count=2) for _ in range(3)] == [["0", "1"], ["0", "1"], []]
+
+
+def test_a_job_that_shares_with_none_is_alone(locks: contextlib.ExitStack) -> None:
+    shared = contextlib.ExitStack()
+    assert reserve(shared, 2, "0") == ["0"]
+    assert reserve(locks, 1, "0") == []
+    shared.close()
+    assert reserve(locks, 1, "0") == ["0"]
+    assert reserve(locks, 2, "0") == []
+
+
+def test_a_full_gpu_is_not_held_by_a_job_that_found_another(locks: contextlib.ExitStack) -> None:
+    full = contextlib.ExitStack()
+    assert [reserve(full, 2, "0") for _ in range(2)] == [["0"], ["0"]]
+    assert reserve(locks, 2, "01") == ["1"]
+    full.close()
+    assert reserve(locks, 1, "0") == ["0"]
 
 
 @pytest.mark.parametrize("uuid", ["GPU-5d0e", "MIG-GPU-5d0e/3/0"])

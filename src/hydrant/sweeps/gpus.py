@@ -1,9 +1,10 @@
-"""Reserve GPUs of this machine for a job, so that neither jobs nor sweeps of the same user share one."""
+"""Reserve GPUs of this machine for a job, so that the jobs and sweeps of a user share one only if they may."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import random
 import tempfile
@@ -41,20 +42,23 @@ def _uuids() -> list[str]:
 
 @contextlib.contextmanager
 def reserve_gpus(
-    gpus: Mapping[str, str], count: int, should_stop: Callable[[], bool]
+    gpus: Mapping[str, str], count: int, should_stop: Callable[[], bool], jobs_per_gpu: int = 1
 ) -> Generator[list[str]]:
-    """Wait until `count` of the GPUs are free, reserve them, and yield their names; none once `should_stop()` is true.
+    """Wait until `count` of the GPUs have room, reserve it, and yield their names; none once `should_stop()` is true.
 
-    A file lock per GPU holds between processes and ends with the process that holds it.
+    File locks hold between processes and end with the process that holds them. A GPU without jobs is taken before one
+    that has some.
 
     Args:
         gpus: UUIDs by name.
+        jobs_per_gpu: how many jobs may share a GPU. A job that shares with none waits until a GPU has no job at all.
     """
     while not should_stop():
         with contextlib.ExitStack() as locks:
             reserved: list[str] = []
-            for name, uuid in gpus.items():
-                if len(reserved) < count and _try_lock(uuid, locks):
+            for place, (name, uuid) in itertools.product(range(jobs_per_gpu), gpus.items()):
+                is_needed = len(reserved) < count and name not in reserved
+                if is_needed and _try_place(uuid, place, jobs_per_gpu > 1, locks):
                     reserved.append(name)
             if len(reserved) == count:
                 yield reserved
@@ -64,12 +68,22 @@ def reserve_gpus(
     yield []
 
 
-def _try_lock(uuid: str, locks: contextlib.ExitStack) -> bool:
+def _try_place(uuid: str, place: int, is_shared: bool, locks: contextlib.ExitStack) -> bool:
+    """Lock a place on a GPU, and the GPU itself: together with others, or alone."""
+    with contextlib.ExitStack() as both:
+        of_gpu = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
+        if not (_try_lock(uuid, of_gpu, both) and _try_lock(f"{uuid} {place}", fcntl.LOCK_EX, both)):
+            return False
+        locks.push(both.pop_all())
+        return True
+
+
+def _try_lock(name: str, kind: int, locks: contextlib.ExitStack) -> bool:
     folder = Path(tempfile.gettempdir(), f"hydrant-gpus-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
-    file = locks.enter_context((folder / quote(uuid, safe="")).open("w"))
+    file = locks.enter_context((folder / quote(name, safe="")).open("w"))
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from quick_jobs import QuickJob, quick_jobs
 from sweeps import LAUNCHERS
 from training_runs import run_command
+
+from hydrant.runs.outcome import RunResult
+from hydrant.sweeps.executors import SweepJob, local
+from hydrant.sweeps.executors.local import Local
+from hydrant.sweeps.fork_server.call import CallResult
 
 MODEL = """
 import os
@@ -31,3 +39,21 @@ def test_each_job_has_its_own_gpu(workdir: Path) -> None:
     assert checked == "6,7"
     assert len(built) == 3
     assert set(built) == {"6", "7"}
+
+
+def test_jobs_share_the_only_gpu_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each job waits until the other one runs, so that neither ends if they run one after the other."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(local, "visible_gpus", lambda _: {"7": "GPU-a"})
+    both, seen = threading.Barrier(2), list[str]()
+
+    def run(_: SweepJob, environment: Mapping[str, str], *, is_silent: bool) -> CallResult[RunResult]:
+        both.wait(timeout=10)
+        seen.append(environment["CUDA_VISIBLE_DEVICES"])
+        return CallResult(RunResult.finished(), None)
+
+    monkeypatch.setattr(QuickJob, "run", run)
+    jobs = quick_jobs(tmp_path / "study", 2, seconds=0)
+    results = list(Local(num_jobs=None, jobs_per_gpu=2).run(jobs, lambda: None))
+    assert seen == ["7", "7"]
+    assert len(results) == 2

@@ -38,12 +38,14 @@ class Local:
 
     Args:
         num_jobs: at once; null: as many as the GPUs suffice for, or the cores if there are no GPUs.
+        jobs_per_gpu: how many jobs may share a GPU.
     """
 
     is_remote = False
 
-    def __init__(self, num_jobs: int | None) -> None:
+    def __init__(self, num_jobs: int | None, jobs_per_gpu: int) -> None:
         self._num_jobs = check_num_jobs(num_jobs)
+        self._jobs_per_gpu = _check_jobs_per_gpu(jobs_per_gpu)
 
     def prepare(self) -> None:
         # Each job gets its share of the cores, so that their threads do not wait for each other. torch reads this
@@ -57,7 +59,7 @@ class Local:
         if gpus and max_ranks > len(gpus):
             needed = f"{max_ranks} ranks need as many GPUs, but there are {len(gpus)}"
             raise ConfigError("parallel.num_processes", f"{needed}; give {len(gpus)} or fewer")
-        num_jobs = self._num_jobs or max((len(gpus) or num_cores()) // max_ranks, 1)
+        num_jobs = self._num_jobs or max((len(gpus) * self._jobs_per_gpu or num_cores()) // max_ranks, 1)
         for sweep_job, result in self._map(sweep_jobs, gpus, num_jobs):
             if result is not None:
                 yield sweep_job, result
@@ -66,8 +68,21 @@ class Local:
         self, sweep_jobs: Sequence[SweepJob], gpus: Mapping[str, str], num_jobs: int
     ) -> Iterator[_JobResult]:
         with ThreadPoolExecutor(num_jobs) as pool:
-            futures = [pool.submit(_run_with_gpus, sweep_job, gpus) for sweep_job in sweep_jobs]
+            futures = [pool.submit(self._run_with_gpus, sweep_job, gpus) for sweep_job in sweep_jobs]
             yield from (future.result() for future in as_completed(futures))
+
+    def _run_with_gpus(self, sweep_job: SweepJob, gpus: Mapping[str, str]) -> _JobResult:
+        """Reserve a GPU per rank, if there are GPUs, and run the job on them."""
+        with forward_signals() as signals:
+            count = num_ranks(sweep_job) if gpus else 0
+            with reserve_gpus(
+                gpus, count, lambda: signals.signum is not None, self._jobs_per_gpu
+            ) as reserved:
+                if signals.signum is not None:
+                    return sweep_job, None
+                sweep_job.announce()
+                variables = {"CUDA_VISIBLE_DEVICES": ",".join(reserved)} if gpus else {}
+                return sweep_job, sweep_job.run(variables, is_silent=True).result
 
 
 class Joblib(Local):
@@ -83,7 +98,7 @@ class Joblib(Local):
         from joblib import Parallel, delayed
 
         pool: Any = Parallel(n_jobs=num_jobs, backend="threading", return_as="generator_unordered")
-        yield from pool(delayed(_run_with_gpus)(sweep_job, gpus) for sweep_job in sweep_jobs)
+        yield from pool(delayed(self._run_with_gpus)(sweep_job, gpus) for sweep_job in sweep_jobs)
 
 
 def num_ranks(sweep_job: SweepJob) -> int:
@@ -98,13 +113,8 @@ def check_num_jobs(num_jobs: Any) -> int | None:
     return num_jobs
 
 
-def _run_with_gpus(sweep_job: SweepJob, gpus: Mapping[str, str]) -> _JobResult:
-    """Reserve a GPU per rank, if there are GPUs, and run the job on them."""
-    with forward_signals() as signals:
-        count = num_ranks(sweep_job) if gpus else 0
-        with reserve_gpus(gpus, count, lambda: signals.signum is not None) as reserved:
-            if signals.signum is not None:
-                return sweep_job, None
-            sweep_job.announce()
-            variables = {"CUDA_VISIBLE_DEVICES": ",".join(reserved)} if gpus else {}
-            return sweep_job, sweep_job.run(variables, is_silent=True).result
+def _check_jobs_per_gpu(jobs_per_gpu: Any) -> int:
+    """Return a valid `hydra.launcher.jobs_per_gpu`; raise ConfigError for any other."""
+    if not isinstance(jobs_per_gpu, int) or jobs_per_gpu < 1:
+        raise ConfigError("hydra.launcher.jobs_per_gpu", f"needs 1 or more, not {jobs_per_gpu}")
+    return jobs_per_gpu

@@ -43,6 +43,7 @@ LATE = "'\\${oc.create:{_target_: torch.utils.collect_env.run, command: touch ca
         "torchao.prototype.gptq.gptq_example.main", "torchvision.models.get_model", "hydrant.data.base.Data.__init__",
         "hydrant.schedules.cycles._cyclic", "hydrant.training.distributed.base.Parallel.wrap",
         "hydrant.data.archive.pickle.loads", "hydrant.trackers.wandb_sweeps.SweepAgent",
+        "hydrant.trackers.wandb.WandbTracker.file", "hydrant.data.InMemorySource.first",
     ],
 )  # fmt: skip
 def test_a_target_that_loads_or_runs_code_is_refused(target: str) -> None:
@@ -104,6 +105,15 @@ def test_positional_arguments_are_checked_like_named_ones() -> None:
             check_targets({"allow_targets": [], "part": {"_target_": "torch.nn.Linear", **arguments}})
     layers = [{"_target_": "torch.nn.Linear", "_args_": [3, 4]}, {"_target_": "torch.nn.ReLU"}]
     check_targets({"allow_targets": [], "part": {"_target_": "torch.nn.Sequential", "_args_": layers}})
+
+
+@pytest.mark.parametrize(
+    "target", ["torch.nn.Linear", "torchmetrics.MeanMetric"]
+)  # the second takes any keyword
+def test_a_number_is_no_argument(target: str) -> None:
+    node = {"_target_": target, "_partial_": True, 1: "x"}
+    with pytest.raises(ConfigError, match=r"part\.1: .* has no argument 1"):
+        check_targets({"allow_targets": [], "part": node})
 
 
 @pytest.mark.parametrize("command", ["train", "preview"])

@@ -14,7 +14,7 @@ import functools
 import inspect
 import os
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,7 +22,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from hydrant.config.targets import check_consent, lies_under, locate
+from hydrant.config.targets import check_consent, keys_set_by, lies_under, locate
 from hydrant.errors import ConfigError, shown
 
 _SWEEPERS = (
@@ -136,21 +136,16 @@ def _check_receiver(config: DictConfig, words: Sequence[str]) -> None:
         entity: Any = OmegaConf.select(config, "tracker.entity")
     except OmegaConfBaseException:  # it depends on values that Hydra sets later
         entity = "<entity>"
-    if entity in (None, os.environ.get("WANDB_ENTITY")) or "tracker.entity" in _keys(words):
+    if entity in (None, os.environ.get("WANDB_ENTITY")) or "tracker.entity" in keys_set_by(words):
         return
     message = f"a config file sends the results to {shown(entity)}; if you trust it"
     remedy = f"add tracker.entity={entity} to the command line, or set WANDB_ENTITY={entity}"
     raise ConfigError("tracker.entity", f"{message}, {remedy}")
 
 
-def _keys(words: Iterable[str]) -> set[str]:
-    """Return the keys that the command line sets."""
-    return {word.partition("=")[0].lstrip("+") for word in words}
-
-
 def _check_job(job: Mapping[str, Any], words: Sequence[str]) -> None:
     """Check `hydra.job`: environment variables from config files, and the name that becomes a file name."""
-    set_by_user = _keys(words)
+    set_by_user = keys_set_by(words)
     for name in job.get("env_set") or ():
         key = f"hydra.job.env_set.{name}"
         if name not in _VARIABLES and not set_by_user & {key, "hydra.job.env_set"}:

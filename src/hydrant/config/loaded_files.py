@@ -11,7 +11,7 @@ from hydrant.errors import ConfigError
 _LOADED = re.compile(
     r"(?!.*drop_path)(.*_)?(path|dir|folder|file|filename|url|uri|checkpoint)s?|pretrained_cfg.*"
 )
-"""Names of such arguments. `drop_path` and the like are ratios."""
+"""The names of such arguments. `drop_path` and the like are ratios."""
 
 
 def check_loads_nothing(key: str, arguments: Mapping[str, Any]) -> None:
@@ -21,6 +21,6 @@ def check_loads_nothing(key: str, arguments: Mapping[str, Any]) -> None:
         ConfigError: Names the key.
     """
     for name, value in arguments.items():
-        if _LOADED.fullmatch(name) and not isinstance(value, bool | int | float | None):
+        if _LOADED.fullmatch(str(name)) and not isinstance(value, bool | int | float | None):
             message = "is not allowed, because the library would load what it names"
             raise ConfigError(f"{key}.{name}", f"{message}; to load weights, use init_from")

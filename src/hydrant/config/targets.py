@@ -26,16 +26,10 @@ from hydrant.config.loaded_files import check_loads_nothing
 from hydrant.config.type_hints import check_value
 from hydrant.errors import ConfigError, nearest, shown, suggestion, typed_line
 
-_PACKAGES = tuple(
-    f"hydrant.{name}"
-    for name in ("data", "models", "optimizers", "schedules", "tasks", "trackers", "training")
-)
-"""The packages that export Hydrant's parts: what they define but do not export is not a part."""
-
-_OPEN_PACKAGES = tuple(
-    f"hydrant.{name}" for name in ("data", "models", "optimizers", "schedules", "tasks", "trackers")
-)
-"""The packages to which new parts are added as modules, which need no export (CONTRIBUTING.md)."""
+_OPEN_PACKAGES = ("hydrant.data", "hydrant.models", "hydrant.optimizers", "hydrant.schedules", "hydrant.tasks",
+                  "hydrant.trackers")  # fmt: skip
+"""The packages to which new parts are added as modules. Their classes and functions are parts, also if the package does
+not export them (CONTRIBUTING.md)."""
 
 _HELPERS = (
     "hydrant.data.archive",
@@ -44,7 +38,10 @@ _HELPERS = (
     "hydrant.trackers.wandb_sdk",
     "hydrant.trackers.wandb_sweeps",
 )
-"""Modules in these packages that read files, or call objects, which their arguments name."""
+"""Modules in these packages that read files, or call objects, which their arguments name. They define no parts."""
+
+_TRAINING = "hydrant.training"
+"""The package in which only what it exports is a part."""
 
 LIBRARIES = ("torch.nn", "torch.optim", "torchvision.models", "torchvision.ops", "torchvision.transforms",
              "timm.layers", "timm.loss", "timm.models", "timm.optim", "torchmetrics", "torchao.optim")  # fmt: skip
@@ -99,7 +96,7 @@ def check_consent(packages: object, words: Iterable[str]) -> None:
     Raises:
         ConfigError: A package is neither on the command line nor in the variable HYDRANT_ALLOW_TARGETS.
     """
-    if not packages or "allow_targets" in {word.partition("=")[0].lstrip("+") for word in words}:
+    if not packages or "allow_targets" in keys_set_by(words):
         return
     consented = os.environ.get(CONSENT_VARIABLE, "").split(",")
     names = [str(package) for package in packages] if isinstance(packages, list) else [str(packages)]
@@ -110,6 +107,11 @@ def check_consent(packages: object, words: Iterable[str]) -> None:
         raise ConfigError("allow_targets", f"{message}. If you trust it, {remedy}")
 
 
+def keys_set_by(words: Iterable[str]) -> set[str]:
+    """Return the keys that the overrides of a command line set."""
+    return {word.partition("=")[0].lstrip("+") for word in words}
+
+
 def lies_under(path: object, packages: Sequence[str]) -> bool:
     """Whether a dotted path is one of these packages or lies in one."""
     return isinstance(path, str) and any(path == p or path.startswith(f"{p}.") for p in packages)
@@ -117,15 +119,12 @@ def lies_under(path: object, packages: Sequence[str]) -> bool:
 
 def _is_part(target: Any) -> bool:
     """Whether a target is a part, judged by the module that defines it: `torch.nn.modules.os.system` is not."""
-    home, name = (
-        getattr(target, "__module__", None),
-        getattr(target, "__name__", ""),
-    )  # a builtin has no module
-    if lies_under(home, _OPEN_PACKAGES) and not lies_under(home, _HELPERS):
-        return True
-    for package in _PACKAGES:
-        if lies_under(home, (package,)):
-            return getattr(importlib.import_module(package), name, None) is target
+    home = getattr(target, "__module__", None)  # a builtin has none
+    name = getattr(target, "__qualname__", ".")
+    if lies_under(home, _OPEN_PACKAGES):
+        return "." not in name and not lies_under(home, _HELPERS)  # a method is not a part
+    if lies_under(home, (_TRAINING,)):
+        return getattr(importlib.import_module(_TRAINING), name, None) is target
     from torch import nn, optim
 
     kinds = (nn.Module, optim.Optimizer, optim.lr_scheduler.LRScheduler)
@@ -254,8 +253,8 @@ def _check_signature(key: str, node: Mapping[str, Any], target: Any) -> None:
         if name in _HYDRA_KEYS:
             check_value(f"{key}.{name}", _HYDRA_KEYS[name], value)
             continue
-        if name not in parameters and not takes_any:
-            hint = suggestion(name, parameters, "Arguments")
+        if not isinstance(name, str) or (name not in parameters and not takes_any):
+            hint = suggestion(str(name), parameters, "Arguments")
             raise ConfigError(f"{key}.{name}", f"{node['_target_']} has no argument {name!r}{hint}")
         if name in hints:
             check_value(f"{key}.{name}", hints[name], value)

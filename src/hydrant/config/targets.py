@@ -240,7 +240,8 @@ def target_nodes(value: Any, key: str) -> Iterator[tuple[str, Mapping[str, Any]]
         yield from target_nodes(inner, inner_key)
 
 
-def _check_signature(key: str, node: Mapping[str, Any], target: Any) -> None:
+def _check_signature(key: str, node: Mapping[Any, Any], target: Any) -> None:
+    """Check the arguments of a node, whose keys may also be numbers."""
     try:
         parameters = inspect.signature(target).parameters
     except ValueError:  # a builtin without a signature

@@ -38,6 +38,7 @@ FILES: dict[str | bytes, str] = {
     repeated(20): "line 13: more than 20,000 values, with those that aliases repeat",
     "x: !!python/object:os.system ls": "line 2: could not determine a constructor",
     "x: !!int x": "",
+    "x: 1" + ":59" * 100: "line 2: a number has 301 characters",
     "x: !!binary aGFsbG8=": "a value is of the type bytes",
     "x: !!timestamp 2020-01-01": "a value is of the type date",
     "defaults: theirs": "defaults: needs a list, not 'theirs'",
@@ -82,7 +83,7 @@ def test_a_file_that_includes_itself_is_named(theirs: Path, refused: Refused) ->
         assert refused(*words).startswith("defaults: experiment/theirs.yaml includes itself")
     theirs.write_text("defaults: [other]\n")
     theirs.with_name("other.yaml").write_text("defaults: [theirs]\n")
-    assert ".yaml includes itself, perhaps by another file" in refused("train")
+    assert ".yaml includes itself, perhaps through another file" in refused("train")
 
 
 def test_values_may_be_nested(workdir: Path) -> None:

@@ -1,7 +1,8 @@
 """YAML loaders with limits on depth and size, because a short text can describe 10**9 nodes or overflow the stack.
 
 An alias such as `*a` repeats a node. Aliases of aliases multiply, and everything that walks through the config would
-take hours. libyaml's own composer crashes the process on 100,000 brackets.
+take hours. libyaml's own composer crashes the process on 100,000 brackets. PyYAML needs minutes to convert a megabyte
+of `1:59:59:...`, a number to the base 60.
 """
 
 from __future__ import annotations
@@ -10,14 +11,20 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from yaml import MarkedYAMLError
 from yaml.composer import Composer, ComposerError
 from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
+
+from hydrant.errors import first_line
 
 MAX_DEPTH = 50
 """Of nested lists and maps. OmegaConf needs about ten frames of Python's stack for each."""
 MAX_NODES = 20_000
 """Of lists, maps and values, where every alias counts as many as it repeats. OmegaConf needs 7 s for these."""
+_MAX_NUMBER = 100
+"""Characters of a number."""
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 if TYPE_CHECKING:
     from yaml import SafeLoader as Parser
@@ -29,7 +36,8 @@ class BoundedComposer(Composer):
     """The part of a YAML loader that has the limits.
 
     Raises:
-        ComposerError: a document is nested too deep, is too large, or repeats a node inside of itself.
+        ComposerError: a document is nested too deep, is too large, has a number that is too long, or repeats a node
+            inside of itself.
     """
 
     _depth = _num_nodes = 0
@@ -41,22 +49,33 @@ class BoundedComposer(Composer):
         self._check(event.start_mark)
         node: Any = super().compose_node(parent, index)  # type: ignore[no-untyped-call]
         if is_alias:
-            self._num_nodes += getattr(
-                node, "num_nodes", MAX_NODES
-            )  # a node that is not complete contains itself
+            # A node that is not complete contains itself.
+            self._num_nodes += getattr(node, "num_nodes", MAX_NODES)
             self._check(event.start_mark)
         elif node is not None:
             node.num_nodes = self._num_nodes - before
         self._depth -= 1
         return node
 
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        node: yaml.ScalarNode = super().compose_scalar_node(anchor)  # type: ignore[no-untyped-call]
+        if node.tag in _NUMBERS and len(node.value) > _MAX_NUMBER:
+            raise ComposerError(None, None, f"a number has {len(node.value):,} characters", node.start_mark)
+        return node
+
     def _check(self, mark: yaml.Mark) -> None:
         if self._depth > MAX_DEPTH:
             raise ComposerError(None, None, f"nested more than {MAX_DEPTH} levels deep", mark)
         if self._num_nodes > MAX_NODES:
-            raise ComposerError(
-                None, None, f"more than {MAX_NODES:,} values, with those that aliases repeat", mark
-            )
+            message = f"more than {MAX_NODES:,} values, with those that aliases repeat"
+            raise ComposerError(None, None, message, mark)
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a text cannot be read, with its line if PyYAML names it."""
+    if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
+        return f"line {mark.line + 1}: {error.problem or error.context}"
+    return first_line(error)
 
 
 class PlainLoader(BoundedComposer, Parser, SafeConstructor, Resolver):

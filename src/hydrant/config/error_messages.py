@@ -36,9 +36,8 @@ _WORDINGS = {  # pattern of Hydra's message: Hydrant's message
         "--config-name: no config {value!r} in the config folders; see --info searchpath"
     ),
 }
-_INCLUDE = (
-    "_create_defaults_tree_impl"  # the function of Hydra that reads a config file and those in its defaults
-)
+_INCLUDE = "_create_defaults_tree_impl"
+"""The function of Hydra that reads a config file and those in its defaults list."""
 _IN_FILE = re.compile(r"In '([^']*)':")
 
 
@@ -155,9 +154,8 @@ def _endless(error: RecursionError) -> ConfigError:
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     files = [frame.f_locals.get("path") for frame in frames if frame.f_code.co_name == _INCLUDE]
     if file := next(filter(None, reversed(files)), None):
-        return ConfigError(
-            "defaults", f"{file}.yaml includes itself, perhaps by another file; remove it there"
-        )
+        message = f"{file}.yaml includes itself, perhaps through another file; remove that entry"
+        return ConfigError("defaults", message)
     return ConfigError("", f"the config is nested more than {MAX_DEPTH} levels deep")
 
 

@@ -12,11 +12,11 @@ from hydra.plugins.config_source import ConfigResult
 from omegaconf import OmegaConf
 from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
-from yaml import MarkedYAMLError, YAMLError
+from yaml import YAMLError
 
-from hydrant.config.bounded_yaml import BoundedComposer
+from hydrant.config.bounded_yaml import BoundedComposer, reason_of
 from hydrant.config.read_file import check_plain
-from hydrant.errors import ConfigError, first_line, shown
+from hydrant.errors import ConfigError, shown
 
 _ERRORS = (OSError, YAMLError, OmegaConfBaseException, ValueError, LookupError, TypeError, AttributeError,
            ArithmeticError)  # fmt: skip
@@ -40,7 +40,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
             header = self._get_header_dict(text[:512])
             config = OmegaConf.create(content or {})
         except _ERRORS as error:
-            raise ConfigError("", f"{file}: {_reason(error)}") from error
+            raise ConfigError("", f"{file}: {reason_of(error)}") from error
         return ConfigResult(self.provider, f"{self.scheme()}://{self.path}", config, header)
 
 
@@ -52,12 +52,6 @@ def register() -> None:
 def _loader() -> Any:
     """Return OmegaConf's loader with limits."""
     return type("Loader", (BoundedComposer, get_yaml_loader()), {})
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
-        return f"line {mark.line + 1}: {error.problem or error.context}"
-    return first_line(error)
 
 
 def _check(content: Any) -> None:

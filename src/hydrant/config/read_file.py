@@ -15,9 +15,9 @@ from typing import Any, NoReturn, TypeVar
 
 import yaml
 
-from hydrant.config.bounded_yaml import MAX_DEPTH, PlainLoader
+from hydrant.config.bounded_yaml import MAX_DEPTH, PlainLoader, reason_of
 from hydrant.config.type_hints import describe
-from hydrant.errors import RecordError, first_line, shown
+from hydrant.errors import RecordError, shown
 
 T = TypeVar("T")
 
@@ -66,7 +66,8 @@ def parse_json(text: bytes) -> Any:
     """Parse JSON.
 
     Raises:
-        ValueError: it is no JSON in UTF-8; NaN, infinity and longer numbers than 18 digits are none.
+        ValueError: it is no JSON in UTF-8. The constants NaN and Infinity, and whole numbers of more than 18 digits,
+            are refused.
     """
     try:
         return _JSON.decode(text.decode())
@@ -92,10 +93,8 @@ def _parse_yaml(text: bytes) -> Any:
         raise ValueError(f"it has {len(text):,} bytes")
     try:
         return yaml.load(text.decode(), PlainLoader)
-    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        raise ValueError(
-            "a value does not fit its tag"
-        ) from error  # PyYAML raises what its conversion raises
+    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:  # of PyYAML's conversions
+        raise ValueError("a value does not fit its tag") from error
 
 
 def _read(file: Path, parse: Callable[[bytes], Any], kind: type[T], remedy: str) -> T | None:
@@ -108,13 +107,7 @@ def _read(file: Path, parse: Callable[[bytes], Any], kind: type[T], remedy: str)
         check_type(content, kind)
         return content
     except (ValueError, yaml.YAMLError) as error:
-        raise RecordError(f"{file} is damaged ({_reason(error)}){remedy}") from error
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"line {error.problem_mark.line + 1}: {error.problem}"
-    return first_line(error)
+        raise RecordError(f"{file} is damaged ({reason_of(error)}){remedy}") from error
 
 
 def check_plain(value: Any, depth: int = 0) -> None:

@@ -182,7 +182,33 @@ def test_a_folder_that_another_machine_has_is_refused_until_its_owner_is_lost(
     write_lease(tmp_path, "another")  # its owner does not renew it
     with exclusive(tmp_path):
         check_held(tmp_path)
-    assert "belongs to a run on node7; if that gives no sign of life" in capfd.readouterr().err
+    assert "belongs to a run on node7; after 0 s without a sign of life" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_machine_whose_name_begins_like_another_one_is_not_that_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without Linux's id of the boot, the machine is known by its name."""
+    monkeypatch.setattr(lease, "this_machine", lambda: "node")
+    write_lease(tmp_path, "node7")
+    with exclusive(tmp_path):
+        pass
+    assert "belongs to a run on node7" in capfd.readouterr().err  # it was not taken over at once
+
+
+def test_a_start_beside_a_living_run_only_says_that_it_is_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job of a sweep tries again and again while another machine trains it."""
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.2)
+    monkeypatch.setattr(lease, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)  # those of other machines are not seen here
+    with exclusive(tmp_path):
+        monkeypatch.setattr(lease, "this_machine", lambda: "another")
+        with pytest.raises(FolderInUse, match="another process is at work"), exclusive(tmp_path):
+            pass
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.usefixtures("fast")

@@ -75,7 +75,7 @@ class Lease:
 
     def _take_over(self, is_alone: bool) -> None:
         found = _read(self._folder)
-        is_dead = is_alone and found.startswith(this_machine().encode())
+        is_dead = is_alone and _line(found, 0) == this_machine()
         if not is_dead and self._is_renewed(found):
             raise BlockingIOError
         self._write(os.O_TRUNC)
@@ -86,16 +86,17 @@ class Lease:
             raise BlockingIOError
 
     def _is_renewed(self, found: bytes) -> bool:
-        """Return whether the owner of a lease renews or removes it, or another process takes it over."""
+        """Return whether the owner of a lease renews or removes it, or another process takes it over.
+
+        Print what this process waits for, unless the owner renews it in time.
+        """
+        num_quiet = int(2 * RENEW_SECONDS / POLL_SECONDS)
         # Without content, its owner is about to write it, or was killed before.
-        host, num_polls = _host(found), LOST_POLLS if found else _EMPTY_POLLS
-        if found:
-            seconds = num_polls * POLL_SECONDS
-            say = (
-                f"{self._path} belongs to a run on {host}; if that gives no sign of life for {seconds:.0f} s"
-            )
-            notice(f"{say}, it is continued here")
-        for _ in range(num_polls):
+        for num_polls in range(LOST_POLLS if found else _EMPTY_POLLS):
+            if num_polls == num_quiet:
+                seconds = LOST_POLLS * POLL_SECONDS
+                remedy = f"after {seconds:.0f} s without a sign of life, this process takes it over"
+                notice(f"{self._path} belongs to a run on {_line(found, 1)}; {remedy}")
             time.sleep(POLL_SECONDS)
             if _read(self._folder) != found:
                 return True
@@ -130,20 +131,21 @@ class Lease:
 def owner(folder: int) -> str:
     """Return the name of the machine that holds or held the lease on an open folder; "" if it has none."""
     with suppress(OSError):
-        return _host(_read(folder))
+        return _line(_read(folder), 1)
     return ""
 
 
 def is_recent(folder: Path) -> bool:
-    """Return whether a lease was renewed recently, by the clock of the file server."""
+    """Return whether a lease was renewed recently, if the clocks of this machine and of the file server agree."""
     with suppress(OSError):
         return time.time() - (folder / LEASE).stat().st_mtime < LOST_POLLS * POLL_SECONDS
     return False
 
 
-def _host(content: bytes) -> str:
+def _line(content: bytes, index: int) -> str:
+    """Return a line of a lease: 0 is `this_machine()` of its owner, 1 the name of that machine."""
     lines = content.decode(errors="replace").split("\n")
-    return lines[1] if len(lines) > 1 else ""
+    return lines[index] if len(lines) > index else ""
 
 
 def _read(folder: int) -> bytes:

@@ -114,9 +114,8 @@ def check_held(folder: Path) -> None:
             if lease is None or not lease.is_lost:
                 return
             host = owner(descriptor) or "another process"
-            raise FolderLost(
-                f"{folder} was taken over by {host}, because this process did not answer in time"
-            )
+            message = f"{folder} was taken over by {host}, because this process did not answer in time"
+            raise FolderLost(message)
     raise FolderLost(f"{folder} was removed or replaced while the run trained; the same command starts again")
 
 
@@ -140,12 +139,8 @@ def _is_at(folder: Path, descriptor: int) -> bool:
     """Return whether the path still leads to the open folder."""
     try:
         return os.path.samestat(folder.stat(), os.fstat(descriptor))
-    except OSError as error:
-        return error.errno not in (
-            errno.ENOENT,
-            errno.ENOTDIR,
-            errno.ESTALE,
-        )  # a disk that fails says nothing
+    except OSError as error:  # a disk that fails says nothing
+        return error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
 def _is_free(folder: Path, kind: int, seconds: float) -> bool:

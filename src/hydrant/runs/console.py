@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import re
+import select
 import signal
 import sys
 from collections.abc import Generator
@@ -102,7 +103,9 @@ class _Descriptor(io.FileIO):
 
     def write(self, data: Any) -> int:
         try:
-            return super().write(data)
+            while (num_written := super().write(data)) is None:  # another program has made it non-blocking
+                select.select([], [self], [])
+            return num_written
         except OSError as error:
             self.error = error
             return len(data)

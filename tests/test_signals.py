@@ -89,6 +89,25 @@ def test_signals_of_a_forked_process_do_not_count() -> None:
     assert exit_status(pid, seconds=1) is None
 
 
+def test_two_signals_that_come_as_one_end_no_process_that_has_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the main thread is in C code, Python makes one of both: the run stops after its update, as after one."""
+    monkeypatch.setattr(signals, "_TRAINING_SECONDS", 2.0)
+    reader, writer = os.pipe()
+    if (pid := os.fork()) == 0:
+        with StopRequest() as stop, contextlib.suppress(dist.DistStoreError):
+            os.write(writer, b".")
+            dist.HashStore().wait(["never"], timedelta(seconds=1))
+        time.sleep(2)
+        os._exit(stop() or 0)
+    os.read(reader, 1)
+    for _ in range(2):
+        time.sleep(0.2)
+        os.kill(pid, signal.SIGINT)
+    assert exit_status(pid) == signal.SIGINT
+
+
 def test_a_handled_signal_ends_nothing() -> None:
     """The main thread may still save for minutes, and everything is restored at the end."""
     before = signal.getsignal(signal.SIGINT), signal.set_wakeup_fd(-1)

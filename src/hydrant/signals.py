@@ -14,8 +14,9 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 """The signals after which a run saves and stops. SLURM sends one of them other than SIGINT before a job's time ends."""
 
 _ORPHAN_SECONDS = 600  # in which an orphan may finish its update and save
-_START_SECONDS = 2.0  # in which the main thread must handle a Ctrl-C that stops at once, before training,
-_TRAINING_SECONDS = 10.0  # and in training, where it may be in a long kernel
+_START_SECONDS = 2.0
+_TRAINING_SECONDS = 10.0
+"""In which the main thread must handle a Ctrl-C that stops at once. In training, it may be in a long kernel."""
 
 _SAVING = "stopping when this update is saved; Ctrl-C again stops at once, without saving"
 
@@ -57,7 +58,9 @@ class StopRequest:
 
     def __init__(self, message: str = _SAVING) -> None:
         self._message = message
-        self._urgent = threading.Event()
+        self.is_urgent = False
+        """Whether a SIGINT came after another signal."""
+        self._has_reacted = threading.Event()  # the main thread, to such a SIGINT or by leaving the context
         self._signum: int | None = None
         self._has_noticed = False  # a signal came, but the main thread may not have handled it yet
         self._context = contextlib.ExitStack()
@@ -65,11 +68,6 @@ class StopRequest:
     def __call__(self) -> int | None:
         """Return the last signal that came, if any."""
         return self._signum
-
-    @property
-    def is_urgent(self) -> bool:
-        """Whether a SIGINT came after another signal."""
-        return self._urgent.is_set()
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
@@ -80,12 +78,14 @@ class StopRequest:
 
     def __exit__(self, *_: object) -> None:
         self._context.close()
+        self._has_reacted.set()
 
     def _record(self, signum: int, frame: FrameType | None) -> None:
         del frame
         if signum == signal.SIGINT:
             if self._signum is not None:
-                self._urgent.set()
+                self.is_urgent = True
+                self._has_reacted.set()
                 raise KeyboardInterrupt
             with contextlib.suppress(OSError):  # with `2>&1 | tee`, Ctrl-C also ends tee and closes the pipe
                 os.write(2, f"\n{self._message}\n".encode())  # `print` is not reentrant in a signal handler
@@ -93,7 +93,7 @@ class StopRequest:
 
     def _notice(self, signum: int) -> None:
         if signum == signal.SIGINT and self._has_noticed:
-            _end_unless(self._urgent, _TRAINING_SECONDS)
+            _end_unless(self._has_reacted, _TRAINING_SECONDS)
         self._has_noticed = self._has_noticed or signum in STOP_SIGNALS
 
 
@@ -120,6 +120,7 @@ def interruptible() -> Generator[None]:
             yield
     finally:
         signal.signal(signal.SIGINT, previous)
+        is_handled.set()
 
 
 def _end_unless(is_handled: threading.Event, seconds: float) -> None:

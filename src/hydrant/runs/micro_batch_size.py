@@ -22,7 +22,7 @@ def resolve_micro_batch_size(config: Mapping[str, Any], start: Start, world: Wor
         size = find_micro_batch_size(config, world)
     else:
         saved = start.checkpoint.parents[1]
-        size = world.broadcast_from_rank_zero(lambda: saved_config(saved, "resume")["micro_batch_size"])
+        size = world.broadcast_from_rank_zero(lambda: saved_config(saved, "resume").get("micro_batch_size"))
     return {**config, "micro_batch_size": size}
 
 

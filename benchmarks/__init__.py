@@ -1,14 +1,30 @@
-"""Compare Hydrant's speed with hand-written loops and other trainers. `scripts/bench` runs these and writes
-docs/internals/performance.md.
+"""Compare Hydrant's speed with hand-written loops and other trainers. `scripts/bench` and `scripts/gpu` run these and
+write docs/internals/performance.md.
 """
+
+GPU_PARTS = {
+    "runs": ["cuda_runs", "host_syncs"],
+    "tests": ["cuda_tests"],
+    "vit_speed": ["vit_speed"],
+    "vit_flops": ["vit_flops"],
+    "small": ["vit_small", "optimizer_memory"],
+    "sweep": ["shared_gpu"],
+    "levers": ["vit_levers"],
+    "two_gpus": ["two_gpus"],
+}
+"""The parts of `scripts/gpu`. Each takes at most eight minutes."""
 
 PARTS = {
     "cpu": [
         "update_overhead", "whole_update", "host_syncs", "kept_memory", "start", "sweep_rate", "compile_time",
         "data_loading", "checkpoint_cost", "tracking_cost", "scale",
     ],
-    "gpu": ["host_syncs", "vit_speed", "vit_flops", "vit_small", "optimizer_memory"],
+    "gpu": [name for names in GPU_PARTS.values() for name in names],
 }  # fmt: skip
-"""The benchmarks by machine, in the order of the page. Each is a module with `measure(*, quick) -> list[Figure]`."""
+"""The benchmarks by machine, in the order of the page.
+
+Each is a module with `measure(*, quick)`, which returns figures, or with `cells(*, quick)`, which returns several such
+functions by title. Goals that the page shows before they are measured are in its `GOALS`, by figure.
+"""
 
 BENCHMARKS = list(dict.fromkeys(name for names in PARTS.values() for name in names))

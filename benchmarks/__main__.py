@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import json
 import os
 import platform
+import subprocess
+import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import Any
 
 import torch
 
-from benchmarks import BENCHMARKS, PARTS, document
-from benchmarks.figures import Figure, table
+from benchmarks import BENCHMARKS, GPU_PARTS, PARTS, document
+from benchmarks.figures import table
+from benchmarks.report import Report
 from hydrant.runs.environment import describe_environment
 
 PACKAGES = (
@@ -24,43 +26,49 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def main() -> None:
+def main() -> int:
+    """Return 1 if something failed, else 0."""
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    what = f"parts ({', '.join(PARTS)}) or single benchmarks; `pages` only writes the pages, from existing results"
+    what = f"`cpu`, a part of scripts/gpu ({', '.join(GPU_PARTS)}) or single benchmarks; `pages` only writes the pages"
     parser.add_argument("what", nargs="*", default=["cpu"], help=what)
     quick = "only test that the benchmarks run; the figures are meaningless"
     parser.add_argument("--quick", action="store_true", help=quick)
-    output = "the JSON file (default: a new file in benchmarks/results/)"
+    output = (
+        "the JSON file, or a folder for one that names the machine (default: a new one in benchmarks/results)"
+    )
     parser.add_argument("--output", type=Path, help=output)
     options = parser.parse_args()
     if options.what == ["pages"]:
         document.write()
-        return
-    names = [name for word in options.what for name in PARTS.get(word, [word])]
+        return 0
+    parts = {"cpu": PARTS["cpu"], **GPU_PARTS}
+    names = [name for word in options.what for name in parts.get(word, [word])]
     if unknown := [name for name in names if name not in BENCHMARKS]:
-        choices = ", ".join([*PARTS, *BENCHMARKS])
+        choices = ", ".join([*parts, *BENCHMARKS])
         parser.error(f"no such part or benchmark: {', '.join(unknown)}; choose from {choices}")
-    results = {"measured": environment() | {"quick": options.quick}, "benchmarks": {}}
-    output = options.output or document.RESULTS / f"{document.stem(results['measured'], options.what)}.json"
-    output.parent.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        results["benchmarks"][name] = run(name, quick=options.quick)
-        # after each benchmark, so that an interrupt loses none of the finished ones
-        output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    measured = environment() | {"quick": options.quick}
+    output = options.output or document.RESULTS / f"{document.stem(measured, options.what)}.json"
+    if output.is_dir():
+        output /= f"{document.machine(measured)}-{'-'.join(options.what)}.json"
+    report = Report(output, measured)
+    failures = [
+        failure for name in names for failure in show(name, report.measure(name, quick=options.quick))
+    ]
     if not options.quick and options.output is None:
         document.write()
-    print(f"wrote {output}")
+    print(f"wrote {output}", *(f"failed: {failure['what']}" for failure in failures), sep="\n")
+    return int(bool(failures))
 
 
-def run(name: str, *, quick: bool) -> dict[str, Any]:
-    """Run one benchmark, print its table and return its result for JSON."""
-    module = importlib.import_module(f"benchmarks.{name}")
-    start = datetime.now(UTC)
-    figures: list[Figure] = module.measure(quick=quick)
-    seconds = round((datetime.now(UTC) - start).total_seconds())
-    rows = [figure.as_dict() for figure in figures]
-    print(f"\n{(module.__doc__ or name).strip()}  [{seconds} s]\n", *table(rows), sep="\n", flush=True)
-    return {"doc": (module.__doc__ or "").strip(), "seconds": seconds, "figures": rows}
+def show(name: str, benchmark: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Print the results of a benchmark and return its failures."""
+    print(
+        f"\n{name}: {benchmark['doc']}  [{benchmark['seconds']} s]\n", *table(benchmark["figures"]), sep="\n"
+    )
+    for failure in benchmark["failures"]:
+        print(f"failed: {failure['what']}: {failure['error']}")
+    sys.stdout.flush()
+    return benchmark["failures"]
 
 
 def environment() -> dict[str, Any]:
@@ -68,6 +76,7 @@ def environment() -> dict[str, Any]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     described = describe_environment(device, 1)
     described["git_commit"] = described["git_commit"] or os.environ.get("GIT_COMMIT")
+    described["git_dirty"] = described["git_dirty"] and code_has_changes()
     return {
         "time": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         **described,
@@ -77,6 +86,12 @@ def environment() -> dict[str, Any]:
         "load": os.getloadavg()[0],
         "packages": {name: number for name in PACKAGES if (number := installed_version(name)) is not None},
     }
+
+
+def code_has_changes() -> bool:
+    """Return whether what is measured differs from the commit. New results and pages do not count."""
+    words = ["git", "status", "--porcelain", "--untracked-files=no", "src", "conf", "benchmarks/*.py"]
+    return bool(subprocess.run(words, cwd=document.ROOT, capture_output=True, check=True).stdout)
 
 
 def installed_version(name: str) -> str | None:
@@ -94,4 +109,4 @@ def cpu_model() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -60,17 +60,17 @@ def pages() -> dict[Path, str]:
     sections = {key: section(key[1], *newest[key]) for key in keys if key in newest}
     scale = sections.pop(("cpu", "scale"), "")
     missing = [key for key in keys if key not in newest]
+    parts = [HEAD, *summary(newest), duration, *gpu_goals(newest), *sections.values(), *not_measured(missing)]
     return {
-        DOCS / "performance.md": "\n".join(
-            [HEAD, *summary(newest), duration, *sections.values(), *not_measured(missing)]
-        ),
+        DOCS / "performance.md": "\n".join(parts),
         DOCS / "scale.md": scale_page.text(scale),
     }
 
 
-def description(name: str) -> str:
-    """Return the docstring of a benchmark's module."""
-    return (import_module(f"benchmarks.{name}").__doc__ or name).strip()
+def description(name: str) -> tuple[str, str]:
+    """Return the first sentence of a benchmark's docstring without its period, and the rest."""
+    first, _, rest = (import_module(f"benchmarks.{name}").__doc__ or name).strip().partition("\n\n")
+    return " ".join(first.split()).rstrip("."), rest.strip()
 
 
 def summary(newest: Results) -> Iterator[str]:
@@ -86,9 +86,27 @@ def summary(newest: Results) -> Iterator[str]:
         yield "\n".join(["## In short\n", f"{head}\n", "| question | result |", "| --- | --- |", *lines, ""])
 
 
+def gpu_goals(newest: Results) -> Iterator[str]:
+    """Yield a table of the goals on a GPU and what was measured."""
+    lines = list[str]()
+    for name in PARTS["gpu"]:
+        _, benchmark = newest.get(("gpu", name), ({}, {"figures": []}))
+        rows = {row["what"]: row for row in benchmark["figures"]}
+        for what, goal in getattr(import_module(f"benchmarks.{name}"), "GOALS", {}).items():
+            result = "not measured"
+            if row := rows.get(what):
+                result = f"{rounded(row['median'])} {row['unit']}".strip() + (
+                    "" if row["is_met"] else ", **missed**"
+                )
+            lines.append(f"| `{name}` | {what} | {goal} | {result} |")
+    head = "`scripts/gpu` measures them; see [benchmarks](../../benchmarks/README.md#on-a-gpu)."
+    yield "\n".join(["## Goals on a GPU\n", f"{head}\n", "| benchmark | figure | goal | result |",
+                     "| --- | --- | --- | --- |", *lines, ""])  # fmt: skip
+
+
 def not_measured(missing: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yield a section that lists the benchmarks without a result, if there are any."""
-    lines = [f"- {p.upper()}, `scripts/bench {n}`: {description(n).splitlines()[0]}" for p, n in missing]
+    lines = [f"- {machine.upper()}, `{name}`: {description(name)[0]}." for machine, name in missing]
     if lines:
         yield "\n".join(["## Not measured yet, because no such machine was available\n", *lines, ""])
 
@@ -104,10 +122,29 @@ def newest_results() -> Results:
 
 def section(name: str, measured: Mapping[str, Any], benchmark: Mapping[str, Any]) -> str:
     """Return the section of a benchmark: its description, where it was measured, and its table."""
-    title, _, rest = description(name).partition("\n")
+    title, rest = description(name)
     where = f"Measured {place(measured)}, in {benchmark['seconds']} s."
-    head = f"## {title.rstrip('.')}\n\n{rest.strip()}\n\n{where}\n\n".replace("\n\n\n\n", "\n\n")
-    return head + "\n".join(table(benchmark["figures"])) + "\n"
+    figures = "\n".join(table(benchmark["figures"]))
+    paragraphs = [f"## {title}", rest, where, figures, *unmeasured(benchmark), *profiles(benchmark)]
+    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
+
+
+def unmeasured(benchmark: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a list of what failed and of the parts that were not measured, if there are any."""
+    lines = [
+        f"- failed: {row['what']}: `{row['error'].splitlines()[-1]}`" for row in benchmark.get("failures", [])
+    ]
+    lines += [
+        f"- not measured: {title}" for title, state in benchmark.get("cells", {}).items() if state is None
+    ]
+    if lines:
+        yield "\n".join(lines)
+
+
+def profiles(benchmark: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the profiles, which show what takes the time where a goal was missed."""
+    for row in benchmark.get("profiles", []):
+        yield f"Where the time goes, {row['what']}:\n\n```text\n{row['text']}\n```"
 
 
 def all_results() -> Iterable[dict[str, Any]]:
@@ -130,6 +167,11 @@ def place(measured: Mapping[str, Any]) -> str:
 
 def stem(measured: Mapping[str, Any], words: Iterable[str]) -> str:
     """Return the name of a result file, without `.json`."""
-    on = re.sub(r"[^a-z0-9]+", "-", (measured["gpu"] or f"cpu-{measured['cores']}-cores").lower()).strip("-")
     day, clock, _ = measured["time"].replace(":", "").split()
-    return f"{day}-{clock}-{on}-{'-'.join(words)}"
+    return f"{day}-{clock}-{machine(measured)}-{'-'.join(words)}"
+
+
+def machine(measured: Mapping[str, Any]) -> str:
+    """Return a name of the machine for file names."""
+    name = measured["gpu"] or f"cpu-{measured['cores']}-cores"
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

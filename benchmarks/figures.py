@@ -1,10 +1,10 @@
-"""The measured figures of a benchmark, their goals, and their table."""
+"""What a benchmark yields: measured figures with their goals, what failed, and profiles. And the table of figures."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.statistics import Interval
@@ -53,6 +53,31 @@ class Figure:
         value = self.value._asdict() if isinstance(self.value, Interval) else {"median": self.value}
         fields = {"what": self.what, **value, "unit": self.unit, "goal": self.goal, "is_met": self.is_met}
         return fields | {"note": self.note, "remainder": self.remainder if self.is_met is False else ""}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Something that could not be measured, and why."""
+
+    what: str
+    error: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Tables of the phases and kernels that take the most time."""
+
+    what: str
+    text: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+Item = Figure | Failure | Profile
 
 
 def table(figures: Sequence[dict[str, Any]]) -> list[str]:

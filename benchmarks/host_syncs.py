@@ -8,6 +8,8 @@ updates between two metrics rows. With CUDA, torch's sync debug mode counts them
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.figures import Figure
+from benchmarks.report import Cell
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.training.build import prepare
@@ -31,6 +34,7 @@ OPTIMIZERS = {
     "AdamW, fused": ("optimizer=adamw", "optimizer.fused=true"),
     "Lion": ("optimizer=lion",),
 }
+GOALS = {f"{title}: between two log points": "= 0" for title in OPTIMIZERS}
 COPIES = (torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.cpu)
 """These do not reach a dispatch mode if the tensor is already on the host."""
 READS = ("_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select")
@@ -58,14 +62,18 @@ class Copies(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def measure(*, quick: bool) -> list[Figure]:
-    """Count for each optimizer: in all updates between two rows together, and in the update of a row."""
-    figures = list[Figure]()
-    for title, words in list(OPTIMIZERS.items())[: 1 if quick else None]:
-        between, at_row = counts(words)
-        figures.append(Figure(f"{title}: between two log points", between, "", "= 0"))
-        figures.append(Figure(f"{title}: in the update of a log point", at_row, ""))
-    return figures
+def cells(*, quick: bool) -> dict[str, Cell]:
+    """Return a cell for each optimizer."""
+    titles = list(OPTIMIZERS)[: 1 if quick else None]
+    return {title: partial(measure_optimizer, title) for title in titles}
+
+
+def measure_optimizer(title: str) -> Iterator[Figure]:
+    """Count in all updates between two rows together, and in the update of a row."""
+    between, at_row = counts(OPTIMIZERS[title])
+    what = f"{title}: between two log points"
+    yield Figure(what, between, "", GOALS[what])
+    yield Figure(f"{title}: in the update of a log point", at_row, "")
 
 
 def counts(words: tuple[str, ...]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""AdamW's compiled step for ViT-B/16 and ViT-L/16, compared with memory bandwidth and with foreach.
+"""AdamW's compiled and fused steps for ViT-B/16 and ViT-L/16, compared with memory bandwidth and with foreach.
 
 A step reads weights, gradients and two moments, and writes all of them except the gradients: 28 bytes per weight. The
 floor is the time of these bytes at the rate of a large copy, which takes turns with the steps. The learning rate
@@ -8,38 +8,43 @@ changes in every step.
 from __future__ import annotations
 
 import itertools
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 import timm
 import torch
 from torch import nn
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, Item, Profile
+from benchmarks.report import Cell
 from benchmarks.statistics import paired
-from benchmarks.turns import in_turn
+from benchmarks.turns import in_turn, short
 from hydrant.training.compile.compiled_step import compile_step
 from hydrant.training.profiling import synchronize
+from hydrant.training.profiling.tables import kernel_table
 
 BYTES = 28
+STEPS = ("compiled", "fused", "foreach")
 
 
-def measure(*, quick: bool) -> list[Figure]:
-    """Measure each model's step against its floor and against foreach."""
-    num_blocks, block_size, depth = (2, 1, 1) if quick else (11, 20, None)
-    figures = list[Figure]()
-    for name in ("vit_base_patch16_224", "vit_large_patch16_224"):
-        figures += measure_model(name, num_blocks=num_blocks, block_size=block_size, depth=depth)
-    return figures
+MODELS = ("vit_base_patch16_224", "vit_large_patch16_224")
+GOALS = {f"{name}: compiled or fused update, of its floor": "<= 1.25" for name in MODELS}
 
 
-def measure_model(name: str, *, num_blocks: int, block_size: int, depth: int | None) -> list[Figure]:
-    """Measure one model. `depth` overrides its number of blocks."""
+def cells(*, quick: bool) -> dict[str, Cell]:
+    """Return a cell for each model."""
+    return {name: partial(measure_model, name, quick=quick) for name in MODELS[: 1 if quick else None]}
+
+
+def measure_model(name: str, *, quick: bool) -> Iterator[Item]:
+    """Measure the steps of a model against their floor and against foreach."""
+    num_blocks, block_size = (2, 1) if quick else (11, 20)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = timm.create_model(name, **({} if depth is None else {"depth": depth})).to(device)
-    twins = [nn.Parameter(p.detach().clone()) for p in model.parameters()]
-    functions = updates(model, twins)
+    model = timm.create_model(name, **({"depth": 1} if quick else {})).to(device)
+    copies = {step: [nn.Parameter(p.detach().clone()) for p in model.parameters()] for step in STEPS}
+    functions = updates(copies)
 
     def block(function: Callable[[], object]) -> float:
         synchronize(device)
@@ -54,36 +59,61 @@ def measure_model(name: str, *, num_blocks: int, block_size: int, depth: int | N
             function()
     seconds = in_turn({title: partial(block, function) for title, function in functions.items()}, num_blocks)
     floor = [copy * BYTES / 8 for copy in seconds["copy"]]  # a copy moves 8 bytes per number
-    of_floor = paired(seconds["compiled"], floor, lambda compiled, least: compiled / least)
-    faster = paired(seconds["foreach"], seconds["compiled"], lambda foreach, compiled: foreach / compiled)
-    difference = max(
-        ((p - twin).norm() / twin.norm().clamp(min=1e-12)).item()
-        for p, twin in zip(model.parameters(), twins, strict=True)
-    )
-    note = f"weights differ by at most {difference:.1g} of their norm"
-    return [
-        Figure(f"{name}: compiled update, of its floor", of_floor, "x", "<= 1.25"),
-        Figure(f"{name}: faster than foreach", faster, "x", ">= 1.5", note),
-    ]
+    for step in ("compiled", "fused"):
+        ratio = paired(seconds["foreach"], seconds[step], lambda foreach, other: foreach / other)
+        difference = (
+            f"weights differ by at most {distance(copies[step], copies['foreach']):.1g} of their norm"
+        )
+        yield Figure(f"{name}: {step} faster than foreach", ratio, "x", None, difference)
+    best = [min(pair) for pair in zip(seconds["compiled"], seconds["fused"], strict=True)]
+    what = f"{name}: compiled or fused update, of its floor"
+    figure = Figure(what, paired(best, floor, lambda step, least: step / least), "x", GOALS[what])
+    yield figure
+    if quick or figure.is_met is False:
+        yield Profile(name, kernels(functions))
 
 
-def updates(model: nn.Module, twins: list[nn.Parameter]) -> dict[str, Callable[[], object]]:
-    """Return three functions: copy as many numbers as there are weights, compiled step, foreach step of the twins."""
-    for parameter, twin in zip(model.parameters(), twins, strict=True):
-        parameter.grad = twin.grad = torch.randn_like(parameter) / 1000
-    whole = torch.cat([twin.detach().flatten() for twin in twins])
+def updates(copies: Mapping[str, list[nn.Parameter]]) -> dict[str, Callable[[], object]]:
+    """Return a function for each of STEPS, and one that copies as many numbers as there are weights."""
+    for parameters in zip(*copies.values(), strict=True):
+        gradient = torch.randn_like(parameters[0]) / 1000
+        for parameter in parameters:
+            parameter.grad = gradient.clone()
+    whole = torch.cat([parameter.detach().flatten() for parameter in copies["foreach"]])
     target, count = torch.empty_like(whole), itertools.count(1)
-    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = torch.optim.AdamW(copies["compiled"])
     update = compile_step(optimizer, ["lr"], {"fullgraph": True})
 
     def compiled() -> None:
         optimizer.param_groups[0]["lr"].fill_(1e-3 / next(count))
         update()
 
-    foreach_optimizer, foreach_count = torch.optim.AdamW(twins, foreach=True), itertools.count(1)
+    def plain(**settings: bool) -> Callable[[], object]:
+        (step,) = settings
+        optimizer, count = torch.optim.AdamW(copies[step], **settings), itertools.count(1)
 
-    def foreach() -> None:
-        foreach_optimizer.param_groups[0]["lr"] = 1e-3 / next(foreach_count)
-        foreach_optimizer.step()
+        def function() -> None:
+            optimizer.param_groups[0]["lr"] = 1e-3 / next(count)
+            optimizer.step()
 
-    return {"copy": lambda: target.copy_(whole), "compiled": compiled, "foreach": foreach}
+        return function
+
+    copy = partial(target.copy_, whole)
+    return {"copy": copy, "compiled": compiled, "fused": plain(fused=True), "foreach": plain(foreach=True)}
+
+
+def distance(one: Iterable[nn.Parameter], other: Iterable[nn.Parameter]) -> float:
+    """Return the largest distance of two tensors, relative to the norm of the second."""
+    pairs = zip(one, other, strict=True)
+    return max(((a - b).norm() / b.norm().clamp(min=1e-12)).item() for a, b in pairs)
+
+
+def kernels(functions: Mapping[str, Callable[[], object]]) -> str:
+    """Return the kernels of the compiled and of the fused step."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else Kineto prints each start and stop to stderr
+    tables = list[str]()
+    for step in ("compiled", "fused"):
+        with torch.profiler.profile(acc_events=True) as profiled:
+            functions[step]()
+        tables.append(f"{step}\n{short(kernel_table(profiled.key_averages()))}")
+    return "\n\n".join(tables)

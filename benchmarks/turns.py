@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from benchmarks.figures import Profile
 from hydrant.training.profiling import synchronize
 
 T = TypeVar("T")
@@ -160,3 +161,28 @@ def race(
             for title in [*list(running)[first:], *list(running)[:first]]:
                 seconds[title].append(running[title].block())
         return seconds, {title: contender.result() for title, contender in running.items()}
+
+
+def profile(title: str, settings: Mapping[str, Any]) -> Profile:
+    """Return the tables of ten updates of a Hydrant contender."""
+    window = ("profiler=torch", "profiler.wait=5", "profiler.warmup=2", "profiler.memory_snapshot=false")
+    common = {"num_blocks": 1, "block_size": 20, "num_warmup": 5, "words": (*settings["words"], *window)}
+    with tempfile.TemporaryDirectory() as folder:
+        contender = Contender(settings["contender"], {**settings, **common}, Path(folder))
+        try:
+            contender.block()
+            contender.result()
+        finally:
+            contender.close()
+        return Profile(title, tables(Path(folder)))
+
+
+def tables(folder: Path) -> str:
+    """Return the tables of the profiled runs in a folder: phases, then kernels."""
+    files = sorted(folder.rglob("profile/*.txt"), reverse=True)
+    return "\n\n".join(short(file.read_text(encoding="utf-8")) for file in files)
+
+
+def short(table: str) -> str:
+    """Return the first rows of a table."""
+    return "\n".join(table.splitlines()[:11])

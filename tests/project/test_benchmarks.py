@@ -11,23 +11,23 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from repository import ROOT
 
-from benchmarks import BENCHMARKS, document, tracking_cost
+from benchmarks import PARTS, document, tracking_cost
+from benchmarks.document import RESULTS
+from benchmarks.figures import Failure, Figure, Profile
+from benchmarks.statistics import Interval
 
 PEERS = ("update_overhead", "sweep_rate")
 """These need the dependency group `peers`."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", PARTS["cpu"])
 def test_every_benchmark_runs(name: str, tmp_path: Path) -> None:
-    """Without a GPU, the GPU benchmarks run on the CPU where possible."""
+    """test_gpu_script.py runs those for a GPU."""
     if name in PEERS:
         pytest.importorskip("lightning")
-    if name == "vit_small" and not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device: CUDA graphs")
     output = tmp_path / "results.json"
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "--quick", "--output", str(output), name],
@@ -56,8 +56,32 @@ def test_a_page_has_the_newest_results_of_cpu_and_gpu(
     assert {day for day, _, _ in places} == {"Measured 2026-01-03 12:00", "Measured 2026-01-04 12:00"}
     (on_gpu,) = [place for day, _, place in places if day.startswith("Measured 2026-01-04")]
     assert on_gpu.startswith("NVIDIA H200")
-    assert "- GPU, `scripts/bench vit_speed`" in page
-    assert "`scripts/bench host_syncs`" not in page
+    assert "- GPU, `vit_speed`" in page
+    assert "- GPU, `host_syncs`" not in page
+
+
+def test_the_page_shows_goals_failures_gaps_and_profiles_of_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(document, "RESULTS", tmp_path)
+    page = document.DOCS / "performance.md"
+    goal = "| `vit_speed` | faster than eager fp32 | >= 6 |"
+    assert f"{goal} not measured |" in document.pages()[page]
+    measured = json.loads(max(RESULTS.glob("*-cpu.json")).read_text(encoding="utf-8"))["measured"]
+    figure = Figure("faster than eager fp32", Interval(5.0, 4.0, 6.0), "x", ">= 6")
+    benchmark = {
+        "seconds": 9, "cells": {"eager": "measured", "compiled": None}, "figures": [figure.as_dict()],
+        "failures": [Failure("timm", "Trace:\nRuntimeError: no").as_dict()],
+        "profiles": [Profile("Hydrant", "12.3  40.0%  aten::mm").as_dict()],
+    }  # fmt: skip
+    results = {"measured": measured | {"gpu": "NVIDIA H200"}, "benchmarks": {"vit_speed": benchmark}}
+    (tmp_path / "h200.json").write_text(json.dumps(results), encoding="utf-8")
+    text = document.pages()[page]
+    assert f"{goal} 5 x, **missed** |" in text
+    assert "- failed: timm: `RuntimeError: no`" in text
+    assert "- not measured: compiled" in text
+    assert "```text\n12.3  40.0%  aten::mm\n```" in text
+    assert "- GPU, `vit_speed`" not in text
 
 
 @pytest.mark.parametrize("title", tracking_cost.RUNS)
@@ -66,7 +90,7 @@ def test_the_features_that_tracking_cost_switches_off_exist(title: str) -> None:
         assert pkgutil.resolve_name(name)
 
 
-@pytest.mark.parametrize("name", ["cost_model", "figures", "on_paper", "statistics"])
+@pytest.mark.parametrize("name", ["cost_model", "figures", "on_paper", "statistics", "two_gpus"])
 def test_the_examples_in_docstrings_are_correct(name: str) -> None:
     results = doctest.testmod(importlib.import_module(f"benchmarks.{name}"))
     assert results.attempted

@@ -1,6 +1,6 @@
 """Kill runs, with all their processes or before one of their writes, and compare runs byte by byte.
 
-Used by tests and by the scripts kill_*.
+Used by tests, by the scripts kill_* and by scripts/gpu.
 """
 
 from __future__ import annotations
@@ -8,18 +8,24 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
-from collections.abc import Callable, Iterable
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from file_events import observe_writes
 from processes import descendants
+from repository import ROOT
 from run_folders import saved_updates
 
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 
+_TRAIN = [sys.executable, str(ROOT / "train.py")]
 _RESULTS = ("status", "num_updates", "total_updates", "best", "error", "num_parameters")
 """The keys of summary.json that do not depend on the clock or the machine."""
 
@@ -83,6 +89,47 @@ def _content(file: Path) -> Any:
         summary = json.loads(file.read_text())
         return {key: summary.get(key) for key in _RESULTS}
     return "a file"
+
+
+def run_with_kills(
+    work: Path, name: str, words: Sequence[str], num_kills: int, rng: random.Random
+) -> dict[str, Any]:
+    """Train once without and once with kills; return the kills, the most updates lost, and the files that differ."""
+    whole, killed = work / "outputs" / f"{name}_whole", work / "outputs" / f"{name}_killed"
+    started = time.monotonic()
+    subprocess.run([*_TRAIN, f"name={whole.name}", *words], cwd=work, check=True, stdout=subprocess.DEVNULL)
+    num_updates = complete_rows(whole)[-1]["num_updates"]
+    most_lost = kills = 0
+    for point in sorted(rng.sample(range(1, num_updates - 2), num_kills)):
+        process = subprocess.Popen(
+            [*_TRAIN, f"name={killed.name}", *words], cwd=work, stdout=subprocess.DEVNULL
+        )
+        if not _wait_for(killed, point, process):
+            break
+        time.sleep(rng.uniform(0, 0.02))  # so that it is not always just after a row is written
+        kill([process.pid])
+        if process.wait() != -signal.SIGKILL:
+            break
+        kills += 1
+        most_lost = max(most_lost, updates_lost(killed))
+    subprocess.run([*_TRAIN, f"name={killed.name}", *words], cwd=work, check=True, stdout=subprocess.DEVNULL)
+    return {
+        "kills": kills,
+        "most_updates_lost": most_lost,
+        "differing": differing(whole, killed),
+        "seconds": round(time.monotonic() - started),
+    }
+
+
+def _wait_for(folder: Path, num_updates: int, process: subprocess.Popen[bytes]) -> bool:
+    """Wait until a process has written a row of `num_updates` or more. Return False if it ends before."""
+    file, since = folder / "metrics.jsonl", time.time()
+    while process.poll() is None:
+        is_new = file.exists() and file.stat().st_mtime > since
+        if is_new and (rows := complete_rows(folder)) and rows[-1]["num_updates"] >= num_updates:
+            return True
+        time.sleep(0.002)
+    return False
 
 
 @dataclass(frozen=True)

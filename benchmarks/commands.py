@@ -1,0 +1,47 @@
+"""Run Hydrant's commands in processes of their own, and read what their runs have logged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.turns import ROOT, child_environment
+
+SUPPORT = str(ROOT / "tests" / "support")
+
+
+def run(
+    *words: str, cwd: Path, limit_seconds: float = 240, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a Python command in a folder.
+
+    Raises:
+        TimeoutExpired: it took too long; it was killed.
+    """
+    return subprocess.run(
+        [sys.executable, *words], cwd=cwd, env=child_environment() | variables, timeout=limit_seconds,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def train(words: Sequence[str], folder: Path, **variables: str) -> tuple[float, float]:
+    """Run `python train.py` with its run in `folder`. Return its last training loss and its seconds.
+
+    Raises:
+        RuntimeError: the run failed.
+    """
+    start = time.monotonic()
+    command = (str(ROOT / "train.py"), f"hydra.run.dir={folder}", "tracker=local", *words)
+    done = run(*command, cwd=folder.parent, **variables)
+    if done.returncode:
+        raise RuntimeError(f"exit status {done.returncode}: {done.stderr[-1200:]}")
+    return last_loss(folder), time.monotonic() - start
+
+
+def last_loss(folder: Path) -> float:
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [row["train/loss"] for row in rows if "train/loss" in row][-1]

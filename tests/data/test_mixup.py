@@ -9,6 +9,8 @@ import pytest
 import torch
 from run_folders import assert_same_state, rows, weights
 from timm.data.mixup import Mixup
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from training_runs import Train
 
 from hydrant import seeding
@@ -49,6 +51,40 @@ def test_equals_timm_s(option: str, words: tuple[str, ...]) -> None:
         assert torch.equal(mixed.targets, targets)
         torch.testing.assert_close(mixed.targets.sum(dim=1), torch.ones(8))
         assert_same_state(tuple(original), tuple(batch()))  # it is used again after a skipped update
+
+
+class Copies(TorchDispatchMode):
+    """Records the copies from the host to CUDA: whether the host does not wait, as from pinned memory it need not."""
+
+    def __init__(self, pinned: list[torch.Tensor]) -> None:
+        super().__init__()
+        self.pinned = pinned
+        self.without_wait: list[bool] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten._to_copy.default and (args[0].device.type, result.device.type) == (
+            "cpu",
+            "cuda",
+        ):
+            is_pinned = any(tensor is args[0] for tensor in self.pinned)
+            self.without_wait.append(is_pinned and kwargs.get("non_blocking", False))
+        return result
+
+
+@pytest.mark.parametrize(("mode", "num_copies"), [("batch", 0), ("pair", 1), ("elem", 1)])
+def test_mixing_does_not_wait_for_the_device(
+    mode: str, num_copies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned: list[torch.Tensor] = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
+    mix = mixing("mixing=mixup_cutmix", f"mixing.mode={mode}")
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        inputs, targets = torch.empty(8, 1, 8, 8, device="cuda"), torch.zeros(8, device="cuda").long()
+        with Copies(pinned) as copies:
+            mixed = mix(Batch(inputs, targets), 0, 0, 0)
+    assert mixed.targets.device.type == "cuda"
+    assert copies.without_wait == [True] * num_copies
 
 
 def test_random_numbers_are_a_function_of_the_position() -> None:

@@ -84,6 +84,6 @@ def test_auto_without_a_limit_is_all_samples_of_the_rank(
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_auto_fits_on_a_gpu(train: Train) -> None:
-    folder = train("experiment=vit_fake", "tracker=local", "duration=2", "global_batch_size=16384",
+    folder = train("experiment=vit_fake", "tracker=local", "precision=bf16", "duration=2", "global_batch_size=16384",
                    "data.num_samples=16384", "eval_every=null", "save_every=null", "micro_batch_size=auto")  # fmt: skip
     assert 1 <= saved_size(folder) < 16384  # type: ignore[operator]

@@ -141,10 +141,14 @@ class SampleOrder:
             self._epochs = {e: d for e, d in self._epochs.items() if e >= epoch - 1}
             indices = seeding.permutation(self.seed, epoch, self.num_samples)
             draws = indices + epoch * self.num_samples
-            if self.device.type == "cuda":
-                draws = draws.pin_memory()  # else the host waits until all queued work is done
-            self._epochs[epoch] = draws.to(self.device, non_blocking=True)
+            self._epochs[epoch] = to_device(draws, self.device)
         return self._epochs[epoch]
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor from the host, without a wait for the work that is queued on the device."""
+    pinned = tensor.pin_memory() if device.type == "cuda" else tensor
+    return pinned.to(device, non_blocking=True)
 
 
 def batch_ranges(num_samples: int, batch_size: int, rank: int, world_size: int) -> Iterator[range]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 import torch
+from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Batch
+from hydrant.data.base import to_device
 from hydrant.errors import ConfigError
 
 PRELOAD = ("timm.data.mixup",)
@@ -76,15 +79,47 @@ class MixupCutmix:
         if micro_batch_size % 2:
             message = f"samples are mixed in pairs, but {micro_batch_size} is odd; give an even number"
             raise ConfigError("micro_batch_size", message)
-        self._mixup = Mixup(
+        mixup: Any = Mixup(
             mixup_alpha, cutmix_alpha, cutmix_minmax, prob, switch_prob, mode, correct_lam, 0.0, num_classes
         )
+        mixup._mix_elem, mixup._mix_pair = _without_wait(mixup._mix_elem), _without_wait(mixup._mix_pair)
+        self._mixup = mixup
 
     def __call__(self, batch: Batch, *position: int) -> Batch:
         with seeding.numpy_stream(seeding.MIXING, *position):
             # timm mixes in place, and an update that is tried again needs the original batch
             mixed: tuple[Any, Any] = self._mixup(batch.inputs.clone(), batch.targets)
         return Batch(mixed[0], mixed[1].to(torch.float32))
+
+
+class _RatiosOnHost:
+    """The inputs of a micro-batch, with the host as the device where timm makes the ratios of pairs and samples.
+
+    timm would make them on the device of the inputs, which waits for the work that is queued there.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(self, inputs: Tensor) -> None:
+        self._inputs = inputs
+        self.dtype = inputs.dtype
+
+    def __len__(self) -> int:
+        return len(self._inputs)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self._inputs[index]
+
+    def __setitem__(self, index: int, sample: Tensor) -> None:
+        self._inputs[index] = sample
+
+    def clone(self) -> Tensor:
+        return self._inputs.clone()
+
+
+def _without_wait(mix: Callable[[Any], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Return the function of timm that mixes inputs in place and returns ratios, without a wait for the device."""
+    return lambda inputs: to_device(mix(_RatiosOnHost(inputs)), inputs.device)
 
 
 def _is_ratio_range(sides: list[float]) -> bool:

@@ -1,0 +1,50 @@
+"""Warnings that only a GPU or a later Python gives do not fail tests, although all other warnings do."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+
+import pytest
+import torch
+
+
+def start_sync_debug_mode() -> None:
+    torch._C._cuda_set_sync_debug_mode(0)
+
+
+def read_autocast_dtype() -> None:
+    torch.get_autocast_gpu_dtype()
+
+
+def compile_in_fp32() -> None:
+    from torch._inductor.compile_fx import _warn_tf32_disabled
+
+    _warn_tf32_disabled.__wrapped__()
+
+
+def fork_with_threads() -> None:
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    if (pid := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    end.set()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    "call", [start_sync_debug_mode, read_autocast_dtype, compile_in_fp32, fork_with_threads]
+)
+def test_expected_warnings_do_not_fail_tests(call: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert callable(call)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    call()
+
+
+def test_other_warnings_fail_tests() -> None:
+    with pytest.raises(UserWarning, match="anything"):
+        warnings.warn("anything", stacklevel=1)

@@ -16,6 +16,8 @@ from repository import ROOT
 from run_folders import assert_same_state, rows, rows_without_compile, summary, training, weights
 from torch import nn
 from torch._dynamo.utils import counters
+from torch._functorch.aot_autograd import aot_module_simplified
+from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensorMode
 from training_runs import Train, UserModule, whole_and_resumed
 
@@ -258,8 +260,9 @@ def test_many_optimizers_of_one_class_compile_separately(train: Train) -> None:
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "adagrad", "rmsprop", "muon"])
 def test_groups_do_not_share_their_lr(name: str) -> None:
-    optimizer = optimizer_over(model(), name)
-    compile_step(optimizer, {"lr"}, {"backend": "aot_eager"})
+    net = model()
+    optimizer = optimizer_over(net, name)
+    advance(net, optimizer, "lr", compile_step(optimizer, {"lr"}, {"backend": "eager"}), 0, 2)
     rates = [group["lr"] for group in optimizer.param_groups]
     assert all(rate.dtype == torch.float64 and rate.shape == () for rate in rates)
     assert len({id(rate) for rate in rates}) == len(rates)
@@ -329,6 +332,62 @@ def test_a_step_that_becomes_eager_counts_its_steps_on_the_host(capturable: bool
         assert optimizer.state[weight]["step"].device.type == ("cuda" if capturable else "cpu")
         assert optimizer.param_groups[0]["lr"] == 0.1
         assert isinstance(optimizer.param_groups[0]["lr"], float)
+
+
+ON_FAKE_CUDA = (
+    "adadelta",
+    "adagrad",
+    "adam",
+    "adamax",
+    "adamw",
+    "lamb",
+    "nadam",
+    "radam",
+    "rmsprop",
+    "rprop",
+    "sgd",
+)
+
+
+@pytest.mark.parametrize("name", ON_FAKE_CUDA)
+def test_a_cuda_graph_can_hold_the_step(name: str) -> None:
+    """On fake CUDA, where reading a number is an error: all inputs are on the device, and those that change keep their
+    addresses. An eager step has its numbers on the host again.
+    """
+    inputs_on: list[set[str]] = []
+    changing: list[set[int]] = []
+
+    def forward_compiler(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        metadata = TracingContext.get().fw_metadata
+        assert metadata is not None
+        inputs_on.append({value.device.type for value in inputs})
+        mutated = {n for n, info in enumerate(metadata.input_info) if info.mutates_data}
+        changing.append(mutated - set(metadata.static_input_indices))
+        return graph.forward
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        return aot_module_simplified(graph, inputs, fw_compiler=forward_compiler)
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        with torch.device("cuda"):
+            net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+        optimizer = optimizer_over(net, name)
+        step = compile_step(optimizer, {"lr"}, {"backend": backend})
+        for n in range(3):
+            for group_idx in range(2):
+                write(optimizer, group_idx, "lr", 0.1 / (n + 1))
+            for parameter in net.parameters():
+                parameter.grad = torch.ones_like(parameter)
+            step()
+        assert inputs_on == [{"cuda"}]
+        assert changing == [set()]
+        for group in optimizer.param_groups:
+            group["lr"] = 0.1  # reading it is an error, too
+        step.disable()
+        numbers = [
+            v for state in optimizer.state.values() for k, v in state.items() if k in ("step", "mu_product")
+        ]
+        assert all(number.device.type == "cpu" for number in numbers)
 
 
 @pytest.mark.slow

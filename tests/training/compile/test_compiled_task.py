@@ -130,6 +130,24 @@ def test_cuda_graphs_compute_the_same_as_eager(words: tuple[str, ...], train: Tr
     assert report(folder)["recompiles"] == []
 
 
+@pytest.mark.parametrize(
+    ("word", "arguments"),
+    [
+        ("compile.mode=max-autotune", {"mode": "max-autotune"}),
+        ("+compile.options.max_autotune=true", {"options": {"max_autotune": True}}),
+    ],
+)
+def test_the_step_is_compiled_in_the_mode_of_the_task(
+    word: str, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a CUDA graph holds it, too."""
+    compiled = compilation(World(0, 0, 1, torch.device("cpu")), "compile.optimizer=true", word)
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(torch, "compile", lambda _, **arguments: calls.append(arguments))
+    compiled.optimizer_step(torch.optim.Adam([torch.nn.Parameter(torch.zeros(2))]), {"lr"})
+    assert calls == [{"backend": "aot_eager", **arguments}]
+
+
 def test_a_compiled_evaluation_may_be_a_cuda_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch is marked as a step, and its outcome is copied: the next batch overwrites it, as in training."""
     marks: list[None] = []

@@ -2,7 +2,8 @@
 
 Each group has its own 0-dim float64 tensor for the learning rate, which is written in place. With it every optimizer of
 torch computes the same, bit for bit, as with a Python number. Its weight decay is a tensor too, so that all jobs of a
-sweep share the compiled code.
+sweep share the compiled code. On CUDA these tensors, and the numbers in the optimizer's state, are on the device, so
+that a CUDA graph can hold the whole step.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ Hyperparameters = Literal["tensors", "numbers"]
 
 NUM_WARMUP_CALLS = 3
 """Calls that may compile. A step that compiles later would do so again and again, and becomes eager."""
+
+_HOST_NUMBERS = frozenset(("step", "mu_product"))
+"""What an eager optimizer of torch reads as a number; it would wait for the device in each update."""
 
 
 def compile_step(
@@ -57,9 +61,9 @@ def compile_step(
 class CompiledStep:
     """Runs the step of an optimizer as one compiled graph.
 
-    The first step of a run is eager, because it creates the optimizer's state. With tensors, if a step is recompiled
-    after `NUM_WARMUP_CALLS` calls (because some gradients come and go, for example), the rest of the run is eager and
-    a warning is logged.
+    The first step of a run is eager and takes numbers, because it creates the optimizer's state. With tensors, if a
+    step is recompiled after `NUM_WARMUP_CALLS` calls (because some gradients come and go, for example), the rest of the
+    run is eager and a warning is logged.
     """
 
     def __init__(
@@ -81,7 +85,8 @@ class CompiledStep:
         self._num_calls = 0
         self._is_compiled = True
         self._is_first = True  # no step was taken or loaded yet
-        self._use_tensors()
+        self._host_numbers = set(_HOST_NUMBERS)  # names in states and groups
+        self._is_state_placed = False
 
     @property
     def is_warming_up(self) -> bool:
@@ -91,11 +96,12 @@ class CompiledStep:
         if not self._is_compiled:
             self._eager()
             return
-        self._use_tensors()
         is_first, self._is_first = self._is_first, False
         if is_first or (not self._optimizer.state and _has_state(self._optimizer)):
             self._eager()
         else:
+            self._use_tensors()
+            self._place_state()
             self._call_compiled()
 
     def disable(self) -> None:
@@ -106,7 +112,7 @@ class CompiledStep:
         return {"is_compiled": self._is_compiled}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._is_first = False
+        self._is_first = self._is_state_placed = False
         if state["is_compiled"]:
             self._is_compiled = True
         else:
@@ -134,24 +140,47 @@ class CompiledStep:
         """Give each group its own tensors: groups may share an inherited value, and a loaded state has others."""
         seen: set[int] = set()
         for group, field in self._group_fields():
-            value = _get(group, field)
-            if not _is_host_float64(value) or id(value) in seen:
-                value = torch.tensor(float(value), dtype=torch.float64)
+            value, device = _get(group, field), _device(group)
+            if not _is_float64_on(device, value) or id(value) in seen:
+                value = torch.tensor(float(value), dtype=torch.float64, device=device)
                 _set(group, field, value)
             seen.add(id(value))
 
-    def _use_numbers(self) -> None:
-        """Undo what the compiled step needed: tensors as fields, and numbers of steps on the device.
+    def _place_state(self) -> None:
+        """Move the numbers that an eager step keeps on the host, and declare that the state keeps its addresses.
 
-        An eager optimizer would wait for the device to read each of these numbers.
+        A CUDA graph takes no tensors on the host, and changes only tensors whose address is known.
         """
+        if self._is_state_placed:
+            return
+        from torch._dynamo import mark_static_address
+
+        for group, states in self._states():
+            device = _device(group)
+            for owner in (group, *states):
+                moved = {k: v for k, v in owner.items() if _is_number(v) and v.device != device}
+                self._host_numbers |= moved.keys()
+                owner |= {name: value.to(device) for name, value in moved.items()}
+                for value in owner.values():
+                    if isinstance(value, Tensor) and value.device.type == "cuda":
+                        mark_static_address(value, guard=False)
+        self._is_state_placed = True
+
+    def _use_numbers(self) -> None:
+        """Undo what the compiled step needed: tensors as fields, and numbers of the state on the device."""
         for group, field in self._group_fields():
             _set(group, field, float(_get(group, field)))
-        for group in self._optimizer.param_groups:
+        for group, states in self._states():
             on_device = group.get("capturable", False)
-            for state in [self._optimizer.state.get(p, {}) for p in group["params"]]:
-                if isinstance(state.get("step"), Tensor) and not on_device:
-                    state["step"] = state["step"].cpu()
+            for owner in (group, *states):
+                numbers = {k: v for k, v in owner.items() if k in self._host_numbers and _is_number(v)}
+                owner |= {} if on_device else {name: value.cpu() for name, value in numbers.items()}
+        self._is_state_placed = False
+
+    def _states(self) -> Generator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+        """Yield every group with the states of its parameters."""
+        for group in self._optimizer.param_groups:
+            yield group, [state for p in group["params"] if (state := self._optimizer.state.get(p))]
 
     def _group_fields(self) -> Generator[tuple[dict[str, Any], str]]:
         for group in self._optimizer.param_groups:
@@ -192,8 +221,16 @@ def _has_state(optimizer: Optimizer) -> bool:
     return any(group.get("momentum", 1) != 0 for group in optimizer.param_groups)
 
 
-def _is_host_float64(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.device.type == "cpu" and value.dtype == torch.float64
+def _is_float64_on(device: torch.device, value: Any) -> bool:
+    return isinstance(value, Tensor) and value.device == device and value.dtype == torch.float64
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.ndim == 0
+
+
+def _device(group: Mapping[str, Any]) -> torch.device:
+    return group["params"][0].device
 
 
 def _get(group: Mapping[str, Any], field: str) -> Any:

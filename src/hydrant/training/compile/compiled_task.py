@@ -127,6 +127,10 @@ class Compile:
             message = f"needs compute capability 7.0 or more; this is {name}. Use compile=eager"
             self._fail_or_fall_back(message)
 
+    @property
+    def compiles_steps(self) -> bool:
+        return self.is_on and self._compiles_steps
+
     def apply(self, task: nn.Module, *, retains_graph: bool) -> None:
         """Prepare the task to compile at its first call, and start the monitor."""
         if not self.is_on:
@@ -192,9 +196,9 @@ class Compile:
         return outcome
 
     def optimizer_step(self, optimizer: Optimizer, scheduled: Collection[str]) -> OptimizerStep:
-        if not (self.is_on and self._compiles_steps):
+        if not self.compiles_steps:
             return EagerStep(optimizer)
-        arguments = {"backend": self._arguments["backend"]}
+        arguments = {k: v for k, v in self._arguments.items() if k in ("backend", "mode", "options")}
         self._steps.append(compile_step(optimizer, scheduled, arguments, self._hyperparameters))
         return self._steps[-1]
 

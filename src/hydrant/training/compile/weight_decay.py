@@ -22,7 +22,7 @@ class _DecayedGroup:
     weights: list[Tensor]
     shrinks_weights: bool
     factor: Tensor
-    """0-dim, float64, on the host. The weights are multiplied by it, or the product is added to the gradients."""
+    """0-dim, float64, on the device. The weights are multiplied by it, or the product is added to the gradients."""
 
 
 class CompiledWeightDecay:
@@ -41,18 +41,22 @@ class CompiledWeightDecay:
             if shrinks is not None and (is_scheduled or group["weight_decay"] != 0):
                 # Collected here and not while Dynamo traces, because it handles param_groups in a special way.
                 weights = list(group["params"])
-                factor = torch.zeros((), dtype=torch.float64)
+                factor = torch.zeros((), dtype=torch.float64, device=weights[0].device)
                 self._decayed.append(_DecayedGroup(group_idx, weights, shrinks, factor))
 
     @contextlib.contextmanager
     def replace_optimizer_decay(self) -> Generator[None]:
-        """Copy the weight decay of the groups to the factors of `apply`, and set it to 0 in this context."""
+        """Copy the weight decay of the groups to the factors of `apply`, and set it to 0 in this context.
+
+        The learning rate is a tensor and the weight decay a number, so nothing is read from the device.
+        """
         groups = [self._optimizer.param_groups[decayed.group_idx] for decayed in self._decayed]
-        values = [float(group["weight_decay"]) for group in groups]
+        values = [group["weight_decay"] for group in groups]
         for decayed, group, decay in zip(self._decayed, groups, values, strict=True):
-            # With maximize the optimizer negates the gradients afterwards.
-            added = -decay if group.get("maximize") else decay
-            decayed.factor.fill_(1 - float(group["lr"]) * decay if decayed.shrinks_weights else added)
+            if decayed.shrinks_weights:
+                decayed.factor.copy_(1 - group["lr"] * decay)
+            else:  # with maximize the optimizer negates the gradients afterwards
+                decayed.factor.fill_(-decay if group.get("maximize") else decay)
             group["weight_decay"] = 0.0
         try:
             yield

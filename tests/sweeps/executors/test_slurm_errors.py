@@ -59,12 +59,14 @@ def test_an_error_stops_the_jobs(workdir: Path, capsys: pytest.CaptureFixture[st
         pytest.raises(RuntimeError, match="anything"),
     ):
         next(ended)
-    assert "waiting until its 2 submitted jobs have stopped" in capsys.readouterr().err
+    assert "waiting for the end of its 2 submitted jobs" in capsys.readouterr().err
     assert not any(is_alive(int(file.read_text())) for file in sweep.glob("*/pid"))
     assert pickles(sweep) == []
 
 
-def test_jobs_that_slurm_refuses_leave_no_secrets(programs: Path, workdir: Path) -> None:
+def test_jobs_that_slurm_refuses_leave_no_secrets(
+    programs: Path, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("sbatch", "squeue", "scancel", "srun"):
         write_command(programs, name, "echo 'invalid partition' >&2; exit 1")
     executor = Slurm(None, "slurm", 0)
@@ -73,6 +75,7 @@ def test_jobs_that_slurm_refuses_leave_no_secrets(programs: Path, workdir: Path)
         with pytest.raises(ConfigError, match=r"^hydra\.launcher: submitit: "):
             list(executor.run(quick_jobs(workdir / "study", num_jobs, seconds=0), lambda: None))
         assert pickles(workdir / "study") == []
+    assert "waiting" not in capsys.readouterr().err
 
 
 def test_all_commands_of_slurm_are_needed(programs: Path) -> None:

@@ -60,8 +60,10 @@ class Slurm:
             if new := [sweep_job for sweep_job in sweep_jobs if sweep_job not in running.values()]:
                 self._submit(new, running)
             yield from self._wait_for(running, stop_signal)
-        except BaseException:  # an error ends the sweep
-            notice(f"an error ends the sweep; waiting until its {len(running)} submitted jobs have stopped")
+        except BaseException:
+            if running:
+                jobs = f"{len(running)} submitted job{'s' if len(running) > 1 else ''}"
+                notice(f"an error ends the sweep; waiting for the end of its {jobs}")
             for _ in self._wait_for(running, lambda: signal.SIGTERM):
                 pass
             raise
@@ -72,9 +74,8 @@ class Slurm:
         while running:
             if stop_signal() is not None and not (is_stopping and self._cluster == "slurm"):
                 is_stopping = True
-                for (
-                    slurm_job
-                ) in running:  # on this machine again and again: submitit ignores signals while it starts
+                for slurm_job in running:
+                    # On this machine again and again, because submitit ignores signals while it starts.
                     _cancel(slurm_job)
             queued_ids = None
             if self._cluster == "slurm" and time.monotonic() > last_squeue + _SQUEUE_SECONDS:
@@ -202,9 +203,8 @@ def _cancel(slurm_job: Any) -> None:
     try:
         slurm_job.cancel(check=False)
     except OSError as error:
-        notice(
-            f"SLURM job {slurm_job.job_id} may still run ({first_line(error)}); scancel {slurm_job.job_id}"
-        )
+        job_id = slurm_job.job_id
+        notice(f"SLURM job {job_id} may still run ({first_line(error)}); stop it with scancel {job_id}")
 
 
 def _has_ended(slurm_job: Any, queued_ids: set[str] | None) -> bool:

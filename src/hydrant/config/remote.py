@@ -22,6 +22,8 @@ CONSENT_KEYS = ("hydra", "allow_targets", "tracker.entity")
 _NO_HYPERPARAMETERS = (*CONSENT_KEYS, "tracker", "resume", "compile.cache_dir", "compile.options")
 """Keys that a server may not set: besides those above, they name files, uploads and compilers."""
 
+_NOT_BY_A_SERVER = "a server may not set it; remove it from the sweep, or give it on the command line"
+
 _KEY = re.compile(r"[A-Za-z]\w*([./@]\w+)*")
 _ELSEWHERE = re.compile(r"/|~|.*(\.\./|\.\.$|://|\$\{)", re.DOTALL)
 """Values that lead out of the current folder, to a server, or to another value."""
@@ -49,9 +51,6 @@ def remote_overrides(values: Mapping[str, Any]) -> list[str]:
                 message = f"{shown(value)} is a path out of this folder, an address or an interpolation"
                 raise ConfigError(inner_key, f"{message}, so {_NOT_BY_A_SERVER}")
     return words
-
-
-_NOT_BY_A_SERVER = "a server may not set it; remove it from the sweep, or give it on the command line"
 
 
 def check_recorded(overrides: Iterable[str], words: Collection[str]) -> None:

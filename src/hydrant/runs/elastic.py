@@ -70,10 +70,9 @@ def take_job(folder: Path, rank: int) -> Job | None:
     """Wait for the job of a rank; None if the launching process has ended."""
     try:
         return Job.from_json(json.loads(_file(folder, "job", rank).read_text(encoding="utf-8")))
-    except (
-        FileNotFoundError,
-        json.JSONDecodeError,
-    ):  # it has removed the folder, or was killed while it wrote
+    except FileNotFoundError:  # it has removed the folder
+        return None
+    except json.JSONDecodeError:  # it was killed while it wrote
         return None
 
 
@@ -276,9 +275,8 @@ def _mark_failed(job: Job, result: RunResult) -> RunResult:
 def _hang_result(job: Job, started_at: float) -> RunResult | None:
     """Return the result of the watchdog, which wrote it to the summary before it ended the ranks."""
     run = read_run(job.folder)
-    hung = (run.summary.get("error") or {}).get(
-        "type"
-    ) == RankHung.__name__ and run.summary_time >= started_at
+    error_type = (run.summary.get("error") or {}).get("type")
+    hung = error_type == RankHung.__name__ and run.summary_time >= started_at
     return RunResult.failed(run.error, RankHung.__name__) if hung else None
 
 

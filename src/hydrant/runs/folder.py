@@ -210,11 +210,10 @@ def read_rows(path: Path, limit: int | None = None) -> list[dict[str, Any]]:
         RecordError: a line is damaged.
     """
     remedy = "; remove the line, or the file"
-    lines = (read_bytes(path, remedy) or b"").split(
-        b"\n"
-    )  # a kill leaves an incomplete line after the last newline
+    content = read_bytes(path, remedy) or b""
+    lines = content.split(b"\n")[:-1]  # what follows the last newline is incomplete: a kill has left it
     try:
-        return [parse_row(line) for line in lines[:-1][:limit]]
+        return [parse_row(line) for line in lines[:limit]]
     except ValueError as error:
         raise RecordError(f"{path} is damaged ({first_line(error)}){remedy}") from error
 

@@ -42,8 +42,8 @@ SUMMARY_KEYS = (
 """The keys of summary.json that W&B's summary holds under `hydrant`; `hydrant compare` reads them there."""
 
 ID_FILE = Path("wandb", "hydrant-run-id")
-_RUN_ID = re.compile(rb"[\w.-]{1,128}")
 """The file in a run folder with the id of its W&B run."""
+_RUN_ID = re.compile(rb"[\w.-]{1,128}")
 
 STOPPED_FILE = "wandb/hydrant-stopped"
 """The file in a run folder that marks a run stopped by its W&B sweep. Such a run is not continued."""
@@ -306,9 +306,8 @@ def _run_id(folder: Path) -> str:
         saved = (sweep_run_id or secrets.token_hex(6)).encode()
         replace_file(file, saved.decode())
     if not _RUN_ID.fullmatch(saved):
-        raise RecordError(
-            f"{file} is damaged (it holds no id of a W&B run); remove it to start another W&B run"
-        )
+        damage = "it holds no id of a W&B run"
+        raise RecordError(f"{file} is damaged ({damage}); remove it to start another W&B run")
     return saved.decode()
 
 

@@ -56,8 +56,8 @@ class SweepAgent:
         """Report the ids of the running runs and return W&B's commands.
 
         Returns:
-            No commands if W&B does not answer, or with something else; the command `exit` if the sweep does not exist
-            any more.
+            No commands if W&B does not answer, or its answer cannot be read. The command `exit` if the sweep does not
+            exist any more.
         """
         from wandb.apis.public import sweeps
         from wandb.sdk.sweeps import SweepNotFoundError

@@ -36,10 +36,8 @@ class Run:
 
     @property
     def samples_per_update(self) -> int | None:
-        size = self.config.get("global_batch_size")
-        return (
-            size if isinstance(size, int) else None
-        )  # of a run without a config, it is the text of an override
+        size = self.config.get("global_batch_size")  # without a config, the text of an override
+        return size if isinstance(size, int) else None
 
     @property
     def wandb_id(self) -> str | None:

@@ -122,7 +122,6 @@ def execute_job(job: Job, is_silent: bool) -> RunResult:
         # The same job of another start of this sweep may still save its state, or run under SLURM.
         wait_until_free(job.folder)
         result = execute(job)
-        if (
-            result.error_type != FolderInUse.__name__
-        ):  # a third start was faster, or another machine trains it
+        if result.error_type != FolderInUse.__name__:
             return result
+        # Another start was faster, or another machine trains it.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.errors import ConfigError
+from hydrant.optimizers.norms import local_tensors
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,20 @@ class Clipping:
 
     def __call__(self, parameters: Sequence[nn.Parameter], norm: Tensor | None) -> None:
         """Clip in place. `norm`, shape (), is the norm of all gradients; only `max_norm` needs it."""
-        if self.max_norm is not None and norm is not None:
-            torch.nn.utils.clip_grads_with_norm_(parameters, self.max_norm, norm)
-        if self.max_value is not None:
-            torch.nn.utils.clip_grad_value_(parameters, self.max_value)
+        gradients = local_gradients(parameters)
+        if self.max_norm is not None and norm is not None and gradients:
+            # A branch would wait for the device.
+            ratio = torch.clamp(self.max_norm / (norm + 1e-6), max=1.0)
+            torch._foreach_mul_(gradients, ratio)  # pyright: ignore[reportPrivateUsage]
+        if self.max_value is not None and gradients:
+            torch._foreach_clamp_min_(gradients, -self.max_value)  # pyright: ignore[reportPrivateUsage]
+            torch._foreach_clamp_max_(gradients, self.max_value)  # pyright: ignore[reportPrivateUsage]
         if self.agc is not None:
             from timm.utils.agc import adaptive_clip_grad
 
             adaptive_clip_grad([p for p in parameters if id(p) not in self.head], clip_factor=self.agc)
+
+
+def local_gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    """Return the gradients that there are, or this rank's shards of them."""
+    return local_tensors(p.grad for p in parameters if p.grad is not None)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Protocol
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from hydrant.clock import Clock
 from hydrant.errors import ConfigError
-from hydrant.optimizers.norms import is_sharded
+from hydrant.optimizers.norms import local_tensors
 
 PRELOAD = ("timm.utils",)
 
@@ -109,14 +110,25 @@ class Ema:
         from timm.utils import ModelEmaV3
 
         self._model, self._ema = model, ModelEmaV3(model, **self._settings)
+        copied = {name for name, _ in model.named_buffers()} if self._ema.exclude_buffers else set[str]()
+        state = model.state_dict()
+        self._averaged = [n for n, value in state.items() if value.is_floating_point() and n not in copied]
+        self._copied = [name for name in state if name not in self._averaged]
 
     def shard(self, shard: Callable[[nn.Module], None]) -> None:
         shard(self._ema.module)
-        # A foreach operation cannot take sharded parameters and unsharded buffers together.
-        self._ema.foreach = not any(is_sharded(p) for p in self._ema.module.parameters())
 
+    @torch.no_grad()
     def update(self, num_updates: int) -> None:
-        self._ema.update(self._model, step=num_updates)
+        # ModelEmaV3.update cannot take the shards of parameters together with unsharded buffers.
+        weight = 1.0 - self._ema.get_decay(num_updates)
+        # Without keep_vars, each entry would be detached by an operation of its own.
+        averages, values = (m.state_dict(keep_vars=True) for m in (self._ema.module, self._model))
+        average, value = _select(averages, self._averaged), _select(values, self._averaged)
+        torch._foreach_lerp_(average, value, weight)  # pyright: ignore[reportPrivateUsage]
+        if self._copied:
+            copy, value = _select(averages, self._copied), _select(values, self._copied)
+            torch._foreach_copy_(copy, value)  # pyright: ignore[reportPrivateUsage]
 
     @contextlib.contextmanager
     def swapped_into(self, task: nn.Module) -> Generator[None]:
@@ -131,3 +143,7 @@ class Ema:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._ema.module.load_state_dict(state)
+
+
+def _select(state: Mapping[str, Tensor], names: Sequence[str]) -> list[Tensor]:
+    return local_tensors(state[name] for name in names)

@@ -25,7 +25,7 @@ class MuonWithAdamW(Optimizer):
         lr: learning rate of both.
         weight_decay: decoupled weight decay of both.
         momentum, nesterov, ns_steps, adjust_lr_fn: arguments of Muon.
-        betas, eps: arguments of AdamW.
+        betas, eps, fused: arguments of AdamW.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class MuonWithAdamW(Optimizer):
         adjust_lr_fn: str | None,
         betas: tuple[float, float],
         eps: float,
+        fused: bool | None,
     ) -> None:
         shared: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
         muon: dict[str, Any] = {"momentum": momentum, "nesterov": nesterov, "ns_steps": ns_steps}
@@ -48,7 +49,7 @@ class MuonWithAdamW(Optimizer):
         if matrices := _select(self.param_groups, lambda p: p.ndim == 2):
             self._parts.append(Muon(matrices, **shared, **muon, adjust_lr_fn=adjust_lr_fn))
         if others := _select(self.param_groups, lambda p: p.ndim != 2):
-            self._parts.append(AdamW(others, **shared, betas=(betas[0], betas[1]), eps=eps))
+            self._parts.append(AdamW(others, **shared, betas=(betas[0], betas[1]), eps=eps, fused=fused))
         for part in self._parts:
             self.defaults = {**part.defaults, **self.defaults}
         self._share_groups()

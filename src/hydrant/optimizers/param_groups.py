@@ -119,6 +119,12 @@ def check_fields(groups: Sequence[Mapping[str, Any]], defaults: Mapping[str, Any
             raise ConfigError(key, f"{optimizer} has no {field!r} for the group {group['name']}{options}")
 
 
+def sparse_parameters(task: nn.Module) -> set[int]:
+    """Return the `id`s of the parameters whose gradients are sparse, as those of an embedding with `sparse=True`."""
+    with_sparse = [module for module in task.modules() if getattr(module, "sparse", False) is True]
+    return {id(p) for module in with_sparse for p in module.parameters(recurse=False)}
+
+
 def _named_parameters(task: nn.Module) -> dict[str, nn.Parameter]:
     """Return the trained parameters by their names in the model.
 

@@ -92,7 +92,10 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, run_wo
     dry_mixing(task, data, train, mixing)
     averaging = _averaging(config, clock, precision)
     _check_best(config, averaging, schedules, task, outcome)
-    optimizers = make_optimizers(config, task, schedules, precision, lambda o, _: EagerStep(o))
+    compiles_steps = compilation.compiles_steps
+    optimizers = make_optimizers(
+        config, task, schedules, precision, lambda o, _: EagerStep(o), compiles_steps=compiles_steps
+    )
     optimizers.schedules.check(clock.total_updates)
     check_steps(config, task, optimizers, world.device)
     if parallel.is_sharded:
@@ -126,12 +129,16 @@ def build(
     trained = plan.parallel.wrap(task)
     plan.averaging.shard(plan.parallel.shard)
     best, patience = config["best"], config["patience"]
+    make_step, compiles_steps = plan.compilation.optimizer_step, plan.compilation.compiles_steps
+    optimizers = make_optimizers(
+        config, task, plan.schedules, plan.precision, make_step, compiles_steps=compiles_steps
+    )
     return Trainer(
         plan,
         state,
         task,
         trained,
-        make_optimizers(config, task, plan.schedules, plan.precision, plan.compilation.optimizer_step),
+        optimizers,
         stream=plan.train.stream(plan.spec),
         pictures=EvaluationPictures(config["pictures"], plan.data.num_classes, device),
         early_stopping=EarlyStopping(best["metric"], best["mode"], patience, plan.intervals.eval_every),

@@ -18,7 +18,8 @@ from hydrant.config.instantiate import instantiate_node
 from hydrant.config.targets import check_arguments
 from hydrant.errors import ConfigError, shown, unknown_name
 from hydrant.optimizers.clipping import Clipping
-from hydrant.optimizers.param_groups import check_fields, param_groups, split_parameters
+from hydrant.optimizers.kernels import with_fastest_kernel
+from hydrant.optimizers.param_groups import check_fields, param_groups, sparse_parameters, split_parameters
 from hydrant.optimizers.scheduled_fields import (
     AnySchedule,
     FieldSchedules,
@@ -62,9 +63,17 @@ def flat_schedules(schedules: Schedules) -> dict[str, AnySchedule]:
 
 
 def make_optimizers(
-    config: Mapping[str, Any], task: Any, schedules: Schedules, precision: Precision, make_step: MakeStep
+    config: Mapping[str, Any],
+    task: Any,
+    schedules: Schedules,
+    precision: Precision,
+    make_step: MakeStep,
+    *,
+    compiles_steps: bool,
 ) -> Optimizers:
     """Build the optimizers over the present parameters of a task.
+
+    Steps that are compiled need no kernel of torch.
 
     Raises:
         ConfigError: the optimizers, their groups or their schedules do not fit the task.
@@ -76,7 +85,7 @@ def make_optimizers(
     for name, settings in settings_by_name.items():
         with prefix_error_keys(config_prefix(name), settings):
             with_batch_size = {**settings, "global_batch_size": config["global_batch_size"]}
-            optimizers[name] = _make_optimizer(with_batch_size, task, parameters[name])
+            optimizers[name] = _make_optimizer(with_batch_size, task, parameters[name], compiles_steps)
             clippings[name] = _make_clipping(settings, parameters[name])
     fields = FieldSchedules(optimizers, schedules)
     entries: dict[str, OptimizerEntry] = {}
@@ -109,13 +118,15 @@ def check_losses(config: Mapping[str, Any], outcome: Outcome) -> None:
 
 
 def _make_optimizer(
-    settings: Mapping[str, Any], task: Any, parameters: Mapping[str, nn.Parameter]
+    settings: Mapping[str, Any], task: Any, parameters: Mapping[str, nn.Parameter], is_compiled: bool
 ) -> Optimizer:
     node = dict(settings["optimizer"]) | scaled_lr(settings)
     groups = param_groups(task.model, parameters, node.get("lr"), **settings["param_groups"])
     _check_patterns(node, settings["param_groups"]["patterns"])
     with as_config_error("optimizer", settings["optimizer"]):
-        optimizer: Any = instantiate_node(node)(groups)
+        factory = instantiate_node(node)
+        build = factory if is_compiled else with_fastest_kernel(factory, sparse_parameters(task))
+        optimizer: Any = build(groups)
     if not isinstance(optimizer, Optimizer):
         result = f"{node['_target_']} returns a {type(optimizer).__name__}"
         raise ConfigError("optimizer._target_", f"{result}, but a torch.optim.Optimizer is needed")

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError, first_line
 from hydrant.models.blocks import repeated_blocks
+from hydrant.optimizers.kernels import with_fastest_kernel
 from hydrant.optimizers.norms import exceeds_distance, full_tensor
 from hydrant.optimizers.scheduled_fields import config_prefix
 from hydrant.training.build_optimizers import named_settings
@@ -63,7 +64,7 @@ def check_sharding(
     for name, settings in named_settings(config).items():
         if settings["agc"] is not None:
             raise ConfigError(f"{config_prefix(name)}agc", "needs unsharded weights; use max_grad_norm")
-        _check_optimizer(f"{config_prefix(name)}optimizer", settings["optimizer"])
+        _check_optimizer(f"{config_prefix(name)}optimizer", settings["optimizer"], compilation.compiles_steps)
 
 
 def _check_not_tied(task: nn.Module, blocks: list[nn.Module]) -> None:
@@ -78,13 +79,14 @@ def _check_not_tied(task: nn.Module, blocks: list[nn.Module]) -> None:
             raise ConfigError("parallel", message)
 
 
-def _check_optimizer(key: str, node: Mapping[str, Any]) -> None:
+def _check_optimizer(key: str, node: Mapping[str, Any], is_compiled: bool) -> None:
     """Make a few updates of small weights, unsharded and sharded, on the host, and compare them."""
     failure = f"{node['_target_'].rpartition('.')[2]} cannot update sharded weights"
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh, factory = init_device_mesh("cpu", (dist.get_world_size(),)), instantiate_node(node)
+    build = factory if is_compiled else with_fastest_kernel(factory)
     try:
-        expected = _changes(instantiate_node(node), lambda value: value)
-        sharded = _changes(instantiate_node(node), lambda value: distribute_tensor(value, mesh, [Shard(0)]))
+        expected = _changes(factory, lambda value: value)
+        sharded = _changes(build, lambda value: distribute_tensor(value, mesh, [Shard(0)]))
     except Exception as error:  # DTensor raises anything
         reason = first_line(error) or type(error).__name__
         raise ConfigError(key, f"{failure} ({reason}); use parallel=ddp") from error
@@ -95,13 +97,13 @@ def _check_optimizer(key: str, node: Mapping[str, Any]) -> None:
 
 
 def _changes(
-    make_optimizer: Callable[[list[nn.Parameter]], Optimizer], shard: Callable[[Tensor], Tensor]
+    make_optimizer: Callable[[list[dict[str, Any]]], Optimizer], shard: Callable[[Tensor], Tensor]
 ) -> list[Tensor]:
     """Return the change of each weight in a few updates, as unsharded tensors."""
     generator = torch.Generator().manual_seed(0)
     initial, *updates = [[torch.randn(shape, generator=generator) for shape in _SHAPES] for _ in range(4)]
     parameters = [nn.Parameter(shard(value.clone())) for value in initial]
-    optimizer = make_optimizer(parameters)
+    optimizer = make_optimizer([{"params": parameters}])
     for gradients in updates:
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = shard(gradient)

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError, first_line
+from hydrant.optimizers.param_groups import sparse_parameters
 from hydrant.optimizers.scheduled_fields import config_prefix
 from hydrant.training.build_optimizers import named_settings
 from hydrant.training.checkpoint.tree import join, split
@@ -35,9 +36,7 @@ def check_steps(
     Raises:
         ConfigError: an optimizer fails.
     """
-    with_sparse = [module for module in task.modules() if getattr(module, "sparse", False) is True]
-    sparse = {id(p) for module in with_sparse for p in module.parameters(recurse=False)}
-    host = torch.device("cpu")
+    sparse, host = sparse_parameters(task), torch.device("cpu")
     for name, entry in optimizers.entries.items():
         key, kind = f"{config_prefix(name)}optimizer", type(entry.optimizer).__name__
         if getattr(entry.optimizer, "is_second_order", False):  # as timm marks those that need create_graph

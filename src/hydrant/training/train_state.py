@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from hydrant import seeding
 from hydrant.errors import CheckpointError, ConfigError, HydrantError, typed_line
+from hydrant.optimizers.kernels import KERNEL_FIELDS
 from hydrant.training.checkpoint.content import Checkpoint, plain_state, read_into, read_state
 from hydrant.training.checkpoint.manifest import TRAINING, count, read_manifest
 from hydrant.training.metrics import merge_meters
@@ -185,14 +186,18 @@ def _by_name(state: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
 def _by_position(
     state: Mapping[str, Any], names: list[str], fresh: Mapping[str, Any], changed: Collection[str]
 ) -> dict[str, Any]:
-    """Undo `_by_name` for an optimizer whose present state is `fresh`; take the fields in `changed` from there."""
+    """Undo `_by_name` for an optimizer whose present state is `fresh`.
+
+    The fields in `changed` and those that choose a kernel are taken from there.
+    """
     if not _has_torch_format(state):
         return dict(state)
     saved: list[dict[str, Any]] = state["param_groups"]
     positions = {name: n for n, name in enumerate(names)}
     by_position = {positions.get(key, key): value for key, value in state["state"].items()}
+    kept = {"params", *KERNEL_FIELDS, *changed}
     groups = [
-        was | {"params": now["params"]} | {field: now[field] for field in changed if field in now}
+        was | {field: now[field] for field in kept if field in now}
         for was, now in zip(saved, fresh["param_groups"], strict=True)
     ]
     return {**state, "state": by_position, "param_groups": groups}

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from hydrant.batch import AllReduce, Outcome, mean_loss
 from hydrant.errors import ConfigError
-from hydrant.optimizers.clipping import Clipping
+from hydrant.optimizers.clipping import Clipping, local_gradients
 from hydrant.optimizers.norms import total_norm
 from hydrant.optimizers.scheduled_fields import FieldSchedules, config_prefix, metric_prefix
 from hydrant.training.compile import OptimizerStep
@@ -154,8 +154,8 @@ class Optimizers:
 
     def scale_gradients(self, ratio: float) -> None:
         """Multiply every gradient by `ratio`."""
-        for gradient in [p.grad for p in self._all_parameters if p.grad is not None]:
-            gradient.mul_(ratio)
+        if gradients := local_gradients(self._all_parameters):
+            torch._foreach_mul_(gradients, ratio)  # pyright: ignore[reportPrivateUsage]
 
     @contextlib.contextmanager
     def eval_weights(self) -> Generator[None]:

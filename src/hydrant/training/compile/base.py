@@ -26,6 +26,11 @@ class Compilation(Protocol):
     falls_back: bool  # continue eager if the task cannot be compiled
     reuses_memory: bool  # the next call overwrites outcomes and gradients, because CUDA graphs are replayed
 
+    @property
+    def compiles_steps(self) -> bool:
+        """Whether the steps of the optimizers are compiled."""
+        ...
+
     def apply(self, task: nn.Module, *, retains_graph: bool) -> None:
         """Compile a task in place. `retains_graph`: backward runs several times through one graph."""
         ...
@@ -72,7 +77,7 @@ class Compilation(Protocol):
 class Eager:
     """Compiles nothing."""
 
-    is_on = checks = falls_back = reuses_memory = False
+    is_on = checks = falls_back = compiles_steps = reuses_memory = False
 
     def __init__(self, world: World) -> None:
         del world

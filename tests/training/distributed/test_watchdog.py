@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from faulty_model import TORCHRUN, TWO_RANKS, fault, provide_faulty_model
 from repository import ROOT
 from run_folders import assert_same_state, rows, saved_updates, summary, weights
+from torch.multiprocessing.spawn import ProcessExitedException
 from training_runs import run_command
 
-from hydrant.training.distributed.watchdog import RankPosition, _ranks_behind
+from hydrant.training.distributed.watchdog import RankPosition, Watchdog, _ranks_behind
+from hydrant.training.distributed.world import World
 
 TIMEOUT = ("parallel.timeout_seconds=8",)
 
@@ -50,18 +57,44 @@ def test_a_rank_that_hangs_is_named_with_its_stack(words: tuple[str, ...], workd
     assert saved_updates(folder / "checkpoints") == [2, 4]
 
 
+def test_a_rank_that_waits_outside_of_torch_distributed_is_not_named(tmp_path: Path) -> None:
+    """As on CUDA: NCCL's collectives return at once, and the rank waits where it reads the result."""
+    with pytest.raises(ProcessExitedException):  # the watchdog ends both
+        mp.spawn(_watched_rank, args=(str(tmp_path),), nprocs=2)  # type: ignore[no-untyped-call]
+    report = (tmp_path / "report").read_text()
+    assert report.startswith("rank 1 hangs: ")
+    assert "at forward after update 1 (test_watchdog.py:" in report
+
+
+def _watched_rank(rank: int, folder: str) -> None:
+    report, limit = Path(folder, "report"), 1.0
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    world = World(rank, rank, 2, torch.device("cpu"))
+    with Watchdog(world, limit, lambda error, stacks: report.write_text(str(error)) and None) as watchdog:
+        for num_updates in range(2):  # the limit applies from the second update on
+            watchdog.enter("forward", num_updates)
+            dist.all_reduce(torch.ones(1))
+        if rank == 1:
+            time.sleep(1000)
+        work: Any = dist.all_reduce(torch.ones(1), async_op=True)
+        while not work.is_completed():
+            time.sleep(0.01)
+
+
 @pytest.mark.parametrize(
     ("positions", "expected"),
     [
-        ({0: (8, True), 1: (7, False)}, [1]),  # rank 0 is in its backward
-        ({0: (7, True), 1: (7, False)}, [1]),
-        ({0: (7, False), 1: (7, False), 2: (8, False)}, [0, 1]),
-        ({0: (7, True), 1: (7, True)}, [0, 1]),  # in different collectives
+        ({0: (8, 5, True), 1: (7, 5, False)}, [1]),  # rank 0 is in its backward
+        ({0: (7, 5, True), 1: (7, 5, False)}, [1]),  # rank 0 waits in the store
+        ({0: (7, 6, False), 1: (7, 5, False)}, [1]),  # rank 0 waits for its GPU
+        ({0: (7, 5, False), 1: (7, 5, False), 2: (8, 6, False)}, [0, 1]),
+        ({0: (7, 5, True), 1: (7, 5, True)}, [0, 1]),  # in different collectives
     ],
 )
-def test_the_ranks_behind_are_found(positions: dict[int, tuple[int, bool]], expected: list[int]) -> None:
+def test_the_ranks_behind_are_found(positions: dict[int, tuple[int, int, bool]], expected: list[int]) -> None:
     full = {
-        rank: RankPosition(n, "forward", "model.py:1", waits, "") for rank, (n, waits) in positions.items()
+        rank: RankPosition(num_phases, "forward", "model.py:1", num_collectives, waits, "")
+        for rank, (num_phases, num_collectives, waits) in positions.items()
     }
     assert _ranks_behind(full) == expected
 

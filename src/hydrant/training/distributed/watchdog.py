@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 
@@ -43,6 +43,7 @@ class RankPosition:
     num_phases: int  # phases entered so far; every rank enters the same ones
     phase: str  # such as "forward after update 4"
     location: str  # file:line
+    num_collectives: int  # begun so far, in all process groups
     is_waiting: bool  # in torch.distributed, for other ranks
     stack: str
 
@@ -139,7 +140,19 @@ class Watchdog:
         is_waiting = "torch/distributed/" in stack[-1].filename
         text = "".join(traceback.format_list(stack))
         phase = f"{self._phase} after update {self._num_updates}" if self._phase else "the start"
-        return RankPosition(self._num_phases, phase, f"{Path(file).name}:{line}", is_waiting, text)
+        where = f"{Path(file).name}:{line}"
+        return RankPosition(self._num_phases, phase, where, num_collectives(), is_waiting, text)
+
+
+def num_collectives() -> int:
+    """Return how many collectives this process has begun, in all process groups.
+
+    On CUDA, a rank that waits for others may stand anywhere: in a backward pass, or where it reads a tensor.
+    """
+    pool: Any = dist.distributed_c10d
+    groups = list(pool._world.pg_map)
+    backends = {id(b): b for group in groups for b in map(group._get_backend, group._device_types)}
+    return sum(backend._get_sequence_number_for_group() for backend in backends.values())
 
 
 def _read_positions(store: dist.Store, world_size: int) -> dict[int, RankPosition]:
@@ -165,9 +178,12 @@ def _diagnose(positions: dict[int, RankPosition], world_size: int, timeout: floa
 
 
 def _ranks_behind(positions: dict[int, RankPosition]) -> list[int]:
-    """Return the ranks that entered the fewest phases; of those, the ones that do not wait for other ranks."""
-    fewest = min(position.num_phases for position in positions.values())
-    last = [rank for rank, position in positions.items() if position.num_phases == fewest]
+    """Return the ranks that entered the fewest phases; of those, the ones that began the fewest collectives.
+
+    A rank that waits has begun one more than the rank for which it waits, unless it waits in the store.
+    """
+    progress = {rank: (p.num_phases, p.num_collectives) for rank, p in positions.items()}
+    last = [rank for rank in positions if progress[rank] == min(progress.values())]
     return [rank for rank in last if not positions[rank].is_waiting] or last
 
 

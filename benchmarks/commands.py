@@ -11,8 +11,6 @@ from pathlib import Path
 
 from benchmarks.turns import ROOT, child_environment
 
-SUPPORT = str(ROOT / "tests" / "support")
-
 
 def run(
     *words: str, cwd: Path, limit_seconds: float = 240, **variables: str

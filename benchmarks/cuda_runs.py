@@ -1,6 +1,6 @@
 """Does Hydrant run on CUDA: every precision, every compile mode, ten optimizers with compiled updates, and resuming.
 
-Each run is a `python train.py` of a few updates, four at a time. The table has its last training loss, which should
+Each run is a `python train.py` of a few updates, several at a time. The table has its last training loss, which should
 be about the same in all rows of a model. Runs that are killed with SIGKILL and continued are compared with the same
 run without a kill, file by file, checkpoints byte by byte. Without CUDA, options that need it are left out.
 """
@@ -10,18 +10,20 @@ from __future__ import annotations
 import random
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from benchmarks.commands import SUPPORT, train
+from benchmarks.commands import train
 from benchmarks.figures import Failure, Figure, Item
 from benchmarks.report import Cell
+from benchmarks.turns import ROOT
 from hydrant.config.groups import conf_dir
 
+sys.path.append(str(ROOT / "tests" / "support"))
 HAS_CUDA = torch.cuda.is_available()
 VIT = ("experiment=vit_tiny_fake", "duration=6", "log_every=1", "optimizer=adamw")
 DIGITS = ("data=digits", "duration=40", "log_every=10", "eval_every=null", "save_every=null")
@@ -29,7 +31,9 @@ OPTIMIZERS = ("sgd", "adam", "adamw", "adamax", "nadam", "radam", "rmsprop", "ad
 KILLED = ("tracker=local", "log_every=1", "save_every=40", "eval_every=200", "micro_batch_size=32",
           "averaging=ema", "deterministic=true")  # fmt: skip
 NEED_CUDA = ("tf32", "fp8", "reduce_overhead", "max_autotune", "max_autotune_no_cudagraphs")
-AT_ONCE = 4 if HAS_CUDA else 2
+AT_ONCE = 8 if HAS_CUDA else 2
+FILES = "files that differ after kills"
+GOALS = {f"{FILES}: compile={mode}": "= 0" for mode in ("eager", "default", "reduce_overhead")}
 
 
 def cells(*, quick: bool) -> dict[str, Cell]:
@@ -41,11 +45,17 @@ def cells(*, quick: bool) -> dict[str, Cell]:
         "compile modes": ((*vit, "precision=bf16"), [f"compile={name}" for name in options("compile")]),
         "compiled updates": (compiled, [f"optimizer={name}" for name in OPTIMIZERS]),
     }
-    modes = ("eager", "default", "reduce_overhead" if HAS_CUDA else "aot_eager")
     limit = 2 if quick else None
+    tried = {
+        title: partial(at_once, partial(train_with, common), words[:limit])
+        for title, (common, words) in runs.items()
+    }
+    modes = ("eager", "default", "reduce_overhead") if HAS_CUDA else ("eager", "aot_eager")
     return {
-        **{title: partial(try_runs, common, words[:limit]) for title, (common, words) in runs.items()},
-        **{f"killed and continued: {mode}": partial(kill_run, mode, quick) for mode in modes[: limit and 1]},
+        **tried,
+        "killed and continued": partial(
+            at_once, partial(kill_run, quick=quick), modes[: 1 if quick else None]
+        ),
     }
 
 
@@ -55,22 +65,24 @@ def options(group: str) -> list[str]:
     return [name for name in names if HAS_CUDA or name not in NEED_CUDA]
 
 
-def try_runs(common: Sequence[str], words: Sequence[str]) -> Iterator[Item]:
-    """Train with each of the words, several at a time. Yield the loss of each run, or why it failed."""
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_ONCE) as pool:
-        futures = {pool.submit(train, (*common, word), Path(folder, word)): word for word in words}
+def at_once(measure: Callable[[str], Figure], titles: Sequence[str]) -> Iterator[Item]:
+    """Measure several at a time. Yield each figure, or why there is none."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        futures = {pool.submit(measure, title): title for title in titles}
         for future in as_completed(futures):
-            what = futures[future]
-            if error := future.exception():
-                yield Failure(what, f"{type(error).__name__}: {error}")
-            else:
-                loss, seconds = future.result()
-                yield Figure(what, loss, "", note=f"{seconds:.0f} s")
+            error = future.exception()
+            yield Failure(futures[future], f"{type(error).__name__}: {error}") if error else future.result()
 
 
-def kill_run(mode: str, quick: bool) -> Iterator[Figure]:
+def train_with(common: Sequence[str], word: str) -> Figure:
+    """Train with a word and return the last loss."""
+    with tempfile.TemporaryDirectory() as folder:
+        loss, seconds = train((*common, word), Path(folder, "run"))
+    return Figure(word, loss, "", note=f"{seconds:.0f} s")
+
+
+def kill_run(mode: str, *, quick: bool) -> Figure:
     """Kill a run, continue it, and count the files in which it differs from a run that was not killed."""
-    sys.path.append(SUPPORT)
     from killing import run_with_kills
 
     words = (*KILLED, f"duration={400 if quick else 2000}", f"compile={mode}")
@@ -80,4 +92,4 @@ def kill_run(mode: str, quick: bool) -> Iterator[Figure]:
         raise RuntimeError("no run was killed before its end")
     note = f"{result['kills']} kills, {result['most_updates_lost']} updates repeated at most"
     names = ", ".join(result["differing"])
-    yield Figure(f"files that differ: {mode}", len(result["differing"]), "", "= 0", note, names)
+    return Figure(f"{FILES}: compile={mode}", len(result["differing"]), "", "= 0", note, names)

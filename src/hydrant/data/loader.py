@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 from hydrant import seeding
 from hydrant.batch import Batch
 from hydrant.data.base import SampleOrder, StreamSpec, batch_ranges
+from hydrant.data.copies import Copies, copies_to
 from hydrant.data.damaged import MAX_DAMAGED_IN_A_ROW, DamagedSamples
 from hydrant.data.workers import WorkerProgress, init_worker, iterate_loader, preserve_rngs, seed_rngs
 from hydrant.errors import ConfigError, DataError, HydrantError, OutOfMemory, location, typed_line
@@ -210,6 +211,7 @@ class _BatchDataset(Dataset[_HostBatch]):
 class _Transfer:
     """Copies host batches to the device, also if that is the CPU, and normalizes them there."""
 
+    copies: Copies
     mean: Tensor  # (C, 1, 1)
     std: Tensor  # (C, 1, 1)
     damaged: DamagedSamples
@@ -217,7 +219,7 @@ class _Transfer:
     @classmethod
     def of(cls, source: LoaderSource, device: torch.device) -> _Transfer:
         mean, std = (torch.tensor(tuple(v), device=device).view(-1, 1, 1) for v in (source.mean, source.std))
-        return cls(mean, std, source.damaged)
+        return cls(copies_to(device), mean, std, source.damaged)
 
     def __call__(self, host_batch: _HostBatch) -> Batch:
         if isinstance(host_batch, HydrantError):
@@ -225,7 +227,7 @@ class _Transfer:
         tensors, damaged = host_batch
         self.damaged.record(damaged)
         # A copy, because the model may write into it, and an update that is tried again reads the host batch again.
-        inputs, targets = (tensor.to(self.mean.device, non_blocking=True, copy=True) for tensor in tensors)
+        inputs, targets = self.copies(tensors)
         if inputs.dtype == torch.uint8:
             inputs = inputs.float().div_(255).sub_(self.mean).div_(self.std)
         return Batch(inputs, targets)

@@ -1,0 +1,53 @@
+"""Copies of batches from the host to the device of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Copies(Protocol):
+    """Copies tensors from the host to a device, also if that is the host."""
+
+    def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]: ...
+
+
+class DirectCopies:
+    """Copies to a device in the order of its other work."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        return [tensor.to(self._device, non_blocking=True, copy=True) for tensor in tensors]
+
+
+class SideStreamCopies:
+    """Copies to a CUDA device on a separate stream, while the device computes.
+
+    The host asks for a batch while the device still computes earlier ones, so the copy is mostly done when the device
+    comes to it. The work that uses the copies waits for them. The allocator keeps the memory of a copy, and the pinned
+    memory that it is made from, until the stream that uses it has passed.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._copy = DirectCopies(device)
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+
+    def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        with torch.cuda.stream(self._stream):
+            copies = self._copy(tensors)
+        computing = torch.cuda.current_stream(self._device)
+        computing.wait_stream(self._stream)
+        for copy in copies:
+            copy.record_stream(computing)
+        return copies
+
+
+def copies_to(device: torch.device) -> Copies:
+    """Return the copies to a device that delay its other work least."""
+    return SideStreamCopies(device) if device.type == "cuda" else DirectCopies(device)

@@ -77,8 +77,8 @@ class StopRequest:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._context.close()
         self._has_reacted.set()
+        self._context.close()
 
     def _record(self, signum: int, frame: FrameType | None) -> None:
         del frame

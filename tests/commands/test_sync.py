@@ -23,6 +23,7 @@ from wandb_rows import SUMMARY, Make, log_rows, rows, without_sdk_keys
 from wandb_server import WandbServer
 
 from hydrant import cli
+from hydrant.commands.sync.upload import UploadResult, inspect
 from hydrant.commands.sync.wandb_files import read_records, write_records
 from hydrant.runs.lock import exclusive
 from hydrant.trackers.base import RunIdentity
@@ -74,6 +75,19 @@ def checkpoint(folder: Path, num_updates: int) -> Path:
 def part_of(folder: Path) -> Path:
     (part,) = folder.glob("wandb/offline-run-*/run-*.wandb")
     return part
+
+
+def test_an_upload_that_was_killed_near_its_end_waits(tmp_path: Path) -> None:
+    """All its parts are sent, but the summary has no address yet."""
+    part = tmp_path / "wandb" / "offline-run-1-abc" / "run-abc.wandb"
+    part.parent.mkdir(parents=True)
+    part.touch()
+    assert inspect(tmp_path) == UploadResult("waiting", "1 part")
+    part.with_name("run-abc.wandb.synced").touch()
+    (tmp_path / "wandb" / ".sync").mkdir()
+    assert inspect(tmp_path) == UploadResult("waiting", "the end of an upload")
+    (tmp_path / "wandb" / ".sync").rmdir()
+    assert inspect(tmp_path) == UploadResult("already sent", "")
 
 
 def test_written_records_are_read_back(tmp_path: Path) -> None:

@@ -46,10 +46,11 @@ def inspect(folder: Path) -> UploadResult:
     """Return whether a run folder has offline parts to upload."""
     if not _parts(folder):
         return UploadResult("left out", "it has no offline parts")
-    waiting = _waiting_parts(folder)
-    if not waiting and not (folder / _TEMPORARY).exists():  # it exists until everything is written
-        return UploadResult("already sent", "")
-    return UploadResult("waiting", f"{len(waiting)} part{'s' if len(waiting) > 1 else ''}")
+    if waiting := _waiting_parts(folder):
+        return UploadResult("waiting", f"{len(waiting)} part{'s' if len(waiting) > 1 else ''}")
+    if (folder / _TEMPORARY).exists():  # until everything is written
+        return UploadResult("waiting", "the end of an upload")
+    return UploadResult("already sent", "")
 
 
 def upload(folder: Path, account: Account, timeout: float) -> UploadResult:

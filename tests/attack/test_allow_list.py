@@ -8,10 +8,11 @@ from __future__ import annotations
 import importlib
 import inspect
 import itertools
+import pkgutil
 from collections.abc import Callable
 from typing import Any
 
-from allow_list import RISKY, accepted_risks, is_accepted, module_names
+from allow_list import RISKY, accepted_risks, content, is_accepted, module_names
 from attacks import Trials
 
 PACKAGES = ("data", "models", "optimizers", "schedules", "tasks", "trackers", "training")
@@ -54,6 +55,16 @@ def test_no_way_through_a_library_leads_to_code(trials: Trials) -> None:
             found.append(str(node))
     assert not found, "\n".join(found)
     assert all(is_accepted("torch.nn.ModuleList", {"modules": [nested({"x": 1})]}) for nested in NESTED)
+
+
+def test_no_method_of_an_own_class_is_a_part() -> None:
+    """A tracker, for example, has methods that send files which they get as an argument."""
+    packages = [importlib.import_module(f"hydrant.{name}") for name in PACKAGES]
+    below = [m.name for p in packages for m in pkgutil.walk_packages(p.__path__, f"{p.__name__}.")]
+    callables = [(path, c) for name in below for path, c in content(name) if callable(c)]
+    methods = [path for path, c in callables if "." in getattr(c, "__qualname__", "")]
+    assert len(methods) > 100
+    assert not [path for path in methods if is_accepted(path, {})]
 
 
 def test_all_arguments_of_own_parts_that_may_name_files_are_known() -> None:

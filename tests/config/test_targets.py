@@ -107,10 +107,9 @@ def test_positional_arguments_are_checked_like_named_ones() -> None:
     check_targets({"allow_targets": [], "part": {"_target_": "torch.nn.Sequential", "_args_": layers}})
 
 
-@pytest.mark.parametrize(
-    "target", ["torch.nn.Linear", "torchmetrics.MeanMetric"]
-)  # the second takes any keyword
+@pytest.mark.parametrize("target", ["torch.nn.Linear", "torchmetrics.MeanMetric"])
 def test_a_number_is_no_argument(target: str) -> None:
+    """The second target takes any keyword."""
     node = {"_target_": target, "_partial_": True, 1: "x"}
     with pytest.raises(ConfigError, match=r"part\.1: .* has no argument 1"):
         check_targets({"allow_targets": [], "part": node})

@@ -22,7 +22,8 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from hydrant.config.targets import check_consent, keys_set_by, lies_under, locate
+from hydrant.config.consent import check_consent, keys_set_by
+from hydrant.config.targets import lies_under, locate
 from hydrant.errors import ConfigError, shown
 
 _SWEEPERS = (

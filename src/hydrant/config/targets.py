@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
-import os
 import sys
 import types
 import typing
@@ -51,10 +50,6 @@ other functions of these packages load files and call objects by name. `check_lo
 
 _ALWAYS = ("torch._dynamo", "torch.utils.flop_counter")  # every run imports these, and that is slow
 
-CONSENT_VARIABLE = "HYDRANT_ALLOW_TARGETS"
-"""The environment variable that lists, separated by commas, the packages that config files may name in
-`allow_targets`."""
-
 _HYDRA_KEYS: Mapping[str, Any] = {"_target_": str, "_partial_": bool, "_recursive_": bool, "_args_": list,
                                   "_convert_": Literal["none", "partial", "object", "all"]}  # fmt: skip
 """The keys of a node that Hydra reads, and their types."""
@@ -86,30 +81,6 @@ def check_targets(config: Mapping[str, Any]) -> None:
         _check_signature(key, node, target)
         if lies_under(target.__module__, LIBRARIES) and not lies_under(node["_target_"], trusted):
             check_loads_nothing(key, {**_positional(node, inspect.signature(target).parameters), **node})
-
-
-def check_consent(packages: object, words: Iterable[str]) -> None:
-    """Refuse packages of `allow_targets` that only a config file names, because the user has to name them.
-
-    `packages` is the value of `allow_targets`, `words` are the overrides of the command line.
-
-    Raises:
-        ConfigError: A package is neither on the command line nor in the variable HYDRANT_ALLOW_TARGETS.
-    """
-    if not packages or "allow_targets" in keys_set_by(words):
-        return
-    consented = os.environ.get(CONSENT_VARIABLE, "").split(",")
-    names = [str(package) for package in packages] if isinstance(packages, list) else [str(packages)]
-    if refused := [name for name in names if name not in consented]:
-        message = f"a config file requests to run code of {', '.join(map(shown, refused))}"
-        value = ",".join(names)
-        remedy = f"add 'allow_targets=[{value}]' to the command line, or set {CONSENT_VARIABLE}={value}"
-        raise ConfigError("allow_targets", f"{message}. If you trust it, {remedy}")
-
-
-def keys_set_by(words: Iterable[str]) -> set[str]:
-    """Return the keys that the overrides of a command line set."""
-    return {word.partition("=")[0].lstrip("+") for word in words}
 
 
 def lies_under(path: object, packages: Sequence[str]) -> bool:

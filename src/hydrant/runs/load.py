@@ -11,8 +11,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
+from hydrant.config.consent import check_consent
 from hydrant.config.flat import flatten
-from hydrant.config.targets import check_consent
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.runs.folder import choices_in, read_options, read_overrides
 from hydrant.runs.resume import saved_config

@@ -1,0 +1,36 @@
+"""The user's consent to run code of other packages: what a config file requests, the command line must allow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from hydrant.errors import ConfigError, shown
+
+CONSENT_VARIABLE = "HYDRANT_ALLOW_TARGETS"
+"""The environment variable that lists, separated by commas, the packages that config files may name in
+`allow_targets`."""
+
+
+def check_consent(packages: object, words: Iterable[str]) -> None:
+    """Refuse packages of `allow_targets` that only a config file names, because the user has to name them.
+
+    `packages` is the value of `allow_targets`, `words` are the overrides of the command line.
+
+    Raises:
+        ConfigError: A package is neither on the command line nor in the variable HYDRANT_ALLOW_TARGETS.
+    """
+    if not packages or "allow_targets" in keys_set_by(words):
+        return
+    consented = os.environ.get(CONSENT_VARIABLE, "").split(",")
+    names = [str(package) for package in packages] if isinstance(packages, list) else [str(packages)]
+    if refused := [name for name in names if name not in consented]:
+        message = f"a config file requests to run code of {', '.join(map(shown, refused))}"
+        value = ",".join(names)
+        remedy = f"add 'allow_targets=[{value}]' to the command line, or set {CONSENT_VARIABLE}={value}"
+        raise ConfigError("allow_targets", f"{message}. If you trust it, {remedy}")
+
+
+def keys_set_by(words: Iterable[str]) -> set[str]:
+    """Return the keys that the overrides of a command line set."""
+    return {word.partition("=")[0].lstrip("+") for word in words}

@@ -51,9 +51,8 @@ def losses(operations: list[Operation]) -> Iterator[Loss]:
         reported = (told.get("num_updates", 0), told.get("status") == "finished")
         for policy in POLICIES:
             tree = disk.after_power_loss(policy)
-            tree.pop(
-                f"./{RUN}/{LEASE}", None
-            )  # with another content, the next start first waits for its owner
+            # With another content, the next start first waits for its owner.
+            tree.pop(f"./{RUN}/{LEASE}", None)
             key = (*reported, frozenset(tree.items()))
             if key not in seen:
                 seen.add(key)

@@ -1,19 +1,23 @@
 """Data loading, compared with the loaders of torch, torchvision and timm.
 
 In memory: the digits of scikit-learn in batches of 64. Hydrant keeps them on the device; torch's DataLoader reads the
-same normalised samples from a TensorDataset. From files: 2,000 JPEG files of 160 pixels in batches of 64, which two
-workers decode, crop at random, resize to 128 pixels (bilinear), flip and normalise. The loaders are Hydrant's
-`data=image_folder`, torchvision's ImageFolder with transforms v2, and timm's `create_loader` with its prefetcher. All
-loaders run in one process on one thread, besides their workers, and take turns by blocks. Workers fill their queues
-before a block starts, and these queued batches are read before the clock starts. A block of digits covers several
-epochs; a block of files lies within one epoch.
+same normalised samples from a TensorDataset. From files, in batches of 64, which two workers decode, crop at random,
+resize, flip and normalise: 2,000 JPEG files of 160 x 160 pixels, resized to 128 (bilinear), and 1,000 of 500 x 400
+pixels and 95 KiB, resized to 224 (bicubic). The loaders are Hydrant's `data=image_folder` with each `data.decoder`,
+torchvision's ImageFolder with transforms v2, and timm's `create_loader` with its prefetcher. All loaders run in one
+process on one thread, besides their workers, and take turns by blocks. Workers fill their queues before a block starts,
+and these queued batches are read before the clock starts. A block of digits covers several epochs. PSNR compares the
+crops of a decoder with the same crops by Pillow.
 """
 
 from __future__ import annotations
 
+import math
+import operator
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -34,7 +38,9 @@ from hydrant.data.digits import digits
 BATCH_SIZE = 64
 NUM_WORKERS = 2
 NUM_AHEAD = 2 * NUM_WORKERS  # batches that torch's DataLoader prefetches
-INPUT_SIZE, SCALE, RATIO = 128, (0.08, 1.0), (3 / 4, 4 / 3)
+SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
+DECODERS = ("pillow", "pillow_draft", "simplejpeg")
+GOALS = {"pillow": ">= 1", "simplejpeg": ">= 1.5"}
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IN_MEMORY_REMAINDER = (
     "The batches of up to 64 updates are made at once, by three operations (% and two index_select). What remains is "
@@ -44,12 +50,33 @@ JPEG_REMAINDER = (
     "Both decode with Pillow and crop with timm's transform, which is nearly all of a sample's time in a worker. "
     "Seeding the augmentation, so that it depends only on the sample, takes 10 us of about 1 ms."
 )
+PHOTO_REMAINDER = (
+    "Both decode all of the file's Huffman codes, which is most of the remaining time: these files are not twice as "
+    "large as the input, so that no crop of them is decoded at a reduced size."
+)
+
+
+@dataclass(frozen=True)
+class Photos:
+    """JPEG files of one size, and what is made of them."""
+
+    title: str
+    num_images: int
+    size: tuple[int, int]  # width, height
+    grain: float
+    quality: int
+    input_size: int
+    interpolation: str
+
+
+SMALL = Photos("JPEG", 2000, (160, 160), 0.3, 90, 128, "bilinear")
+PHOTOS = Photos("photos", 1000, (500, 400), 1.0, 93, 224, "bicubic")  # 95 KiB
 
 
 def measure(*, quick: bool) -> list[Figure]:
     """Compare in-memory data with a DataLoader, and JPEG files with other loaders."""
     torch.set_num_threads(1)
-    return [*_in_memory(quick=quick), *_jpeg(quick=quick)]
+    return [*_in_memory(quick=quick), *_jpeg(quick=quick), *_decoders(quick=quick)]
 
 
 def _in_memory(*, quick: bool) -> list[Figure]:
@@ -73,24 +100,60 @@ def _in_memory(*, quick: bool) -> list[Figure]:
 
 
 def _jpeg(*, quick: bool) -> list[Figure]:
-    num_blocks, num_batches, num_images = (2, 1, 512) if quick else (9, 20, 2000)
+    num_blocks, num_batches, num_images = (2, 1, 512) if quick else (9, 20, SMALL.num_images)
+    photos = replace(SMALL, num_images=num_images)
     with tempfile.TemporaryDirectory() as root:
-        _write_images(Path(root), num_images)
+        _write_images(Path(root), photos)
         loaders = {
-            "Hydrant": _stream(_hydrant_folder(root)),
-            "torchvision": _torchvision_loader(root),
-            "timm": _timm_loader(root),
+            "Hydrant": _stream(_hydrant_folder(root, photos, "pillow")),
+            "torchvision": _torchvision_loader(root, photos),
+            "timm": _timm_loader(root, photos),
         }
         rates = _rates(loaders, num_blocks, num_batches, {})
         del loaders  # their workers must end before the files are deleted
-    figures = [
-        Figure(f"{title}: JPEG", interval([BATCH_SIZE * rate for rate in values]), "images/s")
-        for title, values in rates.items()
-    ]
+    figures = _image_rates(rates, photos)
     for title, goal in (("torchvision", None), ("timm", ">= 1")):
-        ratio = paired(rates["Hydrant"], rates[title], lambda hydrant, other: hydrant / other)
+        ratio = paired(rates["Hydrant"], rates[title], operator.truediv)
         figures.append(Figure(f"Hydrant to {title}: JPEG", ratio, "x", goal, remainder=JPEG_REMAINDER))
     return figures
+
+
+def _decoders(*, quick: bool) -> list[Figure]:
+    """Compare the decoders with timm's loader, and their pixels with those of Pillow."""
+    num_blocks, num_batches, num_images = (2, 1, 64) if quick else (9, 8, PHOTOS.num_images)
+    photos = replace(PHOTOS, num_images=num_images)
+    with tempfile.TemporaryDirectory() as root:
+        _write_images(Path(root), photos)
+        folders = {name: _hydrant_folder(root, photos, name) for name in DECODERS}
+        loaders = {name: _stream(folder) for name, folder in folders.items()}
+        rates = _rates({**loaders, "timm": _timm_loader(root, photos)}, num_blocks, num_batches, {})
+        crops = {
+            name: next(iter(folder.train.stream(_spec()).micro_batches(0))).inputs
+            for name, folder in folders.items()
+        }
+        del loaders  # their workers must end before the files are deleted
+    figures = _image_rates(rates, photos)
+    for name in DECODERS:
+        ratio, goal = paired(rates[name], rates["timm"], operator.truediv), GOALS.get(name)
+        figures.append(Figure(f"{name} to timm: {photos.title}", ratio, "x", goal, remainder=PHOTO_REMAINDER))
+    for name in DECODERS[1:]:
+        figures.append(
+            Figure(f"PSNR of {name} to pillow: {photos.title}", _psnr(crops[name], crops["pillow"]), "dB")
+        )
+    return figures
+
+
+def _image_rates(rates: dict[str, list[float]], photos: Photos) -> list[Figure]:
+    return [
+        Figure(f"{title}: {photos.title}", interval([BATCH_SIZE * rate for rate in values]), "images/s")
+        for title, values in rates.items()
+    ]
+
+
+def _psnr(ours: torch.Tensor, reference: torch.Tensor) -> float:
+    """Return the peak signal-to-noise ratio of normalised images in dB."""
+    error = (ours - reference) * torch.tensor(STD).view(-1, 1, 1)
+    return -10 * math.log10(float(error.square().mean()))
 
 
 def _rates(
@@ -127,6 +190,10 @@ def _stream(data: Data) -> Iterator[Any]:
     return (batch for num_updates in count() for batch in stream.micro_batches(num_updates))
 
 
+def _first_batch(data: Data) -> torch.Tensor:
+    return next(iter(data.train.stream(_spec()).micro_batches(0))).inputs
+
+
 def _endless(loader: Iterable[Any]) -> Iterator[Any]:
     while True:
         yield from loader
@@ -138,22 +205,24 @@ def _with_workers(samples: Any) -> DataLoader[Any]:
     )
 
 
-def _write_images(root: Path, num_images: int) -> None:
+def _write_images(root: Path, photos: Photos) -> None:
     """Write clouds of colour with some grain, whose JPEG files are about as large as those of photographs."""
     rng = np.random.default_rng(0)
-    for number in range(num_images):
+    for number in range(photos.num_images):
         colours, noise = (
-            Image.fromarray(rng.integers(0, 256, (size, size, 3), dtype=np.uint8)) for size in (10, 160)
+            Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
+            for width, height in ((10, 10), photos.size)
         )
-        clouds = colours.resize((160, 160), Image.Resampling.BICUBIC)
+        clouds = colours.resize(photos.size, Image.Resampling.BICUBIC)
         grain = noise.filter(ImageFilter.GaussianBlur(1))
         for part in ("train", "val")[: 2 if number < 10 else 1]:
             folder = root / part / f"class_{number % 10}"
             folder.mkdir(parents=True, exist_ok=True)
-            Image.blend(clouds, grain, 0.3).save(folder / f"{number}.jpg", quality=90)
+            image = Image.blend(clouds, grain, photos.grain)
+            image.save(folder / f"{number}.jpg", quality=photos.quality)
 
 
-def _hydrant_folder(root: str) -> Data:
+def _hydrant_folder(root: str, photos: Photos, decoder: str) -> Data:
     augment = ImageAugment(
         scale=SCALE,
         ratio=RATIO,
@@ -164,28 +233,29 @@ def _hydrant_folder(root: str) -> Data:
         re_mode="const",
     )
     return image_folder(
-        root=root, input_shape=[3, INPUT_SIZE, INPUT_SIZE], num_classes=10, train_dir="train", val_dir="val",
-        num_workers=NUM_WORKERS, on_error="fail", interpolation="bilinear", crop_pct=0.875, mean=MEAN, std=STD,
-        augment=augment,
+        root=root, input_shape=[3, photos.input_size, photos.input_size], num_classes=10, train_dir="train",
+        val_dir="val", num_workers=NUM_WORKERS, on_error="fail", decoder=decoder,
+        interpolation=photos.interpolation, crop_pct=0.875, mean=MEAN, std=STD, augment=augment,
     )  # fmt: skip
 
 
-def _torchvision_loader(root: str) -> Iterable[Any]:
+def _torchvision_loader(root: str, photos: Photos) -> Iterable[Any]:
     from torchvision.datasets import ImageFolder
     from torchvision.transforms import v2
 
     transform = v2.Compose([
-        v2.PILToTensor(), v2.RandomResizedCrop(INPUT_SIZE, SCALE, RATIO, antialias=True), v2.RandomHorizontalFlip(),
-        v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD),
+        v2.PILToTensor(), v2.RandomResizedCrop(photos.input_size, SCALE, RATIO, antialias=True),
+        v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD),
     ])  # fmt: skip
     return _with_workers(ImageFolder(f"{root}/train", transform))
 
 
-def _timm_loader(root: str) -> Iterable[Any]:
+def _timm_loader(root: str, photos: Photos) -> Iterable[Any]:
     from timm.data import create_dataset, create_loader
 
     return create_loader(
-        create_dataset("", f"{root}/train", is_training=True), (3, INPUT_SIZE, INPUT_SIZE), BATCH_SIZE,
-        is_training=True, scale=SCALE, ratio=RATIO, color_jitter=0.0, interpolation="bilinear", mean=MEAN, std=STD,
-        num_workers=NUM_WORKERS, device=torch.device("cpu"), use_prefetcher=True, persistent_workers=True,
+        create_dataset("", f"{root}/train", is_training=True), (3, photos.input_size, photos.input_size), BATCH_SIZE,
+        is_training=True, scale=SCALE, ratio=RATIO, color_jitter=0.0, interpolation=photos.interpolation,
+        mean=MEAN, std=STD, num_workers=NUM_WORKERS, device=torch.device("cpu"), use_prefetcher=True,
+        persistent_workers=True,
     )  # fmt: skip

@@ -36,6 +36,7 @@ def build(root: Path, **changes: Any) -> Data:
         "val_dir": "val",
         "num_workers": 0,
         "on_error": "fail",
+        "decoder": "pillow",
         "interpolation": "bicubic",
         "crop_pct": 0.875,
         "mean": (0.485, 0.456, 0.406),
@@ -55,20 +56,25 @@ def update(data: Data, num_updates: int = 0, world_size: int = 1, micro_batch_si
 
 
 @pytest.mark.parametrize(
-    "augment",
-    [AUGMENT, replace(AUGMENT, auto_augment="rand-m9-mstd0.5-inc1", re_prob=0.5, re_mode="pixel")],
-    ids=["color jitter", "RandAugment and erasing"],
+    ("augment", "decoder"),
+    [
+        (AUGMENT, "pillow"),
+        (replace(AUGMENT, auto_augment="rand-m9-mstd0.5-inc1", re_prob=0.5, re_mode="pixel"), "pillow_draft"),
+        (replace(AUGMENT, color_jitter=None), "simplejpeg"),
+    ],
+    ids=["color jitter", "RandAugment and erasing", "flip"],
 )
 def test_pixels_do_not_depend_on_workers_ranks_or_micro_batches(
-    image_root: Path, augment: ImageAugment
+    image_root: Path, augment: ImageAugment, decoder: str
 ) -> None:
-    whole = update(build(image_root, augment=augment), 1)
+    changes: dict[str, Any] = {"augment": augment, "decoder": decoder}
+    whole = update(build(image_root, **changes), 1)
     assert whole.shape == (12, 3, 16, 20)
     assert whole.dtype == torch.float32
     for num_workers, world_size, micro_batch_size in ((0, 3, 2), (1, 1, 12), (2, 2, 3)):
-        data = build(image_root, augment=augment, num_workers=num_workers)
+        data = build(image_root, num_workers=num_workers, **changes)
         assert torch.equal(update(data, 1, world_size, micro_batch_size), whole)
-    assert not torch.equal(update(build(image_root, augment=augment), 2), whole)
+    assert not torch.equal(update(build(image_root, **changes), 2), whole)
 
 
 def test_evaluation_equals_timm_s_pipeline(image_root: Path) -> None:
@@ -129,6 +135,7 @@ MISTAKES: list[tuple[Callable[[Path], None], dict[str, Any], str]] = [
     (nothing, {"input_shape": (1, 16, 16)}, r"data.input_shape: \[1, 16, 16\] .*\[3, height, width\]"),
     (nothing, {"crop_pct": 1.5}, "data.crop_pct: 1.5"),
     (nothing, {"interpolation": "bicubik"}, "data.interpolation: unknown .*did you mean 'bicubic'"),
+    (nothing, {"decoder": "pilow"}, "data.decoder: unknown .*did you mean 'pillow'"),
     (nothing, {"num_workers": -1}, "data.num_workers: -1 is negative"),
     (nothing, {"augment": replace(AUGMENT, auto_augment="magic")}, "data.augment: timm rejects .*'magic'"),
     (

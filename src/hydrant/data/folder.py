@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,8 +12,9 @@ import numpy as np
 
 from hydrant.data.base import Data, check_normalization, check_shapes
 from hydrant.data.damaged import DamagedSamples
+from hydrant.data.decoders import Decoder, decoder_of
 from hydrant.data.loader import LoaderSource, Transform
-from hydrant.errors import ConfigError, DataError, unknown_name
+from hydrant.errors import ConfigError, unknown_name
 
 _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
 
@@ -83,13 +84,14 @@ def image_folder(
     val_dir: str,
     num_workers: int,
     on_error: Literal["fail", "skip"],
+    decoder: str,
     interpolation: str,
     crop_pct: float,
     mean: Sequence[float],
     std: Sequence[float],
     augment: ImageAugment,
 ) -> Data:
-    """Return the images under `root/train_dir/<class>/` and `root/val_dir/<class>/`, read as RGB.
+    """Return the images under `root/train_dir/<class>/` and `root/val_dir/<class>/`, read as RGB by a `decoder`.
 
     Evaluation resizes the image so that the input is `crop_pct` of its shorter edge, and crops the center.
     `on_error=skip` skips images that cannot be read; `fail` ends the run.
@@ -97,16 +99,19 @@ def image_folder(
     _check(input_shape, crop_pct, interpolation)
     check_normalization(mean, std, num_channels=3)
     shape = tuple(input_shape)
-    train, classes = _scan(Path(root), train_dir, "data.train_dir")
-    val, val_classes = _scan(Path(root), val_dir, "data.val_dir")
+    reader = decoder_of(decoder, interpolation)
+    train, classes = _scan(Path(root), train_dir, "data.train_dir", reader)
+    val, val_classes = _scan(Path(root), val_dir, "data.val_dir", reader)
     if classes != val_classes:
         raise ConfigError("data.val_dir", _difference(Path(root, val_dir), classes, val_classes))
 
     mean, std = tuple(mean), tuple(std)
     common: dict[str, Any] = {"input_size": shape, "interpolation": interpolation, "mean": mean, "std": std}
     transforms = (
-        augment.transform(**common),
-        _timm_transform(**common, is_training=False, crop_pct=crop_pct, normalize=False),
+        reader.for_training(augment.transform(**common)),
+        reader.for_evaluation(
+            _timm_transform(**common, is_training=False, crop_pct=crop_pct, normalize=False)
+        ),
     )
     damaged = DamagedSamples(on_error == "skip", "; repair or remove it, or skip it with data.on_error=skip")
 
@@ -136,25 +141,20 @@ class _Images:
     folder: Path
     paths: np.ndarray  # (N,) bytes, relative to the folder
     targets: np.ndarray  # (N,) int64
-    read: Callable[[str], Any]
+    decoder: Decoder
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, index: int, /) -> tuple[Any, int]:
-        try:
-            return self.read(self.name_of(index)), int(self.targets[index])
-        except MemoryError:
-            raise
-        except Exception as error:  # a decoder raises anything on damaged bytes
-            raise DataError(f"{self.name_of(index)} cannot be read as an image: {error}") from error
+        return self.decoder.open(self.name_of(index)), int(self.targets[index])
 
     def name_of(self, index: int) -> str:
         return str(self.folder / os.fsdecode(self.paths[index]))
 
 
-def _scan(root: Path, split_dir: str, key: str) -> tuple[_Images, tuple[str, ...]]:
-    from torchvision.datasets.folder import ImageFolder, pil_loader
+def _scan(root: Path, split_dir: str, key: str, decoder: Decoder) -> tuple[_Images, tuple[str, ...]]:
+    from torchvision.datasets.folder import ImageFolder
 
     folder = root / split_dir
     if not root.is_dir():
@@ -167,7 +167,7 @@ def _scan(root: Path, split_dir: str, key: str) -> tuple[_Images, tuple[str, ...
     except FileNotFoundError as error:  # there is no class folder, or some are empty; the message names them
         raise ConfigError(key, f"{folder}: {error}") from error
     paths = [os.fsencode(os.path.relpath(path, folder)) for path, _ in dataset.samples]
-    images = _Images(folder, np.array(paths), np.array(dataset.targets), pil_loader)
+    images = _Images(folder, np.array(paths), np.array(dataset.targets), decoder)
     return images, tuple(dataset.classes)
 
 

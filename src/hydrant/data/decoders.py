@@ -1,0 +1,253 @@
+"""Decoders of image files: the whole image as before, or only as much of it as a crop needs.
+
+A JPEG stores frequencies, so that a half, a quarter or an eighth of its size is cheaper to decode than all of it. A
+reducing decoder knows the crop before it decodes. It chooses the smallest of these sizes that is not below the input.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from hydrant.config.distribution import require_extra
+from hydrant.errors import ConfigError, DataError, unknown_name
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_RESIZED_BY_TORCH = ("bilinear", "bicubic")
+_REDUCTIONS = (8, 4, 2)  # of JPEG's blocks of 8 x 8 pixels; libjpeg has no fast code for those in between
+
+
+class Decoder(Protocol):
+    """Opens image files, and adapts timm's transforms to what it opens."""
+
+    def open(self, path: str) -> Any: ...
+
+    def for_training(self, transform: Any) -> Callable[[Any], Any]:
+        """Return a transform of opened files from timm's, which begins with a random crop."""
+        ...
+
+    def for_evaluation(self, transform: Any) -> Callable[[Any], Any]:
+        """Return a transform of opened files from timm's, which begins by resizing."""
+        ...
+
+
+def decoder_of(name: str, interpolation: str) -> Decoder:
+    """Return the decoder `data.decoder=name`.
+
+    Raises:
+        ConfigError: there is none of this name, its package is missing, or it does not resize by `interpolation`.
+    """
+    decoders: dict[str, Callable[[], Decoder]] = {
+        "pillow": _Whole,
+        "pillow_draft": lambda: _Reducing(_by_pillow, interpolation),
+        "simplejpeg": lambda: _Reducing(_by_simplejpeg, interpolation),
+    }
+    if name not in decoders:
+        raise unknown_name("data.decoder", "decoder", name, decoders)
+    if name == "simplejpeg":
+        require_extra("simplejpeg", ["simplejpeg"], "data.decoder", "simplejpeg")
+    if name != "pillow" and interpolation not in _RESIZED_BY_TORCH:
+        message = (
+            f"{name} resizes by {' or '.join(_RESIZED_BY_TORCH)}, not by {interpolation}; take one, or pillow"
+        )
+        raise ConfigError("data.decoder", message)
+    return decoders[name]()
+
+
+@contextmanager
+def _naming_file(path: str) -> Generator[None]:
+    """Raise errors of a decoder as DataError with the name of the file.
+
+    Raises:
+        DataError: anything but MemoryError was raised.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:  # a decoder raises anything on damaged bytes
+        raise DataError(f"{path} cannot be read as an image: {error}") from error
+
+
+class _Whole:
+    """Decodes all of an image by Pillow, as torchvision and timm do."""
+
+    def open(self, path: str) -> Image:
+        from torchvision.datasets.folder import pil_loader
+
+        with _naming_file(path):
+            return pil_loader(path)
+
+    def for_training(self, transform: Any) -> Callable[[Any], Any]:
+        return transform
+
+    def for_evaluation(self, transform: Any) -> Callable[[Any], Any]:
+        return transform
+
+
+@dataclass(frozen=True)
+class _Region:
+    """A rectangle of an image, in pixels of the file."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+    def reduction(self, size: tuple[int, int]) -> int:
+        """Return the largest reduction by which this region is not smaller than `size` (H, W).
+
+        >>> [_Region(0, 0, 500, width).reduction((100, 100)) for width in (1000, 300, 199)]
+        [4, 2, 1]
+        """
+        ratio = min(self.height // size[0], self.width // size[1])
+        return next((reduction for reduction in _REDUCTIONS if reduction <= ratio), 1)
+
+    def reduced(self, by: int) -> tuple[slice, slice]:
+        """Return the rows and columns of the reduced image that are nearest to this region."""
+        return (
+            slice(round(self.top / by), round((self.top + self.height) / by)),
+            slice(round(self.left / by), round((self.left + self.width) / by)),
+        )
+
+
+@dataclass(frozen=True)
+class _File:
+    """An image file that is not decoded yet."""
+
+    path: str
+    height: int
+    width: int
+    decode: Callable[[_Region, int], np.ndarray]
+    """(region, reduction) -> the region in RGB, uint8 (H, W, 3). Only JPEG is reduced."""
+
+    @property
+    def shape_only(self) -> Tensor:
+        """The shape in the form from which timm and torchvision compute crops and sizes."""
+        return torch.empty(0, self.height, self.width)
+
+    def resized(self, region: _Region, size: tuple[int, int], interpolation: str) -> Tensor:
+        """Return the region in RGB with another size (H, W): uint8 (3, H, W).
+
+        torch resizes bytes by the method of Pillow, at a third of its time; a byte may differ by 1, seldom by 2.
+        """
+        with _naming_file(self.path):
+            pixels = np.ascontiguousarray(self.decode(region, region.reduction(size)))
+        # This order of the operations gives the strides of channels_last, which torch resizes fastest.
+        images = torch.from_numpy(pixels).unsqueeze(0).permute(0, 3, 1, 2)
+        return interpolate(images, size, mode=interpolation, antialias=True)[0]
+
+
+@dataclass(frozen=True)
+class _Reducing:
+    """Decodes only as much as a crop needs, and resizes it by torch."""
+
+    read_header: Callable[[str, bytes], _File]
+    interpolation: str
+
+    def open(self, path: str) -> _File:
+        with _naming_file(path):
+            return self.read_header(path, Path(path).read_bytes())
+
+    def for_training(self, transform: Any) -> Callable[[Any], Any]:
+        from timm.data.transforms import MaybePILToTensor
+        from torchvision.transforms import Compose, RandomHorizontalFlip
+
+        crop, *others = transform.transforms
+        need_images = not all(isinstance(other, RandomHorizontalFlip | MaybePILToTensor) for other in others)
+        return Compose([_RandomCrop(crop, self.interpolation), *[_as_image] * need_images, *others])
+
+    def for_evaluation(self, transform: Any) -> Callable[[Any], Any]:
+        from torchvision.transforms import Compose
+
+        resize, *others = transform.transforms
+        return Compose([_Resize(resize, self.interpolation), *others])
+
+
+@dataclass(frozen=True)
+class _RandomCrop:
+    """Decodes the region of a random crop and resizes it. It draws the same numbers as `crop`."""
+
+    crop: Any  # timm's RandomResizedCropAndInterpolation
+    interpolation: str
+
+    def __call__(self, file: _File) -> Tensor:
+        region = _Region(*self.crop.get_params(file.shape_only, self.crop.scale, self.crop.ratio))
+        return file.resized(region, self.crop.size, self.interpolation)
+
+
+@dataclass(frozen=True)
+class _Resize:
+    """Decodes an image and resizes it to the same size as `resize`."""
+
+    resize: Any  # timm's ResizeKeepRatio, or torchvision's Resize of the shorter edge
+    interpolation: str
+
+    def __call__(self, file: _File) -> Tensor:
+        least, shorter = self.resize.size, min(file.height, file.width)
+        if isinstance(least, int):
+            height, width = int(least * file.height / shorter), int(least * file.width / shorter)
+        else:
+            height, width = self.resize.get_params(file.shape_only, least, self.resize.longest)
+        whole = _Region(0, 0, file.height, file.width)
+        return file.resized(whole, (height, width), self.interpolation)
+
+
+def _as_image(pixels: Tensor) -> Image:
+    """Return pixels (3, H, W) as an image of Pillow, for the transforms that need one."""
+    from PIL import Image
+
+    return Image.fromarray(pixels.permute(1, 2, 0).numpy())
+
+
+def _by_pillow(path: str, content: bytes) -> _File:
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(content))  # reads the header only
+    return _File(path, image.height, image.width, partial(_with_pillow, image))
+
+
+def _with_pillow(image: Image, region: _Region, reduction: int) -> np.ndarray:
+    is_reduced = image.draft("RGB", (image.width // reduction, image.height // reduction)) is not None
+    rows, columns = region.reduced(reduction if is_reduced else 1)
+    return np.array(image.crop((columns.start, rows.start, columns.stop, rows.stop)).convert("RGB"))
+
+
+def _by_simplejpeg(path: str, content: bytes) -> _File:
+    """Open a JPEG of gray or color. Pillow opens other formats, CMYK, and what simplejpeg finds to be damaged."""
+    import simplejpeg
+
+    try:
+        height, width, color_space, _ = simplejpeg.decode_jpeg_header(content)
+    except ValueError:
+        return _by_pillow(path, content)
+    if color_space in ("CMYK", "YCCK"):
+        return _by_pillow(path, content)
+    size = int(height), int(width)
+    return _File(path, *size, partial(_with_simplejpeg, path, content, size))
+
+
+def _with_simplejpeg(
+    path: str, content: bytes, size: tuple[int, int], region: _Region, reduction: int
+) -> np.ndarray:
+    """Return the same pixels as Pillow, which also reads files with errors that can be ignored."""
+    import simplejpeg
+
+    height, width = (-(-edge // reduction) for edge in size)
+    try:
+        pixels = simplejpeg.decode_jpeg(content, min_height=height, min_width=width, min_factor=reduction)
+    except ValueError:
+        return _by_pillow(path, content).decode(region, reduction)
+    return pixels[region.reduced(reduction)]

@@ -52,6 +52,7 @@ def assert_reports_rank_1(folder: Path, stderr: str) -> None:
 
 
 def test_an_error_on_one_rank_fails_the_run_without_a_restart(words: tuple[str, ...], workdir: Path) -> None:
+    """Also if destroying a process group takes all ranks, as on NCCL (`destroy_with_all_ranks`)."""
     done = run_command(*words, *TWO_RANKS, *fault("raise", 1), "parallel.max_restarts=2", cwd=workdir)
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
@@ -98,7 +99,7 @@ def test_torchrun_s_rank_0_reports_a_model_that_cannot_be_built(
 @pytest.mark.slow
 def test_torchrun_s_rank_0_reports_a_wrong_config(words: tuple[str, ...], workdir: Path) -> None:
     """Only rank 0 composes the config and imports the module of the model."""
-    (workdir / "faulty.py").write_text(f"{MODULE}\ndist.destroy_process_group = leave_last\n")
+    (workdir / "faulty.py").write_text(f"{MODULE}\ndist.destroy_process_group = destroy_last\n")
     stderr = fail_under_torchrun((*words, *fault("none", 1), "+model.nothing=1"), workdir)
     assert (workdir / "leaving").exists()
     assert any(line.startswith("error: model.nothing: ") for line in stderr.splitlines())

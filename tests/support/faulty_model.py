@@ -12,15 +12,26 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-destroy_process_group = dist.destroy_process_group
+destroy_process_group, leave = dist.destroy_process_group, os._exit
 
-def leave_first(*groups):
+def destroy_with_all_ranks(*groups):
+    '''As NCCL: wait until all ranks destroy the group, and so forever after an error of one of them.'''
+    if not groups:
+        time.sleep(1000)
     destroy_process_group(*groups)
-    end = time.monotonic() + 20
-    while not (groups or Path("leaving").exists()) and time.monotonic() < end:
-        time.sleep(0.01)
 
-def leave_last(*groups):
+def leave_first(status):
+    end = time.monotonic() + 20
+    while not Path("leaving").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    leave(status)
+
+def leave_last(status):
+    Path("leaving").touch()
+    time.sleep(3)
+    leave(status)
+
+def destroy_last(*groups):
     if not groups:
         Path("leaving").touch()
         time.sleep(3)
@@ -34,7 +45,8 @@ class Net(nn.Module):
         self.linear = nn.Linear(input_shape[1] * input_shape[2], num_classes)
         self.fault, self.is_faulty, self.num_calls = fault, os.environ.get("RANK") == str(rank), 0
         if fault in ("raise", "refuse"):  # the faulty rank exits first; the launcher then sends SIGTERM to the other
-            dist.destroy_process_group = leave_first if self.is_faulty else leave_last
+            dist.destroy_process_group = destroy_with_all_ranks
+            os._exit = leave_first if self.is_faulty else leave_last
         if fault == "refuse":
             raise ValueError("boom")
 

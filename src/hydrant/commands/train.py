@@ -81,12 +81,12 @@ def _train_as_rank(arguments: Sequence[str]) -> int:
     with import_without_gc():
         from hydrant.runs.elastic import write_error_file
         from hydrant.runs.execute import execute
-        from hydrant.training.distributed.world import World
+        from hydrant.training.distributed.world import World, end_process
 
     if "TORCHELASTIC_RUN_ID" in os.environ:
         stop_when_orphaned(parent)  # of torchrun
     world = World.from_launcher()
-    with world.process_group():  # `execute` sets the run's own timeout
+    with world.process_group() as membership:  # `execute` sets the run's own timeout
         try:
             job = world.broadcast_from_rank_zero(lambda: _compose_job(arguments))
         except HydrantError as error:
@@ -95,9 +95,13 @@ def _train_as_rank(arguments: Sequence[str]) -> int:
                 raise
             return error.exit_status
         result = RunResult.finished() if job is None else execute(job)
+        membership.has_failed = result.exit_status != 0
     if 0 < result.exit_status < 128 and "TORCHELASTIC_ERROR_FILE" in os.environ:
         write_error_file(result.message)
-    return report(result) if world.is_rank_zero else result.exit_status
+    status = report(result) if world.is_rank_zero else result.exit_status
+    if membership.is_abandoned:
+        end_process(status)
+    return status
 
 
 def _compose_job(arguments: Sequence[str]) -> Job | None:

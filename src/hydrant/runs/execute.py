@@ -55,14 +55,16 @@ def execute(job: Job) -> RunResult:
             return launch_ranks(job)
         world = World.from_launcher()
         timeout_seconds = _timeout_seconds(job.config)
-        with world.process_group(timeout_seconds), contextlib.ExitStack() as stack:
+        with world.process_group(timeout_seconds) as membership, contextlib.ExitStack() as stack:
             world.on_rank_zero(lambda: stack.enter_context(exclusive(job.folder)))
             stack.enter_context(log_to(job.folder / LOG, world.rank))
             watchdog = Watchdog(world, timeout_seconds, functools.partial(_report_hang, job, world))
             stack.enter_context(watchdog)
             if is_started_as_rank():
                 stack.callback(ignore_stop_signals)  # the rank only returns its result from here on
-            return _start(job, world, watchdog)
+            result = _start(job, world, watchdog)
+            membership.has_failed = result.exit_status != 0
+            return result
     except KeyboardInterrupt:  # before the handler of StopRequest is set, or when everything is written
         return RunResult.stopped(signal.SIGINT, "stopped by SIGINT")
     except HydrantError as error:

@@ -15,7 +15,7 @@ with import_without_gc():
     from hydrant.runs.console import standard_streams
     from hydrant.runs.elastic import take_job, write_result
     from hydrant.runs.execute import execute
-    from hydrant.training.distributed.world import World
+    from hydrant.training.distributed.world import World, end_process
 
 
 def main() -> int:
@@ -39,5 +39,4 @@ def main() -> int:
 
 if __name__ == "__main__":
     with standard_streams():
-        status = main()
-    sys.exit(status)
+        end_process(main())

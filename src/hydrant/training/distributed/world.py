@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pickle
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -24,6 +25,19 @@ T = TypeVar("T")
 _EXTRA_SECONDS = 300.0  # after the watchdog's timeout, before a collective itself fails
 STORE_SECONDS = 30.0
 """The timeout of an operation on the store."""
+
+
+@dataclass
+class Membership:
+    """This process in its process group."""
+
+    is_owner: bool  # it made the group, of several ranks
+    has_failed: bool = False  # set it if the run failed here: the other ranks may still run
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the group is left as it is, because NCCL waits for all ranks to destroy it."""
+        return self.is_owner and self.has_failed
 
 
 @dataclass(frozen=True)
@@ -63,12 +77,12 @@ class World:
             torch.cuda.set_device(self.device)
 
     @contextlib.contextmanager
-    def process_group(self, timeout_seconds: float = 1800) -> Generator[None]:
+    def process_group(self, timeout_seconds: float = 1800) -> Generator[Membership]:
         """Initialize the default process group, also for a single rank. Inside another group, set its timeout.
 
         Host tensors go through gloo, CUDA tensors through NCCL. A collective fails some minutes after
         `timeout_seconds`, because the watchdog first reports which rank hangs. While ranks wait for each other, Ctrl-C
-        ends them.
+        ends them. If the run fails, the group is not destroyed: end the process by `end_process`.
 
         Raises:
             ConfigError: this machine has fewer GPUs than ranks, or two ranks use one GPU.
@@ -77,17 +91,18 @@ class World:
         timeout = timedelta(seconds=timeout_seconds + _EXTRA_SECONDS)
         if dist.is_initialized():
             _set_timeout(timeout)
-            yield
+            yield Membership(is_owner=False)
             return
         check_gpus((self.device.index or 0) + 1)
-        excepthook = sys.excepthook
+        excepthook, membership = sys.excepthook, Membership(is_owner=self.world_size > 1)
         with interruptible() if self.world_size > 1 else contextlib.nullcontext():
             self._init_process_group(timeout)
             try:
                 self._check_distinct_gpus()
-                yield
+                yield membership
             finally:
-                dist.destroy_process_group()
+                if not membership.is_abandoned:
+                    dist.destroy_process_group()
                 # torch wraps the hook at each initialization and never unwraps it.
                 sys.excepthook = excepthook
 
@@ -164,6 +179,16 @@ class World:
                 report = self.store("first").compare_set(key, "", report).decode()
         rank, _, first = report.partition(" ")
         return int(rank), first
+
+
+def end_process(status: int) -> NoReturn:
+    """End this process. If it has left a process group behind, skip its destructor, which waits for other ranks too."""
+    if dist.is_initialized():
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
 
 
 def _set_timeout(timeout: timedelta) -> None:

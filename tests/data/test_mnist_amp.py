@@ -30,7 +30,7 @@ def test_equals_the_plain_loop_bit_for_bit(
     p = prepare(check(compose(words)))
     model, total = p.task.model, p.clock.total_updates
     assert [tuple(parameter.shape) for parameter in model.parameters()] == [(10, 28 * 28), (10,)]
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
     size = p.clock.updates(step_size, "step_size")
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 0.1 ** (n // size))
     half = precision == "fp16"

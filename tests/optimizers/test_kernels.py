@@ -15,8 +15,11 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from training_runs import Train
 
+from hydrant.config.check import check
+from hydrant.config.compose import compose
 from hydrant.optimizers import MuonWithAdamW
 from hydrant.optimizers.kernels import with_fastest_kernel
+from hydrant.training.build import prepare
 
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=4", "log_every=2", "eval_every=4", "save_every=2")
 TORCH: dict[str, type[Any]] = {
@@ -75,6 +78,15 @@ def test_one_kernel_updates_all_weights_on_cuda(name: str, operation: str) -> No
     fused = [found for found in names.found if "_fused_" in found]
     assert len(fused) == bool(operation)
     assert all(f"aten.{operation}." in found for found in fused)
+
+
+@pytest.mark.parametrize("option", ["adam", "adamw", "sgd", "adagrad", "torch_muon"])
+@pytest.mark.parametrize(("compiles", "fused"), [("true", None), ("false", True)])
+def test_a_compiled_update_needs_no_kernel(option: str, compiles: str, fused: bool | None) -> None:
+    """Torch would call the fused kernel instead of the compiled code."""
+    words = (*SHORT, f"optimizer={option}", "compile=default", f"compile.optimizer={compiles}")
+    [entry] = prepare(check(compose([*words, "compile.backend=aot_eager"]))).optimizers.entries.values()
+    assert entry.optimizer.param_groups[-1]["fused"] is fused
 
 
 def groups(folder: Path) -> list[dict[str, Any]]:

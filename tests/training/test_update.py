@@ -36,6 +36,7 @@ def test_two_models_equal_a_plain_loop_bit_for_bit(precision: str, init_scale: f
     task: Any = plan.task
     first, second = task.model["first"], task.model["second"]
     settings = {k: v for k, v in plan.config["optimizer"].items() if not k.startswith("_") and k != "lr"}
+    settings["fused"] = True
     optimizer0 = torch.optim.SGD(first.parameters(), lr=0.01, **settings)
     optimizer1 = torch.optim.SGD(second.parameters(), lr=0.003, **settings)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float16

@@ -169,6 +169,16 @@ def _forget_wakeup() -> None:
 os.register_at_fork(after_in_child=_forget_wakeup)
 
 
+@contextlib.contextmanager
+def sigint_blocked() -> Generator[None]:
+    """Start processes that Ctrl-C in the terminal does not reach. This thread receives a SIGINT at the end of it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def ignore_stop_signals() -> None:
     """Ignore `STOP_SIGNALS` except SIGINT, for a rank that only has to report how it ended.
 

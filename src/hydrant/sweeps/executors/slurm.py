@@ -19,6 +19,7 @@ from hydrant.runs.folder import read_run
 from hydrant.runs.job import Job
 from hydrant.runs.outcome import RunResult
 from hydrant.runs.resume import describe_changes
+from hydrant.signals import sigint_blocked
 from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, result_from_folder
 from hydrant.sweeps.executors.local import check_num_jobs
 
@@ -128,7 +129,8 @@ class Slurm:
         # SLURM accepts a whole array or nothing; on this machine, some processes may have started when one fails.
         batches = [sweep_jobs] if self._cluster == "slurm" else [[sweep_job] for sweep_job in sweep_jobs]
         try:
-            with _remove_new_pickles(folder):
+            # Ctrl-C ends this process alone, which then cancels the jobs; submitit would kill them within a second.
+            with _remove_new_pickles(folder), sigint_blocked():
                 executor = self._make_executor(folder)
                 for batch in batches:
                     slurm_jobs = executor.submit_array([_Requeueable(sweep_job) for sweep_job in batch])

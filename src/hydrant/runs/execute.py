@@ -191,7 +191,8 @@ class _Session:
                     try_compiled(trainer)
                     log_inputs(trainer)
                 profile = self._job.folder / PROFILE
-                with plan.profiler.record(profile, state.num_updates, self._reporter.file):
+                profiling = plan.profiler.record(profile, state.num_updates, self._reporter.file)
+                with profiling if self._world.is_rank_zero else contextlib.nullcontext():
                     train(trainer)
                 plan.data.damaged.merge_ranks(self._world.all_gather)
             finally:

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from ranks import run_on_ranks
 from run_folders import assert_same_state, rows, summary, weights
 from training_runs import Train, interrupt_at
 
@@ -46,6 +47,29 @@ def test_trace_and_table_count_every_phase(train: Train, capsys: pytest.CaptureF
     assert "profile of 3 updates after update 2, in profile/update_00000002.*" in output
     for what in ("phases", "kernels"):
         assert (folder / "profile" / f"update_00000002.{what}.txt").read_text() in output
+
+
+MODEL = """
+import os, sys
+from hydrant.models import MLP
+
+def note(event, arguments):
+    if event == "open" and str(arguments[0]).endswith(".phases.txt"):
+        os.write(notes, f"rank {os.environ['RANK']}\\n".encode())
+
+notes = os.open("writers", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+sys.addaudithook(note)
+
+class Noted(MLP): ...
+"""
+
+
+def test_only_rank_zero_of_several_writes_a_profile(workdir: Path) -> None:
+    (workdir / "custom.py").write_text(MODEL)
+    words = ("model._target_=custom.Noted", "allow_targets=[custom]", *SHORT, *WINDOW)
+    run_on_ranks(2, workdir, [("train", "name=run", *words)])
+    assert (workdir / "writers").read_text() == "rank 0\n"
+    assert traced(workdir / "outputs" / "run")["optimizer"] == 3
 
 
 def test_a_profiled_run_computes_the_same(train: Train) -> None:

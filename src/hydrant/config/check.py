@@ -84,6 +84,11 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
     _check_positive("", resolved, schema.POSITIVE)
     if resolved["max_skipped"] < 0:
         raise ConfigError("max_skipped", f"needs 0 or more, not {resolved['max_skipped']}")
+    if resolved["deterministic"] and resolved["cudnn_benchmark"] is True:
+        message = (
+            "makes results depend on timing, which deterministic=true excludes; use cudnn_benchmark=auto"
+        )
+        raise ConfigError("cudnn_benchmark", message)
     for key in schema.DURATIONS:
         if resolved[key] is not None or key == "duration":
             Duration.parse(resolved[key], key)
@@ -102,7 +107,7 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
 def _check_parallel(settings: Mapping[str, Any]) -> None:
     """Check the numbers that are needed to start and supervise ranks."""
     if not 1 <= settings.get("num_processes", 1) <= _MAX_PROCESSES:
-        message = f"needs 1 to {_MAX_PROCESSES}, the ranks on this machine, not {settings['num_processes']}"
+        message = f"needs 1 to {_MAX_PROCESSES} ranks on this machine, not {settings['num_processes']}"
         raise ConfigError("parallel.num_processes", message)
     if settings.get("max_restarts", 0) < 0:
         raise ConfigError("parallel.max_restarts", f"needs 0 or more, not {settings['max_restarts']}")

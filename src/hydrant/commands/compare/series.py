@@ -59,7 +59,8 @@ def read_schedules(file: Path) -> dict[str, Series]:
     updates, values = plan["updates"], plan["values"]
     for name, curve in values.items():
         if len(curve) != len(updates):
-            raise RecordError(f"{file} is damaged ({name} has not {len(updates)} values){remedy}")
+            counts = f"{name} has {len(curve)} values for {len(updates)} updates"
+            raise RecordError(f"{file} is damaged ({counts}){remedy}")
     return {f"optim/{name}": _series(updates, curve) for name, curve in values.items()}
 
 

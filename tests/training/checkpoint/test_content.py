@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoints import names
+from operations import Names
 from run_folders import assert_same_state
 from safetensors.torch import load_file
 from training_runs import Train
 
 from hydrant.errors import CheckpointError
+from hydrant.training.checkpoint import content
 from hydrant.training.checkpoint.content import Checkpoint, Snapshot, plain_state, read_state
 from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager
@@ -31,6 +33,24 @@ def test_a_snapshot_reuses_the_memory_of_an_earlier_one() -> None:
     assert all(torch.equal(new[name], value) for name, value in tensors.items())
     assert new["a"].data_ptr() == old["a"].data_ptr()
     assert old["b"].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("block_bytes", "num_blocks"), [(2**28, 1), (256, 12), (1, 35)])
+def test_a_snapshot_allocates_few_blocks(
+    block_bytes: int, num_blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One per tensor takes a second on CUDA, where the memory is pinned."""
+    monkeypatch.setattr(content, "_BLOCK_BYTES", block_bytes)
+    tensors = {f"weight {n}": torch.randn(2, 8) for n in range(30)}
+    tensors |= {"flag": torch.tensor(True), "none": torch.ones(0, 3), "half": torch.ones(65).bfloat16(),
+                "long": torch.randn(65), "other": torch.randn(65), "turned": torch.randn(3, 2).t()}  # fmt: skip
+    with Names() as names_of_operations:
+        copies = Snapshot.of(Checkpoint(tensors, {}), is_rank_zero=True).parts["model"]
+    blocks = {copy.untyped_storage().data_ptr() for copy in copies.values() if copy.numel()}
+    assert names_of_operations.found.count("aten.empty.memory_format") == num_blocks + 1  # one is empty
+    assert len(blocks) == num_blocks
+    assert_same_state(copies, tensors)
+    assert all(copy.is_contiguous() for copy in copies.values())
 
 
 def test_a_state_is_read_as_it_was_saved(tmp_path: Path) -> None:

@@ -12,10 +12,15 @@ import torch
 from torch import Tensor
 
 from hydrant.errors import CheckpointError, typed_line
-from hydrant.optimizers.norms import is_sharded
+from hydrant.optimizers.norms import is_sharded, local_tensors
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.manifest import TRAINING
 from hydrant.training.checkpoint.tree import join, split, tensors_in
+
+_Key = tuple[str, str]  # the part and the name of a tensor
+_ALIGNMENT = 64  # bytes
+_BLOCK_BYTES = 2**28
+"""Of host memory that is allocated at once, at most. A power of two, because torch pins such sizes only."""
 
 
 @dataclass(frozen=True)
@@ -43,28 +48,65 @@ class Snapshot:
         """
         training: dict[str, Tensor] = {}
         plain = split(content.training, training)
-        parts: dict[str, dict[str, Tensor]] = {"model": {}, "ema": {}, "training": {}}
-        for part, tensors in zip(parts, (content.model, content.ema, training), strict=True):
-            for name, value in tensors.items():
-                if not isinstance(value, Tensor):
-                    raise CheckpointError(f"{name} cannot be saved: {type(value).__name__} is not a tensor")
-                if is_rank_zero or is_sharded(value):
-                    target = reuse.parts[part].get(name) if reuse else None
-                    parts[part][name] = _copy_to_host(value, target)
+        named: dict[str, Mapping[str, Any]] = {
+            "model": content.model, "ema": content.ema, "training": training,
+        }  # fmt: skip
+        values = {(part, name): value for part in named for name, value in named[part].items()}
+        tensors: dict[_Key, Tensor] = {}
+        for key, value in values.items():
+            if not isinstance(value, Tensor):
+                raise CheckpointError(f"{key[1]} cannot be saved: {type(value).__name__} is not a tensor")
+            if is_rank_zero or is_sharded(value):
+                tensors[key] = value.detach()
+        parts: dict[str, dict[str, Tensor]] = {part: {} for part in named}
+        for (part, name), copy in _copy_to_host(tensors, reuse.parts if reuse else {}).items():
+            parts[part][name] = copy
         return cls(parts, {TRAINING: json.dumps(plain) + "\n"})
 
 
-def _copy_to_host(tensor: Tensor, target: Tensor | None) -> Tensor:
-    """Return a copy, in `target` if shape and dtype fit. Do not wait for copies from CUDA."""
-    if target is not None and (target.shape, target.dtype) == (tensor.shape, tensor.dtype):
-        _local(target).copy_(_local(tensor.detach()), non_blocking=True)
-        return target
-    return tensor.detach().to("cpu", non_blocking=True, copy=True, memory_format=torch.contiguous_format)
+def _copy_to_host(
+    tensors: Mapping[_Key, Tensor], reuse: Mapping[str, Mapping[str, Tensor]]
+) -> dict[_Key, Tensor]:
+    """Return copies, in tensors of `reuse` where shape and dtype fit. Do not wait for copies from CUDA."""
+    old = {(part, name): target for part, targets in reuse.items() for name, target in targets.items()}
+    fitting = {key: old[key] for key, tensor in tensors.items() if key in old and _fits(tensor, old[key])}
+    copies = {**fitting, **_allocate({key: tensor for key, tensor in tensors.items() if key not in fitting})}
+    ordered = {key: copies[key] for key in tensors}
+    for target, tensor in zip(local_tensors(ordered.values()), local_tensors(tensors.values()), strict=True):
+        target.copy_(tensor, non_blocking=True)
+    return ordered
 
 
-def _local(tensor: Tensor) -> Tensor:
-    """Return this rank's shard of a sharded tensor, or the tensor itself."""
-    return tensor.to_local() if is_sharded(tensor) else tensor
+def _fits(tensor: Tensor, target: Tensor) -> bool:
+    return (target.shape, target.dtype) == (tensor.shape, tensor.dtype)
+
+
+def _allocate(tensors: Mapping[_Key, Tensor]) -> dict[_Key, Tensor]:
+    """Return host tensors like these, in a few large blocks.
+
+    Memory for copies from CUDA is pinned, and pinning it tensor by tensor would stop training for a second or more.
+    """
+    locals_ = dict(zip(tensors, local_tensors(tensors.values()), strict=True))
+    is_pinned = any(tensor.is_cuda for tensor in locals_.values())
+    sizes = {key: -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT for key, tensor in locals_.items()}
+    remaining, free, allocated = sum(sizes.values()), torch.empty(0, dtype=torch.uint8), dict[_Key, Tensor]()
+    for key, tensor in locals_.items():
+        if sizes[key] > len(free):
+            size = max(sizes[key], min(remaining, _BLOCK_BYTES))
+            free = torch.empty(size, dtype=torch.uint8, pin_memory=is_pinned)
+        allocated[key] = _sharded_like(
+            tensors[key], free[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        )
+        free, remaining = free[sizes[key] :], remaining - sizes[key]
+    return allocated
+
+
+def _sharded_like(tensor: Tensor, local: Tensor) -> Tensor:
+    """Return a tensor that is sharded like another one, with this shard."""
+    if not is_sharded(tensor):
+        return local
+    # Unlike `from_local`, this leaves the shard on the host although the mesh is on CUDA.
+    return type(tensor)(local, tensor._spec, requires_grad=False)  # pyright: ignore[reportPrivateUsage]
 
 
 def plain_state(path: Path, key: str) -> Any:

@@ -8,14 +8,13 @@ import pytest
 import torch
 from sharded_updates import MANY, MESHES, sharded_updates, three_updates
 
-_NAMES = ("Adam", "SGD", "Adagrad", "RMSprop", "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "Rprop")
+_NAMES = ("Adam", "SGD", "Adagrad", "RMSprop", "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam")
 CASES: dict[str, dict[str, Any]] = {
     **{name: {"optimizer": getattr(torch.optim, name)} for name in _NAMES},
     "clipped by norm": {"optimizer": torch.optim.AdamW, "clipping": {"max_norm": 0.5}},
     "clipped by value": {"optimizer": torch.optim.AdamW, "clipping": {"max_value": 0.1}},
     "with a loss scaler": {"optimizer": torch.optim.AdamW, "scale_loss": True},
 }
-ONE_BY_ONE = ("Rprop",)  # DTensor has no rule for its foreach kernel
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +22,7 @@ def found() -> dict[tuple[str, str], Any]:
     return sharded_updates(CASES)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in ONE_BY_ONE])
+@pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("mesh", MESHES)
 def test_the_operations_do_not_grow_with_the_number_of_weights(
     mesh: str, name: str, found: dict[tuple[str, str], Any]

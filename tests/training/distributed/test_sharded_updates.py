@@ -27,9 +27,7 @@ def found() -> dict[tuple[str, str], Any]:
 def test_the_operations_do_not_grow_with_the_number_of_weights(
     mesh: str, name: str, found: dict[tuple[str, str], Any]
 ) -> None:
-    few, many = found[mesh, name]["few"], found[mesh, name]["many"]
-    assert few == many
-    assert len(many) < MANY
+    assert found[mesh, name]["few"] == found[mesh, name]["many"]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -186,6 +186,12 @@ def test_a_start_that_completes_a_run_keeps_what_training_measured(
 def test_a_run_whose_reports_cannot_be_written_is_completed_by_the_next_start(
     train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    sent = list[tuple[int, str]]()
+
+    def finish(self: NullTracker, exit_status: int, record: Mapping[str, Any]) -> None:
+        sent.append((exit_status, str(record["status"])))
+
+    monkeypatch.setattr(NullTracker, "finish", finish)
     with monkeypatch.context() as patch:
         patch.setattr(reporter, "write_json", Failing(OSError(28, "No space left on device")))
         folder = train(*DIGITS, "duration=4", status=1)
@@ -193,6 +199,7 @@ def test_a_run_whose_reports_cannot_be_written_is_completed_by_the_next_start(
     assert summary(folder)["status"] == "failed"
     train(*DIGITS, "duration=4")
     assert summary(folder)["status"] == "finished"
+    assert sent == [(1, "failed"), (0, "finished")]
     assert (folder / "schedule.json").is_file()
     assert (folder / "compile_report.json").is_file()
 

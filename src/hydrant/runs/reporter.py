@@ -217,14 +217,15 @@ class RunReporter(RunLogger):
         except FolderLost:
             log.debug("no reports without a run folder")
         except OSError as error:
-            failure = error
+            if result.status == RunStatus.FINISHED:
+                failure, result = error, RunResult.from_error(error)
         try:
             with log_errors("tracker"):
                 self._tracker.finish(result.exit_status, self._record.summary | {"status": result.status})
             self.note(wandb=self._tracker.describe())
+            if failure is not None:
+                raise failure
             if result.status == RunStatus.FINISHED:
-                if failure is not None:
-                    raise failure
                 self._record.update_summary(status=result.status)
         finally:
             with self._optional(METRICS):

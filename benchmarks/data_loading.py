@@ -3,7 +3,7 @@
 In memory: the digits of scikit-learn in batches of 64. Hydrant keeps them on the device; torch's DataLoader reads the
 same normalised samples from a TensorDataset. From files, in batches of 64, which two workers decode, crop at random,
 resize, flip and normalise: 2,000 JPEG files of 160 x 160 pixels, resized to 128 (bilinear), and 1,000 of 500 x 400
-pixels and 95 KiB, resized to 224 (bicubic). The loaders are Hydrant's `data=image_folder` with each `data.decoder`,
+pixels and 100 KiB, resized to 224 (bicubic). The loaders are Hydrant's `data=image_folder` with each `data.decoder`,
 torchvision's ImageFolder with transforms v2, and timm's `create_loader` with its prefetcher. All loaders run in one
 process on one thread, besides their workers, and take turns by blocks. Workers fill their queues before a block starts,
 and these queued batches are read before the clock starts. A block of digits covers several epochs. PSNR compares the
@@ -70,7 +70,7 @@ class Photos:
 
 
 SMALL = Photos("JPEG", 2000, (160, 160), 0.3, 90, 128, "bilinear")
-PHOTOS = Photos("photos", 1000, (500, 400), 1.0, 93, 224, "bicubic")  # 95 KiB
+PHOTOS = Photos("photos", 1000, (500, 400), 1.0, 93, 224, "bicubic")  # 100 KiB
 
 
 def measure(*, quick: bool) -> list[Figure]:

@@ -89,7 +89,9 @@ def _process_is_unchanged() -> Iterator[None]:
 def _restore_torch_settings() -> Iterator[None]:
     """Restore the settings of torch that a run leaves in its process: number formats, determinism, compiled code."""
     matmul, tf32 = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    benchmark = torch.backends.cudnn.benchmark
     yield
+    torch.backends.cudnn.benchmark = benchmark
     torch.set_float32_matmul_precision(matmul)
     torch.backends.cudnn.allow_tf32 = tf32
     if torch.are_deterministic_algorithms_enabled():

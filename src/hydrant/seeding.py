@@ -12,7 +12,7 @@ import functools
 import os
 import random
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -137,6 +137,11 @@ def use_deterministic_kernels(enabled: bool) -> None:
     if torch.are_deterministic_algorithms_enabled() != enabled:  # the setter imports Inductor, which is slow
         torch.use_deterministic_algorithms(enabled)
     torch.backends.cudnn.deterministic = enabled
+
+
+def time_convolutions(setting: bool | Literal["auto"], *, deterministic: bool) -> None:
+    """Let cuDNN choose the algorithms of convolutions by their time, or by a rule. `auto`: unless deterministic."""
+    torch.backends.cudnn.benchmark = not deterministic if setting == "auto" else setting
 
 
 def host_state() -> dict[str, Any]:

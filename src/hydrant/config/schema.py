@@ -74,6 +74,8 @@ class TrainConfig(OptimizerSettings):
     limit_train_samples: int | None
     limit_val_samples: int | None
     deterministic: bool
+    cudnn_benchmark: bool | Literal["auto"]
+    memory_format: Literal["auto", "contiguous_format", "channels_last"]
     resume: Literal["auto"] | str | None
     resume_strict: bool
     init_from: str | None

@@ -43,6 +43,11 @@ from hydrant.training.dry_run import (
 )
 from hydrant.training.early_stopping import EarlyStopping
 from hydrant.training.memory import keep_freed_memory
+from hydrant.training.memory_format import (
+    check_memory_format,
+    convert_to_channels_last,
+    uses_channels_last,
+)
 from hydrant.training.pictures import EvaluationPictures, check_pictures
 from hydrant.training.plan import Plan
 from hydrant.training.precision import Precision
@@ -90,6 +95,7 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, run_wo
     compilation.check_fits(task, dry_collectives(task, data, train) if compilation.is_on else [])
     mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
     dry_mixing(task, data, train, mixing)
+    check_memory_format(config["memory_format"], task, parallel)
     averaging = _averaging(config, clock, precision)
     _check_best(config, averaging, schedules, task, outcome)
     compiles_steps = compilation.compiles_steps
@@ -119,11 +125,14 @@ def build(
     """Build a run on its device. The arguments are described in `Trainer`."""
     config, device = plan.config, plan.world.device
     seeding.use_deterministic_kernels(config["deterministic"])
+    seeding.time_convolutions(config["cudnn_benchmark"], deterministic=config["deterministic"])
     plan.precision.activate()
     plan.world.set_device()
     if device.type == "cpu":
         keep_freed_memory()
     task = plan.parallel.prepare(plan.precision.prepare(plan.task)).to(device)
+    if uses_channels_last(config["memory_format"], task, plan.precision, plan.parallel, device):
+        convert_to_channels_last(task)
     plan.averaging.start(cast("nn.Module", task.model))
     plan.compilation.apply(task, retains_graph=plan.optimizers.retains_graph)
     trained = plan.parallel.wrap(task)

@@ -89,9 +89,14 @@ class Precision:
         """How far gradients may differ, relative to their norm, if only the order of the operations differs."""
         if self._fp8 is not None:
             return 0.3
-        if self.autocast_dtype is not None or self._parameters is not None:
+        if self.is_reduced:
             return 0.05
         return 1e-3 if self._matmul == "highest" else 0.01
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether matrix products and convolutions are computed in fewer than 32 bits."""
+        return self.autocast_dtype is not None or self._parameters is not None
 
     def check_fits(self, task: nn.Module) -> None:
         """Raise ConfigError if float8 is configured and the task has no layer for it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from run_folders import assert_same_state, rows, weights
 from training_runs import Train, whole_and_resumed
 
 from hydrant import cli
+from hydrant.training import micro_batch
+from hydrant.training.memory import leave_headroom
 
 
 def saved_size(folder: Path) -> object:
@@ -31,6 +34,32 @@ def test_auto_equals_a_run_with_the_largest_divisor_that_fits(
         assert saved_size(folder) == 8
         assert_same_state(weights(folder), weights(configured))
         assert rows(folder) == rows(configured)
+
+
+@pytest.mark.usefixtures("limited_model")
+@pytest.mark.parametrize(("free", "size"), [(8.5, 6), (8.9, 8), (24.0, 12)])
+def test_auto_leaves_headroom(free: float, size: int, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a planted device of 32 GiB where a sample takes one: a trial may use 91 % of what is free."""
+    import limited  # type: ignore[import-not-found]
+
+    total, fractions = 32.0, [0.9]
+    forward = limited.Limited.forward
+
+    def forward_in_memory(model: Any, inputs: torch.Tensor) -> torch.Tensor:
+        model.limits = {True: min(fractions[-1] * total, free), False: 1000}
+        return forward(model, inputs)
+
+    monkeypatch.setattr(limited.Limited, "forward", forward_in_memory)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free - 2, total))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 2)
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda _: fractions[-1])
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda value, _: fractions.append(value)
+    )
+    monkeypatch.setattr(micro_batch, "leave_headroom", lambda _: leave_headroom(torch.device("cuda", 0)))
+    assert saved_size(train(*LIMITED_RUN, "+model.train_limit=0", "micro_batch_size=auto")) == size
+    assert fractions[-1] == 0.9
+    assert min(fractions) == pytest.approx(0.91 * free / total)
 
 
 @pytest.mark.usefixtures("limited_model")

@@ -1,4 +1,4 @@
-"""Out-of-memory errors and the keys to lower; and how the C library keeps freed memory."""
+"""Out-of-memory errors and the keys to lower; headroom; and how the C library keeps freed memory."""
 
 from __future__ import annotations
 
@@ -57,6 +57,31 @@ def explain_out_of_memory(remedy: str) -> Generator[None]:
         if not is_out_of_memory(error):
             raise
         raise OutOfMemory(f"{allocator_message(error)}. {remedy}") from error
+
+
+_HEADROOM = 0.09
+"""Of the memory that is free on a CUDA device."""
+
+
+@contextlib.contextmanager
+def leave_headroom(device: torch.device) -> Generator[None]:
+    """Let this process run out of memory in this context before a CUDA device is full.
+
+    A run needs more than the eager updates of one rank that are tried: for example buffers of DDP and NCCL, compiled
+    code, and a workspace of cuDNN.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info(device)
+    before = torch.cuda.get_per_process_memory_fraction(device)
+    available = (free + torch.cuda.memory_reserved(device)) / total
+    torch.cuda.set_per_process_memory_fraction(min(before, (1 - _HEADROOM) * available), device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(before, device)
 
 
 _MALLOC_VARIABLES = {

@@ -17,7 +17,7 @@ from hydrant.training.distributed.base import SINGLE_RANK, Parallel
 from hydrant.training.distributed.world import World
 from hydrant.training.dry_run import dry_collectives
 from hydrant.training.loop import make_update
-from hydrant.training.memory import allocator_message, is_out_of_memory
+from hydrant.training.memory import allocator_message, is_out_of_memory, leave_headroom
 from hydrant.training.scratch import scratch_trainer
 
 log = logging.getLogger("hydrant")
@@ -31,7 +31,7 @@ _TRIAL_SETTINGS = {
 
 
 def find_micro_batch_size(config: Mapping[str, Any], world: World) -> int:
-    """Return the largest micro-batch size that fits, for a config with `micro_batch_size: auto`.
+    """Return the largest micro-batch size that fits with some headroom, for a config with `micro_batch_size: auto`.
 
     All ranks call it; rank 0 tries.
 
@@ -74,7 +74,10 @@ def _try_size(config: Mapping[str, Any], size: int) -> Exception | None:
     try:
         plan = prepare({**config, **_TRIAL_SETTINGS, "micro_batch_size": size})
         alone = Parallel(dataclasses.replace(plan.world, world_size=1))
-        with scratch_trainer(dataclasses.replace(plan, parallel=alone)) as trainer:
+        with (
+            leave_headroom(plan.world.device),
+            scratch_trainer(dataclasses.replace(plan, parallel=alone)) as trainer,
+        ):
             for _ in range(min(2, plan.clock.total_updates)):
                 make_update(trainer, measure=True)
     except Exception as error:

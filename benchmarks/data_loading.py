@@ -120,7 +120,7 @@ def _jpeg(*, quick: bool) -> list[Figure]:
 
 def _decoders(*, quick: bool) -> list[Figure]:
     """Compare the decoders with timm's loader, and their pixels with those of Pillow."""
-    num_blocks, num_batches, num_images = (2, 1, 64) if quick else (9, 8, PHOTOS.num_images)
+    num_blocks, num_batches, num_images = (2, 1, 384) if quick else (9, 8, PHOTOS.num_images)
     photos = replace(PHOTOS, num_images=num_images)
     with tempfile.TemporaryDirectory() as root:
         _write_images(Path(root), photos)

@@ -19,7 +19,7 @@ from hydrant import cli
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError, RecordError
-from hydrant.runs.resume import starting_point
+from hydrant.runs.resume import changed_keys, starting_point
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.manifest import write_manifest, write_text
 from hydrant.training.checkpoint.weights import Weights
@@ -152,6 +152,21 @@ def test_a_damaged_config_of_a_run_is_named(
         starting_point(config, folder)
     assert f"{folder / 'config.yaml'} is damaged (" in str(refused.value)
     assert reason in str(refused.value)
+
+
+def test_a_run_of_an_earlier_version_lacks_keys_that_were_added_since(
+    checkpointed_run: tuple[dict[str, Any], Path],
+) -> None:
+    config, folder = checkpointed_run
+    saved = yaml.safe_load((folder / "config.yaml").read_text())
+    images = {"_target_": "hydrant.data.image_folder", "root": "."}
+    earlier = {key: value for key, value in saved.items() if key not in ("cudnn_benchmark", "memory_format")}
+    (folder / "config.yaml").write_text(yaml.safe_dump(earlier | {"data": images}))
+    here = config | {"data": images | {"decoder": "pillow"}}
+    assert changed_keys(here, folder) == {}
+    assert changed_keys(here | {"memory_format": "channels_last", "resume_strict": False}, folder) == {
+        "memory_format": ("auto", "channels_last")
+    }
 
 
 def test_a_summary_of_only_a_status_is_damaged(checkpointed_run: tuple[dict[str, Any], Path]) -> None:

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 Changes = Mapping[str, tuple[Any, Any]]
 """Keys of the config that differ: key -> (value in the run folder, value in this config)."""
 
+_ADDED_KEYS: dict[str, dict[str, Any]] = {
+    "": {"cudnn_benchmark": "auto", "memory_format": "auto"},
+    "hydrant.data.image_folder": {"decoder": "pillow"},
+}
+"""Keys that runs of earlier versions lack, at the top level ("") and of a target, with the defaults of today."""
+
 
 @dataclass(frozen=True)
 class Start:
@@ -142,7 +148,9 @@ def saved_config(folder: Path, key: str) -> dict[str, Any]:
     for name, value in flatten(saved).items():
         if "${" in str(value):  # it would be resolved here, and may then be anything
             raise ConfigError(key, f"{file} is damaged ({name}: {shown(value)} is not resolved)")
-    return saved
+    nodes = {name: node for name, node in saved.items() if isinstance(node, dict)}
+    completed = {name: _ADDED_KEYS.get(str(node.get("_target_")), {}) | node for name, node in nodes.items()}
+    return _ADDED_KEYS[""] | saved | completed
 
 
 def _check_resumes_itself(resume: str, newest: Path, first_resume: str | None) -> None:

@@ -169,6 +169,19 @@ def test_a_run_of_an_earlier_version_lacks_keys_that_were_added_since(
     }
 
 
+def test_a_run_of_an_earlier_version_is_evaluated_although_its_optimizers_lack_a_key(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train(
+        "tracker=local", "experiment=two_models", "optimizer=torch_muon", "duration=2", name="earlier"
+    )
+    saved = yaml.safe_load((folder / "config.yaml").read_text())
+    settings = [saved, *saved["optimizers"].values()]
+    assert [chosen["optimizer"].pop("fused") for chosen in settings] == [None, None, None]
+    (folder / "config.yaml").write_text(yaml.safe_dump(saved))
+    assert cli.main(["evaluate", str(folder)]) == 0, capsys.readouterr().err
+
+
 def test_a_summary_of_only_a_status_is_damaged(checkpointed_run: tuple[dict[str, Any], Path]) -> None:
     config, folder = checkpointed_run
     (folder / "summary.json").write_text('{"status": "finished"}')

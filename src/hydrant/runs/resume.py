@@ -30,6 +30,7 @@ Changes = Mapping[str, tuple[Any, Any]]
 _ADDED_KEYS: dict[str, dict[str, Any]] = {
     "": {"cudnn_benchmark": "auto", "memory_format": "auto"},
     "hydrant.data.image_folder": {"decoder": "pillow"},
+    "hydrant.optimizers.MuonWithAdamW": {"fused": None},
 }
 """Keys that runs of earlier versions lack, at the top level ("") and of a target, with the defaults of today."""
 
@@ -148,9 +149,15 @@ def saved_config(folder: Path, key: str) -> dict[str, Any]:
     for name, value in flatten(saved).items():
         if "${" in str(value):  # it would be resolved here, and may then be anything
             raise ConfigError(key, f"{file} is damaged ({name}: {shown(value)} is not resolved)")
-    nodes = {name: node for name, node in saved.items() if isinstance(node, dict)}
-    completed = {name: _ADDED_KEYS.get(str(node.get("_target_")), {}) | node for name, node in nodes.items()}
-    return _ADDED_KEYS[""] | saved | completed
+    return _ADDED_KEYS[""] | _completed(saved)
+
+
+def _completed(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a node of a saved config with the keys that were added since, also inside of it."""
+    added = _ADDED_KEYS.get(str(node.get("_target_")), {})
+    return added | {
+        key: _completed(value) if isinstance(value, dict) else value for key, value in node.items()
+    }
 
 
 def _check_resumes_itself(resume: str, newest: Path, first_resume: str | None) -> None:

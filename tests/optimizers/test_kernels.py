@@ -65,6 +65,24 @@ def test_both_layouts_of_images_are_fused(layout: torch.memory_format) -> None:
     assert kernel(torch.optim.AdamW, torch.ones(2, 3, 4, 4).to(memory_format=layout)) is True
 
 
+@pytest.mark.parametrize("settings", [{}, {"nesterov": True, "weight_decay": 0.1}, {"dampening": 0.5}])
+def test_weights_may_receive_their_first_gradient_late(settings: dict[str, Any]) -> None:
+    """As those of an expert that was not chosen before."""
+    factory = partial(torch.optim.SGD, lr=0.1, momentum=0.9, **settings)
+    early, late, *expected = [nn.Parameter(torch.ones(3)) for _ in range(4)]
+    optimizer = with_fastest_kernel(factory)([{"params": [early, late]}])
+    reference = factory(expected, foreach=False)
+    for num_updates in range(4):
+        for parameters in ((early, late), expected):
+            parameters[0].grad = torch.full((3,), 0.5)
+            parameters[1].grad = torch.full((3,), 0.25) if num_updates >= 2 else None
+        optimizer.step()
+        reference.step()
+    for parameter, other in zip((early, late), expected, strict=True):
+        torch.testing.assert_close(parameter, other)
+    assert optimizer.param_groups[0]["fused"] is (None if "dampening" in settings else True)
+
+
 @pytest.mark.parametrize(("name", "operation"), [("AdamW", "_fused_adamw_"), ("Adagrad", "")])
 def test_one_kernel_updates_all_weights_on_cuda(name: str, operation: str) -> None:
     """Adagrad has none there in torch 2.11."""

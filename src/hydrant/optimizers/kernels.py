@@ -53,9 +53,25 @@ def with_fastest_kernel(
     """
 
     def build(groups: _Groups) -> Optimizer:
-        return factory(groups, **_kernel(factory, groups, sparse))
+        kernel = _kernel(factory, groups, sparse)
+        optimizer = factory(groups, **kernel)
+        if factory.func is SGD and kernel.get("fused"):
+            _begin_momentum(optimizer)
+        return optimizer
 
     return build
+
+
+def _begin_momentum(optimizer: SGD) -> None:
+    """Set the momentum of every weight to 0. torch would set it to the first gradient instead.
+
+    Without dampening, both give the same updates. But torch's fused kernel fails if some weights receive their first
+    gradient in a later update than others.
+    """
+    for group in optimizer.param_groups:
+        if group["momentum"] != 0:
+            for parameter in group["params"]:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 def _kernel(factory: partial[Any], groups: _Groups, sparse: Collection[int]) -> dict[str, bool]:
@@ -68,7 +84,8 @@ def _kernel(factory: partial[Any], groups: _Groups, sparse: Collection[int]) -> 
     has_shards = any(is_sharded(p) for p in parameters)
     devices = {p.device.type for p in parameters}
     has_fused = kind in (_FUSED_IF_SHARDED if has_shards else _FUSED)
-    is_supported = kind is not Adagrad or devices == {"cpu"}
+    is_dampened = kind is SGD and any(s.get("dampening") for s in settings)  # see _begin_momentum
+    is_supported = not is_dampened and (kind is not Adagrad or devices == {"cpu"})
     if has_fused and is_supported and all(map(_suits_fused, parameters)):
         return {} if any(id(p) in sparse for p in parameters) else {"fused": True}
     return {"foreach": True} if has_shards and kind in _FOREACH_IF_SHARDED else {}

@@ -10,10 +10,13 @@ import pytest
 import torch
 from run_folders import assert_same_state, rows, summary, weights
 from timm.utils import ModelEmaV3
+from torch import nn
 from training_runs import Train, whole_and_resumed
 
 from hydrant import cli
+from hydrant.clock import Clock
 from hydrant.models import ConvNet
+from hydrant.optimizers import Ema
 
 SHORT = ("tracker=local", "model=convnet", "model.widths=[4,8]", "duration=9", "log_every=3", "eval_every=3",
          "save_every=1", "keep_last=99", "averaging=ema", "averaging.decay=0.7", "optimizer.lr=0.01")  # fmt: skip
@@ -42,6 +45,24 @@ def test_the_average_equals_timm_over_the_checkpoints_of_a_run(
         expected.update(model, step=num_updates)
     assert_same_state(averaged(folder), dict(expected.module.state_dict()))
     assert averaged(folder).keys() == weights(folder).keys()
+
+
+def test_a_weight_with_two_names_is_averaged_once() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3))
+    model[2].weight = model[0].weight
+    ema = Ema(
+        Clock.start(9, num_samples=9, global_batch_size=1), decay=0.75, min_decay=0.0, start_after=0, warmup=False,
+        warmup_gamma=1.0, warmup_power=1.0, exclude_buffers=False,
+    )  # fmt: skip
+    ema.start(model)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    nn.init.ones_(model[0].weight)
+    ema.update(num_updates=5)
+    averaged = ema.state_dict()
+    expected = torch.lerp(before["0.weight"], torch.ones(3, 3), 0.25)
+    torch.testing.assert_close(averaged["0.weight"], expected)
+    torch.testing.assert_close(averaged["2.weight"], expected)
+    assert averaged.keys() == before.keys()
 
 
 def test_the_average_is_evaluated_too_and_may_choose_the_best_checkpoint(

@@ -111,7 +111,10 @@ class Ema:
 
         self._model, self._ema = model, ModelEmaV3(model, **self._settings)
         copied = {name for name, _ in model.named_buffers()} if self._ema.exclude_buffers else set[str]()
-        state = model.state_dict()
+        state = model.state_dict(keep_vars=True)
+        # A weight with several names is averaged under the first one only; timm averages it once for each name.
+        names = {id(value): name for name, value in reversed(state.items())}
+        state = {name: state[name] for name in reversed(names.values())}
         self._averaged = [n for n, value in state.items() if value.is_floating_point() and n not in copied]
         self._copied = [name for name in state if name not in self._averaged]
 

@@ -127,10 +127,7 @@ def _decoders(*, quick: bool) -> list[Figure]:
         folders = {name: _hydrant_folder(root, photos, name) for name in DECODERS}
         loaders = {name: _stream(folder) for name, folder in folders.items()}
         rates = _rates({**loaders, "timm": _timm_loader(root, photos)}, num_blocks, num_batches, {})
-        crops = {
-            name: next(iter(folder.train.stream(_spec()).micro_batches(0))).inputs
-            for name, folder in folders.items()
-        }
+        crops = {name: _first_batch(folder) for name, folder in folders.items()}
         del loaders  # their workers must end before the files are deleted
     figures = _image_rates(rates, photos)
     for name in DECODERS:

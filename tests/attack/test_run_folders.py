@@ -195,7 +195,7 @@ def some(faults: Iterable[Fault], num: int) -> list[Fault]:
 
 
 def test_a_damaged_run_ends_no_table_of_others(trials: Trials, sweep: Path) -> None:
-    cases = some(faults(sweep / "victim", FILES, random.Random(2)), 800)
+    cases = some(faults(sweep / "victim", FILES, random.Random(2)), 500)
     attack(sweep, trials.of(cases), table_commands, hidden)
 
 
@@ -206,7 +206,7 @@ def test_a_damaged_plan_ends_no_table_of_its_runs(trials: Trials, sweep: Path) -
 
 def test_a_start_from_a_damaged_run_succeeds_or_says_why_not(trials: Trials, sweep: Path) -> None:
     interrupt(sweep / "victim")
-    cases = some(faults(sweep / "victim", FILES, random.Random(4)), 80)
+    cases = some(faults(sweep / "victim", FILES, random.Random(4)), 50)
     attack(sweep, trials.of(cases), start_commands, wrong_result)
 
 

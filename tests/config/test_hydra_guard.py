@@ -94,7 +94,10 @@ def test_hydra_calls_nothing_that_a_config_file_names(
 
 @pytest.mark.parametrize(
     "words",
-    [("hydra/job_logging=default", "hydra/hydra_logging=default"), ("--multirun", "hydra/launcher=basic")],
+    [
+        ("hydra/job_logging=default", "hydra/hydra_logging=default"),
+        pytest.param(("--multirun", "hydra/launcher=basic"), marks=pytest.mark.slow),
+    ],
 )
 def test_hydras_own_options_are_allowed(words: tuple[str, ...], train: Train) -> None:
     train(*words, "tracker=local", "duration=1", "model.hidden=[4]")

@@ -67,7 +67,7 @@ def test_freezes_imported_objects_but_no_later_garbage() -> None:
     "words",
     [
         (),
-        ("--multirun", "seed=0"),
+        pytest.param(("--multirun", "seed=0"), marks=pytest.mark.slow),
         pytest.param(("compile=default", "compile.backend=aot_eager"), marks=pytest.mark.slow),
         pytest.param(("compile=default",), marks=pytest.mark.slow),
         pytest.param(("parallel.num_processes=2",), marks=pytest.mark.slow),

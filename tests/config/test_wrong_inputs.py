@@ -89,7 +89,13 @@ def refused(workdir: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
     return run
 
 
-@pytest.mark.parametrize(("section", "words", "expected"), ROWS, ids=[words for _, words, _ in ROWS])
+@pytest.mark.parametrize(
+    ("section", "words", "expected"),
+    [
+        pytest.param(*row, marks=pytest.mark.slow if place % 3 else [], id=row[1])
+        for place, row in enumerate(ROWS)
+    ],
+)
 def test_a_wrong_command_is_refused(section: str, words: str, expected: str, refused: Refused) -> None:
     if "without CUDA" in section and torch.cuda.is_available():
         pytest.skip("has CUDA")

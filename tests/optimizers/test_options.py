@@ -144,7 +144,13 @@ def timm_names() -> list[str]:
     return [str(n) for n in timm.optim.list_optimizers() if not str(n).startswith(("bnb", "fused", "kron"))]
 
 
-@pytest.mark.parametrize("name", sorted({*timm_names()} - {"adahessian"}))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if place % 3 else [])
+        for place, name in enumerate(sorted({*timm_names()} - {"adahessian"}))
+    ],
+)
 def test_a_saved_timm_optimizer_continues_exactly(name: str) -> None:
     models = [nn.Sequential(nn.Linear(20, 40), nn.Tanh(), nn.Linear(40, 10)) for _ in range(2)]
     optimizers = [

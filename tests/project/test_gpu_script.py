@@ -54,6 +54,7 @@ def assert_complete(benchmarks: dict[str, Any]) -> None:
         assert {row["cell"] for row in benchmark["figures"]} == set(benchmark["cells"])
 
 
+@pytest.mark.slow
 def test_the_cheapest_part_in_rehearsal(tmp_path: Path) -> None:
     assert_complete(rehearse("tests", tmp_path))
 

@@ -33,6 +33,7 @@ def test_a_forked_process_has_frozen_imports_and_an_enabled_collector() -> None:
     assert call_isolated(gc.isenabled, (), ["torch"]).result is True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["first_import", "freeze_gc", "warm_matplotlib"])
 def test_the_patches_do_nothing_in_other_processes(name: str, tmp_path: Path) -> None:
     """Such as one whose config names the module: it imports the module, and refuses the config."""
@@ -72,7 +73,7 @@ def test_jobs_import_neither_hydrant_nor_matplotlib_again(tmp_path: Path) -> Non
     assert [name for name, n in watched.items() if n >= 5] == []
 
 
-@pytest.mark.parametrize("is_initialized", [False, True])
+@pytest.mark.parametrize("is_initialized", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_imports_in_the_server_do_not_initialize_cuda(is_initialized: bool, tmp_path: Path) -> None:
     """The server lets torch ask NVML for GPUs. The flag that torch sets if CUDA is initialized is set by hand."""
     preloaded = ["import os, torch", "asks_nvml = os.environ.get('PYTORCH_NVML_BASED_CUDA_CHECK')"]

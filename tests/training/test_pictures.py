@@ -81,8 +81,8 @@ def test_no_host_sync_during_an_evaluation() -> None:
 @pytest.mark.parametrize(
     ("when", "updates"),
     [
-        pytest.param("end", [2], marks=pytest.mark.slow, id="end"),
-        pytest.param("evaluation", [0, 2], id="each"),
+        pytest.param("end", [2], id="end"),
+        pytest.param("evaluation", [0, 2], marks=pytest.mark.slow, id="each"),
     ],
 )
 def test_pictures_are_written_to_the_run_folder(when: str, updates: list[int], train: Train) -> None:

@@ -79,6 +79,7 @@ def labels(*words: str) -> list[str]:
     return [" ".join(cell.labels.values()) for cell in plan_cells(words)]
 
 
+@pytest.mark.slow
 def test_each_group_of_cells_begins_with_its_eager_cell() -> None:
     scopes = ("compile.scope=task,model", "compile.mode=default")
     expected = ["fp32 eager", "fp32 default task", "fp32 default model", "bf16 eager", "bf16 default task",

@@ -95,7 +95,7 @@ def test_one_graph_computes_the_same_as_eager(words: tuple[str, ...], tolerance:
         ("task", 1),
         pytest.param("model", 1, marks=pytest.mark.slow),
         pytest.param("model_and_loss", 2, marks=pytest.mark.slow),
-        ("blocks", 1),
+        pytest.param("blocks", 1, marks=pytest.mark.slow),
     ],
 )
 def test_every_scope_computes_the_same_as_eager(scope: str, graphs: int, train: Train) -> None:

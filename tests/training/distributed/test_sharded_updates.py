@@ -17,6 +17,9 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def found() -> dict[tuple[str, str], Any]:
     return sharded_updates(CASES)

@@ -64,6 +64,7 @@ class Noted(MLP): ...
 """
 
 
+@pytest.mark.slow
 def test_only_rank_zero_of_several_writes_a_profile(workdir: Path) -> None:
     (workdir / "custom.py").write_text(MODEL)
     words = ("model._target_=custom.Noted", "allow_targets=[custom]", *SHORT, *WINDOW)

@@ -132,7 +132,8 @@ def section(name: str, measured: Mapping[str, Any], benchmark: Mapping[str, Any]
 def unmeasured(benchmark: Mapping[str, Any]) -> Iterator[str]:
     """Yield a list of what failed and of the parts that were not measured, if there are any."""
     lines = [
-        f"- failed: {row['what']}: `{row['error'].splitlines()[-1]}`" for row in benchmark.get("failures", [])
+        f"- failed: {row['what']}: `{(row['error'].splitlines() or [''])[-1]}`"
+        for row in benchmark.get("failures", [])
     ]
     lines += [
         f"- not measured: {title}" for title, state in benchmark.get("cells", {}).items() if state is None

@@ -36,7 +36,7 @@ class Report:
         self._results: dict[str, Any] = {"measured": dict(measured), "benchmarks": {}}
         if path.exists() and measured["git_commit"] and not measured["git_dirty"]:
             before = json.loads(path.read_text(encoding="utf-8"))
-            if all(before["measured"][key] == measured[key] for key in _IDENTITY):
+            if all(before["measured"].get(key) == measured[key] for key in _IDENTITY):
                 self._results = before
 
     def measure(self, name: str, *, quick: bool) -> dict[str, Any]:

@@ -195,7 +195,7 @@ def some(faults: Iterable[Fault], num: int) -> list[Fault]:
 
 
 def test_a_damaged_run_ends_no_table_of_others(trials: Trials, sweep: Path) -> None:
-    cases = some(faults(sweep / "victim", FILES, random.Random(2)), 500)
+    cases = some(faults(sweep / "victim", FILES, random.Random(2)), 300)
     attack(sweep, trials.of(cases), table_commands, hidden)
 
 

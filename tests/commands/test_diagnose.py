@@ -168,6 +168,7 @@ def test_breaks_behind_other_breaks_are_found(diagnose: Callable[..., dict[str, 
     assert "2 graph breaks" in diagnosis["findings"][0]
 
 
+@pytest.mark.slow
 def test_each_known_break_has_its_line_and_remedy(diagnose: Callable[..., dict[str, Any]]) -> None:
     remedies = {
         "# the branch": "Python branches on the value of a tensor",

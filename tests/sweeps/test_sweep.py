@@ -32,7 +32,13 @@ def test_each_job_equals_the_same_run_outside_of_the_sweep(tmp_path: Path) -> No
     assert rows(job) == rows(tmp_path / "outputs" / "alone")
     assert_same_state(weights(job), weights(tmp_path / "outputs" / "alone"))
     assert_same_state(training(job), training(tmp_path / "outputs" / "alone"))
-    grown = run_command("-m", *words, "name=study", "precision=fp16,fp32,bf16", cwd=tmp_path)
+
+
+@pytest.mark.slow
+def test_a_sweep_with_more_values_runs_only_the_new_jobs(tmp_path: Path) -> None:
+    words, study = (*SHORT, "name=study"), tmp_path / "multirun" / "study"
+    assert run_command("-m", *words, "precision=fp16,fp32", cwd=tmp_path).returncode == 0
+    grown = run_command("-m", *words, "precision=fp16,fp32,bf16", cwd=tmp_path)
     assert grown.returncode == 0, grown.stderr
     assert (grown.stdout.count("already finished"), grown.stdout.count("run folder")) == (2, 1)
     assert [row["status"] for row in sweep_table(study)] == ["finished"] * 3

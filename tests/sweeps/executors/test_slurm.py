@@ -25,12 +25,14 @@ def test_a_requeued_job_continues_in_its_folder(slurm: None, workdir: Path) -> N
     words = ("tracker=local", "model.hidden=[16]", "duration=1500", "log_every=20", "eval_every=400",
              "save_every=400", "parallel.num_processes=2")  # fmt: skip
     assert run_command(*words, "name=whole", cwd=workdir).returncode == 0
-    whole, study = workdir / "outputs" / "whole", workdir / "multirun" / "study"
+    whole, study = workdir / "outputs" / "whole", workdir / "multirun" / "requeued"
     swept = subprocess.Popen(
-        command("-m", *LAUNCHERS["slurm"], *words, "name=study", "seed=0"), cwd=workdir, text=True
+        command("-m", *LAUNCHERS["slurm"], *words, "name=requeued", "seed=0"), cwd=workdir, text=True
     )
     wait_for(lambda: any(len(p.read_text().splitlines()) > 3 for p in study.glob("*/metrics.jsonl")), swept)
-    listed = subprocess.run(["squeue", "-h", "-o", "%i"], capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["squeue", "-h", "--name=requeued", "-o", "%i"], capture_output=True, text=True, check=True
+    )
     subprocess.run(["scancel", "--signal=USR2", listed.stdout.strip()], check=True)
     (run,) = (path for path in study.iterdir() if path.is_dir() and path.name[0] != ".")
     wait_for(lambda: summary(run)["status"] == "preempted", swept)
@@ -42,12 +44,12 @@ def test_a_requeued_job_continues_in_its_folder(slurm: None, workdir: Path) -> N
 
 def test_a_job_that_slurm_cancels_is_recorded(slurm: None, workdir: Path) -> None:
     swept = subprocess.Popen(
-        command("-m", *LAUNCHERS["slurm"], *LONG, "name=study", "seed=0,1", "hydra.launcher.num_jobs=1"),
+        command("-m", *LAUNCHERS["slurm"], *LONG, "name=cancelled", "seed=0,1", "hydra.launcher.num_jobs=1"),
         cwd=workdir, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    study = workdir / "multirun" / "study"
+    study = workdir / "multirun" / "cancelled"
     wait_for(lambda: any(study.glob("*/metrics.jsonl")), swept)
-    subprocess.run(["scancel", "--user=root"], check=True)
+    subprocess.run(["scancel", "--name=cancelled"], check=True)
     _, errors = swept.communicate(timeout=180)
     assert swept.returncode == 143
     assert "job 0: stopped by SIGTERM after update" in errors
@@ -71,9 +73,9 @@ def test_srun_starts_the_ranks_of_one_run(slurm: None, single_run: Path, workdir
 
 
 def test_submitted_jobs_are_not_submitted_again(slurm: None, workdir: Path) -> None:
-    words = (*LONG, "name=study", "seed=0,1,2", "hydra/launcher=slurm", "hydra.launcher.num_jobs=1",
+    words = (*LONG, "name=submitted", "seed=0,1,2", "hydra/launcher=slurm", "hydra.launcher.num_jobs=1",
              "hydra.sweep.subdir=seed-${seed}")  # fmt: skip
-    study = workdir / "multirun" / "study"
+    study = workdir / "multirun" / "submitted"
     first = subprocess.Popen(command("-m", *words), cwd=workdir)
     wait_for(lambda: bool(started_runs(study)), first)
     kill([first.pid])
@@ -85,7 +87,9 @@ def test_submitted_jobs_are_not_submitted_again(slurm: None, workdir: Path) -> N
     with Path("output").open("w") as output:
         again = subprocess.Popen(command("-m", *words), cwd=workdir, stdout=output)
     wait_for(lambda: Path("output").read_text().count("already submitted") == 3, again)
-    listed = subprocess.run(["squeue", "-h", "-r"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["squeue", "-h", "-r", "--name=submitted"], capture_output=True, text=True, check=True
+    ).stdout
     assert len(listed.splitlines()) == 3
     again.send_signal(signal.SIGINT)
     again.wait(timeout=120)

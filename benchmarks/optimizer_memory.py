@@ -22,6 +22,7 @@ from benchmarks.figures import Figure, Item, Profile
 from benchmarks.report import Cell
 from benchmarks.statistics import paired
 from benchmarks.turns import in_turn, short
+from hydrant.optimizers.scheduled_fields import ScheduledField
 from hydrant.training.compile.compiled_step import compile_step
 from hydrant.training.profiling import synchronize
 from hydrant.training.profiling.tables import kernel_table
@@ -85,9 +86,10 @@ def updates(copies: Mapping[str, list[nn.Parameter]]) -> dict[str, Callable[[], 
     target, count = torch.empty_like(whole), itertools.count(1)
     optimizer = torch.optim.AdamW(copies["compiled"])
     update = compile_step(optimizer, ["lr"], {"fullgraph": True})
+    lr = ScheduledField(optimizer, 0, "lr", None, lambda num_updates: 1e-3 / num_updates)
 
     def compiled() -> None:
-        optimizer.param_groups[0]["lr"].fill_(1e-3 / next(count))
+        lr.write(next(count))
         update()
 
     def plain(**settings: bool) -> Callable[[], object]:

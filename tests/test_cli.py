@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from marks import slow
 from run_folders import rows, summary
 
 from hydrant import cli
@@ -59,7 +60,7 @@ NO_OUTPUT = {
 }
 
 
-@pytest.mark.parametrize("how", NO_OUTPUT)
+@pytest.mark.parametrize("how", ["full", *slow("closed")])
 @pytest.mark.parametrize(
     ("words", "folder"),
     [
@@ -78,7 +79,7 @@ def test_a_run_does_not_need_its_output(how: str, words: tuple[str, ...], folder
     assert "Traceback" not in (workdir / folder / "train.log").read_text()
 
 
-@pytest.mark.parametrize("how", NO_OUTPUT)
+@pytest.mark.parametrize("how", ["full", *slow("closed")])
 def test_a_wrong_config_needs_no_output(how: str, workdir: Path) -> None:
     words = ("train", "tracker=local", "optimizer=unknown")
     assert subprocess.run([*NO_OUTPUT[how], str(HYDRANT), *words], check=False).returncode == 2

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 import pytest
 import torch.distributed as dist
+from processes import fork
 
 from hydrant import signals
 from hydrant.signals import StopRequest, interruptible
@@ -20,12 +21,14 @@ from hydrant.signals import StopRequest, interruptible
 def wait_in_c(context: AbstractContextManager[object], before: Callable[[], None] = lambda: None) -> int:
     """Fork a process that waits inside a context for a rank that never comes; return its pid when it waits."""
     reader, writer = os.pipe()
-    if (pid := os.fork()) == 0:
+
+    def wait() -> None:
         with context:
             before()
             os.write(writer, b".")
             dist.HashStore().wait(["never"], timedelta(seconds=100))
-        os._exit(0)
+
+    pid = fork(wait)
     os.read(reader, 1)
     os.close(reader)
     os.close(writer)
@@ -76,15 +79,12 @@ def test_one_signal_does_not_end_a_rank_that_waits_in_training() -> None:
 def test_signals_of_a_forked_process_do_not_count() -> None:
     """Ctrl-C in the terminal reaches the run and each process that it has forked."""
 
-    def fork() -> None:
-        if os.fork() == 0:
-            with contextlib.suppress(KeyboardInterrupt):
-                signal.raise_signal(signal.SIGINT)
-                signal.raise_signal(signal.SIGINT)
-            os._exit(0)
-        os.wait()
+    def interrupt() -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
-    pid = wait_in_c(StopRequest(), fork)
+    pid = wait_in_c(StopRequest(), lambda: os.waitpid(fork(interrupt), 0))
     os.kill(pid, signal.SIGINT)
     assert exit_status(pid, seconds=1) is None
 
@@ -95,12 +95,15 @@ def test_two_signals_that_come_as_one_end_no_process_that_has_stopped(
     """While the main thread is in C code, Python makes one of both: the run stops after its update, as after one."""
     monkeypatch.setattr(signals, "_TRAINING_SECONDS", 2.0)
     reader, writer = os.pipe()
-    if (pid := os.fork()) == 0:
+
+    def wait() -> int | None:
         with StopRequest() as stop, contextlib.suppress(dist.DistStoreError):
             os.write(writer, b".")
             dist.HashStore().wait(["never"], timedelta(seconds=1))
         time.sleep(2)
-        os._exit(stop() or 0)
+        return stop()
+
+    pid = fork(wait)
     os.read(reader, 1)
     for _ in range(2):
         time.sleep(0.2)

@@ -171,7 +171,7 @@ os.register_at_fork(after_in_child=_forget_wakeup)
 
 @contextlib.contextmanager
 def sigint_blocked() -> Generator[None]:
-    """Start processes that Ctrl-C in the terminal does not reach. This thread receives a SIGINT at the end of it."""
+    """Start processes in this context that Ctrl-C does not reach. A SIGINT to this process is delivered after it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -29,7 +29,7 @@ CPU_SECONDS = 10.0
 """How long a case may take."""
 WHOLE = {"command_lines": 1000, "config_files": 900, "trained": 100}
 FEW = {"command_lines": 160, "config_files": 160, "trained": 20}
-"""The default tests try a tenth of fewer cases, because composing takes a fifth of a second."""
+"""From these, the default tests choose: composing takes a fifth of a second."""
 STRATEGIES = {"command_lines": COMMAND_LINES, "config_files": CONFIG_FILES, "trained": TRAINED}
 
 

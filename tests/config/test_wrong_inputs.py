@@ -92,7 +92,7 @@ def refused(workdir: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
 @pytest.mark.parametrize(
     ("section", "words", "expected"),
     [
-        pytest.param(*row, marks=pytest.mark.slow if place % 3 else [], id=row[1])
+        pytest.param(*row, marks=pytest.mark.slow if place % 6 else [], id=row[1])
         for place, row in enumerate(ROWS)
     ],
 )

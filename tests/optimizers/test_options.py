@@ -13,6 +13,7 @@ import timm.optim
 import torch
 import torch.nn.functional as F
 from hydra.utils import instantiate
+from marks import slow
 from omegaconf import OmegaConf
 from run_folders import assert_same_state, rows, weights
 from torch import nn
@@ -147,7 +148,7 @@ def timm_names() -> list[str]:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if place % 3 else [])
+        pytest.param(name, marks=pytest.mark.slow if place % 6 else [])
         for place, name in enumerate(sorted({*timm_names()} - {"adahessian"}))
     ],
 )
@@ -179,7 +180,7 @@ def test_a_saved_timm_optimizer_continues_exactly(name: str) -> None:
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=8", "log_every=1", "eval_every=4", "save_every=4")
 
 
-@pytest.mark.parametrize("option", ["adam", "adamw", "sgd", "adagrad"])
+@pytest.mark.parametrize("option", ["adamw", *slow("adam", "sgd", "adagrad")])
 @pytest.mark.parametrize("kernel", ["fused", "foreach"])
 def test_fused_and_foreach_kernels_give_the_same_weights(option: str, kernel: str, train: Train) -> None:
     plain = train(*SHORT, f"optimizer={option}", f"optimizer.{kernel}=false", name="plain")
@@ -188,7 +189,7 @@ def test_fused_and_foreach_kernels_give_the_same_weights(option: str, kernel: st
         torch.testing.assert_close(one, two, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("class_name", ["AdamWScheduleFree", "SGDScheduleFree", "RAdamScheduleFree"])
+@pytest.mark.parametrize("class_name", ["AdamWScheduleFree", *slow("SGDScheduleFree", "RAdamScheduleFree")])
 def test_schedule_free_is_evaluated_with_its_average(
     class_name: str, train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,7 +219,7 @@ def test_schedule_free_is_evaluated_with_its_average(
     "words",
     [
         ("optimizer=timm", "optimizer.name=lookahead_adamw"),
-        ("optimizer=timm", "optimizer.name=lookahead_sgd"),
+        pytest.param(("optimizer=timm", "optimizer.name=lookahead_sgd"), marks=pytest.mark.slow),
         ("optimizer=lookahead",),
     ],
 )

@@ -22,22 +22,8 @@ PAGES = [
     page for page in ALL_PAGES if re.search(r"^```(bash|python)$", (ROOT / page).read_text(), re.MULTILINE)
 ]
 
-LONG = [
-    f"docs/{page}.md"
-    for page in (
-        "guides/bench",
-        "guides/compile",
-        "guides/diagnose",
-        "guides/optimizers",
-        "guides/optuna",
-        "guides/profile",
-        "guides/ranks",
-        "guides/resuming",
-        "guides/sweeps",
-        "internals/compiled-updates",
-        "tutorials/comparison",
-    )
-]  # a minute or more
+QUICK = ("README.md", "docs/tutorials/your-own-parts.md", "docs/guides/configuration.md")
+"""The pages that the default tests run. The others take two minutes together, or a minute and more each."""
 
 # Run elsewhere: by .ci/run, tests/project/test_startup.py and tests/project/test_dockerfile.py. Commands that compile
 # for a minute or more, or need a cluster, are run by slow tests.
@@ -115,7 +101,7 @@ def arguments(command: str, position: int) -> list[str]:
     "ignore:Exception ignored in.*hydrant-ranks:pytest.PytestUnraisableExceptionWarning"
 )
 @pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=pytest.mark.slow if page in LONG else []) for page in PAGES]
+    "page", [pytest.param(page, marks=[] if page in QUICK else pytest.mark.slow) for page in PAGES]
 )
 def test_commands_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -160,4 +146,4 @@ def write_parts(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_every_exception_is_on_a_page() -> None:
     documented = {command for page in PAGES for command in commands(page)}
     assert documented >= ELSEWHERE
-    assert set(LONG) <= set(PAGES)
+    assert set(QUICK) <= set(PAGES)

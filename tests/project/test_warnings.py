@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 import torch
+from processes import fork
 
 
 def start_sync_debug_mode() -> None:
@@ -28,9 +29,7 @@ def fork_with_threads() -> None:
     end = threading.Event()
     thread = threading.Thread(target=end.wait)
     thread.start()
-    if (pid := os.fork()) == 0:
-        os._exit(0)
-    os.waitpid(pid, 0)
+    os.waitpid(fork(lambda: None), 0)
     end.set()
     thread.join()
 

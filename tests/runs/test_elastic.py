@@ -86,6 +86,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train_in_child(tmp_path_factory.mktemp("whole"), "whole", *LONG)
 
 
+@pytest.mark.slow
 def test_sigterm_saves_on_all_ranks_and_the_same_command_continues(
     whole: Path, workdir: Path, start: Callable[..., RunningRanks]
 ) -> None:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import wait_for_row
+from processes import fork, wait_for_row
 from training_runs import command, run_command
 
 from hydrant.errors import ConfigError, FolderInUse, FolderLost
@@ -35,10 +35,7 @@ WORDS = (
 def test_a_fork_does_not_hold_the_run_folder(tmp_path: Path) -> None:
     """A worker that outlives its killed run must not block the next run."""
     with exclusive(tmp_path):
-        child = os.fork()
-        if child == 0:
-            time.sleep(60)
-            os._exit(0)
+        child = fork(lambda: time.sleep(60))
         with pytest.raises(ConfigError, match="another process is at work"), exclusive(tmp_path):
             pass
     try:

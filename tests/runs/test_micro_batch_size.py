@@ -1,4 +1,4 @@
-"""The size of the micro-batches of a run that continues is the one that its folder records."""
+"""A continued run keeps the micro-batch size that its folder records."""
 
 from __future__ import annotations
 

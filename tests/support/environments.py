@@ -6,17 +6,17 @@ import ctypes
 import faulthandler
 import fcntl
 import os
+import resource
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from killing import differing, kill
-from processes import descendants
+from processes import descendants, fork
 from run_folders import summary
 from tiny_runs import TINY, tiny_job
 
@@ -58,23 +58,24 @@ def forked(function: Callable[[], int]) -> Ending:
     sys.stderr.flush()
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 2**20)  # it is read in the end
-    if (pid := os.fork()) == 0:
+
+    def call() -> int:
         os.setpgrp()
-        status = 70
+        for standard in (1, 2):
+            os.dup2(writer, standard)
+        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+        faulthandler.register(signal.SIGQUIT, file=writer)
         try:
-            for standard in (1, 2):
-                os.dup2(writer, standard)
-            sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-            faulthandler.register(signal.SIGQUIT, file=writer)
             status = function()
             for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
                 stream.flush()
-        except BaseException:  # the trial reports it
-            os.write(2, traceback.format_exc().encode())
         finally:
+            for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_AS):  # the function may have lowered them
+                resource.setrlimit(limit, (resource.getrlimit(limit)[1],) * 2)
             kill(descendants(os.getpid()))
-            os._exit(status)
-    status = _wait(pid)
+        return status
+
+    status = _wait(fork(call))
     os.close(writer)
     os.set_blocking(reader, False)  # processes that the fork has started may still hold the pipe
     with os.fdopen(reader, "rb") as output:

@@ -46,7 +46,7 @@ class Net(nn.Module):
         self.fault, self.is_faulty, self.num_calls = fault, os.environ.get("RANK") == str(rank), 0
         if fault in ("raise", "refuse"):  # the faulty rank exits first; the launcher then sends SIGTERM to the other
             dist.destroy_process_group = destroy_with_all_ranks
-            os._exit = leave_first if self.is_faulty else leave_last
+            os._exit = leave_last if not self.is_faulty else leave_first if fault == "refuse" else leave
         if fault == "refuse":
             raise ValueError("boom")
 

@@ -1,9 +1,11 @@
-"""Wait for runs in child processes, and find their processes."""
+"""Fork processes, wait for runs in child processes, and find their processes."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import Popen
@@ -18,6 +20,23 @@ LONG = (
     "save_every=4000",
 )
 """Overrides of a run that lasts until it is stopped."""
+
+
+def fork(function: Callable[[], int | None]) -> int:
+    """Call a function in a fork of this process, which then ends. Return its pid.
+
+    Its exit status is what the function returns, 0 for None, or 70 after an exception. In no case does the fork return
+    into the test: it would be a second pytest process.
+    """
+    if pid := os.fork():
+        return pid
+    status = 70
+    try:
+        status = function() or 0
+    except BaseException:
+        os.write(2, traceback.format_exc().encode())
+    finally:
+        os._exit(status)
 
 
 def wait_for_row(folder: Path, num_updates: int, process: Popen[Any]) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from operations import Names
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hydrant.clock import Clock
@@ -31,18 +31,8 @@ NUM_RANKS, FEW, MANY = 4, 2, 6
 MESHES = {"fsdp": (4,), "hsdp": (2, 2)}
 
 
-class Calls(TorchDispatchMode):
-    """Counts the operations on sharded tensors."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        del types
-        if any(isinstance(leaf, DTensor) for leaf in tree_leaves((args, kwargs))):
-            self.names.append(str(func))
-        return func(*args, **(kwargs or {}))
+def has_shards(arguments: Any) -> bool:
+    return any(isinstance(leaf, DTensor) for leaf in tree_leaves(arguments))
 
 
 class Case:
@@ -106,9 +96,9 @@ def three_updates(settings: Mapping[str, Any], num_layers: int, mesh: DeviceMesh
     for num_updates in range(2):
         case.update(num_updates, case.gradients())
     gradients = case.gradients()
-    with Calls() as calls:
+    with Names(has_shards) as names:
         norm = case.update(2, gradients)
-    return calls.names, case.result(norm)
+    return names.found, case.result(norm)
 
 
 def _rank(rank: int, folder: str, cases: Mapping[str, Mapping[str, Any]]) -> None:

@@ -6,10 +6,11 @@ import errno
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from processes import fork
 
 from hydrant.runs import lease, lock
 
@@ -62,17 +63,14 @@ def start_all(
 
 def _fork(start: Callable[[], int], delay: float, output: Path, file_system: str) -> int:
     begun = time.monotonic()
-    if pid := os.fork():
-        return pid
-    status = 99
-    try:
+
+    def start_with_output() -> int:
         descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
         sys.stdout, sys.stderr = open(1, "w", buffering=1), open(2, "w", buffering=1)  # noqa: SIM115
         simulate(file_system)
         time.sleep(max(0.0, begun + delay - time.monotonic()))
-        status = start()
-    except BaseException:  # the child must not return into the test
-        os.write(2, traceback.format_exc().encode())
-    os._exit(status)
+        return start()
+
+    return fork(start_with_output)

@@ -115,6 +115,7 @@ def test_the_feature_loss_is_the_mean_squared_difference(width: int) -> None:
 FEATURES = (*TAUGHT, "task.loss=features", "task.layers=[[hidden.0,hidden.0],[classifier,classifier]]")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scope", "graphs"), SCOPES)
 def test_a_compiled_feature_loss_equals_the_eager_one(scope: str, graphs: int, train: Train) -> None:
     train(*SHORT, "model.hidden=[32]", name="teacher")

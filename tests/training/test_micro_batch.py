@@ -9,6 +9,7 @@ import pytest
 import torch
 import yaml
 from limited_memory import LIMITED_RUN
+from marks import slow
 from run_folders import assert_same_state, rows, weights
 from training_runs import Train, whole_and_resumed
 
@@ -37,7 +38,7 @@ def test_auto_equals_a_run_with_the_largest_divisor_that_fits(
 
 
 @pytest.mark.usefixtures("limited_model")
-@pytest.mark.parametrize(("free", "size"), [(8.5, 6), (8.9, 8), (24.0, 12)])
+@pytest.mark.parametrize(("free", "size"), [(8.5, 6), *slow((8.9, 8), (24.0, 12))])
 def test_auto_leaves_headroom(free: float, size: int, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a planted device of 32 GiB where a sample takes one: a trial may use 91 % of what is free."""
     import limited  # type: ignore[import-not-found]
@@ -90,7 +91,8 @@ def test_a_run_of_which_no_sample_fits_is_rejected(train: Train, capsys: pytest.
 @pytest.mark.parametrize(
     "words",
     [
-        ("mixing=mixup", "global_batch_size=18"),  # mixup rejects the odd size 9
+        # mixup rejects the odd size 9
+        pytest.param(("mixing=mixup", "global_batch_size=18"), marks=pytest.mark.slow),
         pytest.param(
             ("compile=default", "compile.backend=eager", "compile.fullgraph=false"), marks=pytest.mark.slow
         ),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from marks import slow
 from PIL import Image
 from run_folders import assert_same_state, rows, saved, summary, weights
 from sklearn.neighbors import KNeighborsClassifier
@@ -26,7 +27,7 @@ GAN = ("experiment=gan_digits", "tracker=local")
 
 
 @pytest.mark.parametrize(
-    ("precision", "init_scale"), [("fp32", 1.0), ("bf16", 1.0), ("fp16", 2.0**10), ("fp16", 2.0**26)]
+    ("precision", "init_scale"), [("fp32", 1.0), ("fp16", 2.0**10), *slow(("bf16", 1.0), ("fp16", 2.0**26))]
 )
 def test_two_models_equal_a_plain_loop_bit_for_bit(precision: str, init_scale: float, train: Train) -> None:
     words = (*TWO, f"precision={precision}", f"precision.init_scale={init_scale}")
@@ -202,7 +203,9 @@ def test_one_named_optimizer_equals_the_plain_one(train: Train) -> None:
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("experiment", [TWO, GAN], ids=["two_models", "gan"])
+@pytest.mark.parametrize(
+    "experiment", [pytest.param(TWO, marks=pytest.mark.slow, id="two_models"), pytest.param(GAN, id="gan")]
+)
 def test_several_losses_train_through_one_compiled_graph(
     experiment: tuple[str, ...], backend: str, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,12 +124,7 @@ def build(
 ) -> Trainer:
     """Build a run on its device. The arguments are described in `Trainer`."""
     config, device = plan.config, plan.world.device
-    seeding.use_deterministic_kernels(config["deterministic"])
-    seeding.time_convolutions(config["cudnn_benchmark"], deterministic=config["deterministic"])
-    plan.precision.activate()
-    plan.world.set_device()
-    if device.type == "cpu":
-        keep_freed_memory()
+    _prepare_process(plan)
     task = plan.parallel.prepare(plan.precision.prepare(plan.task)).to(device)
     if uses_channels_last(config["memory_format"], task, plan.precision, plan.parallel, device):
         convert_to_channels_last(task)
@@ -157,6 +152,17 @@ def build(
         pruning=pruning,
         watchdog=watchdog,
     )
+
+
+def _prepare_process(plan: Plan) -> None:
+    """Set what holds for the whole process: the device, how kernels are chosen, and how memory is freed."""
+    deterministic = plan.config["deterministic"]
+    seeding.use_deterministic_kernels(deterministic)
+    seeding.time_convolutions(plan.config["cudnn_benchmark"], deterministic=deterministic)
+    plan.precision.activate()
+    plan.world.set_device()
+    if plan.world.device.type == "cpu":
+        keep_freed_memory()
 
 
 def _task(config: Mapping[str, Any]) -> Task:

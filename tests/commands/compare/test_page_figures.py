@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from marks import slow
 from PIL import Image
 from planted import Compare, many_runs, write_run
 from playwright.sync_api import Page, expect
@@ -188,7 +189,7 @@ def test_names_do_not_overlap_on_a_narrow_screen(open_page: Callable[..., Page],
         )
 
 
-@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("width", [390, *slow(1400)])
 def test_no_line_of_the_parallel_coordinates_crosses_a_label(
     open_page: Callable[..., Page], report: Path, width: int
 ) -> None:
@@ -248,6 +249,7 @@ def test_every_figure_is_saved(page: Page, kind: str, tmp_path: Path) -> None:
             assert "var(" not in text, "no variables of the page"
 
 
+@pytest.mark.slow
 def test_many_long_curves_are_thinned(open_page: Callable[..., Page], tmp_path: Path) -> None:
     options = {"by": None, "metric": None, "mode": None, "baseline": None, "target": None}
     write_page(compare(many_runs(), **options), tmp_path / "report.html")

@@ -49,6 +49,7 @@ def outcome(study: Path) -> list[tuple[Any, ...]]:
     return [(t.number, t.params, t.state, t.values, t.intermediate_values) for t in loaded.trials]
 
 
+@pytest.mark.slow
 def test_a_killed_study_continues_and_the_printed_command_repeats_its_best_trial(
     workdir: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import slow
 from repository import ROOT
 from run_folders import assert_same_state, rows, rows_without_compile, summary, training, weights
 from torch import nn
@@ -125,7 +126,9 @@ def check_cell(name: str, field: str, backend: str) -> None:
 @pytest.mark.parametrize(
     ("name", "field"),
     [
-        pytest.param(*cell, marks=[] if cell[0] in ("adamw", "sgd") else pytest.mark.slow)
+        pytest.param(
+            *cell, marks=[] if cell in (("adamw", "lr"), ("sgd", "weight_decay")) else pytest.mark.slow
+        )
         for cell in COMPILED
         if not cell[0].startswith("timm")
     ],
@@ -258,7 +261,7 @@ def test_many_optimizers_of_one_class_compile_separately(train: Train) -> None:
     assert summary(folder)["compile"]["recompiles"] == summary(folder)["compile"]["graph_breaks"] == 0
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "adagrad", "rmsprop", "muon"])
+@pytest.mark.parametrize("name", ["sgd", "adamw", *slow("muon")])
 def test_groups_do_not_share_their_lr(name: str) -> None:
     net = model()
     optimizer = optimizer_over(net, name)
@@ -349,7 +352,10 @@ ON_FAKE_CUDA = (
 )
 
 
-@pytest.mark.parametrize("name", ON_FAKE_CUDA)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n in ("adamw", "lamb", "sgd") else pytest.mark.slow) for n in ON_FAKE_CUDA],
+)
 def test_a_cuda_graph_can_hold_the_step(name: str) -> None:
     """On fake CUDA, where reading a number is an error: all inputs are on the device, and those that change keep their
     addresses. An eager step has its numbers on the host again.

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.utils.cpp_extension
+from marks import slow
 from run_folders import (
     assert_close_rows,
     assert_same_state,
@@ -47,6 +48,7 @@ def assert_close(one: Path, other: Path, tolerance: float) -> None:
     assert_close_rows(one, other, tolerance, tolerance, rows_without_compile)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "tolerance"),
     [
@@ -371,12 +373,26 @@ LONG = ("compile=dynamo", "duration=12", "eval_every=4")
     ("kind", "words", "logged"),
     [
         ("changing", (), "eager from update 8 on, because torch allows no more recompilations: "),
-        ("changing", ("compile.fullgraph=true", "compile.on_failure=fallback"), "Continuing eager after update 7"),
-        ("changing", ("compile.max_recompiles=2", "compile.on_failure=fallback"), "Continuing eager after update 3"),
         ("breaking late", ("compile.on_failure=fallback",), "Continuing eager after update"),
-        ("breaking late", ("compile.backend=only_once", "compile.fullgraph=false", "compile.on_failure=fallback"), ""),
+        *slow(
+            (
+                "changing",
+                ("compile.fullgraph=true", "compile.on_failure=fallback"),
+                "Continuing eager after update 7",
+            ),
+            (
+                "changing",
+                ("compile.max_recompiles=2", "compile.on_failure=fallback"),
+                "Continuing eager after update 3",
+            ),
+            (
+                "breaking late",
+                ("compile.backend=only_once", "compile.fullgraph=false", "compile.on_failure=fallback"),
+                "",
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_run_continues_exactly_from_the_update_that_is_no_longer_compiled(
     kind: str, words: tuple[str, ...], logged: str, net: Callable[[str], tuple[str, ...]], train: Train
 ) -> None:

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hydrant.data import LoaderSource
-from hydrant.data.copies import copies_to
+from hydrant.data.copies import MAX_WAITING_BATCHES, copies_to
 from hydrant.data.loader import _Transfer
 
 
@@ -22,9 +22,26 @@ class PlantedStream:
 
     def __init__(self, _: object = None) -> None:
         self.queue: list[Any] = []
+        self.num_events = 0
 
     def wait_stream(self, other: PlantedStream) -> None:
         self.queue.append(list(other.queue))
+
+
+class PlantedEvent:
+    """An event that records which of a stream's events the host waited for last."""
+
+    waited = 0
+
+    def __init__(self, *, blocking: bool) -> None:
+        assert blocking, "the host would keep a core busy"
+        self.recorded = 0
+
+    def record(self, stream: PlantedStream) -> None:
+        self.recorded = stream.num_events = stream.num_events + 1
+
+    def synchronize(self) -> None:
+        PlantedEvent.waited = self.recorded
 
 
 class Queueing(TorchDispatchMode):
@@ -52,6 +69,8 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> list[PlantedStream]:
         stack.pop()
 
     monkeypatch.setattr(torch.cuda, "Stream", PlantedStream)
+    monkeypatch.setattr(torch.cuda, "Event", PlantedEvent)
+    monkeypatch.setattr(PlantedEvent, "waited", 0)
     monkeypatch.setattr(torch.cuda, "stream", use)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: stack[-1])
     return stack
@@ -83,6 +102,17 @@ def test_a_batch_is_used_only_after_its_copy_on_the_side_stream(
             )
             assert [(id(tensor), stream) for tensor, stream in kept] == [(id(c), computing) for c in copies]
     assert streams == [computing]
+
+
+@pytest.mark.usefixtures("streams")
+def test_the_host_is_a_bounded_number_of_batches_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event before the copy of batch n is the end of all work on the batches before it."""
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
+    with FakeTensorMode():
+        copies = copies_to(torch.device("cuda", 0))
+        for num_copied in range(1, 3 * MAX_WAITING_BATCHES):
+            copies([torch.zeros(3)])
+            assert PlantedEvent.waited == max(0, num_copied - MAX_WAITING_BATCHES)
 
 
 def test_a_copy_on_the_host_needs_no_stream(streams: list[PlantedStream]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from training_runs import Train
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.optimizers import MuonWithAdamW
-from hydrant.optimizers.kernels import with_fastest_kernel
+from hydrant.optimizers.kernels import KERNEL_FIELDS, with_fastest_kernel
 from hydrant.training.build import prepare
 
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=4", "log_every=2", "eval_every=4", "save_every=2")
@@ -65,14 +66,23 @@ def test_both_layouts_of_images_are_fused(layout: torch.memory_format) -> None:
     assert kernel(torch.optim.AdamW, torch.ones(2, 3, 4, 4).to(memory_format=layout)) is True
 
 
+@pytest.mark.parametrize("restored_at", [None, 1, 3])
 @pytest.mark.parametrize("settings", [{}, {"nesterov": True, "weight_decay": 0.1}, {"dampening": 0.5}])
-def test_weights_may_receive_their_first_gradient_late(settings: dict[str, Any]) -> None:
-    """As those of an expert that was not chosen before."""
+def test_weights_may_receive_their_first_gradient_late(
+    settings: dict[str, Any], restored_at: int | None
+) -> None:
+    """As those of an expert that was not chosen before, also if the state is that of another kernel."""
     factory = partial(torch.optim.SGD, lr=0.1, momentum=0.9, **settings)
     early, late, *expected = [nn.Parameter(torch.ones(3)) for _ in range(4)]
     optimizer = with_fastest_kernel(factory)([{"params": [early, late]}])
     reference = factory(expected, foreach=False)
     for num_updates in range(4):
+        if num_updates == restored_at:
+            state = copy.deepcopy(reference.state_dict())
+            fields = {
+                k: v for k, v in optimizer.state_dict()["param_groups"][0].items() if k in KERNEL_FIELDS
+            }
+            optimizer.load_state_dict({**state, "param_groups": [state["param_groups"][0] | fields]})
         for parameters in ((early, late), expected):
             parameters[0].grad = torch.full((3,), 0.5)
             parameters[1].grad = torch.full((3,), 0.25) if num_updates >= 2 else None

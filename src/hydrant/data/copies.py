@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -25,23 +26,33 @@ class DirectCopies:
         return [tensor.to(self._device, non_blocking=True, copy=True) for tensor in tensors]
 
 
+MAX_WAITING_BATCHES = 8
+"""How many copied batches may wait in the memory of the device. With CUDA graphs, the host can be far ahead of it."""
+
+
 class SideStreamCopies:
     """Copies to a CUDA device on a separate stream, while the device computes.
 
     The host asks for a batch while the device still computes earlier ones, so the copy is mostly done when the device
     comes to it. The work that uses the copies waits for them. The allocator keeps the memory of a copy, and the pinned
-    memory that it is made from, until the stream that uses it has passed.
+    memory that it is made from, until the stream that uses it has passed. So the host waits for the device before it
+    copies more than `MAX_WAITING_BATCHES`.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._copy = DirectCopies(device)
         self._device = device
         self._stream = torch.cuda.Stream(device)
+        self._ends: deque[torch.cuda.Event] = deque()  # of the work on each batch that may still wait
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        computing = torch.cuda.current_stream(self._device)
+        self._ends.append(torch.cuda.Event(blocking=True))
+        self._ends[-1].record(computing)
+        if len(self._ends) > MAX_WAITING_BATCHES:
+            self._ends.popleft().synchronize()
         with torch.cuda.stream(self._stream):
             copies = self._copy(tensors)
-        computing = torch.cuda.current_stream(self._device)
         computing.wait_stream(self._stream)
         for copy in copies:
             copy.record_stream(computing)

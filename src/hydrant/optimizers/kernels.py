@@ -57,13 +57,14 @@ def with_fastest_kernel(
         optimizer = factory(groups, **kernel)
         if factory.func is SGD and kernel.get("fused"):
             _begin_momentum(optimizer)
+            optimizer.register_load_state_dict_post_hook(_begin_momentum)
         return optimizer
 
     return build
 
 
-def _begin_momentum(optimizer: SGD) -> None:
-    """Set the momentum of every weight to 0. torch would set it to the first gradient instead.
+def _begin_momentum(optimizer: Any) -> None:
+    """Set the momentum of every weight that has none to 0. torch would set it to the first gradient instead.
 
     Without dampening, both give the same updates. But torch's fused kernel fails if some weights receive their first
     gradient in a later update than others.
@@ -71,7 +72,9 @@ def _begin_momentum(optimizer: SGD) -> None:
     for group in optimizer.param_groups:
         if group["momentum"] != 0:
             for parameter in group["params"]:
-                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+                state = optimizer.state[parameter]
+                if state.get("momentum_buffer") is None:
+                    state["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 def _kernel(factory: partial[Any], groups: _Groups, sparse: Collection[int]) -> dict[str, bool]:

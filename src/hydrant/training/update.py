@@ -19,6 +19,7 @@ from hydrant.batch import AllReduce, Outcome, mean_loss
 from hydrant.errors import ConfigError
 from hydrant.optimizers.clipping import Clipping, local_gradients
 from hydrant.optimizers.norms import total_norm
+from hydrant.optimizers.restore import restore
 from hydrant.optimizers.scheduled_fields import FieldSchedules, config_prefix, metric_prefix
 from hydrant.training.compile import OptimizerStep
 from hydrant.training.precision import Precision
@@ -183,7 +184,7 @@ class Optimizers:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the optimizers. The scheduled fields are not restored, because every update writes them first."""
         for name, entry in self.entries.items():
-            entry.optimizer.load_state_dict(state["optimizers"][name])
+            restore(entry.optimizer, state["optimizers"][name])
             entry.step.load_state_dict(state["steps"][name])
         self.schedules.load_state_dict(state["schedules"])
         self._set_train_weights(state["trained_weights"])

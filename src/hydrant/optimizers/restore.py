@@ -1,0 +1,24 @@
+"""Restore the state of an optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves_with_path
+
+
+def restore(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
+    """Restore what `optimizer.state_dict()` returned, every tensor with the dtype that it had.
+
+    torch converts tensors to the dtype of their parameters. With bfloat16 weights, it so rounds those that an optimizer
+    keeps in float32, such as the product of NAdam's betas, and the run would not continue exactly.
+    """
+    optimizer.load_state_dict(dict(state))
+    restored: dict[Any, Any] = dict(tree_leaves_with_path(optimizer.state_dict()["state"]))
+    for path, saved in tree_leaves_with_path(state["state"]):
+        target = restored.get(path)
+        if isinstance(saved, Tensor) and isinstance(target, Tensor) and target.dtype != saved.dtype:
+            target.data = saved.to(target.device)

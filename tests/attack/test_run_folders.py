@@ -109,15 +109,16 @@ def _call(commands: Sequence[Sequence[str]], report: Path) -> NoReturn:
         os._exit(status)
 
 
-def table_commands(sweep: Path, rng: random.Random) -> list[list[str]]:
+def table_command(sweep: Path, rng: random.Random) -> list[list[str]]:
+    """Return a command that reads every run of a sweep."""
     page = f"--html={sweep.parent / 'page.html'}"
-    forms = [[], ["--csv"], [page], ["--target=val/loss<=0.9"], ["--by=seed,optimizer.lr"]]
-    tables = [
+    forms = ["--json", "--csv", page, "--target=val/loss<=0.9", "--by=seed,optimizer.lr"]
+    commands = [
         ["status", *rng.choice([[], ["--json"]])],
-        ["compare", "--json"],
-        ["compare", *rng.choice(forms)],
+        ["compare", *rng.choice([[], *([form] for form in forms)])],
+        ["sync", "--dry-run"],
     ]
-    return [[*words, str(sweep)] for words in [*tables, ["sync", "--dry-run"]]]
+    return [[*rng.choice(commands), str(sweep)]]
 
 
 def hidden(printed: Printed, fault: Fault, sweep: Path) -> Iterator[str]:
@@ -195,13 +196,13 @@ def some(faults: Iterable[Fault], num: int) -> list[Fault]:
 
 
 def test_a_damaged_run_ends_no_table_of_others(trials: Trials, sweep: Path) -> None:
-    cases = some(faults(sweep / "victim", FILES, random.Random(2)), 300)
-    attack(sweep, trials.of(cases), table_commands, hidden)
+    cases = some(faults(sweep / "victim", FILES, random.Random(2)), 600)
+    attack(sweep, trials.of(cases), table_command, hidden)
 
 
 def test_a_damaged_plan_ends_no_table_of_its_runs(trials: Trials, sweep: Path) -> None:
-    cases = some(faults(sweep, PLAN, random.Random(3)), 100)
-    attack(sweep, trials.of(cases), table_commands, hidden)
+    cases = some(faults(sweep, PLAN, random.Random(3)), 200)
+    attack(sweep, trials.of(cases), table_command, hidden)
 
 
 def test_a_start_from_a_damaged_run_succeeds_or_says_why_not(trials: Trials, sweep: Path) -> None:

@@ -117,6 +117,8 @@ RECEIVERS = [
     "tracker: {entity: them}",
     "tracker: {entity: '${oc.env:HOME}'}",
     "tracker: {entity: '${hydra:job.name}'}",
+    "tracker: {tracking_uri: 'https://them'}",
+    "trackers: {second: {entity: them}}",
 ]
 
 
@@ -126,7 +128,9 @@ def test_a_config_file_does_not_choose_who_receives_the_results(
     experiment: str, words: tuple[str, ...], refused_experiment: Refused
 ) -> None:
     message = refused_experiment(experiment, *words)
-    assert message.startswith("tracker.entity: a config file sends the results to ")
+    key = message.partition(":")[0]
+    assert key in ("tracker.entity", "tracker.tracking_uri", "trackers.second.entity")
+    assert message.startswith(f"{key}: a config file sends the results to ")
 
 
 def test_the_user_chooses_who_receives_the_results(

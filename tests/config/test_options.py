@@ -80,11 +80,16 @@ def options() -> list[str]:
     return sorted(f"{path.parent.name}/{path.stem}" for path in paths)
 
 
+def trained_elsewhere(option: str) -> bool:
+    """Return whether other default tests train with the option, in tests/optimizers and tests/schedules."""
+    return option.startswith(("optimizer/", "scheduler/"))
+
+
 @pytest.mark.parametrize(
     "option",
     [
-        pytest.param(o, marks=pytest.mark.slow if o in LONG else [])
-        for o in options()
+        pytest.param(o, marks=pytest.mark.slow if o in LONG or (trained_elsewhere(o) and place % 3) else [])
+        for place, o in enumerate(options())
         if o not in (*FROM_FILES, "experiment/mnist_amp")
     ],
 )

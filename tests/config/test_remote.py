@@ -16,7 +16,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("--config-dir", "x"), ("-m", ""), ("~model", ""), ("", "x"), ("seed=0 x", 1), ("seed\n", 1),
     ("model._target_", "torch.nn.Linear"), ("model", {"_target_": "torch.nn.Linear"}), ("_x", 1),
     ("model.kwargs", "{a: {_target_: torch.nn.Linear}}"), ("model.kwargs", '{"a": [{"_target_": "torch.nn.Linear"}]}'),
-    ("tracker", "local"), ("tracker.entity", "them"), ("tracker.save_code", True), ("resume", "x"),
+    ("tracker", "local"), ("tracker.entity", "them"), ("trackers.second.mode", "online"), ("tracker@trackers.x", "local"), ("tracker.save_code", True), ("resume", "x"),
     ("compile.cache_dir", "x"), ("compile.options", {"cpp.cxx": "sh"}), ("compile", {"options": {"cpp.cxx": "sh"}}),
     ("data.root", "/etc"), ("init_from", "../../x"), ("experiment", "../x"), ("data.root", "~/x"),
     ("data.root", "'/x'"), ("data.root", "a/.."), ("data.root", "http://them/x"), ("model.name", "${oc.env:HOME}"),
@@ -49,6 +49,7 @@ def test_hyperparameters_of_a_server_become_overrides() -> None:
     [
         "allow_targets=[torch]", "++allow_targets=[torch]", "hydra.run.dir=x", "hydra/launcher=slurm", "-m",
         "--config-dir=x", "+hydra.job.env_set={A: b}", "tracker.entity=them", "x@hydra.callbacks=y",
+        "trackers.second.entity=them", "trackers.mlflow.tracking_uri=them",
     ],
 )  # fmt: skip
 def test_a_run_folder_does_not_consent(word: str) -> None:
@@ -62,6 +63,7 @@ def test_other_recorded_overrides_are_used() -> None:
         [
             "tracker.name='a'",
             "tracker.mode=offline",
+            "+tracker@trackers.tensorboard=tensorboard",
             "+scheduler@schedules.weight_decay=linear",
             "data.root=/data",
         ],

@@ -12,9 +12,8 @@ import schedulefree
 import timm.optim
 import torch
 import torch.nn.functional as F
-from hydra.utils import instantiate
+from configs import optimizer_node
 from marks import slow
-from omegaconf import OmegaConf
 from run_folders import assert_same_state, rows, weights
 from torch import nn
 from training_runs import Train, whole_and_resumed
@@ -23,6 +22,7 @@ from hydrant import seeding
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.groups import conf_dir
+from hydrant.config.instantiate import instantiate_node
 from hydrant.optimizers import MuonWithAdamW, timm_optimizer
 from hydrant.training.build import prepare
 from hydrant.training.checkpoint.tree import join, split
@@ -42,10 +42,9 @@ LR_FACTORS = {
 
 
 def build(option: str, parameters: list[nn.Parameter], lr_factor: float = 1.0) -> torch.optim.Optimizer:
-    node = compose([f"optimizer={option}"]).optimizer
-    settings: Any = OmegaConf.to_container(node, resolve=True)
-    settings["lr"] *= lr_factor
-    return instantiate(OmegaConf.create(settings), _convert_="all")([{"params": parameters, "name": "all"}])
+    node = optimizer_node(option)
+    node["lr"] *= lr_factor
+    return instantiate_node(node)([{"params": parameters, "name": "all"}])
 
 
 class Parabola(nn.Module):
@@ -114,7 +113,7 @@ def test_every_torch_optimizer_is_an_option() -> None:
         name for name, value in vars(torch.optim).items()
         if isinstance(value, type) and issubclass(value, torch.optim.Optimizer) and value is not torch.optim.Optimizer
     }  # fmt: skip
-    targets = {compose([f"optimizer={option}"]).optimizer._target_ for option in OPTIONS}
+    targets = {optimizer_node(option)["_target_"] for option in OPTIONS}
     assert {f"torch.optim.{name}" for name in shipped - {"Muon"}} <= targets
     assert "hydrant.optimizers.MuonWithAdamW" in targets  # torch.optim.Muon takes matrices only
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,9 @@ from hydrant.runs.folder import read_run
 from hydrant.runs.job import Job
 from hydrant.runs.metadata import identify, write_records
 from hydrant.sweeps.results_table import write_sweep_csv
+
+CHOICES = dict.fromkeys(("data", "model", "optimizer", "scheduler", "task"), "any")
+CONFIG = {"name": None, "claim": None, "tags": [], "notes": None, "best": {"metric": "val/loss", "mode": "min"}}
 
 
 def test_rewritten_files_are_complete_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,8 +32,22 @@ def test_rewritten_files_are_complete_at_any_time(tmp_path: Path, monkeypatch: p
 
 
 def test_the_group_leaves_out_intervals_and_no_other_keys(tmp_path: Path) -> None:
-    choices = dict.fromkeys(("data", "model", "optimizer", "scheduler", "task"), "any")
-    config = {"name": None, "claim": None, "best": {"metric": "val/loss", "mode": "min"}}
     overrides = ["eval_every=1ep", "save_every=1ep", "model.downsample_every=2", "seed=1"]
-    job = Job(config, tmp_path, choices, {}, overrides, None)
+    job = Job(CONFIG, tmp_path, CHOICES, {}, overrides, None)
     assert identify(job).group == "any-any/any/any/model.downsample_every=2"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sweep", "tags", "notes"),
+    [
+        ({}, None, (), "claim: 97 %\nseed=1"),
+        ({"tags": ["b", "a", "b"], "notes": "why"}, None, ("b", "a"), "why"),
+        ({"name": "study", "tags": ["a"]}, Path("multirun/study"), ("a", "study"), "claim: 97 %\nseed=1"),
+        ({}, Path("multirun/2026-01-31/12-00-00.000"), (), "claim: 97 %\nseed=1"),  # a date says nothing
+    ],
+)
+def test_tags_are_those_of_the_user_and_the_name_of_a_named_sweep(
+    changes: dict[str, Any], sweep: Path | None, tags: tuple[str, ...], notes: str, tmp_path: Path
+) -> None:
+    job = Job({**CONFIG, "claim": "97 %", **changes}, tmp_path, CHOICES, {}, ["seed=1"], sweep)
+    assert (identify(job).tags, identify(job).notes) == (tags, notes)

@@ -10,11 +10,11 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from configs import optimizer_node
 from torch import nn
 from training_runs import Train
 
 from hydrant import cli
-from hydrant.config.compose import compose
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError
 from hydrant.training.check_steps import check_steps
@@ -22,7 +22,7 @@ from hydrant.training.update import Optimizers
 
 
 def check_option(option: str, model: nn.Module) -> None:
-    node = dict(compose([f"optimizer={option}"]).optimizer)
+    node = optimizer_node(option)
     optimizer = instantiate_node(node)([{"params": list(model.parameters())}])
     optimizers = cast("Optimizers", SimpleNamespace(entries={"main": SimpleNamespace(optimizer=optimizer)}))
     check_steps({"optimizers": {}, "optimizer": node}, model, optimizers, torch.device("cpu"))

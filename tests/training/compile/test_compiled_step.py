@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from configs import optimizer_node
 from marks import slow
 from repository import ROOT
 from run_folders import assert_same_state, rows, rows_without_compile, summary, training, weights
@@ -23,8 +24,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from training_runs import Train, UserModule, whole_and_resumed
 
 from hydrant import cli
-from hydrant.config.check import check
-from hydrant.config.compose import compose
 from hydrant.config.instantiate import instantiate_node
 from hydrant.optimizers.scheduled_fields import ScheduledField
 from hydrant.training.compile.compiled_step import NUM_WARMUP_CALLS, compile_step
@@ -66,11 +65,13 @@ def model() -> nn.Module:
 
 def optimizer_over(net: Any, name: str, *more: str) -> Any:
     option, _, timm_name = name.partition(" ")
-    words = [f"optimizer={option}", *([f"optimizer.name={timm_name}"] if timm_name else []), *more]
+    factory = instantiate_node(
+        optimizer_node(option, *([f"optimizer.name={timm_name}"] if timm_name else []), *more)
+    )
     if name == "lbfgs":  # takes no groups
-        return instantiate_node(check(compose(words))["optimizer"])(list(net.parameters()))
+        return factory(list(net.parameters()))
     groups = [{"params": [net[n].weight for n in (0, 2)]}, {"params": [net[n].bias for n in (0, 2)]}]
-    return instantiate_node(check(compose(words))["optimizer"])(groups)
+    return factory(groups)
 
 
 def advance(

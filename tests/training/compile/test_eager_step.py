@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from hydra.utils import instantiate
-from omegaconf import OmegaConf
+from configs import optimizer_node
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from hydrant.config.compose import compose
 from hydrant.config.groups import conf_dir
+from hydrant.config.instantiate import instantiate_node
 from hydrant.training.compile import EagerStep
 
 # All but LBFGS, whose step takes a closure.
@@ -24,8 +23,7 @@ Observe = Callable[[Optimizer, list[str], pytest.MonkeyPatch], None]
 
 
 def build(option: str, parameters: list[nn.Parameter]) -> Optimizer:
-    settings: Any = OmegaConf.to_container(compose([f"optimizer={option}"]).optimizer, resolve=True)
-    return instantiate(OmegaConf.create(settings), _convert_="all")([{"params": parameters, "name": "all"}])
+    return instantiate_node(optimizer_node(option))([{"params": parameters, "name": "all"}])
 
 
 def network(option: str) -> nn.Module:

@@ -47,6 +47,14 @@ def send_signal(signum: int, pid: int) -> None:
         os.kill(pid, signum)
 
 
+class Stopped(BaseException):
+    """A signal ended a command, when its processes had stopped. `exit_status` is 128 + the signal."""
+
+    def __init__(self, exit_status: int) -> None:
+        super().__init__(exit_status)
+        self.exit_status = exit_status
+
+
 class StopRequest:
     """A context that records `STOP_SIGNALS`. A SIGINT after any of them raises KeyboardInterrupt at once.
 

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from hydrant.config.targets import preload_modules
 from hydrant.errors import ConfigError
-from hydrant.sweeps.fork_server.call import ProcessDied, Stopped, call_isolated
+from hydrant.signals import Stopped
+from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 from hydrant.training.scratch import prepare_at_least
 
 T = TypeVar("T")

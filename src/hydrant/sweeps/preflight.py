@@ -13,9 +13,9 @@ from hydrant.errors import ConfigError, HydrantError, RecordError
 from hydrant.runs.console import notice, relative
 from hydrant.runs.folder import HYDRA, RunStatus, read_run, runs_of_sweep
 from hydrant.runs.resume import existing_run
-from hydrant.signals import signal_name
+from hydrant.signals import Stopped, signal_name
 from hydrant.sweeps.executors.base import modules_to_preload
-from hydrant.sweeps.fork_server.call import ProcessDied, Stopped, call_isolated
+from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 from hydrant.sweeps.plan import read_plan
 
 _NEUTRAL_KEYS = ("name", "seed")

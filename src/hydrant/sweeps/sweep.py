@@ -29,8 +29,9 @@ from hydrant.runs.job import Job
 from hydrant.runs.lock import exclusive
 from hydrant.runs.metadata import write_records
 from hydrant.runs.outcome import RunResult, report
+from hydrant.signals import Stopped
 from hydrant.sweeps.executors.base import Executor, SweepJob, result_from_folder
-from hydrant.sweeps.fork_server.call import Stopped, forward_signals
+from hydrant.sweeps.fork_server.call import forward_signals
 from hydrant.sweeps.live_table import is_terminal, live_display, render_table
 from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
 from hydrant.sweeps.preflight import is_finished

@@ -16,8 +16,7 @@ from hydrant.commands.bench.results import CellResult, Measurement
 from hydrant.commands.isolated import run_isolated
 from hydrant.config.targets import preload_modules
 from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, typed_line
-from hydrant.signals import StopRequest
-from hydrant.sweeps.fork_server.call import Stopped
+from hydrant.signals import Stopped, StopRequest
 from hydrant.training.loop import make_update
 from hydrant.training.profiling import matmul_rate, peak_flops, peak_memory_gib, synchronize
 from hydrant.training.scratch import prepare_at_least, scratch_trainer

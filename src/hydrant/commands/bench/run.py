@@ -17,7 +17,7 @@ from hydrant.commands.bench.results import CellResult
 from hydrant.commands.isolated import check_num_updates
 from hydrant.errors import ConfigError
 from hydrant.runs.console import notice
-from hydrant.sweeps.fork_server.call import Stopped
+from hydrant.signals import Stopped
 
 
 def run_bench(options: Namespace, overrides: Sequence[str]) -> int:

@@ -36,14 +36,6 @@ class ProcessDied(Exception):
         self.exit_code = exit_code
 
 
-class Stopped(BaseException):
-    """A signal arrived during a call. `exit_status` is 128 + the signal."""
-
-    def __init__(self, exit_status: int) -> None:
-        super().__init__(exit_status)
-        self.exit_status = exit_status
-
-
 @dataclass(frozen=True)
 class CallResult(Generic[T]):
     """What the function returned, and the last signal that was forwarded to its process."""

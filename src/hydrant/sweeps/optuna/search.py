@@ -24,8 +24,9 @@ from hydrant.runs.folder import (
     runs_of_sweep,
 )
 from hydrant.runs.outcome import RunResult, report
+from hydrant.signals import Stopped
 from hydrant.sweeps.executors import Executor, SweepJob
-from hydrant.sweeps.fork_server.call import SignalForwarding, Stopped, forward_signals
+from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
 from hydrant.sweeps.optuna.trials import PendingTrial, Trials
 from hydrant.sweeps.sweep import Sweep
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from hydrant.config.import_without_gc import import_without_gc
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory, unknown_name
 from hydrant.runs.console import notice, output_status, standard_streams
-from hydrant.signals import signal_name
-from hydrant.sweeps.fork_server.call import Stopped
+from hydrant.signals import Stopped, signal_name
 
 # Each command: its module in `hydrant.commands`, imported when called, and what `hydrant --help` says about it.
 COMMANDS = {

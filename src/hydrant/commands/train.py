@@ -30,7 +30,7 @@ from hydrant.runs.folder_callback import FolderCallback
 from hydrant.runs.job import Job
 from hydrant.runs.outcome import RunResult, report
 from hydrant.signals import ignore_stop_signals, stop_when_orphaned
-from hydrant.sweeps.fork_server.call import Stopped
+from hydrant.signals import Stopped
 from hydrant.sweeps.sweep import Sweep, current_sweep
 from hydrant.training.distributed.env import is_started_as_rank
 

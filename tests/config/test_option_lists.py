@@ -21,7 +21,9 @@ def test_each_option_keeps_its_own_keys(words: Sequence[str]) -> None:
     changed = ["tracker.project=study", "trackers.tensorboard.flush_seconds=1.5"]
     config = check(compose([*words, *changed]))
     assert config["tracker"] == {**ONE.tracker, "project": "study"}
-    assert config["trackers"] == {"tensorboard": {**compose(["tracker=tensorboard"]).tracker, "flush_seconds": 1.5}}
+    assert config["trackers"] == {
+        "tensorboard": {**compose(["tracker=tensorboard"]).tracker, "flush_seconds": 1.5}
+    }
 
 
 def test_a_list_of_one_option_is_that_option() -> None:
@@ -32,7 +34,10 @@ def test_a_list_of_one_option_is_that_option() -> None:
     ("word", "message"),
     [
         ("tracker=[]", "tracker: needs one or more options, not []; write tracker=[wandb,tensorboard]"),
-        ("tracker=[1,local]", "tracker: needs one or more options, not [1,local]; write tracker=[wandb,tensorboard]"),
+        (
+            "tracker=[1,local]",
+            "tracker: needs one or more options, not [1,local]; write tracker=[wandb,tensorboard]",
+        ),
         ("tracker=[local,local]", "tracker: ['local', 'local'] names an option twice; name each once"),
         ("optimizer=[adamw,sgd]", "optimizer: no option ['adamw', 'sgd']"),
     ],

@@ -14,7 +14,13 @@ from hydrant.runs.metadata import identify, write_records
 from hydrant.sweeps.results_table import write_sweep_csv
 
 CHOICES = dict.fromkeys(("data", "model", "optimizer", "scheduler", "task"), "any")
-CONFIG = {"name": None, "claim": None, "tags": [], "notes": None, "best": {"metric": "val/loss", "mode": "min"}}
+CONFIG = {
+    "name": None,
+    "claim": None,
+    "tags": [],
+    "notes": None,
+    "best": {"metric": "val/loss", "mode": "min"},
+}
 
 
 def test_rewritten_files_are_complete_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

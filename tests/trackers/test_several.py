@@ -20,13 +20,15 @@ from hydrant.trackers.several import Trackers
 CALLS: dict[str, Callable[[Trackers], Any]] = {
     "log": lambda trackers: trackers.log({"num_updates": 1, "train/loss": 0.5}),
     "image": lambda trackers: trackers.image("schedule", Path("schedule.png")),
+    "text": lambda trackers: trackers.text("samples/first", "to be"),
+    "table": lambda trackers: trackers.table("layers", ["name", "size"], [["fc", 10]]),
     "histograms": lambda trackers: trackers.histograms(1, {}),
     "file": lambda trackers: trackers.file(Path("trace.json")),
     "checkpoint": lambda trackers: trackers.checkpoint(Path("update_00000001")),
     "describe": lambda trackers: trackers.describe(),
     "finish": lambda trackers: trackers.finish(0, {}),
 }
-RECORDING = '''
+RECORDING = """
 from hydrant.trackers import NullTracker
 
 seen = []
@@ -44,7 +46,7 @@ class Recording:
 
     def __getattr__(self, method):
         return lambda *arguments: self.call(method, *arguments)
-'''
+"""
 Seen = list[tuple[Any, ...]]
 
 
@@ -59,7 +61,9 @@ def seen(user_module: UserModule) -> Seen:
 def config(**changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config with the trackers first, second and third; `changes` are their arguments."""
     node = {"_target_": "recording.Recording", "_partial_": True}
-    first, *others = ({**node, "name": name, **changes.get(name, {})} for name in ("first", "second", "third"))
+    first, *others = (
+        {**node, "name": name, **changes.get(name, {})} for name in ("first", "second", "third")
+    )
     return {"tracker": first, "trackers": dict(zip(("second", "third"), others, strict=True))}
 
 
@@ -90,7 +94,9 @@ def test_a_tracker_that_fails_gets_nothing_more(
     methods = ["init", *CALLS]
     assert [m for name, m, *_ in seen if name == "second"] == methods[: methods.index(method) + 1]
     (warning,) = logged_warnings()
-    assert warning.startswith("trackers.second: RuntimeError: not today; it gets nothing more, training continues")
+    assert warning.startswith(
+        "trackers.second: RuntimeError: not today; it gets nothing more, training continues"
+    )
 
 
 def test_settings_that_a_tracker_rejects_end_the_others(identity: RunIdentity, seen: Seen) -> None:
@@ -98,7 +104,9 @@ def test_settings_that_a_tracker_rejects_end_the_others(identity: RunIdentity, s
     wrong = config(third={**wandb, "log_checkpoints": "newest"})
     with pytest.raises(ConfigError, match=r"^trackers\.third\.log_checkpoints: unknown choice 'newest'"):
         Trackers(wrong, identity, 0)
-    assert [call for call in seen if call[1] == "finish"] == [(n, "finish", 1, {}) for n in ("first", "second")]
+    assert [call for call in seen if call[1] == "finish"] == [
+        (n, "finish", 1, {}) for n in ("first", "second")
+    ]
 
 
 def test_a_run_has_the_files_of_all_its_trackers(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:

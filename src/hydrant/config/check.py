@@ -95,6 +95,9 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
     for group in schema.GROUPS:
         is_partial = group in schema.PARTIAL_GROUPS
         _check_part(group, resolved[group], f"{group}=<option>, see --help", is_partial)
+    for name, node in resolved["trackers"].items():
+        key = f"trackers.{name}"
+        _check_part(key, node, f"+tracker@{key}=<option>, see --help", is_partial=True)
     _check_optimizer("", resolved)
     for name, settings in resolved["optimizers"].items():
         prefix = f"optimizers.{name}."

@@ -19,6 +19,7 @@ from hydra.errors import HydraException
 from hydrant.config.bounded_yaml import MAX_DEPTH
 from hydrant.config.flat import children
 from hydrant.config.groups import group_options
+from hydrant.config.option_lists import expand_lists
 from hydrant.errors import ConfigError, first_line, shown, suggestion
 
 MAX_JOBS = 10_000
@@ -79,6 +80,8 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
     ['--multirun', '--', 'seed=1', 'optimizer=sgd,adam']
     >>> flags_first(["--", "seed=1"])
     ['seed=1']
+    >>> flags_first(["tracker=[local,tensorboard]"])
+    ['tracker=local', '+tracker@trackers.tensorboard=tensorboard']
 
     Raises:
         ConfigError: A flag is unknown, or an override cannot be parsed.
@@ -100,7 +103,7 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
         elif word != "--":
             flags_and_values.append(word)
     # After --, a word is no value of a flag; --info may have one or not.
-    return [*flags_and_values, *(["--"] if flags_and_values else []), *overrides]
+    return [*flags_and_values, *(["--"] if flags_and_values else []), *expand_lists(overrides)]
 
 
 def check_overrides(overrides: Sequence[str]) -> None:
@@ -111,7 +114,7 @@ def check_overrides(overrides: Sequence[str]) -> None:
     """
     parser = OverridesParser.create()
     options = group_options()
-    for text in overrides:
+    for text in expand_lists(overrides):
         key, equals, value = text.partition("=")
         if not equals and not text.startswith("~"):
             likely = _suggest_override(_abridged(text), options)

@@ -23,6 +23,7 @@ from hydrant.config.error_messages import explain_unchecked
 from hydrant.config.flat import is_neutral
 from hydrant.config.groups import conf_dir
 from hydrant.config.hydra_guard import guard_hydra
+from hydrant.config.option_lists import expand_lists
 from hydrant.config.redaction import redacted
 from hydrant.config.schema import check_name
 from hydrant.errors import ConfigError
@@ -53,7 +54,7 @@ def compose(overrides: Sequence[str], from_user: Sequence[str] | None = None) ->
     words = overrides if from_user is None else from_user
     # The node `hydra` has no effect here, but `train` would refuse it.
     with _composing(), guard_hydra(words, sends_results=False):
-        return hydra_compose(ENTRY, overrides=list(overrides))
+        return hydra_compose(ENTRY, overrides=expand_lists(overrides))
 
 
 def combinations(overrides: Sequence[str]) -> list[list[str]]:
@@ -66,7 +67,7 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
     check_overrides(overrides)
     with _composing():
         parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
-        parsed = parser.parse_overrides(list(overrides))
+        parsed = parser.parse_overrides(expand_lists(overrides))
         check_grid(parsed)
         for override in parsed:
             if override.key_or_group == "sweep":

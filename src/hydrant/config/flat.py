@@ -10,10 +10,11 @@ from omegaconf import Container, OmegaConf
 from hydrant.config.redaction import redacted
 
 # Keys that have no effect on what a run computes: its folder, how it reads data, evaluates and is tracked.
-_NEUTRAL = ("name", "claim", "resume", "resume_strict", "keep_last", "keep_best", "keep_every", "save_async",
-            "histogram_every", "pictures", "allow_targets", "eval_batch_size", "data.num_workers", "data.root",
+_NEUTRAL = ("name", "claim", "tags", "notes", "resume", "resume_strict", "keep_last", "keep_best",
+            "keep_every", "save_async", "histogram_every", "pictures", "allow_targets", "eval_batch_size",
+            "data.num_workers", "data.root",
             "data.on_error")  # a run that did not fail met no damaged sample  # fmt: skip
-_NEUTRAL_GROUPS = ("tracker.", "profiler.", "parallel.")
+_NEUTRAL_GROUPS = ("tracker.", "tracker@", "trackers.", "profiler.", "parallel.")
 _NOT_NEUTRAL = ("parallel.sync_batch_norm", "parallel.param_dtype")
 
 
@@ -59,7 +60,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, t
 def is_neutral(key: str) -> bool:
     """Whether a key, or a whole group, has no effect on what a run computes.
 
-    >>> is_neutral("tracker.mode"), is_neutral("tracker"), is_neutral("seed")
+    >>> is_neutral("tracker.mode"), is_neutral("tracker@trackers.tensorboard"), is_neutral("seed")
     (True, True, False)
     """
     return key in _NEUTRAL or (f"{key}.".startswith(_NEUTRAL_GROUPS) and key not in _NOT_NEUTRAL)

@@ -64,6 +64,9 @@ _REFERENCE = re.compile(r"\$\{(?!hydra[.:](job|run|runtime|sweep)\.[\w.]+\}$).*\
 It may resolve to a node with a `_target_` elsewhere in the config."""
 
 
+_RECEIVERS = {"entity": "WANDB_ENTITY", "tracking_uri": "MLFLOW_TRACKING_URI"}
+"""The keys of trackers that say who receives the results, and the variable that consents to one."""
+
 _Check = Callable[[DictConfig, Sequence[str]], None]
 
 
@@ -129,19 +132,23 @@ def _check_node(config: DictConfig, words: Sequence[str]) -> None:
 
 
 def _check_receiver(config: DictConfig, words: Sequence[str]) -> None:
-    """Refuse a `tracker.entity` that is neither on the command line nor in WANDB_ENTITY.
+    """Refuse a tracker's receiver, such as `tracker.entity`, that is neither on the command line nor in its variable.
 
     The config may contain values of the user's environment variables, which it reads with `oc.env`.
     """
-    try:
-        entity: Any = OmegaConf.select(config, "tracker.entity")
-    except OmegaConfBaseException:  # it depends on values that Hydra sets later
-        entity = "<entity>"
-    if entity in (None, os.environ.get("WANDB_ENTITY")) or "tracker.entity" in keys_set_by(words):
-        return
-    message = f"a config file sends the results to {shown(entity)}; if you trust it"
-    remedy = f"add tracker.entity={entity} to the command line, or set WANDB_ENTITY={entity}"
-    raise ConfigError("tracker.entity", f"{message}, {remedy}")
+    others: Any = config.get("trackers")
+    nodes = ["tracker", *(f"trackers.{name}" for name in others or ())]
+    for key, variable in ((f"{node}.{name}", name) for node in nodes for name in _RECEIVERS):
+        try:
+            receiver: Any = OmegaConf.select(config, key)
+        except OmegaConfBaseException:  # it depends on values that Hydra sets later
+            receiver = f"<{variable}>"
+        variable = _RECEIVERS[variable]
+        if receiver in (None, os.environ.get(variable)) or key in keys_set_by(words):
+            continue
+        message = f"a config file sends the results to {shown(receiver)}; if you trust it"
+        remedy = f"add {key}={receiver} to the command line, or set {variable}={receiver}"
+        raise ConfigError(key, f"{message}, {remedy}")
 
 
 def _check_job(job: Mapping[str, Any], words: Sequence[str]) -> None:

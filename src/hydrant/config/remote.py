@@ -16,10 +16,10 @@ from hydrant.config.command_line import check_overrides
 from hydrant.config.flat import children
 from hydrant.errors import ConfigError, shown
 
-CONSENT_KEYS = ("hydra", "allow_targets", "tracker.entity")
+CONSENT_KEYS = ("hydra", "allow_targets", "tracker.entity", "tracker.tracking_uri")
 """Keys that decide which code runs and who receives the results: only the user may set them."""
 
-_NO_HYPERPARAMETERS = (*CONSENT_KEYS, "tracker", "resume", "compile.cache_dir", "compile.options")
+_NO_HYPERPARAMETERS = (*CONSENT_KEYS, "tracker", "trackers", "resume", "compile.cache_dir", "compile.options")
 """Keys that a server may not set: besides those above, they name files, uploads and compilers."""
 
 _NOT_BY_A_SERVER = "a server may not set it; remove it from the sweep, or give it on the command line"
@@ -67,7 +67,11 @@ def check_recorded(overrides: Iterable[str], words: Collection[str]) -> None:
 
 
 def _lies_under(key: str, keys: Iterable[str]) -> bool:
-    """Whether a key is one of these keys, lies in one, or places a config in one (`group@key`)."""
+    """Whether a key is one of these keys, lies in one, or places a config in one (`group@key`).
+
+    `trackers.<name>.entity` counts as `tracker.entity`.
+    """
+    key = re.sub(r"^trackers\.\w+\.", "tracker.", key)
     return any(re.match(rf"(.*@)?{re.escape(k)}([./@]|$)", key) for k in keys)
 
 

@@ -52,6 +52,8 @@ class TrainConfig(OptimizerSettings):
 
     name: str | None
     claim: str | None
+    tags: list[str]
+    notes: str | None
     seed: int
     duration: Any
     global_batch_size: int
@@ -92,6 +94,7 @@ class TrainConfig(OptimizerSettings):
     profiler: Any
     tracker: Any
 
+    trackers: dict[str, Any]
 
 @dataclass(frozen=True)
 class NamedOptimizer(OptimizerSettings):

@@ -26,17 +26,17 @@ def identify(job: Job) -> RunIdentity:
     shown = {"experiment"} if "experiment" in choices else {"data", "model"}
     others = [word for word in overrides if not _is_left_out(word, shown)]
     group = "/".join([subject, choices["optimizer"], choices["scheduler"], ",".join(sorted(others))])
-    sweep = [] if job.sweep_folder is None else [job.sweep_folder.name]
     claim = [] if job.config["claim"] is None else [f"claim: {job.config['claim']}"]
-    best = job.config["best"]
-    is_dated = job.config["name"] is None and job.sweep_folder is None
+    best, is_named = job.config["best"], job.config["name"] is not None
+    sweep = [job.sweep_folder.name] if job.sweep_folder is not None and is_named else []
+    is_dated = not is_named and job.sweep_folder is None
     return RunIdentity(
         folder=job.folder.resolve(),
         name=f"{job.folder.parent.name}_{job.folder.name}" if is_dated else job.folder.name,
         group=group.rstrip("/"),
         job_type=choices["task"],
-        tags=tuple(sorted({*choices.values(), *sweep})),
-        notes=redacted("\n".join([*claim, " ".join(overrides)])),
+        tags=tuple(redacted(list(dict.fromkeys([*job.config["tags"], *sweep])))),
+        notes=redacted(job.config["notes"] or "\n".join([*claim, " ".join(overrides)])),
         best=(best["metric"], best["mode"]),
         config=redacted({**flatten(job.config), **job.choices, "overrides": list(job.overrides)}),
     )

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.config.atomic_write import write_json
-from hydrant.config.instantiate import instantiate
 from hydrant.errors import FolderLost, log_errors
 from hydrant.runs.environment import describe_environment
 from hydrant.runs.folder import (
@@ -34,7 +33,8 @@ from hydrant.runs.metadata import identify, write_records
 from hydrant.runs.outcome import RunResult
 from hydrant.runs.progress_bar import ProgressBar
 from hydrant.runs.record import History, Record, last_values, typical_value
-from hydrant.trackers.base import Histogram, Tracker
+from hydrant.trackers.base import Histogram
+from hydrant.trackers.several import Trackers
 from hydrant.training.checkpoint.manager import NoRows
 from hydrant.training.plan import Plan
 from hydrant.training.plotting import draw_curves
@@ -77,7 +77,7 @@ class RunReporter(RunLogger):
         self._has_trained = False  # else this process only completes the files of a run
         self._reported_causes = set[str]()  # why files could not be written; each is logged once
         total_updates, world, trial = plan.clock.total_updates, plan.world, job.trial
-        self._tracker: Tracker = instantiate(job.config, "tracker")(identify(job), history.num_updates)
+        self._trackers = Trackers(job.config, identify(job), history.num_updates)
         try:
             write_records(job)
             self._record = Record(job.folder, history)
@@ -87,13 +87,13 @@ class RunReporter(RunLogger):
                 total_updates=total_updates,
                 environment=describe_environment(world.device, world.world_size),
                 host=platform.node(),
-                wandb=self._tracker.describe(),
+                wandb=self._trackers.describe(),
                 num_parameters=count_parameters(plan.task)[0],
                 error=None,
                 **({"trial": {"number": trial.number, "objectives": trial.objectives}} if trial else {}),
             )
         except BaseException:
-            self._tracker.finish(1, {})
+            self._trackers.finish(1, {})
             raise
         self._progress = ProgressBar.start(total_updates, history.num_updates)
 
@@ -113,7 +113,7 @@ class RunReporter(RunLogger):
         row = dict(row) | self._compile_figures() | self._model_flops_utilization(row)
         with self._optional(METRICS):
             self._record.metrics.append(row)
-        self._tracker.log(row)
+        self._trackers.log(row)
         self._progress.log(row)
         values = {k: v for k, v in row.items() if k.startswith(("val/", "val_ema/"))}
         for key in (k for k, v in values.items() if not math.isfinite(v)):
@@ -129,13 +129,13 @@ class RunReporter(RunLogger):
             check_held(self._folder)
             path.parent.mkdir(parents=True, exist_ok=True)
             draw(path)
-            self._tracker.image(name, path)
+            self._trackers.image(name, path)
 
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
         """Report the histograms of weights and gradients after `num_updates` to the record and the tracker."""
         with self._optional(HISTOGRAMS):
             self._record.histograms(num_updates, histograms)
-        self._tracker.histograms(num_updates, histograms)
+        self._trackers.histograms(num_updates, histograms)
 
     def num_rows(self) -> Mapping[str, int]:
         """Return the number of rows that each file of the record has, when a checkpoint begins.
@@ -158,11 +158,11 @@ class RunReporter(RunLogger):
     def checkpoint(self, **fields: Any) -> None:
         """Give the tracker the checkpoint that was just written, and set fields of summary.json."""
         self.note(**fields)
-        self._tracker.checkpoint((self._folder / CHECKPOINTS / LAST).resolve())
+        self._trackers.checkpoint((self._folder / CHECKPOINTS / LAST).resolve())
 
     def file(self, path: Path) -> None:
         """Give the tracker a file of the run folder."""
-        self._tracker.file(path)
+        self._trackers.file(path)
 
     def note(self, **fields: Any) -> None:
         """Set fields of summary.json. If it cannot be written, only log that."""
@@ -220,9 +220,8 @@ class RunReporter(RunLogger):
             if result.status == RunStatus.FINISHED:
                 failure, result = error, RunResult.from_error(error)
         try:
-            with log_errors("tracker"):
-                self._tracker.finish(result.exit_status, self._record.summary | {"status": result.status})
-            self.note(wandb=self._tracker.describe())
+            self._trackers.finish(result.exit_status, self._record.summary | {"status": result.status})
+            self.note(wandb=self._trackers.describe())
             if failure is not None:
                 raise failure
             if result.status == RunStatus.FINISHED:
@@ -246,7 +245,7 @@ class RunReporter(RunLogger):
         picture, compiled = self._folder / SCHEDULE_PICTURE, self._folder / COMPILE_REPORT
         with self._optional(SCHEDULE_PICTURE):  # also where a library for it fails
             _draw_schedules(self._plan, picture)
-            self._tracker.image("schedule", picture)
+            self._trackers.image("schedule", picture)
         if self._has_trained or not compiled.exists():
             write_json(compiled, self._plan.compilation.report().details())
         write_json(self._folder / SCHEDULE_VALUES, _schedule_points(self._plan))

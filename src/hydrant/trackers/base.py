@@ -44,7 +44,10 @@ class Histogram:
 
 
 class Tracker(Protocol):
-    """Receives the metrics, pictures and files of a run. Its methods must not raise: an exception may end the run.
+    """Receives the metrics, pictures and files of a run.
+
+    A tracker that raises gets nothing more, with one warning; the run goes on. A `ConfigError` of its constructor
+    refuses the run before it starts.
 
     Built as `tracker(identity, num_updates)`; `num_updates` is 0, or the update at which the run resumes.
     """

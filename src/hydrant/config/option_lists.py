@@ -1,0 +1,46 @@
+"""Several options of one group at once: `tracker=[wandb,tensorboard]`.
+
+Hydra merges the options of such a list into one node, in which each overwrites the keys of the one before. So the
+first option stays at the group's own key, with its keys as ever (`tracker.project`), and each other one is composed at
+a key of its own (`trackers.tensorboard.flush_seconds`), as `+tracker@trackers.tensorboard=tensorboard` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
+from hydrant.errors import ConfigError, shown
+
+PLURALS = {"tracker": "trackers"}
+"""The groups of which a run takes several options, and the key of the second and all further ones."""
+
+
+def expand_lists(overrides: Sequence[str]) -> list[str]:
+    """Return the overrides with one option each, for Hydra. What cannot be parsed is returned as it is.
+
+    >>> expand_lists(["tracker=[wandb,tensorboard]", "seed=1"])
+    ['tracker=wandb', '+tracker@trackers.tensorboard=tensorboard', 'seed=1']
+
+    Raises:
+        ConfigError: The list is empty, or names an option twice.
+    """
+    return [word for text in overrides for word in _expanded(text)]
+
+
+def _expanded(text: str) -> list[str]:
+    group, _, value = text.partition("=")
+    if group not in PLURALS or not value.lstrip().startswith("["):
+        return [text]
+    try:
+        names = OverridesParser.create().parse_override(text).value()
+    except (HydraException, RecursionError):  # `check_overrides` reports it
+        return [text]
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise ConfigError(group, f"needs one or more options, not {value}; write {group}=[wandb,tensorboard]")
+    if len(set(names)) < len(names):
+        raise ConfigError(group, f"{shown(names)} names an option twice; name each once")
+    first, *others = map(str, names)
+    return [f"{group}={first}", *(f"+{group}@{PLURALS[group]}.{name}={name}" for name in others)]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pkgutil
 import signal
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hydrant.config.import_without_gc import import_without_gc
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory, unknown_name
 from hydrant.runs.console import notice, output_status, standard_streams
+from hydrant.runs.process_settings import process_settings
 from hydrant.signals import Stopped, signal_name
 
 # Each command: its module in `hydrant.commands`, imported when called, and what `hydrant --help` says about it.
@@ -37,7 +37,7 @@ WRITING_COMMANDS = ("train", "export", "bench", "agent", "sync")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status. Restores what it sets in this process, which may be a notebook's."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    with _process_settings(), standard_streams():
+    with process_settings(), standard_streams():
         return _run(arguments)
 
 
@@ -89,22 +89,6 @@ def _call(command: str, *arguments: str) -> int:
 def _print(text: str) -> int:
     print(text)
     return output_status()
-
-
-@contextlib.contextmanager
-def _process_settings() -> Generator[None]:
-    """Set what commands need, and restore this process's arguments, module search path and environment variables."""
-    argv, path, variables = sys.argv, sys.path.copy(), os.environ.copy()
-    # torch reads it at import. By default, OpenMP's idle threads spin, which makes small models ten times slower as
-    # soon as other processes need the cores.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    try:
-        yield
-    finally:
-        sys.argv, sys.path[:] = argv, path
-        for name in os.environ.keys() - variables.keys():
-            del os.environ[name]
-        os.environ.update(variables)
 
 
 def _import_from_working_folder() -> None:

@@ -51,6 +51,18 @@ def _rebuild(kind: type[HydrantError], arguments: tuple[Any, ...], fields: dict[
     return error
 
 
+def recorded_error(type_name: str, message: str, exit_status: int) -> HydrantError:
+    """Return the error that another process has recorded by the name of its type.
+
+    >>> recorded_error("DataError", "img.png cannot be read", 1)
+    DataError('img.png cannot be read')
+    """
+    kind = globals().get(type_name)
+    known = kind if isinstance(kind, type) and issubclass(kind, HydrantError) else HydrantError
+    fields = {"key": "", "reason": message} if issubclass(known, ConfigError) else {}
+    return _rebuild(known, (message,), {"exit_status": exit_status, **fields})
+
+
 class ConfigError(HydrantError):
     """The config or the command line is wrong. `key` is the config key to change; `""` if it is not a single one."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ from hydrant.training.distributed.world import World
     ids=lambda result: result.status.value,
 )
 def test_a_result_survives_json(result: RunResult) -> None:
-    copy = RunResult(**json.loads(json.dumps(asdict(result))))
+    copy = RunResult(**json.loads(json.dumps(result.to_json())))
     assert copy == result
     assert isinstance(copy.status, RunStatus)
 

@@ -46,14 +46,16 @@ def train_in_child(workdir: Path, name: str, *words: str) -> Path:
     return workdir / "outputs" / name
 
 
-def interrupt_at(patch: pytest.MonkeyPatch, num_updates: int, times: int = 1) -> None:
-    """Let every run in this process receive SIGINT while it makes update `num_updates`."""
+def interrupt_at(
+    patch: pytest.MonkeyPatch, num_updates: int, times: int = 1, signum: int = signal.SIGINT
+) -> None:
+    """Let every run in this process receive a signal while it makes update `num_updates`."""
     make_update = loop.make_update
 
     def interrupted(trainer: Trainer, *, measure: bool) -> Any:
         if trainer.state.num_updates + 1 == num_updates:
             for _ in range(times):
-                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(signum)
         return make_update(trainer, measure=measure)
 
     patch.setattr(loop, "make_update", interrupted)

@@ -20,26 +20,15 @@ def main(arguments: Sequence[str]) -> int:
     if not words or "=" in words[0]:
         example = "hydrant evaluate outputs/lr_study"
         raise ConfigError("", f"evaluate what? Give a run folder or a checkpoint: {example}")
-    from hydrant.runs.load import open_run  # imports torch
-    from hydrant.training.evaluation import evaluate
+    from hydrant.runs.load import evaluate_saved, open_run  # imports torch
 
     saved = open_run(words[0], words[1:], weights=options.weights)
-    plan = saved.plan
-    plan.precision.activate()
-    plan.world.set_device()
-    with plan.world.process_group():
-        values = evaluate(
-            plan.precision.prepare(plan.task).to(plan.world.device),
-            plan.val.batches(plan.spec, plan.config["eval_batch_size"]),
-            plan.precision,
-            plan.parallel,
-            lambda task, batch: task(batch),
-        )
+    values = evaluate_saved(saved)
     if options.json:
         content = {"checkpoint": str(saved.checkpoint), "num_updates": saved.num_updates, **values}
         emit(json.dumps(json_safe(content)))
         return 0
-    say(f"{saved.checkpoint} (update {saved.num_updates}), {plan.val.num_samples:,} samples")
+    say(f"{saved.checkpoint} (update {saved.num_updates}), {saved.plan.val.num_samples:,} samples")
     for name, value in values.items():
         say(f"  {name:<20} {value:.6g}")
     return 0

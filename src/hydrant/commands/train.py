@@ -12,25 +12,24 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import MissingConfigException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from hydrant.config.check import check
 from hydrant.config.command_line import flags_first, refuse_sweep
 from hydrant.config.compose import ENTRY, register_resolvers
 from hydrant.config.compose_once import compose_once
 from hydrant.config.error_messages import BUILTIN_ERRORS, HYDRA_ERRORS, explain
-from hydrant.config.flat import group_choices, redacted_yaml
+from hydrant.config.flat import group_choices
 from hydrant.config.groups import conf_dir
 from hydrant.config.hydra_guard import guard_hydra
 from hydrant.config.import_without_gc import import_without_gc
 from hydrant.errors import ConfigError, HydrantError, concerns, typed_line
 from hydrant.runs.console import notice, output_status
-from hydrant.runs.folder import HYDRA_CONFIG, HYDRA_OVERRIDES, HYDRA_SETTINGS, remove_if_empty
+from hydrant.runs.folder import remove_if_empty
 from hydrant.runs.folder_callback import FolderCallback
-from hydrant.runs.job import Job
+from hydrant.runs.job import Job, records_of
 from hydrant.runs.outcome import RunResult, report
-from hydrant.signals import ignore_stop_signals, stop_when_orphaned
-from hydrant.signals import Stopped
+from hydrant.signals import Stopped, ignore_stop_signals, stop_when_orphaned
 from hydrant.sweeps.sweep import Sweep, current_sweep
 from hydrant.training.distributed.env import is_started_as_rank
 
@@ -152,11 +151,7 @@ def _run_hydra(arguments: Sequence[str], task: Callable[[DictConfig], Any]) -> N
 def _job(config: DictConfig, settings: Any) -> Job:
     """Check a composed config and return its job. `settings` is the `hydra` node."""
     resolved = check(config)
-    records = {
-        HYDRA_CONFIG: redacted_yaml(config),
-        HYDRA_SETTINGS: redacted_yaml(OmegaConf.create({"hydra": settings})),
-        HYDRA_OVERRIDES: redacted_yaml(settings.overrides.task),
-    }
+    records = records_of(config, settings)
     folder, choices = Path(settings.runtime.output_dir), group_choices(settings.runtime.choices)
     in_sweep = settings.mode == RunMode.MULTIRUN
     if not in_sweep:

@@ -16,6 +16,7 @@ from hydra import initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 
 from hydrant.config.command_line import check_grid, check_overrides
@@ -57,6 +58,18 @@ def compose(overrides: Sequence[str], from_user: Sequence[str] | None = None) ->
         return hydra_compose(ENTRY, overrides=expand_lists(overrides))
 
 
+def compose_run(overrides: Sequence[str]) -> DictConfig:
+    """Return the config that `train` would run with these overrides, with the node `hydra`.
+
+    Raises:
+        HydrantError, or one of `HYDRA_ERRORS`: The config cannot be composed.
+    """
+    register_resolvers()
+    check_overrides(overrides)
+    with _composing(), guard_hydra(overrides):
+        return hydra_compose(ENTRY, overrides=expand_lists(overrides), return_hydra_config=True)
+
+
 def combinations(overrides: Sequence[str]) -> list[list[str]]:
     """Return the overrides of each job of a grid such as `precision=fp32,bf16 seed=0,1`.
 
@@ -83,16 +96,28 @@ def uncompiled(config: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _composing() -> Generator[None]:
-    """Initialize Hydra for composing.
+    """Initialize Hydra for composing. The Hydra app that this process may run itself is restored afterwards.
 
     Raises:
         HydrantError: Hydra raised one of `BUILTIN_ERRORS` about the overrides.
     """
-    with (
-        initialize_config_dir(version_base="1.3", config_dir=str(conf_dir()), job_name=ENTRY),
-        explain_unchecked(),
-    ):
-        yield
+    app, base = GlobalHydra.instance().hydra, VersionBase.instance()
+    version = base.version_base
+    GlobalHydra.instance().clear()
+    try:
+        with (
+            initialize_config_dir(version_base="1.3", config_dir=str(conf_dir()), job_name=ENTRY),
+            explain_unchecked(),
+        ):
+            yield
+    finally:
+        GlobalHydra.instance().hydra, base.version_base = app, version
+
+
+def new_run_folder(settings: DictConfig) -> Path:
+    """Return the folder of a run that starts now, by the `hydra` node of its config."""
+    _start_time.cache_clear()
+    return Path(settings.run.dir)
 
 
 def run_folder(root: str, name: str | None) -> str:

@@ -88,7 +88,7 @@ def announce_signal_handlers(pids: Sequence[int]) -> None:
 
 def write_result(folder: Path, rank: int, result: RunResult) -> None:
     """Write the result of a rank for the launching process."""
-    _write(_file(folder, "result", rank), redacted(dataclasses.asdict(result)))
+    _write(_file(folder, "result", rank), redacted(result.to_json()))
 
 
 def write_error_file(message: str) -> None:

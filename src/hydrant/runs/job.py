@@ -7,7 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig, OmegaConf
+
+from hydrant.config.flat import redacted_yaml
 from hydrant.runs.console import relative
+from hydrant.runs.folder import HYDRA_CONFIG, HYDRA_OVERRIDES, HYDRA_SETTINGS
 from hydrant.runs.optuna_trial import Trial
 
 
@@ -22,6 +26,7 @@ class Job:
     overrides: Sequence[str]  # as on the command line, without those of `hydra`
     sweep_folder: Path | None  # if the job belongs to a sweep
     trial: Trial | None = None  # if the job belongs to a study
+    call: str = ""  # the Python call that continues the run, if it is started from Python
 
     def to_json(self) -> dict[str, Any]:
         """Return the job as a JSON object, for `from_json`."""
@@ -41,8 +46,19 @@ class Job:
 
     def same_command(self) -> str:
         """Return the words for a message that says how to continue in this run folder."""
+        if self.call:
+            return self.call
         if self.config["name"] is not None:
             return "the same command"
         in_sweep = self.sweep_folder is not None
         key, folder = ("hydra.sweep.dir", self.sweep_folder) if in_sweep else ("hydra.run.dir", self.folder)
         return f"the same command with {key}={relative(folder or self.folder)}"
+
+
+def records_of(config: DictConfig, settings: DictConfig) -> dict[str, str]:
+    """Return the text of each of Hydra's files in .hydra/, without secrets. `settings` is the `hydra` node."""
+    return {
+        HYDRA_CONFIG: redacted_yaml(config),
+        HYDRA_SETTINGS: redacted_yaml(OmegaConf.create({"hydra": settings})),
+        HYDRA_OVERRIDES: redacted_yaml(settings.overrides.task),
+    }

@@ -21,6 +21,7 @@ from hydrant.training.checkpoint.content import weight_parts
 from hydrant.training.checkpoint.folder import find_checkpoint
 from hydrant.training.checkpoint.weights import Weights
 from hydrant.training.distributed.base import SINGLE_RANK
+from hydrant.training.evaluation import evaluate
 from hydrant.training.plan import Plan
 from hydrant.training.train_state import restore_outside_model, saved_state
 
@@ -37,12 +38,13 @@ class SavedRun:
     plan: Plan
 
 
-def open_run(path: str, overrides: Sequence[str], *, weights: str) -> SavedRun:
+def open_run(path: str, overrides: Sequence[str], *, weights: str, consent: Sequence[str] = ()) -> SavedRun:
     """Load a run from its folder (the newest checkpoint) or from a checkpoint folder.
 
     Args:
         overrides: change keys of the saved config.
         weights: `model`, or `ema` for the averaged weights.
+        consent: overrides of `allow_targets` by which the user allows what the saved config runs.
 
     Raises:
         ConfigError: there is no such run, it has no such weights, or the overrides are wrong.
@@ -54,7 +56,7 @@ def open_run(path: str, overrides: Sequence[str], *, weights: str) -> SavedRun:
         raise ConfigError("--weights", f"{checkpoint} holds no averaged weights; the run needs averaging=ema")
     folder = checkpoint.parents[1]
     saved = saved_config(folder, "")
-    check_consent(saved.get("allow_targets"), overrides)
+    check_consent(saved.get("allow_targets"), [*overrides, *consent])
     config = OmegaConf.create(saved)
     resolved = _override(config, folder, overrides) if overrides else check(config)
     plan = prepare({**resolved, "parallel": SINGLE_RANK})
@@ -62,6 +64,21 @@ def open_run(path: str, overrides: Sequence[str], *, weights: str) -> SavedRun:
     restore_outside_model(plan.task, checkpoint)
     plan.task.eval()
     return SavedRun(folder, checkpoint, saved_state(checkpoint).num_updates, plan)
+
+
+def evaluate_saved(saved: SavedRun) -> dict[str, float]:
+    """Return the losses and metrics of a saved run on its validation set, as `val/...`; computed on its device."""
+    plan = saved.plan
+    plan.precision.activate()
+    plan.world.set_device()
+    with plan.world.process_group():
+        return evaluate(
+            plan.precision.prepare(plan.task).to(plan.world.device),
+            plan.val.batches(plan.spec, plan.config["eval_batch_size"]),
+            plan.precision,
+            plan.parallel,
+            lambda task, batch: task(batch),
+        )
 
 
 def _override(config: DictConfig, folder: Path, overrides: Sequence[str]) -> Mapping[str, Any]:

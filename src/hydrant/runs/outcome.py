@@ -9,9 +9,9 @@ import logging
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hydrant.errors import ConfigError, HydrantError, RankDied, first_line, location, typed_line
 from hydrant.runs.console import notice, relative
@@ -32,16 +32,24 @@ _LOST_RANK = re.compile(
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended. Ranks and processes send it as JSON: `RunResult(**fields)` reads what `asdict` wrote."""
+    """How a run ended. Ranks send it as JSON: `RunResult(**fields)` reads what `to_json` returned."""
 
     status: RunStatus  # finished, failed, preempted or refused
     exit_status: int
     message: str = ""  # the last line on stderr; "" if there is nothing to report
     value: float | None = None  # the best value of the deciding metric, for sweepers that search
     error: Mapping[str, str] | None = None  # type and message, as in summary.json
+    exception: BaseException | None = field(default=None, repr=False, compare=False)  # in this process only
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", RunStatus(self.status))  # a plain string in JSON
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "exception": None}  # one of a user's part may not be picklable
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result without its exception as a JSON object."""
+        return dataclasses.asdict(dataclasses.replace(self, exception=None))
 
     @property
     def error_type(self) -> str:
@@ -67,7 +75,8 @@ class RunResult:
         exit_status = getattr(error, "exit_status", 1)
         status = RunStatus.REFUSED if exit_status == ConfigError.exit_status else RunStatus.FAILED
         described = {"type": type(error).__name__, "message": first_line(error)}
-        return cls(status, exit_status, str(error) if message is None else message, error=described)
+        text = str(error) if message is None else message
+        return cls(status, exit_status, text, error=described, exception=error)
 
 
 def unexpected_failure(error: BaseException, job: Job) -> RunResult:
@@ -92,7 +101,7 @@ def first_failure(error: BaseException, folder: Path, world: World) -> RunResult
                 f"{typed_line(error)} (at {location(error)}); {relative(folder)}/{LOG} has the traceback"
             )
     here = RunResult.from_error(error, message)
-    rank, text = world.first_report(str(folder), json.dumps(dataclasses.asdict(here)))
+    rank, text = world.first_report(str(folder), json.dumps(here.to_json()))
     first = RunResult(**json.loads(text))
     if rank == world.rank or first.message == here.message or first.error is None:
         return here

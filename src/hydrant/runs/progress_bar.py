@@ -13,6 +13,8 @@ from typing import Any, TextIO, cast
 
 from tqdm.std import tqdm
 
+from hydrant.runs.notebook import in_notebook
+
 REDRAW_SECONDS = 0.1
 
 
@@ -28,8 +30,8 @@ class ProgressBar:
 
     @staticmethod
     def start(total_updates: int, num_updates: int) -> ProgressBar | NullProgressBar:
-        """Return a bar that starts at `num_updates`, or one that shows nothing if stdout is not a terminal."""
-        if sys.stdout.isatty():
+        """Return a bar that starts at `num_updates`, or one that shows nothing without a terminal or a notebook."""
+        if sys.stdout.isatty() or in_notebook():
             return ProgressBar(total_updates, num_updates, sys.stdout)
         return NullProgressBar()
 
@@ -79,7 +81,7 @@ class ProgressBar:
 
 
 class NullProgressBar:
-    """Replaces `ProgressBar` where stdout is not a terminal: shows nothing."""
+    """Replaces `ProgressBar` without a terminal and without a notebook: shows nothing."""
 
     def advance(self) -> None: ...
 

@@ -30,6 +30,7 @@ from hydrant.runs.folder import (
 from hydrant.runs.job import Job
 from hydrant.runs.lock import check_held
 from hydrant.runs.metadata import identify, write_records
+from hydrant.runs.notebook import show_picture
 from hydrant.runs.outcome import RunResult
 from hydrant.runs.progress_bar import ProgressBar
 from hydrant.runs.record import History, Record, last_values, typical_value
@@ -129,6 +130,7 @@ class RunReporter(RunLogger):
             check_held(self._folder)
             path.parent.mkdir(parents=True, exist_ok=True)
             draw(path)
+            show_picture(path)
             self._trackers.image(name, path)
 
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydrant.config.flat import differences, flatten
+from hydrant.config.passed import check_passed_again
 from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError, RecordError, shown
 from hydrant.runs.folder import CHECKPOINTS, CONFIG, RunStatus, read_config, read_summary
@@ -121,6 +122,7 @@ def _differences(config: Mapping[str, Any], folder: Path) -> Changes:
 
 def _check_strict(config: Mapping[str, Any], folder: Path, changes: Changes) -> None:
     if changes and config["resume_strict"]:
+        check_passed_again(changes)
         raise ConfigError(
             "resume",
             f"{folder} holds a run of another config: {describe_changes(changes)}. Give the same config or another "

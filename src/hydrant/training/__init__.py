@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from hydrant.training.distributed.base import Single as Single
     from hydrant.training.distributed.ddp import Ddp as Ddp
     from hydrant.training.distributed.fsdp import Fsdp as Fsdp
+    from hydrant.training.passed_objects import passed_data as passed_data
+    from hydrant.training.passed_objects import passed_model as passed_model
+    from hydrant.training.passed_objects import passed_task as passed_task
     from hydrant.training.precision import Precision as Precision
     from hydrant.training.profiling.base import NoProfiler as NoProfiler
     from hydrant.training.profiling.trace import TorchProfiler as TorchProfiler
@@ -29,6 +32,9 @@ __getattr__, __dir__ = lazy_exports(
         "Precision": "hydrant.training.precision",
         "Single": "hydrant.training.distributed.base",
         "TorchProfiler": "hydrant.training.profiling.trace",
+        "passed_data": "hydrant.training.passed_objects",
+        "passed_model": "hydrant.training.passed_objects",
+        "passed_task": "hydrant.training.passed_objects",
         "with_weights": "hydrant.training.checkpoint.weights",
     },
 )

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 from hydrant.config.command_line import Flags, writing_to
-from hydrant.errors import ConfigError
 from hydrant.runs.console import emit, notice, say
 
 
 def main(arguments: Sequence[str]) -> int:
     """Compare runs. Return the exit status."""
     options, words = _parse(arguments)
-    from hydrant.commands.compare.comparison import compare  # slow: imports scipy
+    from hydrant.commands.compare.from_words import compare_words  # slow: imports scipy
     from hydrant.commands.compare.page import write_page
     from hydrant.commands.compare.serialize import to_csv, to_json
-    from hydrant.commands.compare.sources import read_runs
     from hydrant.commands.compare.text_report import to_text
-    from hydrant.commands.compare.time_to_target import parse_target
     from hydrant.commands.compare.wandb_views import check_login, save_views
 
     if options.wandb:
         check_login()
-    price = options.price_per_hour
-    if price is not None and not (math.isfinite(price) and price >= 0):
-        raise ConfigError("--price-per-hour", f"{price:g} is not a price; give what one run costs per hour")
-    target = None if options.target is None else parse_target(options.target)  # before it reads any run
-    comparison = compare(
-        read_runs(words),
+    comparison = compare_words(
+        words,
         by=None if options.by is None else [key for key in options.by.split(",") if key],
         metric=options.metric,
         mode=options.mode,
         baseline=options.baseline,
-        target=target,
-        price_per_hour=price,
+        target=options.target,
+        price_per_hour=options.price_per_hour,
     )
     if options.html is not None:
         with writing_to("--html", options.html):

@@ -29,9 +29,18 @@ from hydrant.sweeps.plan import usable_plan
 
 
 def read_runs(words: Sequence[str]) -> list[Run]:
-    """Read the runs of all words, each once.
+    """Read the runs of all words, each once; named after their folders if these names differ.
 
     A word is a run folder, a folder with run folders below it (a sweep), a glob of folders, or `wandb:...`.
+
+    Raises:
+        ConfigError: a word matches nothing, or there are no runs.
+    """
+    return _with_short_names(read_runs_by_path(words))
+
+
+def read_runs_by_path(words: Sequence[str]) -> list[Run]:
+    """Read the runs of all words as `read_runs` does, but name them by their paths.
 
     Raises:
         ConfigError: a word matches nothing, or there are no runs.
@@ -41,7 +50,7 @@ def read_runs(words: Sequence[str]) -> list[Run]:
     runs = {run.name: run for word in words for run in _read_word(word)}
     if not runs:
         raise ConfigError("RUNS", f"no runs found in {', '.join(words)}; a run folder holds config.yaml")
-    return _with_short_names(_without_copies(list(runs.values())))
+    return _without_copies(list(runs.values()))
 
 
 def _read_word(word: str) -> Sequence[Run]:

@@ -1,0 +1,155 @@
+"""`hydrant.load_runs` and `hydrant.compare`: many runs as tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from hydrant.errors import unknown_name
+from hydrant.interface.run import Run, data_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hydrant.commands.compare.comparison import Comparison as Result
+    from hydrant.commands.compare.run import Run as RunData
+
+
+class Comparison:
+    """The result of `compare`. Printing it shows what the command `hydrant compare` prints."""
+
+    def __init__(self, result: Result) -> None:
+        self._result = result
+
+    def __str__(self) -> str:
+        from hydrant.commands.compare.text_report import to_text
+
+        return to_text(self._result, None)
+
+    __repr__ = __str__
+
+    @property
+    def winner(self) -> str | None:
+        """The name of the group with the best mean, such as `optimizer=adamw`; None without results."""
+        return self.to_dict()["winner"]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What makes the comparison unfair, in words."""
+        return [f"{warning.about}: {warning.text}" for warning in self._result.warnings]
+
+    @property
+    def groups(self) -> pd.DataFrame:
+        """A row for each group: its keys, `num` results of `num_runs`, `mean`, `std`, the 95 % interval of the mean
+        from `low` to `high`, `median`, `best`; and `difference`, `difference_low`, `difference_high`, `p` and `p_holm`
+        from the baseline. The index is the name of the group.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        rows: list[dict[str, Any]] = []
+        for group in self.to_dict()["groups"]:
+            counts, versus = {key: group[key] for key in ("num", "num_runs")}, group["versus"] or {}
+            figures = {key: group[key] for key in ("mean", "std", "low", "high", "median", "best")}
+            figures |= {name: versus.get(key) for name, key in _DIFFERENCES.items()}
+            rows.append({"group": group["name"], **group["labels"], **counts, **_as_floats(figures)})
+        return data_frame(rows).set_index("group")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything except the curves in plain types: what `hydrant compare --json` prints."""
+        from hydrant.commands.compare.serialize import to_dict
+
+        return to_dict(self._result)
+
+    def write_page(self, path: str | Path) -> None:
+        """Write the page of `hydrant compare --html` to a file."""
+        from hydrant.commands.compare.page import write_page
+
+        write_page(self._result, Path(path))
+
+
+_DIFFERENCES = {
+    "difference": "mean",
+    "difference_low": "low",
+    "difference_high": "high",
+    "p": "p",
+    "p_holm": "p_holm",
+}
+"""The columns of `Comparison.groups` about the difference from the baseline, with their names in `to_dict`."""
+
+
+def _as_floats(figures: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: math.nan if value is None else value for name, value in figures.items()}
+
+
+def compare(
+    *runs: str | Path | Run,
+    by: Sequence[str] | None = None,
+    metric: str | None = None,
+    mode: Literal["max", "min"] | None = None,
+    baseline: str | None = None,
+    target: str | None = None,
+    price_per_hour: float | None = None,
+) -> Comparison:
+    """Compare runs as the command `hydrant compare` does, with the same numbers.
+
+    Args:
+        runs: runs, run folders, folders of sweeps, globs, or `wandb:entity/project`.
+        by: the keys that form the groups; by default all that differ, except the seed.
+        metric: what to compare; by default the metric of the best checkpoints.
+        mode: whether more (`max`) or less (`min`) of the metric is better; by default as known, or by its name.
+        baseline: the group from which differences are taken, such as `optimizer=sgd`; by default the winner.
+        target: also measure the time until a value is reached: `val/accuracy>=0.95`.
+        price_per_hour: what one run costs per hour, for the page.
+
+    Raises:
+        ConfigError: no runs, or an unknown key, metric, baseline or target.
+    """
+    from hydrant.commands.compare.from_words import compare_words  # slow: imports scipy
+
+    if mode not in (None, "max", "min"):
+        raise unknown_name("mode", "mode", mode, ["max", "min"])
+    return Comparison(
+        compare_words(
+            _words(runs),
+            by=by,
+            metric=metric,
+            mode=mode,
+            baseline=baseline,
+            target=target,
+            price_per_hour=price_per_hour,
+        )
+    )
+
+
+def load_runs(*runs: str | Path | Run) -> pd.DataFrame:
+    """Return a table of runs: a row for each, also for jobs of a sweep that never started.
+
+    The index is the run folder. The columns are the overrides, by key and with the values of the config; `status`,
+    `num_updates`, the last value of each metric, and the `best` value of the metric that decides the best checkpoint.
+
+    Args:
+        runs: as in `compare`.
+
+    Raises:
+        ConfigError: there are no runs; or pandas is not installed.
+    """
+    from hydrant.commands.compare.sources import read_runs_by_path
+
+    return data_frame([_row(run) for run in read_runs_by_path(_words(runs))]).set_index("run")
+
+
+def _row(run: RunData) -> dict[str, Any]:
+    from hydrant.commands.compare.groups import Metric  # slow: imports scipy
+
+    overrides = {key: run.config.get(key, text) for key, text in run.overrides.items() if key != "name"}
+    progress = {"status": str(run.state), "num_updates": run.summary.get("num_updates")}
+    last = {metric: float(series.values[-1]) for metric, series in run.series.items()}
+    best = Metric(str(run.config.get("best.metric")), str(run.config.get("best.mode")))
+    return {"run": run.name, **overrides, **progress, **last, f"best {best.name}": best.best_of(run)}
+
+
+def _words(runs: Sequence[str | Path | Run]) -> list[str]:
+    return [str(run.folder if isinstance(run, Run) else run) for run in runs]

@@ -1,0 +1,128 @@
+"""`hydrant.compose`: the config of a run, composed and checked."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from hydrant.config.check import check
+from hydrant.config.command_line import refuse_sweep
+from hydrant.config.compose import compose_run, new_run_folder
+from hydrant.config.error_messages import HYDRA_ERRORS, explain
+from hydrant.config.flat import group_choices
+from hydrant.errors import ConfigError
+from hydrant.runs.job import Job, records_of
+from hydrant.runs.process_settings import process_settings, restored_gc
+
+
+class Config(Mapping[str, Any]):
+    """The config of a run, read like a dict: `config["optimizer"]["lr"]`. `compose` makes it.
+
+    It cannot be changed. To change a key, compose again: `hydrant.compose([*config.overrides, "seed=1"])`.
+
+    Args:
+        composed: as Hydra composed it, with the node `hydra`.
+
+    Raises:
+        ConfigError: a key or a value is wrong; `key` names it.
+    """
+
+    def __init__(self, composed: DictConfig) -> None:
+        self._composed = composed
+        refuse_sweep(composed.hydra.runtime.choices, composed.hydra.overrides.hydra)
+        self._resolved = check(_without_hydra(composed))
+        self.overrides: tuple[str, ...] = tuple(map(str, composed.hydra.overrides.task))
+        """The overrides that it was composed with, without those of `hydra`."""
+
+    def __getitem__(self, key: str) -> Any:
+        return _frozen(self._resolved[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._resolved)
+
+    def __len__(self) -> int:
+        return len(self._resolved)
+
+    def __str__(self) -> str:
+        return OmegaConf.to_yaml(OmegaConf.create(self._resolved))
+
+    def __repr__(self) -> str:
+        return f"Config({', '.join(self.overrides)})"
+
+    def job(self, folder: str | Path | None, nodes: Mapping[str, Mapping[str, Any]]) -> Job:
+        """Return the job that trains this config.
+
+        Args:
+            folder: the run folder; by default that of the same command: outputs/<name>, or a new one.
+            nodes: replace whole config groups, before the others refer to them.
+        """
+        composed = copy.deepcopy(self._composed)
+        with open_dict(composed):
+            for group, node in nodes.items():
+                composed[group] = node
+                composed.hydra.runtime.choices[group] = str(node["type"]).rpartition(".")[2]
+        config, settings = _without_hydra(composed), composed.hydra
+        path = new_run_folder(settings) if folder is None else Path(folder)
+        return Job(
+            check(config),
+            path,
+            group_choices(settings.runtime.choices),
+            records_of(config, settings),
+            list(self.overrides),
+            sweep_folder=None,
+            call=f"hydrant.train(config, folder={str(path)!r})",
+        )
+
+
+def compose(overrides: Sequence[str] = (), *, conf: str | Path | None = None) -> Config:
+    """Compose a config like the command line: `hydrant.compose(["optimizer=sgd", "seed=1"])`.
+
+    Args:
+        overrides: as after `hydrant train`.
+        conf: your conf folder; by default `$HYDRANT_CONF` or `./conf`, if there is one.
+
+    Raises:
+        ConfigError: a key or a value is wrong; `key` names it.
+
+    >>> config = compose(["optimizer=sgd", "optimizer.lr=0.2"])
+    >>> config["optimizer"]["lr"], config["data"]["num_classes"]
+    (0.2, 10)
+    """
+    if isinstance(overrides, str):
+        raise ConfigError("overrides", f"needs a list, such as [{overrides!r}], not a text")
+    with process_settings(), restored_gc(), _conf_folder(conf):
+        try:
+            return Config(compose_run(overrides))
+        except HYDRA_ERRORS as error:
+            raise explain(error) from error
+
+
+@contextlib.contextmanager
+def _conf_folder(conf: str | Path | None) -> Generator[None]:
+    """Use a conf folder of the user; `process_settings` restores the variable."""
+    if conf is not None:
+        if not Path(conf).is_dir():
+            raise ConfigError("conf", f"{conf} is not a folder; give the one that holds your config groups")
+        os.environ["HYDRANT_CONF"] = str(conf)
+    yield
+
+
+def _without_hydra(composed: DictConfig) -> DictConfig:
+    config = copy.copy(composed)
+    with open_dict(config):
+        del config["hydra"]
+    return config
+
+
+def _frozen(value: Any) -> Any:
+    """Return a value whose parts cannot be changed: a change would not reach the run."""
+    if isinstance(value, dict):
+        return MappingProxyType({name: _frozen(item) for name, item in value.items()})
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

@@ -1,0 +1,179 @@
+"""`hydrant.load_run`: a run and its results, read from its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from hydrant.config.distribution import require_extra
+from hydrant.errors import ConfigError, unknown_name
+from hydrant.runs.console import relative
+from hydrant.runs.folder import (
+    CHECKPOINTS,
+    is_run_folder,
+    read_config,
+    read_metrics,
+    read_run,
+    read_summary,
+)
+from hydrant.runs.process_settings import process_settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+    from torch import nn
+
+    from hydrant.data import Data
+    from hydrant.runs.load import SavedRun
+    from hydrant.tasks import Task
+
+Weights = Literal["best", "last", "ema"]
+"""Which weights of a run: of its best checkpoint, of its newest one, or the average (`averaging=ema`) in the newest."""
+
+_CHECKPOINT = {"best": "best", "last": "last", "ema": "last"}
+
+
+class Run:
+    """A run, finished or not. Its properties read the folder each time, so they also show how it goes on.
+
+    Args:
+        folder: the run folder.
+        objects: what replaces config groups, by group.
+        consent: overrides of `allow_targets`, for a config that runs code of other packages.
+    """
+
+    def __init__(
+        self, folder: Path, objects: Mapping[str, Any] | None = None, consent: Sequence[str] = ()
+    ) -> None:
+        self.folder = folder.resolve()
+        """The run folder."""
+        self._objects, self._consent = dict(objects or {}), list(consent)
+
+    def __repr__(self) -> str:
+        run = read_run(self.folder)
+        best = run.summary.get("best")
+        shown = "" if best is None else f", best {best['metric']} {best['value']:.6g}"
+        return (
+            f"Run({relative(self.folder)!r}, {run.state}, {run.summary.get('num_updates', 0)} updates{shown})"
+        )
+
+    @property
+    def status(self) -> str:
+        """`finished`, `running`, `preempted`, `failed`, `pruned`, `killed` or `not started`."""
+        return read_run(self.folder).state
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The content of summary.json: the last and the best metrics, speed, memory, environment."""
+        return read_summary(self.folder)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved config of the run."""
+        return read_config(self.folder)
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """The rows of metrics.jsonl: `num_updates`, `epoch`, `time` and a column for each metric.
+
+        A metric that a row does not have, or that was not finite, is NaN.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        table = data_frame(read_metrics(self.folder))
+        return table.astype({key: float for key in table.columns if "/" in key})
+
+    @property
+    def pictures(self) -> dict[str, Path]:
+        """The newest picture of each name, with `pictures=end` or `pictures=evaluation`; and the schedules."""
+        from hydrant.runs.folder import PICTURES, SCHEDULE_PICTURE
+
+        files = [*sorted((self.folder / PICTURES).glob("*/*.png")), self.folder / SCHEDULE_PICTURE]
+        return {
+            file.parent.name if file.parent != self.folder else "schedule": file
+            for file in files
+            if file.exists()
+        }
+
+    def model(self, weights: Weights = "best", *, device: str | torch.device = "cpu") -> nn.Module:
+        """Return the trained model in evaluation mode, not compiled, with the weights in float32.
+
+        Raises:
+            ConfigError: the run has no such weights, or was trained with an object that must be passed again.
+        """
+        return self._open(weights).plan.task.model.to(device)
+
+    def evaluate(self, split: Literal["val"] = "val", *, weights: Weights = "last") -> dict[str, float]:
+        """Return the losses and metrics on a split of the data, as `val/...`: the numbers of `hydrant evaluate`.
+
+        Raises:
+            ConfigError: as `model`; or there is no such split.
+        """
+        if split != "val":
+            raise unknown_name("split", "split", split, ["val"])
+        saved = self._open(weights)
+        from hydrant.interface.process import unchanged_process
+        from hydrant.runs.load import evaluate_saved
+
+        with unchanged_process():
+            return evaluate_saved(saved)
+
+    def _open(self, weights: str) -> SavedRun:
+        with process_settings():
+            from hydrant.interface.process import unchanged_process  # imports torch
+            from hydrant.runs.load import open_run
+            from hydrant.training.passed_objects import nodes_of, passing
+
+        if weights not in _CHECKPOINT:
+            raise unknown_name("weights", "weights", weights, _CHECKPOINT)
+        checkpoint = self.folder / CHECKPOINTS / _CHECKPOINT[weights]
+        nodes_of(self._objects)
+        with unchanged_process(), passing(self._objects):
+            part = "ema" if weights == "ema" else "model"
+            return open_run(str(checkpoint), (), weights=part, consent=self._consent)
+
+
+def load_run(
+    folder: str | Path,
+    *,
+    model: nn.Module | None = None,
+    data: Data | None = None,
+    task: Callable[[nn.Module], Task] | None = None,
+    allow_targets: Sequence[str] = (),
+) -> Run:
+    """Return a run from its folder, such as outputs/lr_study or a job's folder in multirun/.
+
+    Args:
+        folder: the run folder.
+        model: the object that the run was trained with in place of the config group; so are `data` and `task`.
+        data: see `model`.
+        task: see `model`.
+        allow_targets: packages that you trust, if the config of the run names some.
+
+    Raises:
+        ConfigError: the folder holds no run.
+    """
+    if not is_run_folder(Path(folder)):
+        raise ConfigError("folder", f"{folder} holds no run; give a run folder, such as outputs/lr_study")
+    consent = [f"allow_targets=[{','.join(allow_targets)}]"] if allow_targets else []
+    return Run(Path(folder), passed_objects(model, data, task), consent)
+
+
+def passed_objects(model: Any, data: Any, task: Any) -> dict[str, Any]:
+    """Return the objects that were given, by config group."""
+    given = {"model": model, "data": data, "task": task}
+    return {group: value for group, value in given.items() if value is not None}
+
+
+def data_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return rows as a DataFrame.
+
+    Raises:
+        ConfigError: pandas is not installed.
+    """
+    require_extra("pandas", ["pandas"], "pandas", "a table of results")
+    import pandas as pd
+
+    return pd.DataFrame([dict(row) for row in rows])

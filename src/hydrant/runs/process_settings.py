@@ -1,0 +1,39 @@
+"""What a call of Hydrant sets in its process, which may live on: a notebook, or a program of the user."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+from collections.abc import Generator
+
+
+@contextlib.contextmanager
+def process_settings() -> Generator[None]:
+    """Set what a call needs, and restore this process's arguments, module search path and environment variables."""
+    argv, path, variables = sys.argv, sys.path.copy(), os.environ.copy()
+    # torch reads it at import. By default, OpenMP's idle threads spin, which makes small models ten times slower as
+    # soon as other processes need the cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = argv, path
+        for name in os.environ.keys() - variables.keys():
+            del os.environ[name]
+        os.environ.update(variables)
+
+
+@contextlib.contextmanager
+def restored_gc() -> Generator[None]:
+    """Give the objects of this process back to the garbage collector, from which `import_without_gc` takes them.
+
+    The user's own objects are among them.
+    """
+    num_frozen = gc.get_freeze_count()
+    try:
+        yield
+    finally:
+        if not num_frozen:
+            gc.unfreeze()

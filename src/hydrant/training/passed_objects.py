@@ -1,0 +1,134 @@
+"""Objects that the user passes to `hydrant.train` in place of a config group.
+
+The config names them by a target of this module, with the class of the object. The target returns the object that
+`passing` provides in this process. Elsewhere, such as in `hydrant evaluate`, there is none, and the target says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+from collections.abc import Generator, Mapping, Sequence
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any
+
+from torch import nn
+
+from hydrant.config.passed import PREFIX, not_passed
+from hydrant.data import Data
+from hydrant.errors import ConfigError
+from hydrant.tasks import Task
+
+_passed: ContextVar[Mapping[str, Any]] = ContextVar("passed", default=MappingProxyType({}))  # by config group
+
+
+@contextlib.contextmanager
+def passing(objects: Mapping[str, Any]) -> Generator[None]:
+    """Let the targets of this module return these objects, by config group."""
+    token = _passed.set(objects)
+    try:
+        yield
+    finally:
+        _passed.reset(token)
+
+
+def passed_model(*, type: str, structure: str) -> nn.Module:
+    """Return a copy of the passed model, with its weights. So the next run starts from the same weights.
+
+    `structure` is a hash of the names and shapes of its layers: models of one class may differ in them.
+
+    Raises:
+        ConfigError: no model was passed.
+    """
+    del structure
+    return copy.deepcopy(_object("model", type))
+
+
+def passed_data(
+    *, type: str, num_samples: int, input_shape: Sequence[int] | None, num_classes: int | None
+) -> Data:
+    """Return the passed data. The config has their shapes, because other groups refer to them: `${data.num_classes}`.
+
+    `num_samples` is that of the training set.
+
+    Raises:
+        ConfigError: no data were passed.
+    """
+    del num_samples, input_shape, num_classes
+    return _object("data", type)
+
+
+def passed_task(model: nn.Module, *, type: str) -> Task:
+    """Return the task that the passed class or function makes of a model.
+
+    Raises:
+        ConfigError: none was passed, or it makes something else.
+    """
+    task = _object("task", type)(model)
+    if not isinstance(task, Task):
+        raise ConfigError("task", f"{type} returns a {_name(task)}; it must return a hydrant.tasks.Task")
+    return task
+
+
+def _object(group: str, class_name: str) -> Any:
+    if group not in _passed.get():
+        raise not_passed(group, class_name)
+    return _passed.get()[group]
+
+
+def nodes_of(objects: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the config node of each object, by config group.
+
+    Raises:
+        ConfigError: an object has not the type that its group needs.
+    """
+    return {group: _NODES[group](value) for group, value in objects.items()}
+
+
+def _model_node(model: Any) -> dict[str, Any]:
+    if not isinstance(model, nn.Module):
+        raise ConfigError("model", f"needs a torch.nn.Module, not a {_name(model)}")
+    text = "\n".join([repr(model), *(f"{name} {tuple(w.shape)}" for name, w in model.state_dict().items())])
+    structure = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return {"_target_": f"{PREFIX}model", "type": class_path(model), "structure": structure}
+
+
+def _data_node(data: Any) -> dict[str, Any]:
+    if not isinstance(data, Data):
+        needed = "a hydrant.data.Data, which holds a source for training and one for validation"
+        raise ConfigError("data", f"needs {needed}, not a {_name(data)}")
+    source = data.train
+    return {
+        "_target_": f"{PREFIX}data",
+        "type": class_path(source),
+        "num_samples": source.num_samples,
+        "input_shape": None if data.input_shape is None else list(data.input_shape),
+        "num_classes": data.num_classes,
+    }
+
+
+def _task_node(task: Any) -> dict[str, Any]:
+    if isinstance(task, nn.Module) or not callable(task):
+        needed = "a class or a function that takes the model and returns a hydrant.tasks.Task"
+        raise ConfigError("task", f"needs {needed}, not a {_name(task)}")
+    return {"_target_": f"{PREFIX}task", "_partial_": True, "type": class_path(task)}
+
+
+_NODES = {"model": _model_node, "data": _data_node, "task": _task_node}
+
+
+def class_path(value: Any) -> str:
+    """Return the dotted path of a class or function, also inside `functools.partial`, or of an object's class.
+
+    >>> class_path(nn.Linear(1, 1)), class_path(Task)
+    ('torch.nn.modules.linear.Linear', 'hydrant.tasks.base.Task')
+    """
+    value = getattr(value, "func", value)
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _name(value: Any) -> str:
+    return type(value).__name__

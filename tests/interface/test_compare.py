@@ -1,0 +1,117 @@
+"""`hydrant.load_runs` and `hydrant.compare`: the numbers of the command, as tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from marks import slow
+from planted import planted_results, write_planted
+
+import hydrant
+from hydrant import cli
+
+BY_OPTIMIZER = {
+    "by": ["optimizer"],
+    "metric": "train/loss",
+    "baseline": "optimizer=sgd",
+    "target": "train/loss<=0.5",
+}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep with failed and missing runs."""
+    return write_planted(tmp_path_factory.mktemp("planted") / "sweep")
+
+
+@pytest.mark.parametrize("options", [BY_OPTIMIZER, *slow({}, {"mode": "min", "price_per_hour": 2.0})])
+def test_the_numbers_are_those_of_the_command(
+    study: Path, options: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        f"--{key.replace('_', '-')}={','.join(v) if isinstance(v, list) else v}" for key, v in options.items()
+    ]
+    comparison = hydrant.compare(study, **options)
+    assert cli.main(["compare", str(study), "--json", *words]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert json.loads(json.dumps(comparison.to_dict())) == printed
+    assert comparison.winner == printed["winner"]
+    assert len(comparison.warnings) == len(printed["warnings"]) > 0
+    for (name, shown), group in zip(comparison.groups.iterrows(), printed["groups"], strict=True):
+        assert name == group["name"]
+        assert {key: shown[key] for key in group["labels"]} == group["labels"]
+        assert (shown["num"], shown["num_runs"]) == (group["num"], group["num_runs"])
+        versus = group["versus"] or {}
+        expected = [group[key] for key in ("mean", "std", "low", "high", "best")]
+        expected += [versus.get(key) for key in ("mean", "low", "high", "p", "p_holm")]
+        figures = [
+            "mean",
+            "std",
+            "low",
+            "high",
+            "best",
+            "difference",
+            "difference_low",
+            "difference_high",
+            "p",
+            "p_holm",
+        ]
+        assert [None if value != value else value for value in shown[figures]] == expected
+    cli.main(["compare", str(study), *words])
+    assert capsys.readouterr().out.strip() == str(comparison)
+
+
+def test_runs_are_given_by_path_or_as_objects(study: Path, tmp_path: Path) -> None:
+    runs = [
+        hydrant.load_run(study / f"optimizer-{name}_seed-0")
+        for name in ("sgd_scheduler-cosine", "lion_scheduler-wsd")
+    ]
+    comparison = hydrant.compare(*runs)
+    assert comparison.to_dict() == hydrant.compare(*(str(run.folder) for run in runs)).to_dict()
+    comparison.write_page(tmp_path / "page.html")
+    assert "optimizer-sgd" in (tmp_path / "page.html").read_text()
+
+
+def test_a_table_has_a_row_for_each_run(study: Path) -> None:
+    table = hydrant.load_runs(study)
+    assert table["status"].value_counts().to_dict() == {"finished": 17, "failed": 2, "missing": 1}
+    for (optimizer, scheduler), results in planted_results().items():
+        for seed, final in enumerate(results):
+            row = table.loc[str(study / f"optimizer-{optimizer}_scheduler-{scheduler}_seed-{seed}")]
+            assert (row["optimizer"], row["scheduler"], row["seed"]) == (optimizer, scheduler, seed)
+            if row["status"] == "finished":
+                assert row["val/accuracy"] == row["best val/accuracy"] == final
+                assert row["num_updates"] == 100
+            else:
+                assert row["best val/accuracy"] != row["best val/accuracy"]  # NaN
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: hydrant.load_runs("nowhere"), "'nowhere' is not a folder"),
+        (lambda: hydrant.load_runs(), "give run folders"),
+        (lambda: hydrant.compare("nowhere"), "'nowhere' is not a folder"),
+        (lambda: hydrant.compare("x", mode="most"), "mode: unknown mode 'most'"),  # type: ignore[arg-type]
+        (lambda: hydrant.compare("x", price_per_hour=-1), "-1 is not a price"),
+    ],
+    ids=["runs", "none", "compare", "mode", "price"],
+)
+@pytest.mark.usefixtures("workdir")
+def test_a_wrong_word_is_refused(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(hydrant.ConfigError, match=words):
+        call()
+
+
+def test_without_pandas_the_command_that_installs_it_is_named(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hydrant.config.distribution.find_spec", lambda module: None)
+    with pytest.raises(
+        hydrant.ConfigError, match=r"a table of results needs pandas: .*pip install .*\[pandas\]"
+    ):
+        hydrant.load_runs(study)

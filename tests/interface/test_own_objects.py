@@ -1,0 +1,166 @@
+"""Objects in place of config groups: recorded by their class, left as they are, and resumed exactly."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from own_parts import OwnModel, OwnTask, own_data, own_model
+from torch import nn
+from training_runs import interrupt_at
+
+import hydrant
+from hydrant import cli
+from hydrant.runs.folder import read_metrics
+from hydrant.tasks import Classification
+
+pytestmark = pytest.mark.usefixtures("workdir")
+
+OWN = ("tracker=local", "global_batch_size=16", "duration=8", "log_every=2", "eval_every=4", "save_every=4",
+       "averaging=ema", "optimizer=adam")  # fmt: skip
+
+
+def objects() -> dict[str, Any]:
+    return {"model": own_model(), "data": own_data(), "task": OwnTask}
+
+
+def train(folder: Path | str, *overrides: str, **passed: Any) -> hydrant.Run:
+    return hydrant.train(hydrant.compose([*OWN, *overrides]), folder=folder, **passed)
+
+
+def losses(run: hydrant.Run) -> list[float]:
+    return [row["train/loss"] for row in read_metrics(run.folder) if "train/loss" in row]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> hydrant.Run:
+    return train(tmp_path_factory.mktemp("runs") / "run", **objects())
+
+
+def test_the_run_trains_a_copy_of_the_model() -> None:
+    model, before = own_model(), own_model()
+    trained = train("run", "duration=2", model=model, data=own_data()).model("last")
+    assert isinstance(trained, OwnModel)
+    assert model.training
+    assert not trained.training
+    for weight, same, other in zip(
+        model.parameters(), before.parameters(), trained.parameters(), strict=True
+    ):
+        assert torch.equal(weight, same)
+        assert not torch.equal(weight, other)
+
+
+def test_each_object_replaces_its_group() -> None:
+    """The task doubles the loss; the model of the config takes the shapes of the data that are passed."""
+    usual = train("usual", "duration=2", data=own_data())
+    doubled = train("doubled", "duration=2", data=own_data(), task=OwnTask)
+    assert losses(doubled) == pytest.approx([2 * loss for loss in losses(usual)])
+    assert usual.config["model"]["input_shape"] == [4]
+    assert usual.config["model"]["num_classes"] == 2
+    assert usual.config["task"]["_target_"] == "hydrant.tasks.Classification"
+
+
+def test_the_record_names_the_classes(finished: hydrant.Run) -> None:
+    config = finished.config
+    assert config["model"].keys() == {"_target_", "type", "structure"}
+    assert config["model"]["_target_"] == "hydrant.training.passed_model"
+    assert config["model"]["type"] == "own_parts.OwnModel"
+    assert config["data"]["type"] == "hydrant.data.in_memory.InMemorySource"
+    assert config["data"]["num_samples"] == 64
+    assert config["task"]["type"] == "own_parts.OwnTask"
+
+
+def test_a_resumed_run_is_equal_bit_for_bit(finished: hydrant.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            train("half", **objects())
+    half = train("half", **objects())
+    assert losses(half) == losses(finished)
+    for weights in ("last", "ema"):
+        pairs = zip(half.model(weights).parameters(), finished.model(weights).parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_a_resume_needs_the_same_objects(finished: hydrant.Run) -> None:
+    words = (
+        r"trained with an object of own_parts.OwnModel, passed from Python; .* hydrant.train\(config, model="
+    )
+    with pytest.raises(hydrant.ConfigError, match=words) as caught:
+        train(finished.folder, data=own_data(), task=OwnTask)
+    assert caught.value.key == "model"
+    with pytest.raises(hydrant.ConfigError, match=r"another config: model\.structure"):
+        train(finished.folder, **objects() | {"model": OwnModel(width=7)})
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("evaluate", "{run}"),
+        ("export", "{run}"),
+        ("train", *OWN, "hydra.run.dir={run}"),
+        ("train", *OWN, "resume={run}", "name=new"),
+    ],
+    ids=lambda words: words[0] + words[-1][:4],
+)
+def test_a_command_refuses_a_run_with_objects(
+    finished: hydrant.Run, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([word.format(run=finished.folder) for word in command]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "passed from Python; only Python can pass it again: hydrant.train(config, " in last
+    assert not Path("outputs").exists()
+
+
+def test_a_loaded_run_gets_the_objects_again(finished: hydrant.Run) -> None:
+    with pytest.raises(hydrant.ConfigError, match=r"hydrant.load_run\(folder, data=\.\.\.\)"):
+        hydrant.load_run(finished.folder).evaluate()
+    loaded = hydrant.load_run(finished.folder, **objects())
+    assert loaded.evaluate() == finished.evaluate()
+    assert loaded.evaluate()["val/loss"] == finished.summary["metrics"]["val/loss"]
+
+
+@pytest.mark.parametrize(
+    ("passed", "key", "words"),
+    [
+        ({"model": "mlp"}, "model", "needs a torch.nn.Module, not a str"),
+        ({"data": torch.zeros(3)}, "data", "needs a hydrant.data.Data, .*, not a Tensor"),
+        ({"task": nn.Linear(1, 1)}, "task", "a class or a function that takes the model"),
+        ({"task": lambda model: model}, "task", "returns a MLP; it must return a hydrant.tasks.Task"),
+        (
+            {"task": partial(Classification, label_smoothing=2.0, metrics={})},
+            "task.label_smoothing",
+            "from 0 to 1",
+        ),
+    ],
+    ids=["model", "data", "task", "no_task", "argument"],
+)
+def test_a_wrong_object_is_refused(workdir: Path, passed: dict[str, Any], key: str, words: str) -> None:
+    with pytest.raises(hydrant.ConfigError, match=words) as caught:
+        train("run", **passed)
+    assert caught.value.key == key
+    assert list(workdir.iterdir()) == []
+
+
+def test_objects_stay_in_this_process() -> None:
+    with pytest.raises(hydrant.ConfigError, match="model cannot be passed to other processes"):
+        train("run", "parallel.num_processes=2", model=own_model())
+
+
+class Failing(OwnModel):
+    """Fails in training only, so after the run has begun."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.training and len(inputs) == 16:
+            raise ZeroDivisionError("a mistake of the user")
+        return super().forward(inputs)
+
+
+def test_an_exception_of_a_part_reaches_the_caller() -> None:
+    with pytest.raises(ZeroDivisionError, match="a mistake of the user") as caught:
+        train("run", model=Failing(), data=own_data())
+    assert caught.traceback[-1].name == "forward"
+    assert hydrant.load_run("run").status == "failed"

@@ -1,0 +1,92 @@
+"""`hydrant.load_run` reads what a run has written; `model` and `evaluate` give the numbers of the command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import hydrant
+from hydrant import cli
+from hydrant.runs.folder import read_metrics, read_summary
+
+RUN = ("tracker=local", "data=digits", "model.hidden=[8]", "averaging=ema", "optimizer=sgd", "optimizer.lr=0.5",
+       "duration=12", "log_every=2", "eval_every=3", "save_every=3", "best.mode=min", "pictures=end")  # fmt: skip
+"""A run whose best checkpoint is not the last: the lowest accuracy is that of an early one."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> hydrant.Run:
+    return hydrant.train(hydrant.compose(RUN), folder=tmp_path_factory.mktemp("runs") / "run")
+
+
+def test_it_reads_the_folder(run: hydrant.Run) -> None:
+    assert run.summary == read_summary(run.folder)
+    assert run.config["optimizer"]["lr"] == 0.5
+    assert run.status == "finished"
+    assert run.pictures.keys() == {"confusion", "inputs", "mistakes", "schedule"}
+    assert repr(run).startswith(f"Run('{run.folder}', finished, 12 updates, best val/accuracy ")
+    assert hydrant.load_run(str(run.folder)).summary == run.summary
+
+
+def test_metrics_are_the_rows(run: hydrant.Run) -> None:
+    table, rows = run.metrics, read_metrics(run.folder)
+    assert len(table) == len(rows)
+    assert set(table.columns) == {key for row in rows for key in row}
+    for key in ("num_updates", "val/loss", "train/loss"):
+        assert table[key].dropna().tolist() == [row[key] for row in rows if key in row]
+    assert all(table[key].dtype == float for key in table if "/" in str(key))
+
+
+def test_the_weights_of_each_kind(run: hydrant.Run) -> None:
+    models = {weights: run.model(weights) for weights in ("best", "last", "ema")}
+    vectors = {name: nn.utils.parameters_to_vector(model.parameters()) for name, model in models.items()}
+    assert not any(model.training for model in models.values())
+    assert not any(torch.equal(vectors[a], vectors[b]) for a, b in (("best", "last"), ("last", "ema")))
+    assert run.evaluate(weights="best")["val/accuracy"] == run.summary["best"]["value"]
+    assert run.evaluate(weights="ema")["val/accuracy"] == run.summary["metrics"]["val_ema/accuracy"]
+    assert run.evaluate(weights="last")["val/loss"] == run.summary["metrics"]["val/loss"]
+
+
+@pytest.mark.parametrize(("weights", "options"), [("last", ()), ("ema", ("--weights", "ema"))])
+def test_evaluate_gives_the_numbers_of_the_command(
+    run: hydrant.Run, weights: str, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["evaluate", str(run.folder), "--json", *options]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert run.evaluate(weights=weights).items() <= printed.items()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda run: run.model("bst"), "weights: unknown weights 'bst'; did you mean 'best'"),
+        (lambda run: run.evaluate("tset"), "split: unknown split 'tset'"),
+        (lambda run: hydrant.load_run(run.folder.parent), "folder: .* holds no run"),
+    ],
+    ids=["weights", "split", "folder"],
+)
+def test_a_wrong_word_is_refused(run: hydrant.Run, call: Callable[[hydrant.Run], object], words: str) -> None:
+    with pytest.raises(hydrant.ConfigError, match=words):
+        call(run)
+
+
+def test_code_of_others_needs_consent(workdir: Path, user_module: Callable[[str, str], None]) -> None:
+    lines = [
+        "from torch import nn",
+        "def own():",
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))",
+    ]
+    user_module("own_net", "\n".join(lines))
+    (workdir / "conf" / "model").mkdir(parents=True)
+    (workdir / "conf" / "model" / "own.yaml").write_text("_target_: own_net.own\n")
+    words = ["tracker=local", "data=digits", "model=own", "allow_targets=[own_net]", "duration=1"]
+    trained = hydrant.train(hydrant.compose(words), folder="run")
+    with pytest.raises(hydrant.ConfigError, match="requests to run code of 'own_net'"):
+        hydrant.load_run("run").model("last")
+    loaded = hydrant.load_run("run", allow_targets=["own_net"])
+    assert loaded.evaluate() == trained.evaluate()

@@ -14,6 +14,9 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from yaml import YAMLError
 
 from hydrant.config.bounded_yaml import MAX_DEPTH
+from hydrant.config.foreign_words import own_option, own_words
+from hydrant.config.groups import options_with
+from hydrant.config.targets import takes
 from hydrant.errors import ConfigError, HydrantError, first_line, nearest, suggestion
 
 _WORDINGS = {  # pattern of Hydra's message: Hydrant's message
@@ -70,6 +73,8 @@ def _reworded(text: str) -> ConfigError:
 def unknown_key(key: str, siblings: Iterable[str]) -> ConfigError:
     """Return the error for a key that a node of the config does not have."""
     parent, _, name = key.rpartition(".")
+    if words := own_words(key, "<value>"):
+        return ConfigError(key, f"no such key; write {words}")
     return ConfigError(
         key, f"no such key{suggestion(name, siblings, f'Keys of {parent}' if parent else 'Keys')}"
     )
@@ -133,8 +138,14 @@ def _not_in_struct(error: Any) -> ConfigError:
     if not siblings:
         return ConfigError(key, f"no such key, because {parent} has no keys")
     unknown = unknown_key(key, [str(s) for s in siblings if not str(s).startswith("_") and s != "hydra"])
-    if "_target_" in siblings and not nearest(name, map(str, siblings)):
-        return ConfigError(key, f"{unknown.reason}. To add it, write +{key}=<value>")
+    if "_target_" not in siblings or own_words(key, ""):
+        return unknown
+    if takes(siblings["_target_"], name):
+        is_misspelt = nearest(name, map(str, siblings))
+        return unknown if is_misspelt else ConfigError(key, f"{unknown.reason}. To add it, write +{key}=<value>")
+    if having := options_with(parent, name):
+        has = "has" if len(having) == 1 else "have"
+        return ConfigError(key, f"{unknown.reason.rstrip('.')}. {parent}={' or '.join(having)} {has} it")
     return unknown
 
 
@@ -146,7 +157,9 @@ def _missing_option(error: MissingConfigException) -> ConfigError:
     file = _IN_FILE.match(str(error))
     where = f" (required by {file[1]}.yaml)" if file and file[1] not in ("train", "hydra/config") else ""
     options = [name for name in error.options or [] if not name.startswith("_")]
-    return ConfigError(group, f"no option {option!r}{where}{suggestion(option, options)}")
+    words = own_option(group, option, options)
+    hint = f"; write {words}" if words else suggestion(option, options)
+    return ConfigError(group, f"no option {option!r}{where}{hint}")
 
 
 def _endless(error: RecursionError) -> ConfigError:

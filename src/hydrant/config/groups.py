@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from hydrant.errors import ConfigError
 
@@ -41,3 +45,31 @@ def group_options() -> dict[str, list[str]]:
             if not is_base and group not in (".", "wandb_sweep"):
                 options.setdefault(group, set()).add(path.stem)
     return {group: sorted(options[group]) for group in sorted(options)}
+
+
+def options_with(group: str, key: str) -> list[str]:
+    """Return the options of a group that have a key, without those that only inherit it from another one of these.
+
+    >>> options_with("compile", "dynamic"), options_with("mixing", "dynamic")
+    (['default'], [])
+    """
+    files = {option: _content(group, option) for option in group_options().get(group, [])}
+    parents = {option: _included(content) for option, content in files.items()}
+    having = [option for option in files if key in _keys(group, option)]
+    return [option for option in having if not set(parents[option]) & set(having)]
+
+
+def _keys(group: str, option: str) -> set[str]:
+    """Return the keys of an option, also of those that its defaults list includes."""
+    content = _content(group, option)
+    return set(content).union(*(_keys(group, included) for included in _included(content)))
+
+
+def _included(content: Mapping[str, Any]) -> list[str]:
+    return [item for item in content.get("defaults", []) if isinstance(item, str) and item != "_self_"]
+
+
+def _content(group: str, option: str) -> Mapping[str, Any]:
+    paths = (folder / group / f"{option}.yaml" for folder in (user_conf_dir(), conf_dir()) if folder)
+    path = next((path for path in paths if path.is_file()), None)
+    return (path and yaml.safe_load(path.read_text(encoding="utf-8"))) or {}

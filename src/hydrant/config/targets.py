@@ -191,6 +191,17 @@ def locate(path: str, key: str) -> Any:
     return target
 
 
+def takes(path: object, name: str) -> bool:
+    """Whether a target takes an argument. A target that may not be imported before it is checked is taken to do so."""
+    if not lies_under(path, ("hydrant", *LIBRARIES)) or "._" in str(path):
+        return True
+    try:
+        parameters = inspect.signature(locate(str(path), "")).parameters
+    except (ConfigError, ValueError):  # ValueError: a builtin without a signature
+        return True
+    return name in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+
+
 def _import(name: str, path: str, key: str) -> Any:
     """Import and return the module `name`; None if it does not exist."""
     try:

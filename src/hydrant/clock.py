@@ -9,7 +9,7 @@ of its multiples (`Interval`), so it stays in step with the epochs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -199,6 +199,7 @@ class Due(NamedTuple):
     eval: bool
     save: bool
     histogram: bool
+    hooks: tuple[str, ...] = ()  # the names of those that are due
 
 
 NOTHING = Due(log=False, eval=False, save=False, histogram=False)
@@ -210,7 +211,7 @@ class Intervals:
 
     >>> intervals = Intervals(Interval(2), Interval(3), Interval(None), Interval(None))
     >>> intervals.due(1) is NOTHING, intervals.due(2).log, intervals.due(3).eval, intervals.due(4, is_last=True)
-    (True, True, True, Due(log=True, eval=True, save=False, histogram=False))
+    (True, True, True, Due(log=True, eval=True, save=False, histogram=False, hooks=()))
     >>> never = Intervals(*[Interval(None)] * 4)
     >>> never.due(1) is NOTHING, never.due(10**9) is NOTHING
     (True, True)
@@ -220,14 +221,19 @@ class Intervals:
     eval_every: Interval
     save_every: Interval
     histogram_every: Interval
+    hooks: Mapping[str, Interval] = field(default_factory=dict[str, Interval])  # by the name of the hook
     _quiet: range = field(default=range(0), init=False)  # updates after which nothing is due
 
     def due(self, num_updates: int, *, is_last: bool = False) -> Due:
-        """Return what is due after `num_updates` updates. After the last, everything with an interval is due."""
+        """Return what is due after `num_updates` updates. After the last, everything with an interval is due, but no
+        hook: what it does may depend on the number of updates only.
+        """
         if num_updates in self._quiet and not is_last:
             return NOTHING
         intervals = (self.log_every, self.eval_every, self.save_every, self.histogram_every)
-        following = [i.multiple(i.count(num_updates) + 1) for i in intervals if i.is_on]
+        both = (*intervals, *self.hooks.values())
+        following = [i.multiple(i.count(num_updates) + 1) for i in both if i.is_on]
         self._quiet = range(num_updates + 1, min(following, default=1 << 62))
-        due = Due(*(i.is_on and (is_last or i.due(num_updates)) for i in intervals))
+        hooks = tuple(name for name, interval in self.hooks.items() if interval.due(num_updates))
+        due = Due(*(i.is_on and (is_last or i.due(num_updates)) for i in intervals), hooks=hooks)
         return due if any(due) else NOTHING

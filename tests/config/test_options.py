@@ -40,6 +40,9 @@ NEEDS = {
     "profiler/torch": ("profiler.wait=0", "profiler.warmup=1", "profiler.active=1"),
     "debug/profile": ("profiler.wait=0", "profiler.warmup=1", "profiler.active=1"),
     "compile/default": ("model.hidden=[8]",),
+    "hook/freeze": ("hooks.freeze.stages=[{match: hidden}]",),
+    "hook/samples": ("hooks.samples.function._target_=pixel_bag.describe", "allow_targets=[pixel_bag]"),
+    "hook/stop_at": ("hooks.stop_at.time=1h",),
 }  # fmt: skip
 CUDA_ONLY = {"precision/tf32": "needs CUDA", "compile/reduce_overhead": "needs CUDA"}
 FROM_FILES = ("data/mnist", "data/cifar10", "data/cifar100", "data/image_folder")  # tested in tests/data
@@ -50,6 +53,9 @@ from torch import nn
 
 def halve(update):
     return 0.5 ** update
+
+def describe(model):
+    return {"parameters": str(sum(p.numel() for p in model.parameters())), "noise": torch.rand(3, 4, 4)}
 
 class PixelBag(nn.Module):
     """A bag of quantised pixels: every parameter has sparse gradients."""

@@ -27,6 +27,7 @@ from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager
 from hydrant.training.compile import EagerStep
 from hydrant.training.distributed.world import World
+from hydrant.training.hooks import Hooks
 from hydrant.training.metrics import Meter
 from hydrant.training.train_state import checkpoint_content, restore
 from hydrant.training.trainer import TrainState
@@ -56,7 +57,7 @@ def make_run(world: World, *, is_sharded: bool) -> Any:
         scales_loss=False, state_dict=lambda: {}, load_state_dict=lambda state: None
     )
     optimizers = Optimizers({"main": entry}, FieldSchedules({"main": main}, {}), scaler)
-    plan = SimpleNamespace(world=world, precision=scaler, averaging=NoAveraging(None))
+    plan = SimpleNamespace(world=world, precision=scaler, averaging=NoAveraging(None), hooks=Hooks({}, {}))
     return SimpleNamespace(plan=plan, task=task, model=task.model, optimizers=optimizers, state=TrainState(),
                            meter=Meter(world.device))  # fmt: skip
 

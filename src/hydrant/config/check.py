@@ -29,7 +29,9 @@ def check(config: DictConfig) -> dict[str, Any]:
         ConfigError: A key is unknown; a value is missing, cannot be resolved, or has a wrong type or range; a target is
             not allowed or does not take one of its arguments.
     """
-    resolved = _typed("", schema.TrainConfig, _plain(config))
+    plain = _plain(config)
+    _check_hook_keys(plain)
+    resolved = _typed("", schema.TrainConfig, plain)
     resolved["optimizers"] = _complete_optimizers(resolved)
     for key, value in _leaves(resolved, ""):
         if isinstance(value, float) and math.isnan(value):
@@ -98,6 +100,8 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
     for name, node in resolved["trackers"].items():
         key = f"trackers.{name}"
         _check_part(key, node, f"+tracker@{key}=<option>, see --help", is_partial=True)
+    for name, node in resolved["hooks"].items():
+        _check_part(f"hooks.{name}", node, "hook=<option>, see --help")
     _check_optimizer("", resolved)
     for name, settings in resolved["optimizers"].items():
         prefix = f"optimizers.{name}."
@@ -105,6 +109,13 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
             key = f"{prefix}{group}"
             _check_part(key, settings[group], f"+{group}@{key}=<option>, see --help", is_partial=True)
         _check_optimizer(prefix, settings)
+
+
+def _check_hook_keys(plain: Mapping[str, Any]) -> None:
+    """Check that every option of the group `hook` has put itself under `hooks`."""
+    if "hook" in plain:
+        message = "the file of an option of this group begins with the line '# @package hooks.<name>'; add it"
+        raise ConfigError("hook", message)
 
 
 def _check_parallel(settings: Mapping[str, Any]) -> None:

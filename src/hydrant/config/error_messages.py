@@ -131,6 +131,8 @@ def _not_in_struct(error: Any) -> ConfigError:
     parent, _, name = key.rpartition(".")
     if parent == "schedules":
         return ConfigError(key, f"no such schedule; choose one: +scheduler@{key}=linear")
+    if parent == "hooks":
+        return ConfigError(key, f"no such hook; choose it first: hook={name}, or several: hook=[{name},...]")
     if re.match(r"optimizers\.|param_groups\.patterns\.", key):  # the user chooses these names
         return ConfigError(key, "does not exist yet; to add it, write + before the key")
     node = error.parent_node

@@ -83,6 +83,7 @@ class TrainConfig(OptimizerSettings):
     init_from: str | None
     init_strict: bool
     allow_targets: list[str]
+    hooks: dict[str, Any]
     data: Any
     model: Any
     task: Any
@@ -125,6 +126,9 @@ INTERVALS = ("log_every", "eval_every", "save_every", "keep_every", "histogram_e
 
 DURATIONS = ("duration", *INTERVALS)
 """Keys whose value is a duration."""
+
+LISTED_GROUPS = ("hook",)
+"""Groups of which a run may have several options: `hook=[freeze,stop_at]`."""
 
 PARTIAL_GROUPS = ("task", "optimizer", "scheduler", "precision", "averaging", "mixing", "compile", "parallel",
                   "profiler", "tracker")  # fmt: skip

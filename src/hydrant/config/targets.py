@@ -25,8 +25,8 @@ from hydrant.config.loaded_files import check_loads_nothing
 from hydrant.config.type_hints import check_value
 from hydrant.errors import ConfigError, nearest, shown, suggestion, typed_line
 
-_OPEN_PACKAGES = ("hydrant.data", "hydrant.models", "hydrant.optimizers", "hydrant.schedules", "hydrant.tasks",
-                  "hydrant.trackers")  # fmt: skip
+_OPEN_PACKAGES = ("hydrant.data", "hydrant.hooks", "hydrant.models", "hydrant.optimizers", "hydrant.schedules",
+                  "hydrant.tasks", "hydrant.trackers")  # fmt: skip
 """The packages to which new parts are added as modules. Their classes and functions are parts, also if the package does
 not export them (CONTRIBUTING.md)."""
 

@@ -40,7 +40,7 @@ from hydrant.training.loop import is_over, train
 from hydrant.training.memory import TRAINING_REMEDY, explain_out_of_memory
 from hydrant.training.plan import Plan
 from hydrant.training.profiling import count_parameters
-from hydrant.training.reports import log_inputs
+from hydrant.training.reports import log_inputs, log_row
 from hydrant.training.train_state import check_optimizers, checkpoint_content, restore, saved_state
 from hydrant.training.trainer import Trainer, TrainState
 from hydrant.training.verify_compile import try_compiled
@@ -187,6 +187,7 @@ class _Session:
             )
             try:
                 self._restore(trainer)
+                plan.hooks.call("on_start", trainer)
                 if not is_over(trainer):  # else the start completes what a killed run did not write
                     try_compiled(trainer)
                     log_inputs(trainer)
@@ -222,6 +223,12 @@ class _Session:
         on_written = functools.partial(self._reporter.checkpoint, num_updates=num_updates, best=best)
         with checkpoint_content(trainer) as content:
             self._checkpoints.save(num_updates, content, is_best=is_best, on_written=on_written)
+        path = self._checkpoints.folder.path_of(num_updates)
+        if self._plan.hooks.listens("on_checkpoint"):
+            self._checkpoints.wait()
+            if path.exists():  # else the disk is full, which the log says
+                self._plan.hooks.call("on_checkpoint", trainer, path)
+                log_row(trainer, {})
 
     def _restore(self, trainer: Trainer) -> None:
         """Restore the checkpoint where the run continues, if any, and roll the folder back to it."""
@@ -232,6 +239,7 @@ class _Session:
         if start.changes:
             changes = describe_changes(start.changes)
             log.warning("resume_strict=false: the run continues with another config: %s", changes)
+            state.end_reason = None  # the hooks may now decide otherwise
         fields = {key.rpartition(".")[2] for key in start.changes if "optimizer" in key.split(".")}
         restore(trainer, start.checkpoint, fields)
         best = None if state.best is None else state.best["num_updates"]

@@ -37,6 +37,8 @@ SCHEDULE_VALUES = "schedule.json"
 SCHEDULE_PICTURE = "schedule.png"
 COMPILE_REPORT = "compile_report.json"
 PICTURES = "pictures"
+TEXTS = "texts"
+TABLES = "tables"
 PROFILE = "profile"
 EXPORT = "export"
 

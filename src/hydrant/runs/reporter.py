@@ -6,12 +6,13 @@ import contextlib
 import logging
 import math
 import platform
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydrant.config.atomic_write import write_json
 from hydrant.errors import FolderLost, log_errors
+from hydrant.runs.csv_text import as_csv
 from hydrant.runs.environment import describe_environment
 from hydrant.runs.folder import (
     CHECKPOINTS,
@@ -23,6 +24,8 @@ from hydrant.runs.folder import (
     SCHEDULE_PICTURE,
     SCHEDULE_VALUES,
     SUMMARY,
+    TABLES,
+    TEXTS,
     RunStatus,
     performance_text,
     read_metrics,
@@ -34,17 +37,16 @@ from hydrant.runs.notebook import show_picture
 from hydrant.runs.outcome import RunResult
 from hydrant.runs.progress_bar import ProgressBar
 from hydrant.runs.record import History, Record, last_values, typical_value
+from hydrant.runs.schedule_files import draw_schedules, schedule_points
 from hydrant.trackers.base import Histogram
 from hydrant.trackers.several import Trackers
 from hydrant.training.checkpoint.manager import NoRows
 from hydrant.training.plan import Plan
-from hydrant.training.plotting import draw_curves
 from hydrant.training.profiling import count_parameters, peak_flops, peak_memory_gib
 from hydrant.training.trainer import NullRunLogger, RunLogger, TrainState
 
 log = logging.getLogger("hydrant")
 
-_NUM_SCHEDULE_POINTS = 200  # in schedule.json
 _PERFORMANCE = ("updates_per_second", "samples_per_second", "mfu")
 
 
@@ -63,13 +65,13 @@ class NullRunReporter(NullRunLogger, NoRows):
 
 
 class RunReporter(RunLogger):
-    """Reports a run to its folder, the tracker, the progress bar and the log.
+    """Reports a run to its folder, the trackers, the progress bar and the log.
 
     Args:
         history: the rows that the run continues.
 
     Raises:
-        ConfigError: the tracker rejects its settings; nothing is written then.
+        ConfigError: a tracker rejects its settings; nothing is written then.
         OSError: the folder cannot be written.
     """
 
@@ -104,7 +106,7 @@ class RunReporter(RunLogger):
         self._progress.advance()
 
     def log(self, row: Mapping[str, float]) -> None:
-        """Report a row to the record, the tracker and the bar; an evaluation to the log too.
+        """Report a row to the record, the trackers and the bar; an evaluation to the log too.
 
         Raises:
             FolderLost: the run folder was removed or replaced.
@@ -124,17 +126,26 @@ class RunReporter(RunLogger):
             log.info("update %d of %d: %s", row["num_updates"], self._plan.clock.total_updates, shown)
 
     def picture(self, name: str, draw: Callable[[Path], None]) -> None:
-        """Let `draw` write a picture into `pictures/<name>/`, and send it to the tracker."""
-        path = self._folder / PICTURES / name / f"update_{self._num_updates:08d}.png"
-        with self._optional(f"picture {name}"):
-            check_held(self._folder)
-            path.parent.mkdir(parents=True, exist_ok=True)
+        """Let `draw` write a picture into `pictures/<name>/`, and send it to the trackers."""
+        with self._new_file(PICTURES, name, "png") as path:
             draw(path)
             show_picture(path)
             self._trackers.image(name, path)
 
+    def text(self, name: str, text: str) -> None:
+        """Write a text into `texts/<name>/`, and send it to the tracker."""
+        with self._new_file(TEXTS, name, "txt") as path:
+            path.write_text(text, encoding="utf-8")
+            self._trackers.text(name, text)
+
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Write a table into `tables/<name>/`, and send it to the tracker."""
+        with self._new_file(TABLES, name, "csv") as path:
+            path.write_text(as_csv([columns, *rows]), encoding="utf-8", newline="")
+            self._trackers.table(name, columns, rows)
+
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
-        """Report the histograms of weights and gradients after `num_updates` to the record and the tracker."""
+        """Report the histograms of weights and gradients after `num_updates` to the record and the trackers."""
         with self._optional(HISTOGRAMS):
             self._record.histograms(num_updates, histograms)
         self._trackers.histograms(num_updates, histograms)
@@ -158,12 +169,12 @@ class RunReporter(RunLogger):
         self._record.sync()
 
     def checkpoint(self, **fields: Any) -> None:
-        """Give the tracker the checkpoint that was just written, and set fields of summary.json."""
+        """Give the trackers the checkpoint that was just written, and set fields of summary.json."""
         self.note(**fields)
         self._trackers.checkpoint((self._folder / CHECKPOINTS / LAST).resolve())
 
     def file(self, path: Path) -> None:
-        """Give the tracker a file of the run folder."""
+        """Give the trackers a file of the run folder."""
         self._trackers.file(path)
 
     def note(self, **fields: Any) -> None:
@@ -192,6 +203,7 @@ class RunReporter(RunLogger):
             error=result.error,
             **self._measured(rows),
             **({"pruned": True} if state.is_pruned else {}),
+            **({"end_reason": state.end_reason} if state.end_reason else {}),
         )
         if num_damaged:
             log.warning("damaged samples skipped since this start, each named above: %d", num_damaged)
@@ -204,7 +216,7 @@ class RunReporter(RunLogger):
                 log.info("here: %s", performance_text(self._record.summary))
 
     def close(self, result: RunResult) -> None:
-        """Write the plots and reports and finish the tracker, even if one of them fails.
+        """Write the plots and reports and finish the trackers, even if one of them fails.
 
         The status `finished` comes last, so the next start completes a run that is killed before.
 
@@ -246,11 +258,11 @@ class RunReporter(RunLogger):
     def _write_reports(self) -> None:
         picture, compiled = self._folder / SCHEDULE_PICTURE, self._folder / COMPILE_REPORT
         with self._optional(SCHEDULE_PICTURE):  # also where a library for it fails
-            _draw_schedules(self._plan, picture)
+            draw_schedules(self._plan, picture)
             self._trackers.image("schedule", picture)
         if self._has_trained or not compiled.exists():
             write_json(compiled, self._plan.compilation.report().details())
-        write_json(self._folder / SCHEDULE_VALUES, _schedule_points(self._plan))
+        write_json(self._folder / SCHEDULE_VALUES, schedule_points(self._plan))
 
     @contextlib.contextmanager
     def _optional(self, what: str) -> Generator[None]:
@@ -263,6 +275,15 @@ class RunReporter(RunLogger):
                 if cause not in self._reported_causes:
                     log.warning("%s cannot be written: %s; training continues", what, cause)
                 self._reported_causes.add(cause)
+
+    @contextlib.contextmanager
+    def _new_file(self, kind: str, name: str, suffix: str) -> Generator[Path]:
+        """Yield the path of a file of the present update, in a folder that exists."""
+        with self._optional(f"{kind}/{name}"):
+            check_held(self._folder)
+            path = self._folder / kind / name / f"update_{self._num_updates:08d}.{suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield path
 
     def _compile_figures(self) -> dict[str, float]:
         report = self._plan.compilation.report()
@@ -277,22 +298,8 @@ class RunReporter(RunLogger):
         return {"perf/mfu": 3 * self._plan.flops_per_sample * per_device / peak}
 
 
-def _draw_schedules(plan: Plan, path: Path) -> None:
-    total = plan.clock.total_updates
-    updates = range(0, total, max(total // 2000, 1))  # a picture shows no more points
-    curves = plan.schedule_values(updates)
-    draw_curves({key: {"": (updates, values)} for key, values in curves.items()}, path)
-
-
-def _schedule_points(plan: Plan) -> dict[str, Any]:
-    """Return the points of the schedules that `hydrant compare` draws, without those that depend on metrics."""
-    last = plan.clock.total_updates - 1
-    updates = sorted({n * last // (_NUM_SCHEDULE_POINTS - 1) for n in range(_NUM_SCHEDULE_POINTS)})
-    return {"updates": updates, "values": plan.optimizers.schedules.curves(updates)}
-
-
 def _result_text(state: TrainState, total_updates: int, rows: list[dict[str, Any]]) -> str:
-    why = "pruned by the study" if state.is_pruned else "no new best within patience"
+    why = "pruned by the study" if state.is_pruned else state.end_reason or "no new best within patience"
     text = f"{state.num_updates} updates{f' ({why})' if state.num_updates < total_updates else ''}"
     if state.best is not None:
         metric, value = state.best["metric"], state.best["value"]

@@ -29,7 +29,14 @@ Changes = Mapping[str, tuple[Any, Any]]
 """Keys of the config that differ: key -> (value in the run folder, value in this config)."""
 
 _ADDED_KEYS: dict[str, dict[str, Any]] = {
-    "": {"cudnn_benchmark": "auto", "memory_format": "auto", "tags": [], "notes": None, "trackers": {}},
+    "": {
+        "cudnn_benchmark": "auto",
+        "hooks": {},
+        "memory_format": "auto",
+        "tags": [],
+        "notes": None,
+        "trackers": {},
+    },
     "hydrant.data.image_folder": {"decoder": "pillow"},
     "hydrant.optimizers.MuonWithAdamW": {"fused": None},
 }

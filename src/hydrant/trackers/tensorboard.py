@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,17 @@ class TensorBoardTracker:
             writer.add_image(key, pixels, self._num_updates, dataformats="HWC")
 
         self._send(write)
+
+    def text(self, key: str, text: str) -> None:
+        """Log a text at the last logged update."""
+        preformatted = "".join(f"    {line}\n" for line in text.splitlines())  # else it is read as Markdown
+        self._send(lambda writer: writer.add_text(key, preformatted, self._num_updates))
+
+    def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Log a table as a Markdown text at the last logged update."""
+        lines = [columns, ["---"] * len(columns), *rows]
+        text = "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
+        self._send(lambda writer: writer.add_text(key, text, self._num_updates))
 
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
         def write(writer: Any) -> None:

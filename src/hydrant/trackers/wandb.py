@@ -22,7 +22,14 @@ from hydrant.config.read_file import read_bytes
 from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError, RecordError, first_line, unknown_name
 from hydrant.trackers.base import Histogram, RunIdentity
-from hydrant.trackers.wandb_media import log_artifact, log_histograms, log_image, log_table, save_file
+from hydrant.trackers.wandb_media import (
+    log_artifact,
+    log_histograms,
+    log_image,
+    log_table,
+    log_text,
+    save_file,
+)
 from hydrant.trackers.wandb_sdk import SERVICE, access_problem, call_with_timeout, sdk_session, stop_core
 
 if TYPE_CHECKING:
@@ -130,6 +137,10 @@ class WandbTracker:
     def image(self, key: str, path: Path) -> None:
         """Log a picture at the last logged update."""
         self._send(lambda run: log_image(run, self._num_updates, key, path))
+
+    def text(self, key: str, text: str) -> None:
+        """Log a text at the last logged update."""
+        self._send(lambda run: log_text(run, self._num_updates, key, text))
 
     def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Log a table at the last logged update."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import os
 import shutil
 from collections.abc import Generator, Mapping, Sequence
@@ -19,6 +20,13 @@ def log_image(run: wandb.Run, num_updates: int, key: str, path: Path) -> None:
     import wandb
 
     run.log({"num_updates": num_updates, key: wandb.Image(str(path))})
+
+
+def log_text(run: wandb.Run, num_updates: int, key: str, text: str) -> None:
+    """Log a text as HTML that shows it as it is, because W&B has no other type for texts of any length."""
+    import wandb
+
+    run.log({"num_updates": num_updates, key: wandb.Html(f"<pre>{html.escape(text)}</pre>", inject=False)})
 
 
 def log_table(

@@ -8,7 +8,7 @@ the optimizers and the stream of batches. docs/architecture.md explains the orde
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from torch import nn
@@ -38,10 +38,12 @@ from hydrant.training.dry_run import (
     dry_forward,
     dry_mixing,
     eval_batch_size,
+    eval_metrics,
     limit_samples,
     make_stream_spec,
 )
 from hydrant.training.early_stopping import EarlyStopping
+from hydrant.training.hooks import Hooks, make_hooks
 from hydrant.training.memory import keep_freed_memory
 from hydrant.training.memory_format import (
     check_memory_format,
@@ -69,7 +71,9 @@ def prepare(config: Mapping[str, Any], *, is_preview: bool = False) -> Plan:
     parallel: Parallel = instantiate(config, "parallel", world)
     num_ranks = config["parallel"]["num_processes"] if is_preview else world.world_size
     with world.process_group():
-        return _prepare(config, world, parallel, dataclasses.replace(world, world_size=num_ranks))
+        plan = _prepare(config, world, parallel, dataclasses.replace(world, world_size=num_ranks))
+        plan.hooks.check(plan)
+        return plan
 
 
 def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, run_world: World) -> Plan:
@@ -84,7 +88,8 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, run_wo
     clock = Clock.start(
         config["duration"], num_samples=train.num_samples, global_batch_size=spec.global_batch_size
     )
-    intervals = _intervals(config, clock)
+    hooks = make_hooks(config["hooks"])
+    intervals = _intervals(config, clock, hooks)
     profiler: Profiler = instantiate(config, "profiler", world.device, clock)
     schedules = make_schedules(config, clock)
     task = _task(config)
@@ -97,7 +102,8 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, run_wo
     dry_mixing(task, data, train, mixing)
     check_memory_format(config["memory_format"], task, parallel)
     averaging = _averaging(config, clock, precision)
-    _check_best(config, averaging, schedules, task, outcome)
+    splits = ("val", "val_ema") if averaging.is_on else ("val",)
+    _check_best(config, splits, schedules, task, outcome)
     compiles_steps = compilation.compiles_steps
     optimizers = make_optimizers(
         config, task, schedules, precision, lambda o, _: EagerStep(o), compiles_steps=compiles_steps
@@ -108,7 +114,7 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, run_wo
         check_sharding(config, task, parallel, precision, compilation, optimizers)
     return Plan(
         config, world, data, train, val, val_batch_size, clock, spec, task, flops, intervals, schedules, precision,
-        compilation, parallel, averaging, mixing, profiler, optimizers,
+        compilation, parallel, averaging, mixing, profiler, hooks, eval_metrics(splits, task, outcome), optimizers,
     )  # fmt: skip
 
 
@@ -144,7 +150,7 @@ def build(
         trained,
         optimizers,
         stream=plan.train.stream(plan.spec),
-        pictures=EvaluationPictures(config["pictures"], plan.data.num_classes, device),
+        pictures=EvaluationPictures(config["pictures"], plan.data.num_classes or 0, device),
         early_stopping=EarlyStopping(best["metric"], best["mode"], patience, plan.intervals.eval_every),
         logger=logger,
         save=save,
@@ -181,9 +187,9 @@ def _averaging(config: Mapping[str, Any], clock: Clock, precision: Precision) ->
     return averaging
 
 
-def _intervals(config: Mapping[str, Any], clock: Clock) -> Intervals:
+def _intervals(config: Mapping[str, Any], clock: Clock, hooks: Hooks) -> Intervals:
     keys = ("log_every", "eval_every", "save_every", "histogram_every")
-    intervals = Intervals(**{key: clock.interval(config[key], key) for key in keys})
+    intervals = Intervals(*(clock.interval(config[key], key) for key in keys), hooks=hooks.intervals(clock))
     clock.interval(config["keep_every"], "keep_every")  # checked here; CheckpointManager uses it
     if config["patience"] is not None and config["eval_every"] is None:
         raise ConfigError("eval_every", "patience counts evaluations; give one, such as 1ep")
@@ -191,10 +197,9 @@ def _intervals(config: Mapping[str, Any], clock: Clock) -> Intervals:
 
 
 def _check_best(
-    config: Mapping[str, Any], averaging: Averaging, schedules: Schedules, task: Task, outcome: Outcome
+    config: Mapping[str, Any], splits: Sequence[str], schedules: Schedules, task: Task, outcome: Outcome
 ) -> None:
     """Check that evaluations measure the metric of the best checkpoint and those of plateau schedules."""
-    splits = ("val", "val_ema") if averaging.is_on else ("val",)
     check_best("best.", config["best"]["metric"], config["best"]["mode"], splits, task, outcome)
     for key, schedule in flat_schedules(schedules).items():
         if isinstance(schedule, Plateau):

@@ -159,16 +159,24 @@ def dry_mixing(task: Any, data: Data, train: Source, mixing: Mixing) -> None:
         raise ConfigError("mixing", f"{message}; use mixing=none") from error
 
 
+def eval_metrics(splits: Sequence[str], task: Any, outcome: Outcome) -> frozenset[str]:
+    """Return the names of the metrics that an evaluation of these splits reports, such as `val/accuracy`."""
+    measured = (*_losses(outcome), *outcome.measurements, *task.metrics)
+    return frozenset(f"{split}/{name}" for split in splits for name in measured)
+
+
+def _losses(outcome: Outcome) -> set[str]:
+    return {"loss", *(outcome.losses if len(outcome.losses) > 1 else ())}
+
+
 def check_best(key: str, metric: str, mode: str, splits: Sequence[str], task: Any, outcome: Outcome) -> None:
     """Check that evaluations report a metric, and that a loss is not maximised. `key` begins the config keys.
 
     Raises:
         ConfigError: the metric or the mode is wrong.
     """
-    losses = {"loss", *(outcome.losses if len(outcome.losses) > 1 else ())}
-    measured = (*losses, *outcome.measurements, *task.metrics)
-    names = {f"{split}/{name}" for split in splits for name in measured}
+    names = eval_metrics(splits, task, outcome)
     if metric not in names:
         raise ConfigError(f"{key}metric", f"no evaluation gives {metric!r}{suggestion(metric, names)}")
-    if metric.partition("/")[2] in losses and mode == "max":
+    if metric.partition("/")[2] in _losses(outcome) and mode == "max":
         raise ConfigError(f"{key}mode", f"the best {metric} is the lowest; give {key}mode=min")

@@ -3,11 +3,47 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from hydrant.clock import Interval
+from hydrant.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Target:
+    """A value that a metric should reach."""
+
+    metric: str
+    value: float
+    mode: str  # "max": at least the value; "min": at most
+
+    def __str__(self) -> str:
+        return f"{self.metric}{'>=' if self.mode == 'max' else '<='}{self.value:g}"
+
+    def is_reached(self, row: Mapping[str, float]) -> bool:
+        """Return whether the metrics of a row reach the value."""
+        value = row.get(self.metric, math.nan)
+        return value >= self.value if self.mode == "max" else value <= self.value
+
+
+def parse_target(text: str, key: str) -> Target:
+    """Parse a target such as `val/accuracy>=0.95`; `key` names it in the error.
+
+    Raises:
+        ConfigError: the text is not a target.
+    """
+    match = re.fullmatch(r"(.+?)(>=|<=)(.+)", text)
+    try:
+        if match is None:
+            raise ValueError
+        value = float(match[3])
+    except ValueError:
+        message = f"{text!r} is not a target; write one in quotes: 'val/accuracy>=0.95' or 'val/loss<=0.1'"
+        raise ConfigError(key, message) from None
+    return Target(match[1].strip(), value, "max" if match[2] == ">=" else "min")
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def evaluate(
     device = parallel.device  # not that of the weights: sharded ones may be kept on the host
     meter = Meter(device, parallel.all_reduce)
     metrics: dict[str, Any] = dict(cast("nn.ModuleDict", task.metrics).items())
-    with _eval_mode(task):
+    with eval_mode(task):
         for batch_idx, batch, counts in parallel.pad_batches(batches):
             seeding.seed_evaluation(batch_idx, device)
             with precision.autocast():
@@ -82,12 +82,13 @@ def evaluate(
 @torch.no_grad()
 def draw(task: Any, precision: Precision) -> dict[str, Tensor]:
     """Return the pictures that a task draws, by name: (3 or 1, H, W) in 0..1, on the host."""
-    with _eval_mode(task), precision.autocast():
+    with eval_mode(task), precision.autocast():
         return {name: picture.float().cpu() for name, picture in task.pictures().items()}
 
 
 @contextlib.contextmanager
-def _eval_mode(task: nn.Module) -> Generator[None]:
+def eval_mode(task: nn.Module) -> Generator[None]:
+    """Put the task into evaluation mode, and afterwards into the mode that it had."""
     was_training = task.training
     task.eval()
     try:

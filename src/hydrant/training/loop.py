@@ -18,6 +18,7 @@ from hydrant.training.reports import (
     log_histograms,
     log_micro_batch_size,
     log_pictures,
+    log_row,
     training_row,
     with_progress,
 )
@@ -26,7 +27,7 @@ from hydrant.training.update import Update
 
 
 def train(trainer: Trainer) -> None:
-    """Advance a run to its last update, or to the update where `patience` or a pruner ends it.
+    """Advance a run to its last update, or to the update where `patience`, a pruner or a hook ends it.
 
     `state.num_updates` counts completed optimizer updates. A row or a checkpoint of `num_updates` describes the
     parameters after that many updates: 0 is the initialisation, `total_updates` the result.
@@ -36,18 +37,23 @@ def train(trainer: Trainer) -> None:
         Interrupted: the ranks agreed to stop, because one received a signal; the state is saved.
     """
     state, total_updates = trainer.state, trainer.plan.clock.total_updates
-    if state.num_updates == 0 and trainer.plan.intervals.eval_every.is_on:
-        row = evaluate_run(trainer)  # so that every curve starts at the untrained model
-        trainer.logger.log(with_progress(trainer, row))
+    is_evaluated = state.num_updates == 0 and trainer.plan.intervals.eval_every.is_on
+    row = evaluate(trainer) if is_evaluated else {}  # so that every curve starts at the untrained model
+    log_row(trainer, row)
+    if is_evaluated:
         log_pictures(trainer, is_last=False)
     trainer.pace = Pace(state.num_updates, trainer.plan.world.device)
     while not is_over(trainer):
         train_update(trainer, is_last=state.num_updates + 1 == total_updates)
+    trainer.plan.hooks.call("on_end", trainer)
+    log_row(trainer, {})
 
 
 def train_update(trainer: Trainer, *, is_last: bool) -> None:
     """Make one update, and do what is due after it."""
     due = trainer.plan.intervals.due(trainer.state.num_updates + 1, is_last=is_last)
+    if due.hooks:
+        trainer.plan.hooks.call("before_update", trainer, trainer.state.num_updates + 1, names=due.hooks)
     update = make_update(trainer, measure=due.log)
     trainer.plan.compilation.check_recompiles(trainer.state.num_updates)
     if trainer.state.micro_batch_size != trainer.plan.spec.micro_batch_size:
@@ -143,6 +149,9 @@ def accumulate_gradients(trainer: Trainer) -> tuple[list[Outcome], int | None]:
 def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool) -> None:
     """Log, evaluate, draw and save what is due after an update."""
     state, pace, row = trainer.state, trainer.pace, dict[str, float]()
+    trainer.plan.hooks.call("after_update", trainer, state.num_updates, names=due.hooks)
+    if ends_early(trainer):  # a hook has just ended the run
+        due = trainer.plan.intervals.due(state.num_updates, is_last=True)
     if due.log:
         trainer.enter("log")
         row |= training_row(trainer, update.grad_norms)  # waits for the device
@@ -151,12 +160,11 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
     if due.eval:
         trainer.enter("evaluation")
         with pace.paused():
-            row |= evaluate_run(trainer)
+            row |= evaluate(trainer)
         trainer.optimizers.schedules.observe(row)
     new_best = trainer.early_stopping.improved(state.best, row, state.num_updates)
     state.best = new_best or state.best
-    if row:
-        trainer.logger.log(with_progress(trainer, row))
+    log_row(trainer, row)
     if due.eval:
         num_evaluations = trainer.plan.intervals.eval_every.count(state.num_updates - 1) + 1
         with pace.paused():
@@ -174,6 +182,13 @@ def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool
             trainer.save(trainer, new_best is not None)
 
 
+def evaluate(trainer: Trainer) -> dict[str, float]:
+    """Evaluate the task and pass the result to the hooks."""
+    row = evaluate_run(trainer)
+    trainer.plan.hooks.call("on_evaluation", trainer, with_progress(trainer, row))
+    return row
+
+
 def is_over(trainer: Trainer) -> bool:
     """Return whether no update remains."""
     return trainer.state.num_updates >= trainer.plan.clock.total_updates or ends_early(trainer)
@@ -182,4 +197,5 @@ def is_over(trainer: Trainer) -> bool:
 def ends_early(trainer: Trainer) -> bool:
     """Return whether the run ends before its last update. Depends on the state only, so a resumed run agrees."""
     state = trainer.state
-    return state.is_pruned or trainer.early_stopping.has_stalled(state.best, state.num_updates)
+    has_ended = state.is_pruned or state.end_reason is not None
+    return has_ended or trainer.early_stopping.has_stalled(state.best, state.num_updates)

@@ -14,6 +14,7 @@ from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.training.compile import Compilation
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.distributed.world import World
+from hydrant.training.hooks import Hooks
 from hydrant.training.precision import Precision
 from hydrant.training.profiling import Profiler
 from hydrant.training.update import Optimizers
@@ -41,6 +42,8 @@ class Plan:
     averaging: Averaging
     mixing: Mixing
     profiler: Profiler
+    hooks: Hooks
+    eval_metrics: frozenset[str]  # the metrics that evaluations give, such as val/accuracy
     optimizers: Optimizers  # over the task on the host, to check and show their groups and schedules
 
     def schedule_values(self, updates: Sequence[int]) -> dict[str, list[float]]:

@@ -55,6 +55,15 @@ def with_progress(trainer: Trainer, row: Mapping[str, float]) -> dict[str, float
     return {"num_updates": num_updates, "epoch": epoch, "time": time.time(), **row}
 
 
+def log_row(trainer: Trainer, row: Mapping[str, float]) -> None:
+    """Log a row together with what the hooks have logged since the last one, if there is anything."""
+    metrics, media = trainer.log.take()
+    if row or metrics or media:
+        trainer.logger.log(with_progress(trainer, {**row, **metrics}))
+    for log_to in media:
+        log_to(trainer.logger)
+
+
 def log_micro_batch_size(trainer: Trainer) -> None:
     """Log what depends on the size of the micro-batches, if the number of ranks determines this size.
 

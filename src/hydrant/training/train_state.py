@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
         "precision": trainer.plan.precision.state_dict(),
         "state": dataclasses.asdict(trainer.state),
         "task": _state_outside_model(trainer.task),
+        "hooks": trainer.plan.hooks.state_dict(),
         "ranks": trainer.plan.world.all_gather(of_rank),
     }
     with trainer.optimizers.eval_weights():
@@ -59,6 +61,7 @@ def saved_state(path: Path) -> TrainState:
             and isinstance(best["metric"], str)
             and isinstance(best["value"], int | float)
             and state.is_pruned in (False, True)
+            and type(state.end_reason) in (str, NoneType)
         )
     except (LookupError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path / TRAINING} cannot be read ({typed_line(error)})") from error
@@ -117,6 +120,8 @@ def restore(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> None
         _restore_optimizers(trainer, path, changed)
         trainer.plan.precision.load_state_dict(read_state(path, "precision"))
         restore_outside_model(trainer.task, path)
+        if trainer.plan.hooks.has_state:
+            trainer.plan.hooks.load_state_dict(read_state(path, "hooks"))
         _restore_ranks(trainer, read_state(path, "ranks"))
 
 

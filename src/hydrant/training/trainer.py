@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -16,6 +16,7 @@ from hydrant.trackers.base import Histogram
 from hydrant.training.distributed.buffers import RankBuffers
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.early_stopping import EarlyStopping
+from hydrant.training.hook_log import HookLog, MediaLogger
 from hydrant.training.metrics import Meter, Pace
 from hydrant.training.pictures import EvaluationPictures
 from hydrant.training.plan import Plan
@@ -33,10 +34,11 @@ class TrainState:
     num_skipped_in_a_row: int = 0
     best: dict[str, Any] | None = None  # metric, value, num_updates
     is_pruned: bool = False  # the pruner of an Optuna study ended the run
+    end_reason: str | None = None  # why a hook ended the run
     micro_batch_size: int | None = None  # of the last update; None before the first
 
 
-class RunLogger(Protocol):
+class RunLogger(MediaLogger, Protocol):
     """Receives what the loop reports: for the run folder, the tracker and the progress bar."""
 
     def advance(self) -> None:
@@ -44,10 +46,6 @@ class RunLogger(Protocol):
         ...
 
     def log(self, row: Mapping[str, float]) -> None: ...
-
-    def picture(self, name: str, draw: Callable[[Path], None]) -> None:
-        """Log a picture; `draw` writes it as a PNG."""
-        ...
 
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None: ...
 
@@ -60,6 +58,10 @@ class NullRunLogger:
     def log(self, row: Mapping[str, float]) -> None: ...
 
     def picture(self, name: str, draw: Callable[[Path], None]) -> None: ...
+
+    def text(self, name: str, text: str) -> None: ...
+
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None: ...
 
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None: ...
 
@@ -84,6 +86,7 @@ class Trainer:
     stop_signal: Callable[[], int | None]  # the signal that this process received, if any
     pruning: Pruning
     watchdog: Watchdog
+    log: HookLog = field(init=False, default_factory=HookLog)
     meter: Meter = field(init=False)
     pace: Pace = field(init=False)
     loss_weight: Tensor = field(init=False)  # of a full micro-batch, shape ()
@@ -108,6 +111,13 @@ class Trainer:
         plan, num_updates = self.plan, self.state.num_updates
         batch = next(iter(self.stream.micro_batches(num_updates)))
         return plan.mixing(batch, plan.spec.seed, num_updates, plan.world.rank)
+
+    def end(self, reason: str) -> None:
+        """Let the run end after this update: evaluated, saved and finished. All ranks must call this alike.
+
+        `reason` stands in the log and in summary.json. If several hooks end the run, the first reason counts.
+        """
+        self.state.end_reason = self.state.end_reason or reason
 
     def enter(self, phase: Phase) -> None:
         """Tell the profiler and the watchdog that a phase of the loop begins; it lasts until the next one."""

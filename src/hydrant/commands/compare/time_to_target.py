@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +10,8 @@ import numpy as np
 
 from hydrant.commands.compare.run import REPEAT, Run
 from hydrant.commands.compare.series import FloatArray
-from hydrant.errors import ConfigError
+from hydrant.training import early_stopping
+from hydrant.training.early_stopping import Target
 
 UNITS: tuple[str, ...] = ("updates", "samples", "seconds")
 
@@ -20,33 +20,13 @@ NUM_POINTS = 100
 """A performance profile has this many points from 1 to MAX_TAU, as in AlgoPerf's scorer."""
 
 
-@dataclass(frozen=True)
-class Target:
-    """A value that a metric should reach."""
-
-    metric: str
-    value: float
-    mode: str  # "max": at least the value; "min": at most
-
-    def __str__(self) -> str:
-        return f"{self.metric}{'>=' if self.mode == 'max' else '<='}{self.value:g}"
-
-
 def parse_target(text: str) -> Target:
-    """Parse a target such as `val/accuracy>=0.95`.
+    """Parse the value of `--target`, such as `val/accuracy>=0.95`.
 
     Raises:
         ConfigError: the text is not a target.
     """
-    match = re.fullmatch(r"(.+?)(>=|<=)(.+)", text)
-    try:
-        if match is None:
-            raise ValueError
-        value = float(match[3])
-    except ValueError:
-        remedy = "write it in quotes: --target 'val/accuracy>=0.95' or 'val/loss<=0.1'"
-        raise ConfigError("--target", f"{text!r} is not a target; {remedy}") from None
-    return Target(match[1].strip(), value, "max" if match[2] == ">=" else "min")
+    return early_stopping.parse_target(text, "--target")
 
 
 def time_to_target(run: Run, target: Target) -> dict[str, float]:

@@ -1,0 +1,25 @@
+"""Hooks: freezing weights, ending a run early, diagnostics of updates, samples of a model.
+
+A new hook needs no entry here: its `_target_` is the path of its class, and the names below are only shorter paths.
+docs/guides/hooks.md describes the methods of a hook. Importing this package imports no torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from hydrant.config.lazy_import import lazy_exports
+
+if TYPE_CHECKING:
+    from hydrant.hooks.diagnostics import Diagnostics as Diagnostics
+    from hydrant.hooks.freeze import Freeze as Freeze
+    from hydrant.hooks.samples import Samples as Samples
+    from hydrant.hooks.stop_at import StopAt as StopAt
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "Diagnostics": "hydrant.hooks.diagnostics",
+        "Freeze": "hydrant.hooks.freeze",
+        "Samples": "hydrant.hooks.samples",
+        "StopAt": "hydrant.hooks.stop_at",
+    },
+)

@@ -1,0 +1,99 @@
+"""Numbers that show how an optimizer moves each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hydrant.errors import ConfigError
+from hydrant.training.plan import Plan
+from hydrant.training.trainer import Trainer
+
+_EPS = 1e-30  # instead of a division by 0
+
+
+class Diagnostics:
+    """Logs, for each layer with weights that train, every `every`:
+
+    - `update_ratio/<layer>`: the 2-norm of the update over that of the weights before it. 1e-3 is usual.
+    - `weight_rms/<layer>`, `gradient_rms/<layer>`: root mean squares; of the gradient after clipping.
+    - `gradient_cosine/<layer>`: the cosine of the angle between this gradient and the one that was logged before.
+      Near 1 the gradients agree, so a larger lr may do; below 0 the updates go back and forth.
+
+    It keeps a copy of the weights during an update that is logged, and one of the gradients from one to the next, which
+    every checkpoint holds. Other updates cost nothing.
+
+    Args:
+        every: a duration; null is every update.
+    """
+
+    def __init__(self, *, every: Any) -> None:
+        self.every = every
+        self._weights: dict[str, Tensor] = {}
+        self._gradients: dict[str, Tensor] = {}  # of the update that was logged last
+
+    def check(self, plan: Plan) -> None:
+        """Check that each rank has whole weights.
+
+        Raises:
+            ConfigError: the weights are sharded.
+        """
+        if plan.parallel.is_sharded:
+            raise ConfigError("every", "diagnostics cannot measure sharded weights; use parallel=ddp")
+
+    def before_update(self, trainer: Trainer, num_updates: int) -> None:
+        """Copy the weights."""
+        del num_updates
+        self._weights = {
+            n: p.detach().clone() for n, p in trainer.model.named_parameters() if p.requires_grad
+        }
+
+    @torch.no_grad()
+    def after_update(self, trainer: Trainer, num_updates: int) -> None:
+        """Log the numbers, with one transfer from the device."""
+        del num_updates
+        sums: dict[str, Tensor] = {}
+        gradients: dict[str, Tensor] = {}
+        for name, parameter in trainer.model.named_parameters():
+            if name not in self._weights or parameter.grad is None:
+                continue
+            gradient = parameter.grad.detach().to_dense().clone()
+            before = self._gradients.get(name, torch.zeros_like(gradient)).to(gradient.device)
+            layer = name.rpartition(".")[0] or name
+            values = _sums(self._weights[name], parameter, gradient, before)
+            sums[layer] = sums[layer] + values if layer in sums else values
+            gradients[name] = gradient
+        self._gradients, self._weights = gradients, {}
+        rows: list[list[float]] = torch.stack(list(sums.values())).tolist() if sums else []
+        for layer, row in zip(sums, rows, strict=True):
+            trainer.log.row(_metrics(layer, *row))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"gradients": self._gradients}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._gradients = dict(state["gradients"])
+
+
+def _sums(old: Tensor, new: Tensor, gradient: Tensor, before: Tensor) -> Tensor:
+    """Return the count and the sums of squares and products that the numbers of a layer are made of, (6,) float64."""
+    old, new, gradient, before = (t.double() for t in (old, new, gradient, before))
+    change = new - old
+    products = [old * old, change * change, gradient * gradient, before * before, gradient * before]
+    return torch.stack([old.new_tensor(old.numel()), *(product.sum() for product in products)])
+
+
+def _metrics(
+    layer: str, count: float, weights: float, changes: float, gradients: float, before: float, product: float
+) -> dict[str, float]:
+    metrics = {
+        f"update_ratio/{layer}": (changes / max(weights, _EPS)) ** 0.5,
+        f"weight_rms/{layer}": (weights / count) ** 0.5,
+        f"gradient_rms/{layer}": (gradients / count) ** 0.5,
+    }
+    if before and gradients:  # there was a gradient before, and the angle exists
+        metrics[f"gradient_cosine/{layer}"] = product / (gradients * before) ** 0.5
+    return metrics

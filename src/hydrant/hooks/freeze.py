@@ -1,0 +1,116 @@
+"""Freeze weights, and train them from declared updates on."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydrant.errors import ConfigError, shown, suggestion
+from hydrant.training.plan import Plan
+from hydrant.training.trainer import Trainer
+
+log = logging.getLogger("hydrant")
+
+
+@dataclass(frozen=True)
+class _Stage:
+    pattern: re.Pattern[str]
+    end: int | None  # the update from which on its weights train; None: never
+
+
+class Freeze:
+    """Keeps weights as they are until an update, or for the whole run.
+
+    A frozen weight has no gradient, so no optimizer moves it, also not by weight decay, and its state begins when it
+    trains. What is frozen depends on the number of updates only, so a resumed run continues exactly. Running
+    statistics of batch norm are not weights and continue to be updated.
+
+    Args:
+        stages: each has `match`, a regular expression for the beginning of a parameter's name, and `until`, a
+            duration, or null (the default) for the whole run. A weight is frozen as long as any stage freezes it.
+
+    Raises:
+        ConfigError: a stage has another form.
+    """
+
+    def __init__(self, *, stages: Sequence[Any]) -> None:
+        if not stages:
+            raise ConfigError("stages", "needs at least one, such as [{match: backbone, until: 2ep}]")
+        self._rules = [_parse_stage(stage) for stage in stages]
+        self._stages: list[_Stage] = []
+        self._trainable: list[str] = []  # what the model itself trains
+
+    def check(self, plan: Plan) -> None:
+        """Check that the stages fit the model and the run.
+
+        Raises:
+            ConfigError: a pattern matches nothing, an optimizer has nothing to train, or the weights cannot be frozen.
+        """
+        if plan.parallel.is_sharded:
+            raise ConfigError("stages", "sharded weights cannot be frozen; use parallel=ddp")
+        if plan.optimizers.retains_graph:
+            message = "weights cannot be frozen if optimizers follow single losses; leave losses out"
+            raise ConfigError("stages", message)
+        self._stages = [
+            _Stage(pattern, None if until is None else plan.clock.updates(until, "stages"))
+            for pattern, until in self._rules
+        ]
+        names = {id(p): name for name, p in plan.task.model.named_parameters() if p.requires_grad}
+        for stage in self._stages:
+            if not any(stage.pattern.match(name) for name in names.values()):
+                text = shown(stage.pattern.pattern)
+                hint = suggestion(stage.pattern.pattern, names.values(), "Weights")
+                raise ConfigError("stages", f"{text} matches no trained weight{hint}")
+        for start in (0, *self._ends()):
+            for optimizer, entry in plan.optimizers.entries.items():
+                if all(id(p) in names and self._freezes(names[id(p)], start) for p in entry.parameters):
+                    whose = "" if optimizer == "main" else f" of the optimizer {optimizer}"
+                    message = f"all weights{whose} are frozen in update {start + 1}; leave some to train"
+                    raise ConfigError("stages", message)
+
+    def on_start(self, trainer: Trainer) -> None:
+        """Freeze what is frozen at this update, where the run starts or resumes."""
+        self._trainable = [name for name, p in trainer.model.named_parameters() if p.requires_grad]
+        self._apply(trainer, trainer.state.num_updates)
+
+    def after_update(self, trainer: Trainer, num_updates: int) -> None:
+        """Let the weights train whose stage ends here."""
+        if num_updates in self._ends():
+            self._apply(trainer, num_updates)
+
+    def _apply(self, trainer: Trainer, num_updates: int) -> None:
+        parameters = dict(trainer.model.named_parameters())
+        for name in self._trainable:
+            parameters[name].requires_grad_(not self._freezes(name, num_updates))
+        trainer.trained = trainer.plan.parallel.wrap(
+            trainer.task
+        )  # DDP reduces what trained when it was made
+        total = sum(parameters[name].numel() for name in self._trainable)
+        num_frozen = sum(parameters[n].numel() for n in self._trainable if not parameters[n].requires_grad)
+        log.info(
+            "from update %d: %s of %s weights are frozen", num_updates + 1, f"{num_frozen:,}", f"{total:,}"
+        )
+
+    def _freezes(self, name: str, num_updates: int) -> bool:
+        return any(
+            (stage.end is None or num_updates < stage.end) and stage.pattern.match(name)
+            for stage in self._stages
+        )
+
+    def _ends(self) -> set[int]:
+        return {stage.end for stage in self._stages if stage.end is not None}
+
+
+def _parse_stage(stage: Any) -> tuple[re.Pattern[str], Any]:
+    form = "{match: backbone, until: 2ep}"
+    if not isinstance(stage, Mapping) or not isinstance(stage.get("match"), str):
+        raise ConfigError("stages", f"{shown(stage)} is not a stage; write {form}")
+    for key in stage.keys() - {"match", "until"}:
+        raise ConfigError("stages", f"a stage has no {key!r}; write {form}")
+    try:
+        return re.compile(stage["match"]), stage.get("until")
+    except re.error as error:
+        raise ConfigError("stages", f"{stage['match']!r} is no regular expression: {error}") from error

@@ -1,0 +1,197 @@
+"""Hooks of the user: when they are called, what they log, how they end a run, and what they cost."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from hook_parts import HOOKS
+from PIL import Image
+from run_folders import assert_close_rows, assert_same_state, rows, summary, training, weights
+from training_runs import DIGITS, Train, UserModule, run_command, whole_and_resumed
+
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+from hydrant.training import hook_log, hooks
+from hydrant.training.hook_log import HookLog
+from hydrant.training.loop import train_update
+from hydrant.training.metrics import Pace
+from hydrant.training.scratch import prepare_at_least, scratch_trainer
+
+RUN = (*DIGITS, "allow_targets=[my_hooks]", "duration=6", "log_every=2", "eval_every=3", "save_every=3")
+
+
+@pytest.fixture(autouse=True)
+def _hooks_module(user_module: UserModule, monkeypatch: pytest.MonkeyPatch) -> None:
+    user_module("my_hooks", HOOKS)
+    monkeypatch.delitem(sys.modules, "my_hooks", raising=False)
+
+
+def hook(name: str, **arguments: Any) -> str:
+    node = {"_target_": f"my_hooks.{name}", **arguments}
+    return f"+hooks.{name.lower()}={{{', '.join(f'{key}: {value}' for key, value in node.items())}}}"
+
+
+def test_each_method_is_called_when_its_name_says(train: Train) -> None:
+    train(*RUN, hook("Recorder", every=2))
+    assert Path("calls.txt").read_text().splitlines() == [
+        "on_start 0", "on_evaluation 0",
+        "before_update 2", "after_update 2",
+        "on_evaluation 3", "on_checkpoint update_00000003",
+        "before_update 4", "after_update 4",
+        "before_update 6", "after_update 6", "on_evaluation 6", "on_checkpoint update_00000006",
+        "on_end 6",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("every", "updates"),
+    [("null", list(range(1, 13))), ("5", [5, 10]), ("50%", [6, 12]), ("160sa", [5, 10]), ("0.1ep", [5, 9])],
+)
+def test_the_cadence_is_a_duration(every: str, updates: list[int], train: Train) -> None:
+    train(*DIGITS, "allow_targets=[my_hooks]", "duration=12", "eval_every=null", "best.metric=val/loss",
+          "best.mode=min", "save_every=null", hook("Recorder", every=every))  # fmt: skip
+    called = [line for line in Path("calls.txt").read_text().splitlines() if line.startswith("after_update")]
+    assert called == [f"after_update {n}" for n in updates]
+
+
+def test_several_hooks_are_called_in_the_order_of_the_config(train: Train) -> None:
+    folder = train(*RUN, hook("Noise", every=3), hook("Logs"))
+    row = next(row for row in rows(folder) if row["num_updates"] == 3)
+    assert list(row)[-2:] == ["noise/num_calls", "noise/next"]
+    assert [row["mine/number"] for row in rows(folder) if "mine/number" in row] == [4, 5]
+
+
+def test_what_a_hook_logs_is_in_the_row_of_its_update_and_in_files(train: Train) -> None:
+    folder = train(*RUN, hook("Logs"))
+    by_update = {row["num_updates"]: row for row in rows(folder)}
+    assert len(by_update) == len(rows(folder))  # one row for each update
+    assert by_update[4].keys() >= {"train/loss", "mine/number"}
+    assert set(by_update[5]) == {"num_updates", "epoch", "mine/number"}
+    assert (folder / "texts/poem/update_00000003.txt").read_text() == "one\ntwo"
+    assert (folder / "tables/notes/update_00000003.csv").read_text() == "name,value\na,1\nb,2.5\n"
+    with Image.open(folder / "pictures/tensor/update_00000003.png") as picture:
+        assert picture.size == (4, 6)
+    assert (folder / "pictures/drawn/update_00000003.png").read_bytes() == b"a picture"
+
+
+def test_a_picture_is_a_tensor_a_figure_an_image_or_a_function(tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    for picture in (Figure(), Image.new("RGB", (2, 3)), lambda path: path.write_bytes(b"\x89PNG")):
+        hook_log.as_draw(picture)(tmp_path / "picture.png")
+        assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(TypeError, match="not a str"):
+        HookLog().picture("name", "a text")
+
+
+def test_a_hook_ends_a_run_evaluated_saved_and_finished(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train(*RUN, hook("Ends", at=4))
+    assert "finished: 4 updates (4 are enough)" in capsys.readouterr().out
+    record = summary(folder)
+    assert (record["status"], record["num_updates"], record["end_reason"]) == ("finished", 4, "4 are enough")
+    assert rows(folder)[-1].keys() >= {"val/accuracy", "train/loss"}
+    assert (folder / "checkpoints" / "last").resolve().name == "update_00000004"
+    train(*RUN, hook("Ends", at=4))
+    assert "already finished" in capsys.readouterr().out
+    train(*RUN, hook("Ends", at=9), "resume_strict=false")  # of another config: the hook decides anew
+    assert summary(folder)["num_updates"] == 6
+
+
+def test_a_run_with_a_stateful_hook_resumes_exactly(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, resumed = whole_and_resumed(train, monkeypatch, (*RUN, hook("Noise", every=2)), stop_at=5)
+    assert rows(whole) == rows(resumed)
+    assert training(whole)["hooks"]["noise"]["num_calls"] == 3
+    assert_same_state(weights(whole), weights(resumed))
+    assert_same_state(training(whole)["hooks"], training(resumed)["hooks"])
+
+
+@pytest.mark.slow
+def test_a_stateful_hook_continues_on_two_ranks(train: Train, workdir: Path) -> None:
+    words = (*RUN, "model.dropout=0", hook("Noise", every=2))
+    whole = train(*words, name="whole")
+    train(*words, hook("Ends", at=3), name="half")
+    done = run_command(*words, "name=half", "resume_strict=false", "parallel.num_processes=2", cwd=workdir)
+    assert done.returncode == 0, done.stderr
+    assert_close_rows(whole, workdir / "outputs" / "half")
+    assert_same_state(training(whole)["hooks"], training(workdir / "outputs" / "half")["hooks"])
+
+
+def calls_of_an_update(*words: str) -> list[str]:
+    """Return the file and name of every Python function that a quiet update calls."""
+    config = check(compose([*RUN, "log_every=null", "eval_every=null", "save_every=null", *words]))
+    calls = list[str]()
+
+    def record(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            calls.append(f"{frame.f_code.co_filename}:{frame.f_code.co_name}")
+
+    with scratch_trainer(prepare_at_least(config, 5)) as trainer:
+        trainer.pace = Pace(0, trainer.plan.world.device)
+        for _ in range(3):
+            train_update(trainer, is_last=False)
+        sys.setprofile(record)
+        try:
+            train_update(trainer, is_last=False)
+        finally:
+            sys.setprofile(None)
+    return calls
+
+
+def test_no_hook_costs_no_call() -> None:
+    calls = calls_of_an_update()
+    assert len(calls) > 10
+    assert not [call for call in calls if call.startswith((hooks.__file__, hook_log.__file__))]
+    assert calls_of_an_update(hook("Recorder", every=6)) == calls  # nor does one that is not due
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((hook("Lightning"),), "hooks.lightning._target_: nothing calls the method on_train_epoch_end of Lightning"),
+        ((hook("NoHook"),), "hooks.nohook._target_: NoHook is no hook: it has none of the methods check, on_start"),
+        ((hook("FewArguments"),), "FewArguments.after_update is called as after_update(trainer, num_updates)"),
+        ((hook("HalfState"),), "hooks.halfstate._target_: HalfState needs both state_dict and load_state_dict"),
+        ((hook("Unwilling", size=2),), "hooks.unwilling.size: my_hooks.Unwilling refuses it: size is too large"),
+        ((hook("Unwilling"),), "hooks.unwilling: my_hooks.Unwilling refuses it: this model is too small"),
+        ((hook("Recorder", every="often"),), "hooks.recorder.every: 'often' is not a duration"),
+        (("hooks.freeze=freeze",), "hooks.freeze: no such hook; choose it first: hook=freeze"),
+        (("hooks=[freeze]",), "hooks: choose options of the group hook, such as hook=[freeze]"),
+        (("+hooks.freeze=freeze",), "hooks.freeze: 'freeze' is not a config with a _target_; choose an option: hook="),
+        (("hook=[freezing]",), "hook: no option 'freezing'; did you mean 'freeze'"),
+        (("hook=null",), "hook: no option null"),
+    ],
+)  # fmt: skip
+def test_a_wrong_hook_is_refused_before_the_run_starts(
+    words: tuple[str, ...], message: str, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(*RUN, *words, status=2)
+    assert message in capsys.readouterr().err
+    assert not Path("outputs/run/metrics.jsonl").exists()
+
+
+def test_an_option_without_its_place_is_refused(
+    train: Train, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workdir / "conf" / "hook").mkdir(parents=True)
+    (workdir / "conf" / "hook" / "mine.yaml").write_text("_target_: my_hooks.Recorder\n")
+    train(*RUN, "hook=mine", status=2)
+    assert "hook: the file of an option of this group begins with the line '# @package hooks.<name>'" in (
+        capsys.readouterr().err
+    )
+    train(*RUN, "+hook@hooks.mine=mine")
+    assert Path("calls.txt").exists()
+
+
+def test_an_error_in_a_hook_fails_the_run_and_names_its_line(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(*RUN, hook("BadMetric"), status=1)
+    error = capsys.readouterr().err
+    assert "the metric 'number' needs a group in front, such as my_hook/number" in error
+    assert "my_hooks.py" in error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import typing
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,9 +19,10 @@ from hydra.errors import HydraException
 
 from hydrant.config.bounded_yaml import MAX_DEPTH
 from hydrant.config.flat import children
+from hydrant.config.foreign_words import own_option, own_words
 from hydrant.config.groups import group_options
 from hydrant.config.option_lists import expand_lists
-from hydrant.config.schema import LISTED_GROUPS
+from hydrant.config.schema import LISTED_GROUPS, TrainConfig
 from hydrant.errors import ConfigError, first_line, shown, suggestion
 
 MAX_JOBS = 10_000
@@ -46,13 +48,21 @@ class Flags(argparse.ArgumentParser):
         flags, words = self.parse_known_args(list(arguments))
         for word in words:
             if word.startswith("-"):
-                raise unknown_flag(self.prog, word, self._option_string_actions)
+                raise unknown_flag(self.prog, word, self._option_string_actions, arguments)
         return flags, words
 
 
-def unknown_flag(command: str, flag: str, known: Any) -> ConfigError:
-    """Return the error for a flag that a command does not have."""
-    name = flag.partition("=")[0]
+def unknown_flag(command: str, flag: str, known: Any, arguments: Sequence[str]) -> ConfigError:
+    """Return the error for a flag among the arguments of a command that it does not have."""
+    name, equals, value = flag.partition("=")
+    key, place = name.lstrip("-"), list(arguments).index(flag) + 1
+    if not equals:
+        value = next((word for word in arguments[place : place + 1] if not word.startswith("-")), "<value>")
+    words = own_words(key, value) or own_words(key.replace("-", "_"), value)
+    if words is None and key.partition(".")[0] in typing.get_type_hints(TrainConfig):
+        words = f"{key}={value}"
+    if words is not None:
+        return ConfigError("", f"{command} has no flag {name}; write {words}")
     words = [option for option in known if option.startswith("--")]
     return ConfigError("", f"{command} has no flag {name}{suggestion(name, words, 'Flags')}")
 
@@ -94,7 +104,7 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
         unknown = ["--experimental-rerun"]  # reads pickled configs, which Hydrant does not write
     if unknown:
         flags = parser._option_string_actions.keys() - {"--experimental-rerun"}
-        raise unknown_flag("hydrant train", unknown[0], flags)
+        raise unknown_flag("hydrant train", unknown[0], flags, arguments)
     overrides: list[str] = known.overrides or []
     check_overrides(overrides)
     remaining, flags_and_values = Counter(overrides), list[str]()
@@ -122,6 +132,9 @@ def check_overrides(overrides: Sequence[str]) -> None:
             raise ConfigError("", f"{_abridged(text)!r} has no value; write {likely}=<value>")
         if not key.strip("+~ "):
             raise ConfigError("", f"{_abridged(text)!r} has no key; write <key>={_abridged(value)}")
+        name = key.lstrip("+~")
+        if name.partition(".")[0] not in options and (words := own_words(name, value)):
+            raise ConfigError(name, f"no such key; write {_abridged(words)}")
         override = _parse(parser, text)
         group = override.key_or_group
         if group == "hooks":
@@ -225,5 +238,7 @@ def _check_options(override: Override, options: Sequence[str]) -> None:
         is_list = isinstance(option, list) and override.key_or_group in LISTED_GROUPS
         for name in option if is_list else [option]:
             if isinstance(name, int | float | list | None) or (is_list and name not in options):
-                message = f"no option {shown(name)}{suggestion(str(name), options)}"
+                words = own_option(str(override.key_or_group), str(name), options)
+                hint = f"; write {words}" if words else suggestion(str(name), options)
+                message = f"no option {shown(name)}{hint}"
                 raise ConfigError(str(override.key_or_group), message)

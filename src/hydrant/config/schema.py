@@ -94,8 +94,8 @@ class TrainConfig(OptimizerSettings):
     parallel: Any
     profiler: Any
     tracker: Any
-
     trackers: dict[str, Any]
+
 
 @dataclass(frozen=True)
 class NamedOptimizer(OptimizerSettings):

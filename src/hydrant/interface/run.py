@@ -129,7 +129,7 @@ class Run:
         if weights not in _CHECKPOINT:
             raise unknown_name("weights", "weights", weights, _CHECKPOINT)
         checkpoint = self.folder / CHECKPOINTS / _CHECKPOINT[weights]
-        nodes_of(self._objects)
+        nodes_of(self._objects)  # checks their types
         with unchanged_process(), passing(self._objects):
             part = "ema" if weights == "ema" else "model"
             return open_run(str(checkpoint), (), weights=part, consent=self._consent)

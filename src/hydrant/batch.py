@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,12 +14,66 @@ from torch import Tensor
 AllReduce = Callable[[Tensor], Tensor]
 """Sums a tensor over all ranks."""
 
+Tensors = Any
+"""A tensor, or a dict, tuple, list or dataclass of `Tensors`. Other values in it, such as strings, stay as they are."""
+
 
 class Batch(NamedTuple):
-    """Samples on the device of the run."""
+    """Samples on the device of the run. The first side of every tensor has one entry for each sample."""
 
-    inputs: Tensor  # (B, *input_shape), float32
-    targets: Tensor  # (B,), int64
+    inputs: Tensors  # images: (B, *input_shape), float32
+    targets: Tensors  # class indices: (B,), int64
+
+    @property
+    def num_samples(self) -> int:
+        """B, the number of samples."""
+        return len(next(tensors_of(self)))
+
+
+def tensors_of(tree: Tensors) -> Iterator[Tensor]:
+    """Yield every tensor, in the order of the fields.
+
+    >>> list(tensors_of({"ids": torch.tensor([3]), "texts": ["a"], "mask": (torch.tensor([True]),)}))
+    [tensor([3]), tensor([True])]
+    """
+    if isinstance(tree, Tensor):
+        yield tree
+    else:
+        for child in _children(tree):
+            yield from tensors_of(child)
+
+
+def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
+    """Return the same structure with every tensor replaced by the result of a function.
+
+    >>> map_tensors(lambda tensor: tensor + 1, {"ids": torch.tensor([3]), "texts": ["a"]})
+    {'ids': tensor([4]), 'texts': ['a']}
+    """
+    if isinstance(tree, Tensor):
+        return function(tree)
+    children = [map_tensors(function, child) for child in _children(tree)]
+    if isinstance(tree, Mapping):
+        return dict(zip(tree, children, strict=True))
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        names = (field.name for field in dataclasses.fields(tree))
+        return dataclasses.replace(tree, **dict(zip(names, children, strict=True)))
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*children)
+    return type(tree)(children) if isinstance(tree, list | tuple) else tree
+
+
+def with_tensors(tree: Tensors, tensors: Iterable[Tensor]) -> Tensors:
+    """Return the same structure with other tensors, in the order of `tensors_of`."""
+    iterator = iter(tensors)
+    return map_tensors(lambda _: next(iterator), tree)
+
+
+def _children(tree: Tensors) -> Iterable[Tensors]:
+    if isinstance(tree, Mapping):
+        return tree.values()
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        return [getattr(tree, field.name) for field in dataclasses.fields(tree)]
+    return tree if isinstance(tree, list | tuple) else ()
 
 
 class Outcome(NamedTuple):

@@ -41,11 +41,13 @@ NEEDS = {
     "debug/profile": ("profiler.wait=0", "profiler.warmup=1", "profiler.active=1"),
     "compile/default": ("model.hidden=[8]",),
     "hook/freeze": ("hooks.freeze.stages=[{match: hidden}]",),
+    "hook/lr_finder": ("scheduler=exponential", "scheduler.end_ratio=10"),
     "hook/samples": ("hooks.samples.function._target_=pixel_bag.describe", "allow_targets=[pixel_bag]"),
     "hook/stop_at": ("hooks.stop_at.time=1h",),
 }  # fmt: skip
 CUDA_ONLY = {"precision/tf32": "needs CUDA", "compile/reduce_overhead": "needs CUDA"}
 FROM_FILES = ("data/mnist", "data/cifar10", "data/cifar100", "data/image_folder")  # tested in tests/data
+OWN_DATA = ("data/dataset", "data/tensors")  # tested in tests/data/test_dataset.py
 
 PIXEL_BAG = '''
 import torch
@@ -96,7 +98,7 @@ def trained_elsewhere(option: str) -> bool:
     [
         pytest.param(o, marks=pytest.mark.slow if o in LONG or (trained_elsewhere(o) and place % 3) else [])
         for place, o in enumerate(options())
-        if o not in (*FROM_FILES, "experiment/mnist_amp")
+        if o not in (*FROM_FILES, *OWN_DATA, "experiment/mnist_amp")
     ],
 )
 def test_trains_two_updates(

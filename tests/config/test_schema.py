@@ -22,9 +22,12 @@ PARTS = [f"{group}={option}" for group in GROUPS for option in group_options()[g
 OVERLAYS = [
     f"{group}={option}" for group in ("experiment", "debug") for option in group_options().get(group, [])
 ]
+SHAPES = ("data.input_shape=[3]", "data.num_classes=2")
 # Arguments of options that read the disk while they are composed, or need a name from the user.
 ARGUMENTS = {
+    "data=dataset": ("data.train._target_=torch.nn.Identity", "data.val._target_=torch.nn.Identity", *SHAPES),
     "data=image_folder": ("data.num_classes=3",),
+    "data=tensors": ("data.train=train.pt", "data.val=val.pt", *SHAPES),
     "scheduler=lambda": ("scheduler.fn._target_=torch.nn.Identity",),
     "scheduler=stepped": ("scheduler._target_=torch.optim.lr_scheduler.ConstantLR",),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ import torch
 from sources import GLOBAL_BATCH_SIZE, in_memory, joined, same, spec, update
 from torch import Tensor
 
-from hydrant.data import LoaderSource, ShiftFlip, Source, digits, synthetic
+from hydrant.batch import map_tensors
+from hydrant.data import InMemorySource, LoaderSource, ShiftFlip, Source, digits, synthetic
 from hydrant.data.base import check_shapes
 from hydrant.errors import ConfigError
 
@@ -37,11 +39,33 @@ def plain(index: int) -> Tensor:
     return torch.full((1, 2, 2), index, dtype=torch.uint8)
 
 
+def as_it_is(sample: Any) -> Any:
+    return sample
+
+
 def loader(num_workers: int) -> LoaderSource:
     return LoaderSource(Samples(), noisy, plain, mean=(0.5,), std=(0.25,), num_workers=num_workers)
 
 
+class Texts(Samples):
+    """25 samples, whose parts are tensors of several types."""
+
+    def __getitem__(self, index: int) -> Any:
+        return {"ids": torch.tensor([2**53 - index, index]), "span": (index, index + 0.5)}, {
+            "label": index % 10
+        }
+
+
+def nested_in_memory() -> InMemorySource:
+    ids = torch.arange(25)
+    inputs = {"ids": 2**53 - ids, "span": (ids.float(), ids.view(25, 1).repeat(1, 3) > 4)}
+    return InMemorySource(inputs, {"label": ids % 10})
+
+
 SOURCES: dict[str, Callable[[], Source]] = {
+    "nested, in memory": nested_in_memory,
+    "nested, no workers": lambda: LoaderSource(Texts(), as_it_is, as_it_is, (), (), 0),
+    "nested, 2 workers": lambda: LoaderSource(Texts(), as_it_is, as_it_is, (), (), 2),
     "in memory": in_memory,
     "digits": lambda: digits(augment=ShiftFlip(1)).train,
     "synthetic": lambda: synthetic(input_shape=(1, 4, 4), num_classes=10, num_samples=25).train,
@@ -58,11 +82,15 @@ def source(request: pytest.FixtureRequest) -> Source:
 
 def test_the_samples_do_not_depend_on_ranks_or_micro_batches(source: Source) -> None:
     whole = update(source, 3)
-    assert whole[0].dtype == torch.float32
-    assert whole[1].dtype == torch.int64
     assert len(whole[0]) == len(whole[1]) == GLOBAL_BATCH_SIZE
     for world_size, micro_batch_size in ((1, 4), (2, 3), (3, 4)):
         assert same(update(source, 3, world_size, micro_batch_size=micro_batch_size), whole)
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if not name.startswith("nested")])
+def test_images_are_float32_and_classes_int64(name: str) -> None:
+    inputs, targets = update(SOURCES[name](), 0)
+    assert (inputs.dtype, targets.dtype) == (torch.float32, torch.int64)
 
 
 def test_an_update_is_the_same_in_any_order(source: Source) -> None:
@@ -87,8 +115,7 @@ def test_two_iterations_over_a_stream_are_independent(source: Source) -> None:
 def test_an_update_can_be_read_again_after_the_model_wrote_into_it(source: Source) -> None:
     stream = source.stream(spec(micro_batch_size=4))
     for batch in stream.micro_batches(1):
-        batch.inputs.zero_()
-        batch.targets.zero_()
+        map_tensors(torch.Tensor.zero_, batch)
     again = joined(stream.micro_batches(1))
     stream.close()
     assert same(again, update(source, 1))
@@ -106,7 +133,7 @@ def test_evaluation_yields_every_sample_once_in_order(source: Source, world_size
     rounds = itertools.zip_longest(*ranks)
     batches = [batch for batch in itertools.chain.from_iterable(rounds) if batch is not None]
     assert same(joined(batches), whole)
-    assert [len(batch.inputs) for batch in batches[:-1]] == [4] * (len(batches) - 1)
+    assert [batch.num_samples for batch in batches[:-1]] == [4] * (len(batches) - 1)
 
 
 def test_first_returns_a_source_of_the_first_samples(source: Source) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from hydrant.batch import Batch
+from hydrant.batch import Batch, Tensors, tensors_of
 from hydrant.data import InMemorySource, ShiftFlip, Source, StreamSpec
 
 GLOBAL_BATCH_SIZE = 12
@@ -35,9 +35,15 @@ def spec(
 
 
 def joined(batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
-    """Return the concatenated inputs and targets."""
+    """Return the concatenated inputs and targets. Those of several tensors become columns of one."""
     inputs, targets = zip(*batches, strict=True)
-    return torch.cat(inputs), torch.cat(targets)
+    return torch.cat([_columns(part) for part in inputs]), torch.cat([_columns(part) for part in targets])
+
+
+def _columns(tree: Tensors) -> Tensor:
+    if isinstance(tree, Tensor):
+        return tree
+    return torch.cat([tensor.reshape(len(tensor), -1).double() for tensor in tensors_of(tree)], dim=1)
 
 
 def update(source: Source, num_updates: int, world_size: int = 1, **kwargs: int) -> tuple[Tensor, Tensor]:

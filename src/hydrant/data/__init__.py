@@ -2,6 +2,7 @@
 
 from hydrant.data.augment import ShiftFlip
 from hydrant.data.base import Data, Source, Stream, StreamSpec
+from hydrant.data.dataset import dataset, tensors
 from hydrant.data.digits import digits
 from hydrant.data.folder import ImageAugment, image_folder
 from hydrant.data.in_memory import InMemorySource
@@ -24,8 +25,10 @@ __all__ = [
     "StreamSpec",
     "cifar10",
     "cifar100",
+    "dataset",
     "digits",
     "image_folder",
     "mnist",
     "synthetic",
+    "tensors",
 ]

@@ -77,12 +77,12 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Data:
-    """A data set: a source for training, one for evaluation, and the shapes that a model needs."""
+    """A data set: a source for training, one for evaluation, and what a model needs to know, if it is defined."""
 
     train: Source
     val: Source
-    input_shape: tuple[int, ...]
-    num_classes: int
+    input_shape: tuple[int, ...] | None = None
+    num_classes: int | None = None
     damaged: DamagedSamples = field(default_factory=DamagedSamples)  # shared by both sources
 
 
@@ -93,7 +93,8 @@ def check_shapes(data: Data, input_shape: Sequence[int], num_classes: int) -> Da
         ConfigError: a shape differs.
     """
     if tuple(input_shape) != data.input_shape:
-        message = f"{list(input_shape)} is configured, but the samples have shape {list(data.input_shape)}; use that"
+        shape = list(data.input_shape or ())
+        message = f"{list(input_shape)} is configured, but the samples have shape {shape}; use that"
         raise ConfigError("data.input_shape", message)
     if num_classes != data.num_classes:
         message = f"{num_classes} is configured, but the data have {data.num_classes} classes; use that"

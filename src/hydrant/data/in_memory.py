@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from hydrant.batch import Batch
+from hydrant.batch import Batch, Tensors, map_tensors, tensors_of, with_tensors
 from hydrant.data.base import SampleOrder, StreamSpec, batch_ranges
+from hydrant.errors import ConfigError
 
 Augment = Callable[[Tensor, Tensor, int], Tensor]
 """`(images (B, C, H, W), draws (B,), seed) -> images`: random, but a pure function of `(seed, draw)`.
@@ -58,18 +59,26 @@ class DeviceStream:
         num_adjacent = len(positions) if self.spec.world_size == 1 else 1
         draws = [self.order.draws(at, num_adjacent * size) for at in positions[::num_adjacent]]
         chunk = self.reader.train_batch(torch.cat(draws))
-        # `unsafe_split`, because autograd forbids in-place writes into the views of `split`.
-        parts = (torch.unsafe_split(tensor, size) for tensor in chunk)
-        batches = list(itertools.starmap(Batch, zip(*parts, strict=True)))
+        batches = list(itertools.starmap(Batch, zip(*(_split(part, size) for part in chunk), strict=True)))
         self._batches |= zip(positions, batches, strict=True)
         # Kernels depend on the alignment of a batch, and a resumed run has other chunks. Therefore batches that would
         # be unaligned inside a chunk are made alone.
-        is_aligned = batches[0].inputs.nbytes % _ALIGNMENT == 0
-        num_fitting = _CHUNK_BYTES * count // max(chunk.inputs.nbytes, 1) if is_aligned else 1
+        numbers = (tensor for tensor in tensors_of(batches[0]) if tensor.is_floating_point())
+        is_aligned = all(tensor.nbytes % _ALIGNMENT == 0 for tensor in numbers)
+        num_bytes = sum(tensor.nbytes for tensor in tensors_of(chunk.inputs))
+        num_fitting = _CHUNK_BYTES * count // max(num_bytes, 1) if is_aligned else 1
         self._chunk_updates = min(max(num_fitting, 1), _MAX_UPDATES)
 
     def close(self) -> None:
         """Do nothing, because there are no workers."""
+
+
+def _split(tree: Tensors, size: int) -> Sequence[Tensors]:
+    """Split every tensor into parts of `size` samples, and return these parts."""
+    if isinstance(tree, Tensor):
+        return torch.unsafe_split(tree, size)  # autograd forbids in-place writes into the views of `split`
+    parts = [torch.unsafe_split(tensor, size) for tensor in tensors_of(tree)]
+    return [with_tensors(tree, tensors) for tensors in zip(*parts, strict=True)]
 
 
 def device_batches(
@@ -82,24 +91,31 @@ def device_batches(
 
 @dataclass(frozen=True)
 class InMemorySource:
-    """Samples in two tensors, which are copied to the device once.
+    """Samples in tensors, which are copied to the device once.
 
-    uint8 `inputs` (N, *input_shape) are scaled to 0..1 and normalized when a batch is read. Floats are normalized once,
-    or when a batch is read if they are augmented. `mean` and `std` are per channel, for pixels in 0..1.
+    A tensor of uint8 `inputs` (N, *input_shape) is scaled to 0..1 and normalized when a batch is read. Floats are
+    normalized once, or when a batch is read if they are augmented. `mean` and `std` are per channel, for pixels in
+    0..1. Other integers, and inputs that are a dict, a tuple or a dataclass of tensors, are used as they are.
     """
 
-    inputs: Tensor
-    targets: Tensor
+    inputs: Tensors
+    targets: Tensors
     mean: Sequence[float] = (0.0,)
     std: Sequence[float] = (1.0,)
     augment: Augment | None = None
-    _on_device: dict[torch.device, tuple[Tensor, ...]] = field(
-        default_factory=dict[torch.device, tuple[Tensor, ...]], init=False, repr=False, compare=False
+    _on_device: dict[torch.device, tuple[Tensors, Tensors, Tensor, Tensor]] = field(
+        default_factory=dict[Any, Any], init=False, repr=False, compare=False
     )
+
+    def __post_init__(self) -> None:
+        lengths = {len(tensor) for tensor in tensors_of((self.inputs, self.targets))}
+        if len(lengths) != 1:
+            counts = " and ".join(map(str, sorted(lengths))) or "no"
+            raise ConfigError("data", f"its tensors have {counts} samples; they need the same number")
 
     @property
     def num_samples(self) -> int:
-        return len(self.inputs)
+        return Batch(self.inputs, self.targets).num_samples
 
     def stream(self, spec: StreamSpec) -> DeviceStream:
         order = SampleOrder(spec.seed, self.num_samples, spec.device)
@@ -109,19 +125,24 @@ class InMemorySource:
         return device_batches(_InMemoryReader.load(self, spec), self.num_samples, spec, batch_size)
 
     def first(self, num_samples: int) -> InMemorySource:
-        return replace(self, inputs=self.inputs[:num_samples], targets=self.targets[:num_samples])
+        inputs, targets = (
+            map_tensors(lambda t: t[:num_samples], part) for part in (self.inputs, self.targets)
+        )
+        return replace(self, inputs=inputs, targets=targets)
 
     @property
     def is_normalized_once(self) -> bool:
         """Whether `on` normalizes the inputs: only floats without augmentation, because uint8 takes less memory."""
-        return self.inputs.is_floating_point() and not self.augment
+        return isinstance(self.inputs, Tensor) and self.inputs.is_floating_point() and not self.augment
 
-    def on(self, device: torch.device) -> tuple[Tensor, ...]:
+    def on(self, device: torch.device) -> tuple[Tensors, Tensors, Tensor, Tensor]:
         """Return `inputs`, `targets`, `mean` and `std` on the device, and keep them there for the next call."""
         if device not in self._on_device:
-            channels_first = (-1, *(1 for _ in self.inputs.shape[2:]))
-            statistics = (torch.tensor(v).view(channels_first) for v in (self.mean, self.std))
-            inputs, targets, mean, std = (t.to(device) for t in (self.inputs, self.targets, *statistics))
+            num_sides = next(tensors_of(self.inputs)).ndim - 2
+            statistics = (torch.tensor(v).view(-1, *(1,) * num_sides) for v in (self.mean, self.std))
+            inputs, targets, mean, std = map_tensors(
+                lambda tensor: tensor.to(device), (self.inputs, self.targets, *statistics)
+            )
             if self.is_normalized_once:
                 inputs = (inputs - mean) / std
             self._on_device[device] = inputs, targets, mean, std
@@ -132,8 +153,8 @@ class InMemorySource:
 class _InMemoryReader:
     source: InMemorySource
     seed: int
-    inputs: Tensor
-    targets: Tensor
+    inputs: Tensors
+    targets: Tensors
     mean: Tensor
     std: Tensor
 
@@ -142,18 +163,21 @@ class _InMemoryReader:
         return cls(source, spec.seed, *source.on(spec.device))
 
     def train_batch(self, draws: Tensor) -> Batch:
-        indices = draws % len(self.inputs)
-        inputs = self.inputs.index_select(0, indices)
+        inputs, targets = self._select(draws % self.source.num_samples)
         if self.source.augment:
             inputs = self.source.augment(inputs, draws, self.seed)
-        return Batch(self._normalize(inputs), self.targets.index_select(0, indices))
+        return Batch(self._normalize(inputs), targets)
 
     def eval_batch(self, indices: Tensor) -> Batch:
-        inputs = self._normalize(self.inputs.index_select(0, indices))
-        return Batch(inputs, self.targets.index_select(0, indices))
+        inputs, targets = self._select(indices)
+        return Batch(self._normalize(inputs), targets)
 
-    def _normalize(self, inputs: Tensor) -> Tensor:
-        if self.source.is_normalized_once:
+    def _select(self, indices: Tensor) -> Batch:
+        return map_tensors(lambda tensor: tensor.index_select(0, indices), Batch(self.inputs, self.targets))
+
+    def _normalize(self, inputs: Tensors) -> Tensors:
+        is_image = isinstance(inputs, Tensor) and (inputs.is_floating_point() or inputs.dtype == torch.uint8)
+        if self.source.is_normalized_once or not is_image:
             return inputs
         if inputs.dtype == torch.uint8:
             inputs = inputs.float() / 255

@@ -12,39 +12,41 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 
 from hydrant import seeding
-from hydrant.batch import Batch
+from hydrant.batch import Batch, Tensors, tensors_of, with_tensors
 from hydrant.data.base import SampleOrder, StreamSpec, batch_ranges
 from hydrant.data.copies import Copies, copies_to
 from hydrant.data.damaged import MAX_DAMAGED_IN_A_ROW, DamagedSamples
 from hydrant.data.workers import WorkerProgress, init_worker, iterate_loader, preserve_rngs, seed_rngs
 from hydrant.errors import ConfigError, DataError, HydrantError, OutOfMemory, location, typed_line
 
-Transform = Callable[[Any], Tensor]
-"""A raw sample -> its input, shape (*input_shape,). May draw from the global CPU generators."""
+Transform = Callable[[Any], Tensors]
+"""A raw sample -> its input: for images, shape (*input_shape,). May draw from the global CPU generators."""
 
-_Samples = tuple[list[Tensor], dict[str, str]]
-"""[inputs (B, *input_shape), targets (B,) int64], and messages about damaged samples, by name. The tensors are empty if
-all samples are damaged."""
+Collate = Callable[[list[tuple[Tensors, Tensors]]], tuple[Tensors, Tensors]]
+"""A list of (input, target) -> the inputs and targets of a batch, such as sequences padded to the longest one."""
+
+_Samples = tuple[tuple[Tensors, Tensors], dict[str, str]]
+"""Inputs and targets, and messages about damaged samples, by name. The tensors are empty if all samples are damaged."""
 
 _HostBatch = _Samples | HydrantError
 """A batch on the host, or the error that prevented it."""
 
 
 class SampleSet(Protocol):
-    """A map-style data set of (raw sample, class). Raises DataError or OSError if a sample cannot be read."""
+    """A map-style data set of (raw sample, target). Raises DataError or OSError if a sample cannot be read."""
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int, /) -> tuple[Any, int]: ...
+    def __getitem__(self, index: int, /) -> tuple[Any, Any]: ...
 
 
 @dataclass(frozen=True)
 class LoaderSource:
     """Samples read by `num_workers` processes, each of which prepares whole micro-batches in advance.
 
-    A transform may return uint8, which is a quarter of the size of float32. It is then scaled to 0..1 and normalized by
-    `mean` and `std` (per channel, for pixels in 0..1) on the device. A float32 result is used as it is. With
-    `num_workers=0` the training process reads.
+    A transform may return a uint8 tensor, which is a quarter of the size of float32. It is then scaled to 0..1 and
+    normalized by `mean` and `std` (per channel, for pixels in 0..1) on the device. Any other result is used as it is;
+    integers stay integers. `collate` makes a batch of samples. With `num_workers=0` the training process reads.
 
     `name_of` returns the name of a sample for messages. A damaged sample ends the run unless `damaged.skip` is set. In
     that case, evaluation leaves it out, and training uses the next readable sample of the set instead.
@@ -58,6 +60,7 @@ class LoaderSource:
     num_workers: int
     name_of: Callable[[int], str] = "sample {} of the data set".format
     damaged: DamagedSamples = field(default_factory=DamagedSamples)
+    collate: Collate = default_collate
 
     def __post_init__(self) -> None:
         if self.num_workers < 0:
@@ -79,7 +82,7 @@ class LoaderSource:
         transfer = _Transfer.of(self, spec.device)
         for host_batch in dataset.iterate(_loader(dataset, ranges, spec.device)):
             batch = transfer(host_batch)
-            if len(batch.targets):
+            if batch.num_samples:
                 yield batch
 
     def first(self, num_samples: int) -> LoaderSource:
@@ -158,17 +161,34 @@ class _BatchDataset(Dataset[_HostBatch]):
         with preserve_rngs():
             try:
                 samples = [sample for draw in draws for sample in self._read(draw, damaged)]
+                self.progress.set(-1)
+                batch = self._collate(samples) if samples else (torch.empty(0), torch.empty(0))
             except HydrantError as error:
                 return error
             finally:
                 self.progress.set(-1)
-            return default_collate(samples) if samples else [torch.empty(0), torch.empty(0)], damaged
+            return batch, damaged
+
+    def _collate(self, samples: list[tuple[Tensors, Tensors]]) -> tuple[Tensors, Tensors]:
+        try:
+            batch: Any = self.source.collate(samples)
+        except Exception as error:  # a user's function raises anything
+            message = (
+                f"cannot make a batch of {len(samples)} samples: {typed_line(error)} (at {location(error)})"
+            )
+            raise ConfigError(
+                "data.collate", f"{message}; set a function that pads them, for example"
+            ) from error
+        if not (isinstance(batch, tuple | list) and len(batch) == 2):
+            message = f"returns a {type(batch).__name__}, but (inputs, targets) of a batch are needed"
+            raise ConfigError("data.collate", message)
+        return batch[0], batch[1]
 
     def iterate(self, loader: DataLoader[_HostBatch]) -> Iterator[_HostBatch]:
         """Iterate over a loader of this data set."""
         return iterate_loader(loader, self.progress, self.source.name_of)
 
-    def _read(self, draw: int, damaged: dict[str, str]) -> list[tuple[Tensor, int]]:
+    def _read(self, draw: int, damaged: dict[str, str]) -> list[tuple[Tensors, Tensors]]:
         """Return a list with the sample of a draw, empty if it is left out. Add damaged samples to `damaged`."""
         source = self.source
         first = draw % source.num_samples
@@ -188,7 +208,7 @@ class _BatchDataset(Dataset[_HostBatch]):
             raise DataError(f"{message}; the first: {damaged[source.name_of(first)]}")
         return []
 
-    def _sample(self, draw: int, index: int) -> tuple[Tensor, int]:
+    def _sample(self, draw: int, index: int) -> tuple[Tensors, Tensors]:
         self.progress.set(index)
         seed_rngs(seeding.mix(self.seed, seeding.SAMPLE, draw))
         source, name = self.source, self.source.name_of(index)
@@ -196,7 +216,7 @@ class _BatchDataset(Dataset[_HostBatch]):
         try:
             raw, target = source.samples[index]
             return transform(raw), target
-        except DataError:
+        except HydrantError:  # it says what is wrong
             raise
         except MemoryError as error:  # the machine is out of memory; the sample is not damaged
             message = f"there is no memory left to read {name}; lower data.num_workers or micro_batch_size"
@@ -224,11 +244,11 @@ class _Transfer:
     def __call__(self, host_batch: _HostBatch) -> Batch:
         if isinstance(host_batch, HydrantError):
             raise host_batch
-        tensors, damaged = host_batch
+        samples, damaged = host_batch
         self.damaged.record(damaged)
         # A copy, because the model may write into it, and an update that is tried again reads the host batch again.
-        inputs, targets = self.copies(tensors)
-        if inputs.dtype == torch.uint8:
+        inputs, targets = with_tensors(samples, self.copies(list(tensors_of(samples))))
+        if isinstance(inputs, Tensor) and inputs.dtype == torch.uint8:
             inputs = inputs.float().div_(255).sub_(self.mean).div_(self.std)
         return Batch(inputs, targets)
 

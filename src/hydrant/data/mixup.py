@@ -52,7 +52,7 @@ class MixupCutmix:
 
     def __init__(
         self,
-        num_classes: int,
+        num_classes: int | None,
         micro_batch_size: int,
         *,
         mixup_alpha: float,
@@ -76,6 +76,8 @@ class MixupCutmix:
             raise ConfigError("mixing.cutmix_minmax", message)
         if not (mixup_alpha or cutmix_alpha or cutmix_minmax):
             raise ConfigError("mixing.mixup_alpha", "nothing is mixed if both alphas are 0; use mixing=none")
+        if num_classes is None:
+            raise ConfigError("mixing", "mixes classes, and these data have none; use mixing=none")
         if micro_batch_size % 2:
             message = f"samples are mixed in pairs, but {micro_batch_size} is odd; give an even number"
             raise ConfigError("micro_batch_size", message)

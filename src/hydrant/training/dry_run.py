@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from hydrant.batch import Batch, Outcome
+from hydrant.batch import Batch, Outcome, map_tensors
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.data.mixup import Mixing
 from hydrant.errors import ConfigError, DataError, location, suggestion, typed_line
@@ -87,7 +87,7 @@ def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
     sizes = set[int]()
     for limit in (num_samples, source.num_samples):
         for batch in source.first(limit).batches(host, num_samples):
-            sizes.add(size := len(batch.targets))
+            sizes.add(size := batch.num_samples)
             if size == num_samples:
                 return batch
             if size > num_samples:
@@ -112,8 +112,8 @@ def dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
     try:
         flops, outcome = count_flops(task, batch)
     except Exception as error:  # a user's model may raise anything, and there is no train.log yet
-        shape, where = list(data.input_shape), location(error)
-        message = f"fails on samples of shape {shape}: {typed_line(error)} (at {where})"
+        shapes = map_tensors(lambda tensor: list(tensor.shape[1:]), batch.inputs)
+        message = f"fails on samples of shape {shapes}: {typed_line(error)} (at {location(error)})"
         remedy = "Choose another model, or set its keys to this shape"
         raise ConfigError("model", f"{message}. {remedy}") from error
     for name, value in outcome.measurements.items():

@@ -115,7 +115,7 @@ class EvaluationPictures:
         return self._predictions.pictures(world, all_reduce)
 
 
-def check_pictures(config: Mapping[str, Any], outcome: Outcome, num_classes: int) -> None:
+def check_pictures(config: Mapping[str, Any], outcome: Outcome, num_classes: int | None) -> None:
     """Check that the configured pictures can be drawn.
 
     Raises:
@@ -127,13 +127,14 @@ def check_pictures(config: Mapping[str, Any], outcome: Outcome, num_classes: int
         message = "pictures are drawn after evaluations; set it, such as eval_every=1ep"
         raise ConfigError("eval_every", message)
     if outcome.predictions.shape[1:] != (num_classes,):
-        message = f"need a classification, and this task returns no logits of {num_classes} classes; use pictures=null"
+        classes = f"{num_classes} classes" if num_classes else "classes"
+        message = f"need a classification, and this task returns no logits of {classes}; use pictures=null"
         raise ConfigError("pictures", message)
 
 
 def input_pictures(batch: Batch) -> dict[str, Draw]:
     """Return a picture of the first samples of a batch as the model receives them; {} if they are not images."""
-    if not _are_images(batch.inputs):
+    if not (_are_images(batch.inputs) and isinstance(batch.targets, Tensor) and batch.targets.ndim <= 2):
         return {}
     targets = batch.targets[:NUM_SAMPLES].cpu()
     titles = [_target_title(target) for target in targets]
@@ -149,5 +150,5 @@ def _target_title(target: Tensor) -> str:
     return ", ".join(f"{number}: {weight:.0%}" for weight, number in pairs if weight > 0)
 
 
-def _are_images(inputs: Tensor) -> bool:
-    return inputs.ndim == 4 and inputs.shape[1] in (1, 3)
+def _are_images(inputs: Any) -> bool:
+    return isinstance(inputs, Tensor) and inputs.ndim == 4 and inputs.shape[1] in (1, 3)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hydrant.batch import Batch
+from hydrant.batch import Batch, map_tensors
 from hydrant.config.distribution import require_extra
 from hydrant.errors import ConfigError, unknown_name
 
@@ -124,8 +124,13 @@ class Precision:
         return _NO_AUTOCAST if dtype is None else torch.autocast(self._device_type, dtype=dtype)
 
     def cast(self, batch: Batch) -> Batch:
-        """Return the batch with inputs in the dtype of the parameters."""
-        return batch if self._parameters is None else batch._replace(inputs=batch.inputs.to(self._parameters))
+        """Return the batch with floating-point inputs in the dtype of the parameters."""
+        dtype = self._parameters
+        if dtype is None:
+            return batch
+        return batch._replace(
+            inputs=map_tensors(lambda t: t.to(dtype) if t.is_floating_point() else t, batch.inputs)
+        )
 
     def backward(
         self, loss: Tensor, weight: Tensor, inputs: Sequence[Tensor] | None, *, retain_graph: bool

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from hydrant.batch import Batch, Outcome
+from hydrant.batch import Batch, Outcome, tensors_of
 from hydrant.errors import CompileError, ConfigError
 from hydrant.training.compile.base import FAILURE_REMEDY
 from hydrant.training.compile.compiled_step import Hyperparameters, compile_step
@@ -184,12 +184,12 @@ class Compile:
     def forward_eval(self, task: nn.Module, batch: Batch) -> Outcome:
         # A batch of one sample would need its own graph, because Dynamo specializes on size 1.
         is_eager = self._is_task_eager or not (self.is_on and self._compiles_evaluation)
-        if is_eager or len(batch.inputs) == 1:
+        if is_eager or batch.num_samples == 1:
             with self.force_eager():
                 return task(batch)
         import torch._dynamo
 
-        for tensor in batch:
+        for tensor in tensors_of(batch):
             torch._dynamo.maybe_mark_dynamic(tensor, 0)
         outcome = self._call(task, batch)
         self._check_evaluation_recompiles(id(task.model))

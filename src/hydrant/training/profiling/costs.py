@@ -38,7 +38,7 @@ def count_flops(task: nn.Module, batch: Batch) -> tuple[int, Outcome]:
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         outcome: Outcome = task.forward(batch)
     task.train(was_training)
-    return counter.get_total_flops() // len(batch.targets), outcome
+    return counter.get_total_flops() // batch.num_samples, outcome
 
 
 def peak_flops(device: torch.device) -> float | None:

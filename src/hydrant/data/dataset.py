@@ -1,0 +1,154 @@
+"""Data of your own: any map-style `torch.utils.data.Dataset`, or tensors in files."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+
+from hydrant.batch import Tensors
+from hydrant.data.base import Data
+from hydrant.data.damaged import DamagedSamples
+from hydrant.data.in_memory import InMemorySource
+from hydrant.data.loader import Collate, LoaderSource
+from hydrant.errors import ConfigError, DataError, suggestion
+
+TENSOR_FILES = (".pt", ".npz")
+
+
+def dataset(
+    *,
+    train: Any,
+    val: Any,
+    target: str | None,
+    collate: Collate | None,
+    input_shape: Sequence[int] | None,
+    num_classes: int | None,
+    num_workers: int,
+    on_error: Literal["fail", "skip"],
+) -> Data:
+    """Return the samples of two map-style data sets, read by worker processes.
+
+    An item is a pair (input, target), whose parts are tensors, numbers or nested dicts, tuples and lists of them; or a
+    dict. Integers stay integers. Random numbers that an item draws in training, from Python, NumPy or torch, are a
+    function of the seed, the epoch and the sample.
+
+    Args:
+        train, val: with `__len__` and `__getitem__`.
+        target: the key of a dict that is its target; the rest of the dict is the input. None: the items are pairs, or
+            dicts which are inputs as a whole, for a task that reads its targets from them.
+        collate: makes the inputs and targets of a batch of a list of pairs (input, target), for example by padding;
+            None: torch's `default_collate`, which stacks.
+        input_shape, num_classes: for models that need them.
+        on_error: `skip` leaves out samples that cannot be read, `fail` ends the run.
+
+    Raises:
+        ConfigError: a data set is not map-style, or has no samples.
+    """
+    damaged = DamagedSamples(on_error == "skip", "; repair it, or skip it with data.on_error=skip")
+
+    def source(key: str, items: Any) -> LoaderSource:
+        if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
+            message = (
+                f"a {type(items).__name__} has no __len__ and __getitem__; a map-style data set is needed"
+            )
+            raise ConfigError(f"data.{key}", message)
+        if not len(items):
+            raise ConfigError(f"data.{key}", "has no samples")
+        samples = _Pairs(items, target)
+        return LoaderSource(
+            samples, _same, _same, (), (), num_workers, damaged=damaged, collate=collate or default_collate
+        )
+
+    shape = None if input_shape is None else tuple(input_shape)
+    return Data(source("train", train), source("val", val), shape, num_classes, damaged)
+
+
+def _same(sample: Any) -> Any:
+    return sample
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """The items of a data set as pairs (input, target)."""
+
+    items: Any
+    target: str | None
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        item = self.items[index]
+        if isinstance(item, Mapping):
+            return self._split(item)
+        if isinstance(item, tuple | list) and len(item) == 2:
+            return item[0], item[1]
+        message = f"is a {type(item).__name__}, but a pair (input, target) or a dict is needed"
+        raise ConfigError("data", f"sample {index} of the data set {message}")
+
+    def _split(self, item: Mapping[str, Any]) -> tuple[Any, Any]:
+        if self.target is None:
+            return dict(item), ()
+        if self.target not in item:
+            raise ConfigError(
+                "data.target", f"no sample has the key {self.target!r}{suggestion(self.target, item)}"
+            )
+        return {key: value for key, value in item.items() if key != self.target}, item[self.target]
+
+
+def tensors(
+    *,
+    train: str,
+    val: str,
+    input_shape: Sequence[int] | None,
+    num_classes: int | None,
+    mean: Sequence[float],
+    std: Sequence[float],
+) -> Data:
+    """Return samples from two files, held on the device.
+
+    A file holds `inputs` and `targets`: a `.pt` file a dict of both, written by `torch.save`, each a tensor or nested
+    dicts, tuples and lists of tensors; an `.npz` file two arrays. The first side of every tensor counts the samples. A
+    tensor of floats or uint8 pixels is normalized by `mean` and `std`; integers stay integers.
+
+    Raises:
+        ConfigError: a file is missing or holds something else.
+        DataError: it cannot be read.
+    """
+
+    def source(key: str, name: str) -> InMemorySource:
+        parts = _read(f"data.{key}", Path(name))
+        return InMemorySource(parts["inputs"], parts["targets"], tuple(mean), tuple(std))
+
+    shape = None if input_shape is None else tuple(input_shape)
+    return Data(source("train", train), source("val", val), shape, num_classes)
+
+
+def _read(key: str, path: Path) -> dict[str, Tensors]:
+    if not path.is_file():
+        raise ConfigError(key, f"there is no file {path}")
+    if path.suffix not in TENSOR_FILES:
+        raise ConfigError(key, f"{path.name} is neither {' nor '.join(TENSOR_FILES)}")
+    try:
+        content = _load(path)
+    except (OSError, ValueError, RuntimeError, EOFError, KeyError, pickle.UnpicklingError) as error:
+        reason = str(error).split("\n")[0]
+        raise DataError(f"{path} cannot be read: {reason}") from error
+    if not isinstance(content, dict) or not {"inputs", "targets"} <= content.keys():
+        keys = ", ".join(map(str, content)) if isinstance(content, dict) else f"a {type(content).__name__}"
+        raise ConfigError(key, f"{path} holds {keys or 'nothing'}, but inputs and targets are needed")
+    return content
+
+
+def _load(path: Path) -> Any:
+    if path.suffix == ".pt":
+        return torch.load(path, map_location="cpu", weights_only=True)
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name: torch.from_numpy(arrays[name]) for name in arrays.files}

@@ -1,0 +1,216 @@
+"""Data of your own: items of any structure, and tensors in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from marks import slow
+from run_folders import assert_same_state, rows, weights
+from sources import joined, spec
+from training_runs import Train, UserModule, whole_and_resumed
+
+from hydrant.data import dataset, tensors
+from hydrant.errors import ConfigError, DataError, HydrantError
+
+OWN = '''
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+seen = []
+
+class Texts(Dataset):
+    """Sequences of different lengths, with ids up to 2**20."""
+
+    def __init__(self, num=40, seed=0):
+        generator = torch.Generator().manual_seed(seed)
+        lengths = torch.randint(3, 9, (num,), generator=generator)
+        self.texts = [torch.randint(2**20, (int(n),), generator=generator) for n in lengths]
+
+    def __len__(self):
+        return len(self.texts)
+
+    def __getitem__(self, index):
+        return {"ids": self.texts[index], "label": int(self.texts[index][0]) % 3}
+
+def pad(samples):
+    ids = nn.utils.rnn.pad_sequence([inputs["ids"] for inputs, _ in samples], batch_first=True, padding_value=-1)
+    return {"ids": ids.clamp(min=0), "mask": ids >= 0}, torch.tensor([label for _, label in samples])
+
+class Bag(nn.Module):
+    """The mean of embeddings that depend on every bit of an id."""
+
+    def __init__(self):
+        super().__init__()
+        self.bits = nn.Linear(20, 8)
+        self.classes = nn.Linear(8, 3)
+
+    def forward(self, inputs):
+        ids, mask = inputs["ids"], inputs["mask"]
+        seen.append((ids, mask))
+        bits = (ids.unsqueeze(-1) >> torch.arange(20, device=ids.device) & 1).to(self.bits.weight.dtype)
+        hidden = (self.bits(bits).tanh() * mask.unsqueeze(-1)).sum(1) / mask.sum(1, keepdim=True)
+        return self.classes(hidden)
+'''
+WORDS = ("data=dataset", "data.train._target_=own_texts.Texts", "data.val._target_=own_texts.Texts", "+data.val.seed=1",
+         "data.target=label", "data.collate={_target_: own_texts.pad, _partial_: true}", "data.num_workers=0",
+         "model=bag", "allow_targets=[own_texts]", "tracker=local", "global_batch_size=8", "duration=6", "log_every=1",
+         "eval_every=3", "save_every=3")  # fmt: skip
+
+
+@pytest.fixture
+def words(user_module: UserModule, workdir: Path) -> tuple[str, ...]:
+    """The overrides of a run over dicts of padded sequences with masks."""
+    user_module("own_texts", OWN)
+    option = workdir / "conf" / "model" / "bag.yaml"
+    option.parent.mkdir(parents=True)
+    option.write_text("_target_: own_texts.Bag\n")
+    return WORDS
+
+
+def seen() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    import own_texts  # pyright: ignore[reportMissingImports]
+
+    return own_texts.seen
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "bf16_true", "fp16"])
+def test_integers_arrive_exactly_in_every_precision(
+    precision: str, words: tuple[str, ...], train: Train
+) -> None:
+    train(*words, f"precision={precision}")
+    assert {ids.dtype for ids, _ in seen()} == {torch.int64}
+    assert {mask.dtype for _, mask in seen()} == {torch.bool}
+    import own_texts  # pyright: ignore[reportMissingImports]
+
+    data = [own_texts.Texts(seed=seed) for seed in (0, 1)]
+    known = {tuple(text.tolist()) for texts in data for text in texts.texts}
+    for ids, mask in seen():
+        assert {tuple(row[keep].tolist()) for row, keep in zip(ids, mask, strict=True)} <= known
+
+
+@pytest.mark.parametrize(
+    "more", [(), *slow((("micro_batch_size=2", "data.num_workers=2", "compile=aot_eager"),))]
+)
+def test_a_run_over_dicts_resumes_exactly(
+    more: tuple[str, ...], words: tuple[str, ...], train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, resumed = whole_and_resumed(train, monkeypatch, (*words, *more), 4)
+    assert_same_state(weights(resumed), weights(whole))
+    kept = [{k: v for k, v in row.items() if not k.startswith("compile/")} for row in rows(whole)]
+    assert [{k: v for k, v in row.items() if not k.startswith("compile/")} for row in rows(resumed)] == kept
+
+
+def test_micro_batches_that_are_padded_alone_give_the_same_gradients(
+    words: tuple[str, ...], train: Train
+) -> None:
+    whole, parts = train(*words, name="whole"), train(*words, "micro_batch_size=2", name="parts")
+    for one, other in zip(weights(whole).values(), weights(parts).values(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("data.target=lable",), "data.target: no sample has the key 'lable'; did you mean 'label'?"),
+        (("mixing=mixup",), "mixing: mixes classes, and these data have none; use mixing=none"),
+        (("pictures=end",), "pictures: need a classification, and this task returns no logits of classes"),
+        (("data.train._target_=torch.nn.Identity",), "data.train: a Identity has no __len__ and __getitem__"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(
+    more: tuple[str, ...],
+    message: str,
+    words: tuple[str, ...],
+    train: Train,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    train(*words, *more, status=2)
+    assert message in capsys.readouterr().err
+
+
+class Items:
+    """A data set of given items."""
+
+    def __init__(self, *items: Any) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.items[index]
+
+
+def read(*items: Any, target: str | None = None, num_classes: int | None = None) -> Any:
+    settings: Any = {"collate": None, "input_shape": None, "num_workers": 0, "on_error": "fail"}
+    data = dataset(train=Items(*items), val=Items(*items), target=target, num_classes=num_classes, **settings)
+    return next(iter(data.val.batches(spec(), len(items))))
+
+
+def test_items_are_pairs_or_dicts() -> None:
+    batch = read((torch.tensor([1, 2]), 0.5), (torch.tensor([3, 4]), 1.5))
+    assert (batch.inputs.tolist(), batch.targets.tolist()) == ([[1, 2], [3, 4]], [0.5, 1.5])
+    batch = read({"ids": 7, "label": 1}, {"ids": 8, "label": 0}, target="label")
+    assert (batch.inputs["ids"].tolist(), batch.targets.tolist()) == ([7, 8], [1, 0])
+    batch = read({"ids": 7}, {"ids": 8})
+    assert (batch.inputs["ids"].tolist(), batch.num_samples) == ([7, 8], 2)
+    with pytest.raises(ConfigError, match="sample 0 of the data set is a int, but a pair"):
+        read(5)
+    with pytest.raises(ConfigError, match=r"data.train: has no samples"):
+        read()
+
+
+def test_samples_of_different_sizes_need_a_collate_function() -> None:
+    with pytest.raises(ConfigError, match=r"data.collate: cannot make a batch of 2 samples: .*set a function"):
+        read((torch.zeros(2), 0), (torch.zeros(3), 1))
+
+
+def save(folder: Path, content: Any, name: str = "part.pt") -> str:
+    torch.save(content, folder / name)
+    return str(folder / name)
+
+
+def from_files(train: str, val: str) -> Any:
+    return tensors(train=train, val=val, input_shape=None, num_classes=None, mean=[0.0], std=[1.0])
+
+
+def test_tensors_in_files_are_read_as_they_are(tmp_path: Path) -> None:
+    ids = torch.arange(2**20, 2**20 + 6).view(3, 2)
+    nested = save(tmp_path, {"inputs": {"ids": ids, "x": torch.rand(3)}, "targets": torch.rand(3, 2)})
+    np.savez(tmp_path / "part.npz", inputs=ids.numpy(), targets=np.arange(3.0))
+    data = from_files(nested, str(tmp_path / "part.npz"))
+    batch = next(iter(data.train.batches(spec(), 3)))
+    assert torch.equal(batch.inputs["ids"], ids)
+    inputs, targets = joined(data.val.batches(spec(), 2))
+    assert torch.equal(inputs, ids)
+    assert targets.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        ({"inputs": torch.zeros(3), "targets": torch.zeros(2)}, ConfigError, "2 and 3 samples"),
+        ({"images": torch.zeros(3)}, ConfigError, "holds images, but inputs and targets"),
+        (torch.zeros(3), ConfigError, "holds a Tensor"),
+        (b"no tensors", DataError, "cannot be read"),
+        (Items(), DataError, "cannot be read"),  # a pickle of other classes may execute code
+    ],
+)
+def test_other_files_are_refused(
+    content: Any, error: type[HydrantError], message: str, tmp_path: Path
+) -> None:
+    file = save(tmp_path, content)
+    if isinstance(content, bytes):
+        Path(file).write_bytes(content)
+    with pytest.raises(error, match=message):
+        from_files(file, file)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data.train: there is no file .*nothing.pt"):
+        from_files(str(tmp_path / "nothing.pt"), "")

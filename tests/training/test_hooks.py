@@ -113,7 +113,7 @@ def test_a_run_with_a_stateful_hook_resumes_exactly(train: Train, monkeypatch: p
 
 @pytest.mark.slow
 def test_a_stateful_hook_continues_on_two_ranks(train: Train, workdir: Path) -> None:
-    words = (*RUN, "model.dropout=0", hook("Noise", every=2))
+    words = (*RUN, "log_every=3", "model.dropout=0", hook("Noise", every=2))  # the first part logs its end
     whole = train(*words, name="whole")
     train(*words, hook("Ends", at=3), name="half")
     done = run_command(*words, "name=half", "resume_strict=false", "parallel.num_processes=2", cwd=workdir)

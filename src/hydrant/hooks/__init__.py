@@ -11,6 +11,7 @@ from hydrant.config.lazy_import import lazy_exports
 if TYPE_CHECKING:
     from hydrant.hooks.diagnostics import Diagnostics as Diagnostics
     from hydrant.hooks.freeze import Freeze as Freeze
+    from hydrant.hooks.lr_finder import LrFinder as LrFinder
     from hydrant.hooks.samples import Samples as Samples
     from hydrant.hooks.stop_at import StopAt as StopAt
 
@@ -19,6 +20,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "Diagnostics": "hydrant.hooks.diagnostics",
         "Freeze": "hydrant.hooks.freeze",
+        "LrFinder": "hydrant.hooks.lr_finder",
         "Samples": "hydrant.hooks.samples",
         "StopAt": "hydrant.hooks.stop_at",
     },

@@ -66,6 +66,17 @@ def test_the_config_is_a_table_and_a_picture_is_an_image(
     assert (image.step, image.width, image.height) == (7, 6, 4)
 
 
+def test_texts_and_tables_of_hooks_are_texts(identity: RunIdentity, make_tensorboard: Make) -> None:
+    tracker = make_tensorboard(identity, num_updates=7)
+    tracker.text("poem", "# one\n*two*")
+    tracker.table("notes", ["name", "value"], [["a", 1], ["b", 2.5]])
+    tracker.finish(0, {})
+    (poem,), (notes,) = (read(identity).Tensors(f"{name}/text_summary") for name in ("poem", "notes"))
+    assert (poem.step, notes.step) == (7, 7)
+    assert poem.tensor_proto.string_val[0] == b"    # one\n    *two*\n"  # shown as it is, not as Markdown
+    assert notes.tensor_proto.string_val[0] == b"| name | value |\n| --- | --- |\n| a | 1 |\n| b | 2.5 |\n"
+
+
 @pytest.mark.parametrize("num_updates", [0, 5])
 def test_a_resumed_run_shows_each_row_once(
     num_updates: int, identity: RunIdentity, make_tensorboard: Make

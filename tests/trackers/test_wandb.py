@@ -144,6 +144,19 @@ def test_pictures_and_values_that_are_not_finite_arrive(
     assert logged_warnings() == []
 
 
+def test_a_text_arrives_as_it_is(
+    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, logged_warnings: Warnings
+) -> None:
+    tracker = make_wandb(identity, num_updates=7)
+    tracker.text("poem", "<b>one\ntwo")
+    tracker.finish(0, {})
+
+    run = wandb_server.only_run()
+    assert (run.history[0]["num_updates"], run.history[0]["poem"]["_type"]) == (7, "html-file")
+    assert b"<pre>&lt;b&gt;one\ntwo</pre>" in run.files.values()
+    assert logged_warnings() == []
+
+
 def test_a_resumed_run_continues_under_its_id(
     identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make
 ) -> None:

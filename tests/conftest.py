@@ -6,12 +6,16 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 # Set before torch is imported, because the workers of pytest-xdist share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Set before Trackio is imported, because it reads the variable then: tests leave nothing in the user's cache.
+os.environ["TRACKIO_DIR"] = f"{tempfile.gettempdir()}/hydrant-tests-trackio"
 
 import pytest
 import torch

@@ -1,7 +1,7 @@
-"""Trackers: metrics in Weights & Biases, in TensorBoard, or in the run folder only.
+"""Trackers: metrics in Weights & Biases, TensorBoard, MLflow or Trackio, or in the run folder only.
 
 A new tracker needs no entry here: its `_target_` is the path of its class, and the names below are only shorter paths.
-Importing this package imports neither W&B nor TensorBoard.
+Importing this package imports none of their libraries.
 """
 
 from typing import TYPE_CHECKING
@@ -10,14 +10,18 @@ from hydrant.config.lazy_import import lazy_exports
 
 if TYPE_CHECKING:
     from hydrant.trackers.base import NullTracker as NullTracker
+    from hydrant.trackers.mlflow import MlflowTracker as MlflowTracker
     from hydrant.trackers.tensorboard import TensorBoardTracker as TensorBoardTracker
+    from hydrant.trackers.trackio import TrackioTracker as TrackioTracker
     from hydrant.trackers.wandb import WandbTracker as WandbTracker
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "NullTracker": "hydrant.trackers.base",
+        "MlflowTracker": "hydrant.trackers.mlflow",
         "TensorBoardTracker": "hydrant.trackers.tensorboard",
+        "TrackioTracker": "hydrant.trackers.trackio",
         "WandbTracker": "hydrant.trackers.wandb",
     },
 )

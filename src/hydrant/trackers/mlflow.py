@@ -1,0 +1,170 @@
+"""The MLflow tracker: a run of an MLflow store, which is a local SQLite file unless a server is given."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import fcntl
+import io
+import logging
+import os
+import re
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydrant.config.atomic_write import replace_file
+from hydrant.config.distribution import require_extra
+from hydrant.config.read_file import read_bytes
+from hydrant.errors import shown
+from hydrant.trackers.base import NullTracker, RunIdentity
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+log = logging.getLogger("hydrant")
+
+ID_FILE = Path("mlflow", "run-id")
+"""The file in a run folder with the id of its MLflow run."""
+LOCAL_STORE = "mlflow.db"
+"""The SQLite file, in the working folder, of runs that name no other store."""
+_PARAMS_IN_A_CALL = 100  # MLflow's limit
+_MAX_VALUE = 6000  # characters of a parameter
+
+
+class MlflowTracker(NullTracker):
+    """One MLflow run for one run folder. A resumed run continues it under the same id.
+
+    Rows, pictures, texts and tables are sent by a thread of their own, so that the store does not delay training.
+    MLflow cannot remove rows: a resumed run leaves out those that its killed process has sent, because it computes them
+    again with the same values. A run that starts again at update 0 gets another MLflow run, and the old one is deleted.
+
+    Args:
+        experiment: the name of MLflow's experiment, which is created if it does not exist.
+        tracking_uri: the store. None: MLFLOW_TRACKING_URI, else the SQLite file mlflow.db in the working folder.
+
+    Raises:
+        ConfigError: MLflow is not installed.
+        Exception: MLflow cannot open the store; or, from a later call, what an earlier one could not write.
+    """
+
+    def __init__(
+        self, identity: RunIdentity, num_updates: int, *, experiment: str, tracking_uri: str | None
+    ) -> None:
+        require_extra("mlflow", ["mlflow"], "tracker", "tracker=mlflow")
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when MLflow is imported
+        from mlflow import MlflowClient
+
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it reports every table that it creates
+        self._num_updates, self._last_logged = num_updates, -1
+        self._sender, self._calls = ThreadPoolExecutor(max_workers=1), deque[Future[Any]]()
+        uri = (
+            tracking_uri
+            or os.environ.get("MLFLOW_TRACKING_URI")
+            or f"sqlite:///{Path(LOCAL_STORE).resolve()}"
+        )
+        with _one_process_opens(uri):
+            self._client = MlflowClient(tracking_uri=uri)
+            self._run_id = self._start(identity, num_updates, experiment)
+        _log_config(self._client, self._run_id, identity.config)
+        log.info("MLflow: run %s in %s", self._run_id, uri)
+
+    def log(self, row: Mapping[str, float]) -> None:
+        """Log a row: `num_updates` is its step."""
+        from mlflow.entities import Metric
+
+        self._num_updates = int(row["num_updates"])
+        if self._num_updates <= self._last_logged:
+            return
+        milliseconds = int(row["time"] * 1000)
+        values = {key: value for key, value in row.items() if key not in ("num_updates", "time")}
+        metrics = [Metric(_allowed(k), v, milliseconds, self._num_updates) for k, v in values.items()]
+        self._send(self._client.log_batch, self._run_id, metrics)
+
+    def image(self, key: str, path: Path) -> None:
+        """Keep a picture as an artifact."""
+        self._send(self._client.log_artifact, self._run_id, str(path), f"pictures/{key}")
+
+    def text(self, key: str, text: str) -> None:
+        """Keep a text as an artifact."""
+        self._send(self._client.log_text, self._run_id, text, self._artifact("texts", key, "txt"))
+
+    def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Keep a table as a CSV artifact, which MLflow shows as a table."""
+        text = io.StringIO()
+        csv.writer(text).writerows([columns, *rows])
+        self._send(self._client.log_text, self._run_id, text.getvalue(), self._artifact("tables", key, "csv"))
+
+    def finish(self, exit_status: int, summary: Mapping[str, Any]) -> None:
+        """Keep the best values and summary.json, and end the run. Waits until everything is written."""
+        best = summary.get("best")
+        if best is not None:
+            for key, value in ((best["metric"], best["value"]), ("num_updates", best["num_updates"])):
+                self._send(self._client.log_metric, self._run_id, _allowed(f"best/{key}"), value)
+        self._send(self._client.log_dict, self._run_id, dict(summary), "summary.json")
+        status = "FINISHED" if exit_status == 0 else "KILLED" if exit_status >= 128 else "FAILED"
+        self._send(self._client.set_terminated, self._run_id, status)
+        self._sender.shutdown(wait=True)
+        for call in self._calls:
+            call.result()
+
+    def _start(self, identity: RunIdentity, num_updates: int, experiment: str) -> str:
+        """Return the id of the run, which is created, or runs again."""
+        file = identity.folder / ID_FILE
+        saved = (read_bytes(file) or b"").decode()
+        if saved and num_updates:
+            self._client.update_run(saved, status="RUNNING")
+            history = self._client.get_metric_history(saved, "epoch")  # each row has it
+            self._last_logged = max((metric.step for metric in history), default=num_updates)
+            return saved
+        if saved:
+            self._client.delete_run(saved)
+        found = self._client.get_experiment_by_name(experiment)
+        experiment_id = self._client.create_experiment(experiment) if found is None else found.experiment_id
+        tags = {"group": identity.group, "job_type": identity.job_type, "mlflow.note.content": identity.notes}
+        tags |= {_allowed(tag): "true" for tag in identity.tags}
+        run_id = self._client.create_run(experiment_id, tags=tags, run_name=identity.name).info.run_id
+        file.parent.mkdir(exist_ok=True)
+        replace_file(file, run_id)
+        return run_id
+
+    def _send(self, call: Callable[..., Any], *arguments: Any) -> None:
+        """Let the thread make a call. Raises what an earlier call has raised."""
+        while self._calls and self._calls[0].done():
+            self._calls.popleft().result()
+        self._calls.append(self._sender.submit(call, *arguments))
+
+    def _artifact(self, kind: str, key: str, suffix: str) -> str:
+        return f"{kind}/{key}/update_{self._num_updates:08d}.{suffix}"
+
+
+@contextlib.contextmanager
+def _one_process_opens(uri: str) -> Generator[None]:
+    """Let one process at a time open an SQLite store: each creates the tables that are missing, without a lock."""
+    path = uri.removeprefix("sqlite:///")
+    if path == uri:
+        yield
+        return
+    with Path(f"{path}.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _log_config(client: MlflowClient, run_id: str, config: Mapping[str, Any]) -> None:
+    """Log the config as parameters. MLflow cannot change one, so those of a resumed run stay."""
+    from mlflow.entities import Param
+
+    known = client.get_run(run_id).data.params
+    texts = {
+        _allowed(key): value if isinstance(value, str) else shown(value) for key, value in config.items()
+    }
+    params = [Param(key, text[:_MAX_VALUE]) for key, text in texts.items() if key not in known]
+    for first in range(0, len(params), _PARAMS_IN_A_CALL):
+        client.log_batch(run_id, params=params[first : first + _PARAMS_IN_A_CALL])
+
+
+def _allowed(name: str) -> str:
+    """Return a name with only the characters that MLflow accepts."""
+    return re.sub(r"[^\w\-. :/]", "_", name)

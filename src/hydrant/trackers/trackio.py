@@ -1,0 +1,106 @@
+"""The Trackio tracker: a run in Trackio's local folder. Nothing is sent to a server."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydrant.config.atomic_write import replace_file
+from hydrant.config.distribution import require_extra
+from hydrant.config.read_file import read_bytes
+from hydrant.trackers.base import Histogram, NullTracker, RunIdentity
+
+log = logging.getLogger("hydrant")
+
+ID_FILE = Path("trackio", "run-id")
+"""The file in a run folder with the id of its Trackio run."""
+
+
+class TrackioTracker(NullTracker):
+    """One Trackio run for one run folder. A resumed run continues it under the same id.
+
+    Trackio writes into TRACKIO_DIR, by default a folder of Hugging Face's cache, in a thread of its own. It cannot
+    remove rows: a resumed run leaves out those that its killed process has written, because it computes them again with
+    the same values. A run that starts again at update 0 gets another Trackio run.
+
+    Args:
+        project: the name of Trackio's project.
+
+    Raises:
+        ConfigError: Trackio is not installed.
+        Exception: Trackio cannot write.
+    """
+
+    def __init__(self, identity: RunIdentity, num_updates: int, *, project: str) -> None:
+        require_extra("trackio", ["trackio"], "tracker", "tracker=trackio")
+        from trackio.run import (
+            Run,
+        )  # not trackio.init: it identifies runs by their names, and may start a server
+        from trackio.sqlite_storage import SQLiteStorage
+
+        file = identity.folder / ID_FILE
+        saved = (read_bytes(file) or b"").decode() if num_updates else ""
+        run_id = saved or secrets.token_hex(16)
+        file.parent.mkdir(exist_ok=True)
+        replace_file(file, run_id)
+        last = SQLiteStorage.get_max_step_for_run(project, identity.name, run_id=run_id) if saved else None
+        self._last_logged = -1 if last is None else last
+        self._num_updates = num_updates
+        self._run: Any = Run(  # its methods are not typed
+            url=None,
+            project=project,
+            client=None,
+            name=identity.name,
+            run_id=run_id,
+            group=identity.group,
+            config={**identity.config, "tags": list(identity.tags), "notes": identity.notes},
+        )
+        log.info("Trackio: run %s of project %s; trackio show --project %s", identity.name, project, project)
+
+    def log(self, row: Mapping[str, float]) -> None:
+        """Log a row: `num_updates` is its step."""
+        self._num_updates = int(row["num_updates"])
+        self._log({key: value for key, value in row.items() if key not in ("num_updates", "time")})
+
+    def image(self, key: str, path: Path) -> None:
+        """Log a picture at the last logged update."""
+        from trackio import Image
+
+        self._log({key: Image(str(path))})
+
+    def text(self, key: str, text: str) -> None:
+        """Log a text at the last logged update."""
+        from trackio import Markdown
+
+        self._log({key: Markdown("".join(f"    {line}\n" for line in text.splitlines()))})
+
+    def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Log a table at the last logged update."""
+        from trackio import Table
+
+        self._log({key: Table(columns=list(columns), data=[list(row) for row in rows])})
+
+    def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
+        """Log histograms of weights and gradients."""
+        from trackio import Histogram as TrackioHistogram
+
+        self._num_updates = num_updates
+        self._log({key: TrackioHistogram(np_histogram=(h.counts, h.edges)) for key, h in histograms.items()})
+
+    def finish(self, exit_status: int, summary: Mapping[str, Any]) -> None:
+        """Log the best values, and wait until everything is written."""
+        best = summary.get("best")
+        if best is not None:
+            self._last_logged = -1
+            self._log({f"best/{best['metric']}": best["value"], "best/num_updates": best["num_updates"]})
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints that it waits
+            self._run.finish()
+
+    def _log(self, values: Mapping[str, Any]) -> None:
+        if self._num_updates > self._last_logged:
+            self._run.log(dict(values), step=self._num_updates)

@@ -146,7 +146,7 @@ def overview() -> str:
 
 
 def help_of(command: str) -> str:
-    """Return what `hydrant <command> --help` prints: one screen. The options are read from the conf folders."""
-    from hydrant.commands.help import TEXTS, groups
+    """Return what `hydrant <command> --help` prints: one screen. Options are read from the conf folders."""
+    from hydrant.commands.help import TAKE_GROUPS, TEXTS, groups
 
-    return f"{TEXTS[command].strip()}\n\n{groups()}"
+    return TEXTS[command].strip() + (f"\n\n{groups()}" if command in TAKE_GROUPS else "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +51,10 @@ def attack(
     for num_writes in trials.of(range(len(undisturbed.writes))):
         folder = workdir / f"killed_{num_writes}"
         prepare(folder)
-        killed, again = start(folder, num_writes), start(folder, None)
+        killed = start(folder, num_writes)
+        for file in folder.rglob(".*.tmp"):  # of a sweep, only a start that comes a minute later removes them
+            os.utime(file, (0, 0))
+        again = start(folder, None)
         differences = differing(folder, whole) if again.exit_status == 0 else [again.output]
         if differences:
             findings.append(f"killed before write {num_writes}, {killed.writes[-1]}: {differences}")

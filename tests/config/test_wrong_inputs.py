@@ -295,7 +295,7 @@ def test_errors_about_user_configs(workdir: Path, refused: Refused) -> None:
     messages = {
         "mine": "optimizer: no option 'adamm'; did you mean 'adam'...",
         "torn": "...torn.yaml: line ...: expected ',' or ']'...",
-        "typo": "sead: no such key; did you mean 'seed'? Keys: ...",
+        "typo": "sead: no such key; did you mean 'seed'? There are ...",
         "number": "seed: needs a whole number, not 'one'",
     }
     for option, expected in messages.items():

@@ -166,7 +166,9 @@ def test_items_are_pairs_or_dicts() -> None:
 
 
 def test_samples_of_different_sizes_need_a_collate_function() -> None:
-    with pytest.raises(ConfigError, match=r"data.collate: cannot make a batch of 2 samples: .*set a function"):
+    with pytest.raises(
+        ConfigError, match=r"data.collate: cannot make a batch of 2 samples: .*set a function"
+    ):
         read((torch.zeros(2), 0), (torch.zeros(3), 1))
 
 

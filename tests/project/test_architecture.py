@@ -42,5 +42,5 @@ def test_named_code_exists(file: str, name: str) -> None:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_named_folders_exist(folder: str) -> None:
     assert (PACKAGE / folder).is_dir() or (ROOT / folder).is_dir() or folder in (
-        "checkpoints/", "pictures/", "texts/", "tables/", "profile/", "wandb/", "tensorboard/",
+        "checkpoints/", "pictures/", "texts/", "tables/", "profile/", "wandb/", "tensorboard/", "mlflow/", "trackio/",
     )  # fmt: skip

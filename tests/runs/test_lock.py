@@ -20,7 +20,7 @@ from hydrant.errors import ConfigError, FolderInUse, FolderLost
 from hydrant.runs import lease
 from hydrant.runs.folder import missing_folders, remove_if_empty
 from hydrant.runs.lease import LEASE
-from hydrant.runs.lock import check_held, exclusive, is_held, is_in_use, shared
+from hydrant.runs.lock import check_held, exclusive, is_held, is_in_use, remove_dead_lease, shared
 
 WORDS = (
     "tracker=local",
@@ -45,6 +45,21 @@ def test_a_fork_does_not_hold_the_run_folder(tmp_path: Path) -> None:
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def test_a_lease_of_a_killed_process_is_removed(tmp_path: Path) -> None:
+    def leave_lease() -> None:
+        lock = exclusive(tmp_path)
+        lock.__enter__()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    os.waitpid(fork(leave_lease), 0)
+    assert (tmp_path / LEASE).exists()
+    remove_dead_lease(tmp_path)
+    assert not (tmp_path / LEASE).exists()
+    with exclusive(tmp_path):
+        remove_dead_lease(tmp_path)
+        assert (tmp_path / LEASE).exists(), "it is held"
 
 
 def test_a_lock_is_shared_or_exclusive(tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ from hydrant.config.groups import group_options
 
 WIDTH = 110
 
+TAKE_GROUPS = ("train", "preview", "evaluate", "diagnose", "bench", "agent")
+"""The commands that take the overrides of a config."""
+
 TEXTS = {
     "train": """
 Train a model; with --multirun, one for every combination of the given values.

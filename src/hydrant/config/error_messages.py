@@ -144,7 +144,9 @@ def _not_in_struct(error: Any) -> ConfigError:
         return unknown
     if takes(siblings["_target_"], name):
         is_misspelt = nearest(name, map(str, siblings))
-        return unknown if is_misspelt else ConfigError(key, f"{unknown.reason}. To add it, write +{key}=<value>")
+        return (
+            unknown if is_misspelt else ConfigError(key, f"{unknown.reason}. To add it, write +{key}=<value>")
+        )
     if having := options_with(parent, name):
         has = "has" if len(having) == 1 else "have"
         return ConfigError(key, f"{unknown.reason.rstrip('.')}. {parent}={' or '.join(having)} {has} it")

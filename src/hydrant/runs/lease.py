@@ -135,6 +135,17 @@ def owner(folder: int) -> str:
     return ""
 
 
+def was_taken_here(folder: Path) -> bool:
+    """Return whether the lease on a folder is, or was, that of a process of this machine."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            return _line(_read(descriptor), 0) == this_machine()
+        finally:
+            os.close(descriptor)
+    return False
+
+
 def is_recent(folder: Path) -> bool:
     """Return whether a lease was renewed recently, if the clocks of this machine and of the file server agree."""
     with suppress(OSError):

@@ -17,7 +17,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from hydrant.errors import ConfigError, FolderInUse, FolderLost
-from hydrant.runs.lease import Lease, is_recent, owner
+from hydrant.runs.lease import Lease, is_recent, owner, was_taken_here
 
 _LOCK_SECONDS = 0.5
 """How long an attempt to lock is repeated: longer than a probe lasts."""
@@ -117,6 +117,13 @@ def check_held(folder: Path) -> None:
             message = f"{folder} was taken over by {host}, because this process did not answer in time"
             raise FolderLost(message)
     raise FolderLost(f"{folder} was removed or replaced while the run trained; the same command starts again")
+
+
+def remove_dead_lease(folder: Path) -> None:
+    """Remove the lease that a killed process of this machine has left in a folder that is not used again."""
+    if was_taken_here(folder):
+        with contextlib.suppress(ConfigError), exclusive(folder):
+            pass
 
 
 def is_held(folder: Path) -> bool:

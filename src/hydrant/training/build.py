@@ -25,6 +25,7 @@ from hydrant.optimizers.ema import Averaging
 from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.schedules import Plateau
 from hydrant.tasks import Task
+from hydrant.training.build_hooks import check_hooks, make_hooks
 from hydrant.training.build_optimizers import check_losses, flat_schedules, make_optimizers, make_schedules
 from hydrant.training.check_sharding import check_sharding
 from hydrant.training.check_steps import check_steps
@@ -43,7 +44,7 @@ from hydrant.training.dry_run import (
     make_stream_spec,
 )
 from hydrant.training.early_stopping import EarlyStopping
-from hydrant.training.hooks import Hooks, make_hooks
+from hydrant.training.hooks import Hooks
 from hydrant.training.memory import keep_freed_memory
 from hydrant.training.memory_format import (
     check_memory_format,
@@ -72,7 +73,7 @@ def prepare(config: Mapping[str, Any], *, is_preview: bool = False) -> Plan:
     num_ranks = config["parallel"]["num_processes"] if is_preview else world.world_size
     with world.process_group():
         plan = _prepare(config, world, parallel, dataclasses.replace(world, world_size=num_ranks))
-        plan.hooks.check(plan)
+        check_hooks(plan)
         return plan
 
 

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from hydrant.errors import ConfigError
+
 AllReduce = Callable[[Tensor], Tensor]
 """Sums a tensor over all ranks."""
 
@@ -26,8 +28,15 @@ class Batch(NamedTuple):
 
     @property
     def num_samples(self) -> int:
-        """B, the number of samples."""
-        return len(next(tensors_of(self)))
+        """B, the number of samples.
+
+        Raises:
+            ConfigError: no tensor has a side.
+        """
+        sides = next((len(tensor) for tensor in tensors_of(self) if tensor.ndim), None)
+        if sides is None:
+            raise ConfigError("data", "a batch has no tensor with a side for its samples")
+        return sides
 
 
 def tensors_of(tree: Tensors) -> Iterator[Tensor]:
@@ -36,11 +45,17 @@ def tensors_of(tree: Tensors) -> Iterator[Tensor]:
     >>> list(tensors_of({"ids": torch.tensor([3]), "texts": ["a"], "mask": (torch.tensor([True]),)}))
     [tensor([3]), tensor([True])]
     """
-    if isinstance(tree, Tensor):
+    return (leaf for leaf in leaves_of(tree) if isinstance(leaf, Tensor))
+
+
+def leaves_of(tree: Tensors) -> Iterator[Any]:
+    """Yield every tensor and every other value that is no dict, tuple, list or dataclass."""
+    children = _children(tree)
+    if children is None:
         yield tree
     else:
-        for child in _children(tree):
-            yield from tensors_of(child)
+        for child in children:
+            yield from leaves_of(child)
 
 
 def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
@@ -51,7 +66,7 @@ def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
     """
     if isinstance(tree, Tensor):
         return function(tree)
-    children = [map_tensors(function, child) for child in _children(tree)]
+    children = [map_tensors(function, child) for child in _children(tree) or ()]
     if isinstance(tree, Mapping):
         return dict(zip(tree, children, strict=True))
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
@@ -68,12 +83,12 @@ def with_tensors(tree: Tensors, tensors: Iterable[Tensor]) -> Tensors:
     return map_tensors(lambda _: next(iterator), tree)
 
 
-def _children(tree: Tensors) -> Iterable[Tensors]:
+def _children(tree: Tensors) -> Iterable[Tensors] | None:
     if isinstance(tree, Mapping):
         return tree.values()
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         return [getattr(tree, field.name) for field in dataclasses.fields(tree)]
-    return tree if isinstance(tree, list | tuple) else ()
+    return tree if isinstance(tree, list | tuple) else None
 
 
 class Outcome(NamedTuple):

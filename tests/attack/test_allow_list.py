@@ -21,6 +21,7 @@ OWN_ARGUMENTS = {
     "cache_dir",  # of compiled code: listed there
     "backend",  # one of those that torch has registered
     "log_checkpoints", "save_code",  # what W&B receives: listed there
+    "tracking_uri",  # of MLflow: the user must name it
     "download", "pretrained", "profile_memory", "evaluation", "cpu_offload",  # true or false
     "eval_transform",  # an object
     "name", "modules",  # of timm's lists, or of the run; modules of the task

@@ -120,6 +120,18 @@ RECEIVERS = [
     "tracker: {tracking_uri: 'https://them'}",
     "trackers: {second: {entity: them}}",
 ]
+MLFLOW = "{_target_: hydrant.trackers.MlflowTracker, tracking_uri: 'https://them'}"
+MISPLACED = {
+    f"trackers: {{a.b: {MLFLOW}}}": "trackers: needs names",
+    "trackers: 5": "trackers: needs names",
+    f"hooks: {{x: {MLFLOW}}}": "hooks.x._target_: 'hydrant.trackers.MlflowTracker' is a tracker",
+    f"model: {{x: {MLFLOW}}}": "model.x._target_: 'hydrant.trackers.MlflowTracker' is a tracker",
+}
+
+
+@pytest.mark.parametrize("experiment", MISPLACED)
+def test_a_tracker_lies_where_its_receiver_is_checked(experiment: str, refused_experiment: Refused) -> None:
+    assert refused_experiment(experiment).startswith(MISPLACED[experiment])
 
 
 @pytest.mark.parametrize("experiment", RECEIVERS)

@@ -159,10 +159,23 @@ def test_items_are_pairs_or_dicts() -> None:
     assert (batch.inputs["ids"].tolist(), batch.targets.tolist()) == ([7, 8], [1, 0])
     batch = read({"ids": 7}, {"ids": 8})
     assert (batch.inputs["ids"].tolist(), batch.num_samples) == ([7, 8], 2)
-    with pytest.raises(ConfigError, match="sample 0 of the data set is a int, but a pair"):
+    with pytest.raises(ConfigError, match="sample 0 is a int, but a pair"):
         read(5)
+    with pytest.raises(ConfigError, match="no tensor with a side"):
+        _ = read(("a", "b")).num_samples
     with pytest.raises(ConfigError, match=r"data.train: has no samples"):
         read()
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (5,)])
+def test_bytes_stay_bytes(shape: tuple[int, ...]) -> None:
+    batch = read((torch.full(shape, 200, dtype=torch.uint8), 0), (torch.zeros(shape, dtype=torch.uint8), 1))
+    assert (batch.inputs.dtype, int(batch.inputs.max())) == (torch.uint8, 200)
+
+
+def test_doubles_become_float32() -> None:
+    batch = read((np.ones(3), 0.5), (np.zeros(3), 1.5))
+    assert (batch.inputs.dtype, batch.targets.dtype) == (torch.float32, torch.float32)
 
 
 def test_samples_of_different_sizes_need_a_collate_function() -> None:
@@ -186,6 +199,7 @@ def test_tensors_in_files_are_read_as_they_are(tmp_path: Path) -> None:
     nested = save(tmp_path, {"inputs": {"ids": ids, "x": torch.rand(3)}, "targets": torch.rand(3, 2)})
     np.savez(tmp_path / "part.npz", inputs=ids.numpy(), targets=np.arange(3.0))
     data = from_files(nested, str(tmp_path / "part.npz"))
+    assert data.val.targets.dtype == torch.float32
     batch = next(iter(data.train.batches(spec(), 3)))
     assert torch.equal(batch.inputs["ids"], ids)
     inputs, targets = joined(data.val.batches(spec(), 2))
@@ -197,6 +211,8 @@ def test_tensors_in_files_are_read_as_they_are(tmp_path: Path) -> None:
     ("content", "error", "message"),
     [
         ({"inputs": torch.zeros(3), "targets": torch.zeros(2)}, ConfigError, "2 and 3 samples"),
+        ({"inputs": ["a", "b"], "targets": torch.zeros(2)}, ConfigError, "holds a str; it needs tensors"),
+        ({"inputs": torch.tensor(1), "targets": torch.zeros(2)}, ConfigError, "holds a tensor without sides"),
         ({"images": torch.zeros(3)}, ConfigError, "holds images, but inputs and targets"),
         (torch.zeros(3), ConfigError, "holds a Tensor"),
         (b"no tensors", DataError, "cannot be read"),
@@ -211,6 +227,37 @@ def test_other_files_are_refused(
         Path(file).write_bytes(content)
     with pytest.raises(error, match=message):
         from_files(file, file)
+
+
+@pytest.mark.parametrize("targets", [(), {}])
+def test_targets_may_be_missing(targets: Any, tmp_path: Path) -> None:
+    """A task may take them from the inputs."""
+    file = save(tmp_path, {"inputs": torch.arange(24.0).view(24, 1), "targets": targets})
+    stream = from_files(file, file).train.stream(spec(micro_batch_size=4))
+    batches = [batch for n in range(4) for batch in stream.micro_batches(n)]
+    assert [(batch.num_samples, batch.targets) for batch in batches] == [(4, targets)] * 12
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "message"),
+    [
+        ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], "data.mean: .* a number for each of 2 channels"),
+        ([0.0], [0.0], "data.std: .* not above 0"),
+    ],
+)
+def test_a_normalization_that_does_not_fit_is_refused(
+    mean: list[float], std: list[float], message: str, tmp_path: Path
+) -> None:
+    file = save(tmp_path, {"inputs": torch.zeros(3, 2), "targets": torch.zeros(3)})
+    with pytest.raises(ConfigError, match=message):
+        tensors(train=file, val=file, input_shape=None, num_classes=None, mean=mean, std=std)
+
+
+def test_pictures_of_inputs_that_are_no_images_show_the_predictions(
+    words: tuple[str, ...], train: Train
+) -> None:
+    folder = train(*words, "data.num_classes=3", "pictures=end")
+    assert [path.name for path in (folder / "pictures").iterdir()] == ["confusion"]
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hydrant.config.command_line import Flags, check_overrides
 from hydrant.config.compose import job_slug
+from hydrant.config.option_lists import expand_lists
 from hydrant.config.redaction import redacted
 from hydrant.config.remote import check_recorded, remote_overrides
 from hydrant.errors import ConfigError
@@ -47,6 +48,8 @@ def main(arguments: Sequence[str]) -> int:
         remedy = "write ENTITY/PROJECT/SWEEP, which `wandb sweep` prints at its end"
         raise ConfigError("SWEEP", f"{path!r} is not a sweep; {remedy}")
     check_overrides(overrides)
+    if any(word.startswith("tracker=[") and expand_lists([word])[0] != "tracker=wandb" for word in overrides):
+        raise ConfigError("tracker", "the first of several needs to be wandb: tracker=[wandb,tensorboard]")
     with sdk_session(), forward_signals() as signals:
         return _Agent(SweepAgent(path), overrides, options.count, signals).run()
 

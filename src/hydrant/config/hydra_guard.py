@@ -136,8 +136,12 @@ def _check_receiver(config: DictConfig, words: Sequence[str]) -> None:
 
     The config may contain values of the user's environment variables, which it reads with `oc.env`.
     """
-    others: Any = config.get("trackers")
-    nodes = ["tracker", *(f"trackers.{name}" for name in others or ())]
+    others: Any = config.get("trackers") or {}
+    if not isinstance(others, DictConfig | dict) or not all(str(name).isidentifier() for name in others):
+        raise ConfigError(
+            "trackers", "needs names of letters, digits and '_', each with the settings of a tracker"
+        )
+    nodes = ["tracker", *(f"trackers.{name}" for name in others)]
     for key, variable in ((f"{node}.{name}", name) for node in nodes for name in _RECEIVERS):
         try:
             receiver: Any = OmegaConf.select(config, key)

@@ -71,7 +71,7 @@ def _lies_under(key: str, keys: Iterable[str]) -> bool:
 
     `trackers.<name>.entity` counts as `tracker.entity`.
     """
-    key = re.sub(r"^trackers\.\w+\.", "tracker.", key)
+    key = re.sub(r"^trackers\.[^.@/]+\.", "tracker.", key)
     return any(re.match(rf"(.*@)?{re.escape(k)}([./@]|$)", key) for k in keys)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import re
 import sys
 import types
 import typing
@@ -42,6 +43,8 @@ _HELPERS = (
 _TRAINING = "hydrant.training"
 """The package in which only what it exports is a part."""
 
+_TRACKERS = ("hydrant.trackers",)
+"""They send values of the config to a receiver, which a config file may choose in no other place."""
 LIBRARIES = ("torch.nn", "torch.optim", "torchvision.models", "torchvision.ops", "torchvision.transforms",
              "timm.layers", "timm.loss", "timm.models", "timm.optim", "torchmetrics", "torchao.optim")  # fmt: skip
 """The packages whose modules, metrics, optimizers and schedulers are allowed, because these classes never import or
@@ -76,6 +79,8 @@ def check_targets(config: Mapping[str, Any]) -> None:
             target = locate(path, f"{key}._target_")
         if not is_trusted and not _is_part(target):
             raise _not_allowed(key, path)
+        if lies_under(target.__module__, _TRACKERS) and not re.fullmatch(r"tracker|trackers\.\w+", key):
+            raise ConfigError(f"{key}._target_", f"{shown(path)} is a tracker; choose it with tracker=")
         targets.append(target)
     for (key, node), target in zip(nodes, targets, strict=True):
         _check_signature(key, node, target)

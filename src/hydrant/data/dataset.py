@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +11,12 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate
 
-from hydrant.batch import Tensors
-from hydrant.data.base import Data
+from hydrant.batch import Tensors, map_tensors
+from hydrant.data.base import Data, check_normalization
 from hydrant.data.damaged import DamagedSamples
 from hydrant.data.in_memory import InMemorySource
 from hydrant.data.loader import Collate, LoaderSource
-from hydrant.errors import ConfigError, DataError, suggestion
+from hydrant.errors import ConfigError, DataError, suggestion, typed_line
 
 TENSOR_FILES = (".pt", ".npz")
 
@@ -44,7 +43,7 @@ def dataset(
         target: the key of a dict that is its target; the rest of the dict is the input. None: the items are pairs, or
             dicts which are inputs as a whole, for a task that reads its targets from them.
         collate: makes the inputs and targets of a batch of a list of pairs (input, target), for example by padding;
-            None: torch's `default_collate`, which stacks.
+            None: torch's `default_collate`, which stacks; doubles become float32.
         input_shape, num_classes: for models that need them.
         on_error: `skip` leaves out samples that cannot be read, `fail` ends the run.
 
@@ -61,10 +60,9 @@ def dataset(
             raise ConfigError(f"data.{key}", message)
         if not len(items):
             raise ConfigError(f"data.{key}", "has no samples")
+        name_of = f"sample {{}} of data.{key}".format
         samples = _Pairs(items, target)
-        return LoaderSource(
-            samples, _same, _same, (), (), num_workers, damaged=damaged, collate=collate or default_collate
-        )
+        return LoaderSource(samples, _same, _same, (), (), num_workers, name_of, damaged, collate or _stack)
 
     shape = None if input_shape is None else tuple(input_shape)
     return Data(source("train", train), source("val", val), shape, num_classes, damaged)
@@ -72,6 +70,15 @@ def dataset(
 
 def _same(sample: Any) -> Any:
     return sample
+
+
+def _stack(samples: list[tuple[Tensors, Tensors]]) -> tuple[Tensors, Tensors]:
+    return _single(tuple(default_collate(samples)))
+
+
+def _single(tree: Tensors) -> Tensors:
+    """Return doubles, which Python's and NumPy's numbers become, as float32."""
+    return map_tensors(lambda tensor: tensor.float() if tensor.dtype == torch.float64 else tensor, tree)
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ class _Pairs:
         if isinstance(item, tuple | list) and len(item) == 2:
             return item[0], item[1]
         message = f"is a {type(item).__name__}, but a pair (input, target) or a dict is needed"
-        raise ConfigError("data", f"sample {index} of the data set {message}")
+        raise ConfigError("data", f"sample {index} {message}")
 
     def _split(self, item: Mapping[str, Any]) -> tuple[Any, Any]:
         if self.target is None:
@@ -116,7 +123,8 @@ def tensors(
 
     A file holds `inputs` and `targets`: a `.pt` file a dict of both, written by `torch.save`, each a tensor or nested
     dicts, tuples and lists of tensors; an `.npz` file two arrays. The first side of every tensor counts the samples. A
-    tensor of floats or uint8 pixels is normalized by `mean` and `std`; integers stay integers.
+    tensor of floats or uint8 pixels is normalized by `mean` and `std`, one number or one for each channel (the second
+    side). Doubles become float32; integers keep their type, and class indices need int64.
 
     Raises:
         ConfigError: a file is missing or holds something else.
@@ -124,8 +132,11 @@ def tensors(
     """
 
     def source(key: str, name: str) -> InMemorySource:
-        parts = _read(f"data.{key}", Path(name))
-        return InMemorySource(parts["inputs"], parts["targets"], tuple(mean), tuple(std))
+        parts = _single(_read(f"data.{key}", Path(name)))
+        inputs = parts["inputs"]
+        is_image = isinstance(inputs, torch.Tensor) and inputs.ndim > 1 and (len(mean), len(std)) != (1, 1)
+        check_normalization(mean, std, inputs.shape[1] if is_image else 1)
+        return InMemorySource(inputs, parts["targets"], tuple(mean), tuple(std))
 
     shape = None if input_shape is None else tuple(input_shape)
     return Data(source("train", train), source("val", val), shape, num_classes)
@@ -138,9 +149,8 @@ def _read(key: str, path: Path) -> dict[str, Tensors]:
         raise ConfigError(key, f"{path.name} is neither {' nor '.join(TENSOR_FILES)}")
     try:
         content = _load(path)
-    except (OSError, ValueError, RuntimeError, EOFError, KeyError, pickle.UnpicklingError) as error:
-        reason = str(error).split("\n")[0]
-        raise DataError(f"{path} cannot be read: {reason}") from error
+    except Exception as error:  # the file may hold anything, of which the libraries raise anything
+        raise DataError(f"{path} cannot be read: {typed_line(error)}") from error
     if not isinstance(content, dict) or not {"inputs", "targets"} <= content.keys():
         keys = ", ".join(map(str, content)) if isinstance(content, dict) else f"a {type(content).__name__}"
         raise ConfigError(key, f"{path} holds {keys or 'nothing'}, but inputs and targets are needed")

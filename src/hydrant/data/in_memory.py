@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from hydrant.batch import Batch, Tensors, map_tensors, tensors_of, with_tensors
+from hydrant.batch import Batch, Tensors, leaves_of, map_tensors, tensors_of, with_tensors
 from hydrant.data.base import SampleOrder, StreamSpec, batch_ranges
 from hydrant.errors import ConfigError
 
@@ -59,7 +59,8 @@ class DeviceStream:
         num_adjacent = len(positions) if self.spec.world_size == 1 else 1
         draws = [self.order.draws(at, num_adjacent * size) for at in positions[::num_adjacent]]
         chunk = self.reader.train_batch(torch.cat(draws))
-        batches = list(itertools.starmap(Batch, zip(*(_split(part, size) for part in chunk), strict=True)))
+        parts = (_split(part, size, len(positions)) for part in chunk)
+        batches = list(itertools.starmap(Batch, zip(*parts, strict=True)))
         self._batches |= zip(positions, batches, strict=True)
         # Kernels depend on the alignment of a batch, and a resumed run has other chunks. Therefore batches that would
         # be unaligned inside a chunk are made alone.
@@ -73,12 +74,12 @@ class DeviceStream:
         """Do nothing, because there are no workers."""
 
 
-def _split(tree: Tensors, size: int) -> Sequence[Tensors]:
-    """Split every tensor into parts of `size` samples, and return these parts."""
+def _split(tree: Tensors, size: int, count: int) -> Sequence[Tensors]:
+    """Split every tensor into `count` parts of `size` samples, and return these parts."""
     if isinstance(tree, Tensor):
         return torch.unsafe_split(tree, size)  # autograd forbids in-place writes into the views of `split`
     parts = [torch.unsafe_split(tensor, size) for tensor in tensors_of(tree)]
-    return [with_tensors(tree, tensors) for tensors in zip(*parts, strict=True)]
+    return [with_tensors(tree, [tensors[n] for tensors in parts]) for n in range(count)]
 
 
 def device_batches(
@@ -108,7 +109,14 @@ class InMemorySource:
     )
 
     def __post_init__(self) -> None:
-        lengths = {len(tensor) for tensor in tensors_of((self.inputs, self.targets))}
+        leaves = list(leaves_of((self.inputs, self.targets)))
+        for leaf in leaves:
+            if not isinstance(leaf, Tensor) or not leaf.ndim:
+                kind = "tensor without sides" if isinstance(leaf, Tensor) else type(leaf).__name__
+                raise ConfigError(
+                    "data", f"holds a {kind}; it needs tensors whose first side counts the samples"
+                )
+        lengths = set(map(len, leaves))
         if len(lengths) != 1:
             counts = " and ".join(map(str, sorted(lengths))) or "no"
             raise ConfigError("data", f"its tensors have {counts} samples; they need the same number")

@@ -44,9 +44,9 @@ class SampleSet(Protocol):
 class LoaderSource:
     """Samples read by `num_workers` processes, each of which prepares whole micro-batches in advance.
 
-    A transform may return a uint8 tensor, which is a quarter of the size of float32. It is then scaled to 0..1 and
-    normalized by `mean` and `std` (per channel, for pixels in 0..1) on the device. Any other result is used as it is;
-    integers stay integers. `collate` makes a batch of samples. With `num_workers=0` the training process reads.
+    A transform may return a uint8 tensor, which is a quarter of the size of float32. If there are a `mean` and a `std`
+    (per channel, for pixels in 0..1), it is scaled to 0..1 and normalized on the device. Any other result is used as it
+    is; integers stay integers. `collate` makes a batch of samples. With `num_workers=0` the training process reads.
 
     `name_of` returns the name of a sample for messages. A damaged sample ends the run unless `damaged.skip` is set. In
     that case, evaluation leaves it out, and training uses the next readable sample of the set instead.
@@ -248,7 +248,7 @@ class _Transfer:
         self.damaged.record(damaged)
         # A copy, because the model may write into it, and an update that is tried again reads the host batch again.
         inputs, targets = with_tensors(samples, self.copies(list(tensors_of(samples))))
-        if isinstance(inputs, Tensor) and inputs.dtype == torch.uint8:
+        if isinstance(inputs, Tensor) and inputs.dtype == torch.uint8 and len(self.mean):
             inputs = inputs.float().div_(255).sub_(self.mean).div_(self.std)
         return Batch(inputs, targets)
 

@@ -30,6 +30,12 @@ ID_FILE = Path("mlflow", "run-id")
 """The file in a run folder with the id of its MLflow run."""
 LOCAL_STORE = "mlflow.db"
 """The SQLite file, in the working folder, of runs that name no other store."""
+_VARIABLES = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+}
+"""Set where the user has not, before MLflow is imported. By default, MLflow asks a lost server for minutes."""
 _PARAMS_IN_A_CALL = 100  # MLflow's limit
 _MAX_VALUE = 6000  # characters of a parameter
 
@@ -54,7 +60,8 @@ class MlflowTracker(NullTracker):
         self, identity: RunIdentity, num_updates: int, *, experiment: str, tracking_uri: str | None
     ) -> None:
         require_extra("mlflow", ["mlflow"], "tracker", "tracker=mlflow")
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when MLflow is imported
+        for name, value in _VARIABLES.items():
+            os.environ.setdefault(name, value)
         from mlflow import MlflowClient
 
         logging.getLogger("mlflow").setLevel(logging.WARNING)  # it reports every table that it creates
@@ -106,9 +113,11 @@ class MlflowTracker(NullTracker):
         self._send(self._client.log_dict, self._run_id, dict(summary), "summary.json")
         status = "FINISHED" if exit_status == 0 else "KILLED" if exit_status >= 128 else "FAILED"
         self._send(self._client.set_terminated, self._run_id, status)
-        self._sender.shutdown(wait=True)
-        for call in self._calls:
-            call.result()
+        try:
+            for call in self._calls:
+                call.result()
+        finally:
+            self._stop()
 
     def _start(self, identity: RunIdentity, num_updates: int, experiment: str) -> str:
         """Return the id of the run, which is created, or runs again."""
@@ -132,9 +141,17 @@ class MlflowTracker(NullTracker):
 
     def _send(self, call: Callable[..., Any], *arguments: Any) -> None:
         """Let the thread make a call. Raises what an earlier call has raised."""
-        while self._calls and self._calls[0].done():
-            self._calls.popleft().result()
+        try:
+            while self._calls and self._calls[0].done():
+                self._calls.popleft().result()
+        except BaseException:
+            self._stop()
+            raise
         self._calls.append(self._sender.submit(call, *arguments))
+
+    def _stop(self) -> None:
+        """Drop the calls that wait. Python waits for the thread at its end, and each might wait for a lost server."""
+        self._sender.shutdown(wait=False, cancel_futures=True)
 
     def _artifact(self, kind: str, key: str, suffix: str) -> str:
         return f"{kind}/{key}/update_{self._num_updates:08d}.{suffix}"

@@ -35,7 +35,7 @@ class _Mistakes(NamedTuple):
     probabilities: Tensor  # (N,), of the predicted class
     targets: Tensor  # (N,)
     predicted: Tensor  # (N,)
-    inputs: Tensor  # (N, ...)
+    inputs: Tensor  # (N, C, H, W); if the inputs are no images, not used
 
     def worst(self) -> _Mistakes:
         order = self.losses.topk(min(NUM_SAMPLES, len(self.losses))).indices
@@ -60,7 +60,8 @@ class _Predictions:
         self._confusion.scatter_add_(0, targets * self._num_classes + predicted, torch.ones_like(targets))
         losses = F.cross_entropy(logits, targets, reduction="none").nan_to_num(math.inf)
         losses = losses.masked_fill(predicted == targets, -math.inf)
-        mistakes = _Mistakes(losses, probabilities, targets, predicted, batch.inputs)
+        shown = batch.inputs if _are_images(batch.inputs) else targets
+        mistakes = _Mistakes(losses, probabilities, targets, predicted, shown)
         self._mistakes = (mistakes if self._mistakes is None else self._mistakes.join(mistakes)).worst()
 
     def pictures(self, world: World, all_reduce: Callable[[Tensor], Tensor]) -> dict[str, Draw]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from hydrant.batch import Outcome
 from hydrant.errors import ConfigError
+from hydrant.optimizers.scheduled_fields import FieldSchedules
 from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer
 
@@ -40,39 +42,44 @@ class LrFinder:
         if max_growth <= 1:
             raise ConfigError("max_growth", f"needs more than 1, not {max_growth}")
         self._smoothing, self._max_growth = smoothing, max_growth
-        self._losses: list[Tensor] = []  # of the micro-batches of an update
+        self._losses: list[Tensor] = []  # of the micro-batches of this update
         self._average = 0.0
         self._lrs: list[float] = []
         self._curve: list[float] = []  # the smoothed loss at each lr
 
     def check(self, plan: Plan) -> None:
-        """Check that the lr grows.
+        """Check that the lr is above 0 and grows in every update.
 
         Raises:
             ConfigError: it does not.
         """
-        values = plan.schedule_values([0, plan.clock.total_updates - 1])
-        if not any(last > first for key, (first, last) in values.items() if key.endswith(".lr")):
-            raise ConfigError("scheduler", "lr_finder needs an lr that grows; debug=lr_finder has one")
+        lrs = (_lr(plan.optimizers.schedules, n) for n in range(plan.clock.total_updates))
+        if any(lr <= before for before, lr in itertools.pairwise(itertools.chain([0.0], lrs))):
+            message = "lr_finder needs an lr above 0 that grows in every update; debug=lr_finder has one"
+            raise ConfigError("scheduler", message)
 
     def on_start(self, trainer: Trainer) -> None:
-        """Observe the losses of the task."""
+        """Observe the losses of the task in training."""
 
         def observe(task: Any, inputs: Any, outcome: Outcome) -> None:
-            del task, inputs
-            self._losses.append(outcome.total_loss().detach().float())
+            del inputs
+            if task.training:  # a copy, because CUDA graphs reuse the memory
+                self._losses.append(outcome.total_loss().detach().float().clone())
 
         trainer.task.register_forward_hook(observe)
 
+    def before_update(self, trainer: Trainer, num_updates: int) -> None:
+        """Forget the losses of calls outside of updates, such as those that check a compiled task."""
+        del trainer, num_updates
+        self._losses = []
+
     def after_update(self, trainer: Trainer, num_updates: int) -> None:
         """Add a point to the curve."""
-        values = trainer.optimizers.schedules.values(num_updates - 1)
         mean = trainer.plan.parallel.all_reduce(torch.stack(self._losses).mean())
         loss = float(mean) / trainer.plan.world.world_size
-        self._losses = []
         self._average = self._smoothing * self._average + (1 - self._smoothing) * loss
         self._curve.append(self._average / (1 - self._smoothing**num_updates))
-        self._lrs.append(max(value for name, value in values.items() if name.endswith("lr")))
+        self._lrs.append(_lr(trainer.optimizers.schedules, num_updates - 1))
         if not self._curve[-1] <= self._max_growth * min(self._curve):  # also if it is NaN
             trainer.end(f"lr_finder: the loss is {self._max_growth:g} times its least value")
 
@@ -85,6 +92,18 @@ class LrFinder:
             return
         trainer.log.row({"lr_finder/lr": suggestion})
         log.info("lr_finder: the loss falls fastest at optimizer.lr=%.2g", suggestion)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"average": self._average, "lrs": self._lrs, "curve": self._curve}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._average, self._lrs, self._curve = state["average"], state["lrs"], state["curve"]
+
+
+def _lr(schedules: FieldSchedules, update: int) -> float:
+    """Return the largest lr of the optimizers in an update; 0 if no schedule sets one."""
+    values = schedules.values(update)
+    return max((value for name, value in values.items() if name.endswith("lr")), default=0.0)
 
 
 def steepest_lr(lrs: Sequence[float], losses: Sequence[float]) -> float | None:

@@ -63,6 +63,7 @@ class Duration:
 
 
 _MAX_UPDATES = 2**53  # a float counts no further
+_NEVER = 1 << 62
 PLACEHOLDERS = {"num_updates": "100%", "num_updates_per_epoch": "1ep"}
 """Names that stand for numbers of updates in the arguments of a scheduler with a `step` method."""
 
@@ -182,6 +183,10 @@ class Interval:
         num_below = num_updates * self.every.denominator // self.every.numerator
         return num_below + (self.multiple(num_below + 1) <= num_updates)  # the next one may be rounded down
 
+    def following(self, num_updates: int) -> int:
+        """Return the first update after `num_updates` at which it is due; it must be due at all."""
+        return self.multiple(self.count(num_updates) + 1)
+
     def multiple(self, number: int) -> int:
         """Return the update of the multiple `number`; it must be due at all."""
         assert self.every is not None
@@ -190,6 +195,29 @@ class Interval:
     def round(self, updates: Fraction) -> int:
         """Return a number of updates, rounded as a multiple is."""
         return self.rounded(updates.numerator, updates.denominator)
+
+
+@dataclass(frozen=True)
+class Updates:
+    """Due at these updates only.
+
+    >>> some = Updates(frozenset({3, 5}))
+    >>> [n for n in range(7) if some.due(n)], some.following(3)
+    ([3, 5], 5)
+    """
+
+    updates: frozenset[int]
+
+    @property
+    def is_on(self) -> bool:
+        return bool(self.updates)
+
+    def due(self, num_updates: int) -> bool:
+        return num_updates in self.updates
+
+    def following(self, num_updates: int) -> int:
+        """Return the first of them after `num_updates`; after the last, a number that no run reaches."""
+        return min((n for n in self.updates if n > num_updates), default=_NEVER)
 
 
 class Due(NamedTuple):
@@ -221,7 +249,7 @@ class Intervals:
     eval_every: Interval
     save_every: Interval
     histogram_every: Interval
-    hooks: Mapping[str, Interval] = field(default_factory=dict[str, Interval])  # by the name of the hook
+    hooks: Mapping[str, Interval | Updates] = field(default_factory=dict[str, Interval | Updates])  # by name
     _quiet: range = field(default=range(0), init=False)  # updates after which nothing is due
 
     def due(self, num_updates: int, *, is_last: bool = False) -> Due:
@@ -232,8 +260,8 @@ class Intervals:
             return NOTHING
         intervals = (self.log_every, self.eval_every, self.save_every, self.histogram_every)
         both = (*intervals, *self.hooks.values())
-        following = [i.multiple(i.count(num_updates) + 1) for i in both if i.is_on]
-        self._quiet = range(num_updates + 1, min(following, default=1 << 62))
+        following = [i.following(num_updates) for i in both if i.is_on]
+        self._quiet = range(num_updates + 1, min(following, default=_NEVER))
         hooks = tuple(name for name, interval in self.hooks.items() if interval.due(num_updates))
         due = Due(*(i.is_on and (is_last or i.due(num_updates)) for i in intervals), hooks=hooks)
         return due if any(due) else NOTHING

@@ -157,8 +157,38 @@ def test_samples_are_logged_after_each_evaluation(
         assert picture.size == (6, 8)
 
 
+CALLS = """
+import torch
+from hydrant.tasks import Classification
+
+def show(model):
+    return {"words": f"{model(torch.zeros(3, 1, 8, 8)).sum():.3f}"}
+
+class Drawing(Classification):
+    def pictures(self):
+        return {"drawn": self.model(torch.zeros(3, 1, 8, 8)).sigmoid()[None]}
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("hook=samples", "hooks.samples.function._target_=calls.show"), ("task._target_=calls.Drawing",)],
+)
+def test_samples_and_pictures_of_a_compiled_model_compile_nothing(
+    words: tuple[str, ...], train: Train, user_module: UserModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user_module("calls", CALLS)
+    monkeypatch.delitem(sys.modules, "calls", raising=False)
+    folder = train(*RUN, "compile=default", "compile.backend=aot_eager", "compile.scope=model",
+                   "compile.max_recompiles=0", "allow_targets=[calls]", *words)  # fmt: skip
+    assert (folder / ("texts/words" if "hook=samples" in words else "pictures/drawn")).is_dir()
+
+
+FIND = ("data=digits", "tracker=local", "model.hidden=[16]", "debug=lr_finder", "duration=40")
+
+
 def test_the_lr_finder_draws_its_curve_and_keeps_no_weights(train: Train) -> None:
-    folder = train("data=digits", "tracker=local", "model.hidden=[16]", "debug=lr_finder", "duration=40")
+    folder = train(*FIND)
     [row] = [row for row in rows(folder) if "lr_finder/lr" in row]
     assert 1e-7 < row["lr_finder/lr"] < 10
     assert row["num_updates"] == summary(folder)["num_updates"]
@@ -166,6 +196,21 @@ def test_the_lr_finder_draws_its_curve_and_keeps_no_weights(train: Train) -> Non
     with Image.open(picture) as image:
         assert image.size[0] > image.size[1]
     assert not list((folder / "checkpoints").glob("update_*"))
+
+
+def test_the_lr_finder_resumes_exactly(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, resumed = whole_and_resumed(train, monkeypatch, (*FIND, "save_every=20"), stop_at=10)
+    assert rows(whole) == rows(resumed)
+    assert training(whole)["hooks"] == training(resumed)["hooks"]
+    assert len(training(whole)["hooks"]["lr_finder"]["curve"]) == summary(whole)["num_updates"]
+
+
+@pytest.mark.parametrize("words", ["compile=eager", *slow("compile=default compile.backend=aot_eager")])
+def test_the_curve_is_the_loss_of_each_update(words: str, train: Train) -> None:
+    folder = train(*FIND, *words.split(), "log_every=1", "eval_every=2", "save_every=40", "global_batch_size=32",
+                   "micro_batch_size=16", "hooks.lr_finder.smoothing=0")  # fmt: skip
+    losses = [row["train/loss"] for row in rows(folder) if "train/loss" in row]
+    assert training(folder)["hooks"]["lr_finder"]["curve"] == pytest.approx(losses, rel=1e-5)
 
 
 def test_no_lr_is_suggested_where_the_loss_never_falls() -> None:
@@ -178,12 +223,16 @@ def test_no_lr_is_suggested_where_the_loss_never_falls() -> None:
     [
         (("hook=freeze",), "hooks.freeze.stages: needs a value"),
         (("hook=freeze", "hooks.freeze.stages=[]"), "hooks.freeze.stages: needs at least one"),
+        (("hook=freeze", "hooks.freeze.stages=[{match: hidden}]", "+hook@hooks.late=freeze",
+          "hooks.late.stages=[{match: classifier}]"),
+         "hooks.freeze.stages: the hooks freeze and late all freeze weights; put all stages into one hook"),
         (("hook=freeze", "hooks.freeze.stages=[{match: x}]"), "hooks.freeze.stages: 'x' matches no trained weight"),
         (("hook=freeze", "hooks.freeze.stages=[{match: .*}]"), "all weights are frozen in update 1"),
         (("hook=freeze", "hooks.freeze.stages=[{match: hidden, till: 3}]"), "a stage has no 'till'"),
         (("hook=freeze", "hooks.freeze.stages=[{match: hidden, until: x}]"), "stages: 'x' is not a duration"),
         (("hook=freeze", "hooks.freeze.stages=[{match: hidden}]", "parallel=fsdp"), "sharded weights cannot be frozen"),
-        (("hook=lr_finder",), "scheduler: lr_finder needs an lr that grows; debug=lr_finder has one"),
+        (("hook=lr_finder",), "scheduler: lr_finder needs an lr above 0 that grows in every update; debug=lr_finder"),
+        (("hook=lr_finder", "scheduler=linear", "scheduler.warmup=50%", "scheduler.end_ratio=1"), "an lr above 0"),
         (("hook=stop_at",), "hooks.stop_at.metric: needs a condition"),
         (("hook=stop_at", "hooks.stop_at.time=2x"), "hooks.stop_at.time: '2x' is not a time; write 90s"),
         (("hook=stop_at", "hooks.stop_at.metric='val/accuracy=1'"), "metric: 'val/accuracy=1' is not a target"),

@@ -49,7 +49,14 @@ def test_each_method_is_called_when_its_name_says(train: Train) -> None:
 
 @pytest.mark.parametrize(
     ("every", "updates"),
-    [("null", list(range(1, 13))), ("5", [5, 10]), ("50%", [6, 12]), ("160sa", [5, 10]), ("0.1ep", [5, 9])],
+    [
+        ("null", list(range(1, 13))),
+        ("5", [5, 10]),
+        ("50%", [6, 12]),
+        ("160sa", [5, 10]),
+        ("0.1ep", [5, 9]),
+        ("[8, 25%, 8]", [3, 8]),
+    ],
 )
 def test_the_cadence_is_a_duration(every: str, updates: list[int], train: Train) -> None:
     train(*DIGITS, "allow_targets=[my_hooks]", "duration=12", "eval_every=null", "best.metric=val/loss",
@@ -103,6 +110,14 @@ def test_a_hook_ends_a_run_evaluated_saved_and_finished(
     assert summary(folder)["num_updates"] == 6
 
 
+def test_a_run_that_ends_before_its_first_update_ends_after_it(train: Train) -> None:
+    folder = train(*RUN, hook("EndsAtOnce"))
+    record = summary(folder)
+    assert (record["status"], record["num_updates"], record["end_reason"]) == ("finished", 1, "at once")
+    assert [row["num_updates"] for row in rows(folder) if "val/accuracy" in row] == [0, 1]
+    assert (folder / "checkpoints" / "last").resolve().name == "update_00000001"
+
+
 def test_a_run_with_a_stateful_hook_resumes_exactly(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, resumed = whole_and_resumed(train, monkeypatch, (*RUN, hook("Noise", every=2)), stop_at=5)
     assert rows(whole) == rows(resumed)
@@ -148,6 +163,7 @@ def test_no_hook_costs_no_call() -> None:
     assert len(calls) > 10
     assert not [call for call in calls if call.startswith((hooks.__file__, hook_log.__file__))]
     assert calls_of_an_update(hook("Recorder", every=6)) == calls  # nor does one that is not due
+    assert calls_of_an_update("hook=freeze", "hooks.freeze.stages=[{match: hidden, until: 6}]") == calls
 
 
 @pytest.mark.parametrize(
@@ -160,6 +176,7 @@ def test_no_hook_costs_no_call() -> None:
         ((hook("Unwilling", size=2),), "hooks.unwilling.size: my_hooks.Unwilling refuses it: size is too large"),
         ((hook("Unwilling"),), "hooks.unwilling: my_hooks.Unwilling refuses it: this model is too small"),
         ((hook("Recorder", every="often"),), "hooks.recorder.every: 'often' is not a duration"),
+        ((hook("Recorder", every="[1ep, often]"),), "hooks.recorder.every: 'often' is not a duration"),
         (("hooks.freeze=freeze",), "hooks.freeze: no such hook; choose it first: hook=freeze"),
         (("hooks=[freeze]",), "hooks: choose options of the group hook, such as hook=[freeze]"),
         (("+hooks.freeze=freeze",), "hooks.freeze: 'freeze' is not a config with a _target_; choose an option: hook="),

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hydrant.clock import Duration
 from hydrant.errors import ConfigError, shown, suggestion
 from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer
@@ -26,7 +27,7 @@ class Freeze:
 
     A frozen weight has no gradient, so no optimizer moves it, also not by weight decay, and its state begins when it
     trains. What is frozen depends on the number of updates only, so a resumed run continues exactly. Running
-    statistics of batch norm are not weights and continue to be updated.
+    statistics of batch norm are not weights and continue to be updated. A run has at most one such hook.
 
     Args:
         stages: each has `match`, a regular expression for the beginning of a parameter's name, and `until`, a
@@ -40,6 +41,7 @@ class Freeze:
         if not stages:
             raise ConfigError("stages", "needs at least one, such as [{match: backbone, until: 2ep}]")
         self._rules = [_parse_stage(stage) for stage in stages]
+        self.every = [until for _, until in self._rules if until is not None]
         self._stages: list[_Stage] = []
         self._trainable: list[str] = []  # what the model itself trains
 
@@ -47,8 +49,12 @@ class Freeze:
         """Check that the stages fit the model and the run.
 
         Raises:
-            ConfigError: a pattern matches nothing, an optimizer has nothing to train, or the weights cannot be frozen.
+            ConfigError: a pattern matches nothing, an optimizer has nothing to train, the weights cannot be frozen, or
+                another hook freezes some too.
         """
+        if len(names := plan.hooks.of(Freeze)) > 1:
+            message = f"the hooks {' and '.join(names)} all freeze weights; put all stages into one hook"
+            raise ConfigError("stages", message)
         if plan.parallel.is_sharded:
             raise ConfigError("stages", "sharded weights cannot be frozen; use parallel=ddp")
         if plan.optimizers.retains_graph:
@@ -78,8 +84,7 @@ class Freeze:
 
     def after_update(self, trainer: Trainer, num_updates: int) -> None:
         """Let the weights train whose stage ends here."""
-        if num_updates in self._ends():
-            self._apply(trainer, num_updates)
+        self._apply(trainer, num_updates)
 
     def _apply(self, trainer: Trainer, num_updates: int) -> None:
         parameters = dict(trainer.model.named_parameters())
@@ -110,7 +115,9 @@ def _parse_stage(stage: Any) -> tuple[re.Pattern[str], Any]:
         raise ConfigError("stages", f"{shown(stage)} is not a stage; write {form}")
     for key in stage.keys() - {"match", "until"}:
         raise ConfigError("stages", f"a stage has no {key!r}; write {form}")
+    if (until := stage.get("until")) is not None:
+        Duration.parse(until, "stages")
     try:
-        return re.compile(stage["match"]), stage.get("until")
+        return re.compile(stage["match"]), until
     except re.error as error:
         raise ConfigError("stages", f"{stage['match']!r} is no regular expression: {error}") from error

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch import nn
 
 from hydrant import seeding
 from hydrant.errors import ConfigError
-from hydrant.training.evaluation import eval_mode
+from hydrant.training.evaluation import eager_evaluation
 from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer
 
@@ -18,8 +17,8 @@ from hydrant.training.trainer import Trainer
 class Samples:
     """Calls `function(model)` after each evaluation, and logs the pictures and texts that it returns.
 
-    The model is as in the evaluation: in evaluation mode, without gradients, in the precision of the run. The random
-    numbers of torch are the same each time, so the samples of two updates can be compared.
+    The model is eager and as in the evaluation: in evaluation mode, without gradients, in the precision of the run. The
+    random numbers of torch are the same each time, so the samples of two updates can be compared.
 
     Args:
         function: returns texts and pictures by name. A picture is what `trainer.log.picture` takes.
@@ -42,12 +41,7 @@ class Samples:
         del row
         plan = trainer.plan
         seeding.seed_evaluation(plan.world.rank, plan.world.device)
-        with (
-            trainer.optimizers.eval_weights(),
-            eval_mode(trainer.task),
-            torch.no_grad(),
-            plan.precision.autocast(),
-        ):
+        with eager_evaluation(trainer):
             samples = self._function(trainer.model)
         for name, sample in samples.items():
             (trainer.log.text if isinstance(sample, str) else trainer.log.picture)(name, sample)

@@ -41,9 +41,10 @@ def check_hooks(plan: Plan) -> None:
 
 def _check_methods(key: str, hook: Any) -> None:
     kind, listing = type(hook).__name__, ", ".join(EVENTS)
-    for name in (n for n in dir(hook) if n.startswith("on_") and n not in EVENTS):
-        hint = suggestion(name, EVENTS, "Hooks have")
-        raise ConfigError(f"{key}._target_", f"nothing calls the method {name} of {kind}{hint}")
+    for name in dir(hook):
+        if name.startswith("on_") and name not in EVENTS and callable(getattr(hook, name, None)):
+            hint = suggestion(name, EVENTS, "Hooks have")
+            raise ConfigError(f"{key}._target_", f"nothing calls the method {name} of {kind}{hint}")
     methods = {name: getattr(hook, name) for name in EVENTS if hasattr(hook, name)}
     if not methods:
         raise ConfigError(f"{key}._target_", f"{kind} is no hook: it has none of the methods {listing}")

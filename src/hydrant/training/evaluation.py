@@ -79,11 +79,24 @@ def evaluate(
     return {f"val/{name}": value for name, value in values.items()}
 
 
-@torch.no_grad()
-def draw(task: Any, precision: Precision) -> dict[str, Tensor]:
-    """Return the pictures that a task draws, by name: (3 or 1, H, W) in 0..1, on the host."""
-    with eval_mode(task), precision.autocast():
-        return {name: picture.float().cpu() for name, picture in task.pictures().items()}
+def draw(trainer: Trainer) -> dict[str, Tensor]:
+    """Return the pictures that the task draws, by name: (3 or 1, H, W) in 0..1, on the host."""
+    with eager_evaluation(trainer):
+        return {name: picture.float().cpu() for name, picture in cast("Any", trainer.task).pictures().items()}
+
+
+@contextlib.contextmanager
+def eager_evaluation(trainer: Trainer) -> Generator[None]:
+    """Set up calls of the model as in an evaluation, but never compiled: another use of it would compile it again."""
+    plan = trainer.plan
+    with (
+        trainer.optimizers.eval_weights(),
+        eval_mode(trainer.task),
+        plan.compilation.force_eager(),
+        plan.precision.autocast(),
+        torch.no_grad(),
+    ):
+        yield
 
 
 @contextlib.contextmanager

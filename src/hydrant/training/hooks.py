@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, cast
 
-from hydrant.clock import Clock, Interval
+from hydrant.clock import Clock, Interval, Updates
 
 EVENTS = {
     "check": "plan",
@@ -38,17 +38,18 @@ class Hooks:
         """Return whether a hook has the method `event`."""
         return any(hasattr(hook, event) for hook in self._hooks.values())
 
-    def intervals(self, clock: Clock) -> dict[str, Interval]:
-        """Return how often each hook is called around an update; those without such a method are left out.
+    def of(self, kind: type) -> list[str]:
+        """Return the names of the hooks of this class."""
+        return [name for name, hook in self._hooks.items() if isinstance(hook, kind)]
+
+    def intervals(self, clock: Clock) -> dict[str, Interval | Updates]:
+        """Return when each hook is called around an update; those without such a method are left out.
 
         Raises:
-            ConfigError: `every` of a hook is not a duration.
+            ConfigError: `every` of a hook is neither a duration nor a list of durations.
         """
         called = {n: h for n, h in self._hooks.items() if any(hasattr(h, event) for event in UPDATE_EVENTS)}
-        every = {name: getattr(hook, "every", None) for name, hook in called.items()}
-        return {
-            n: Interval(1) if e is None else clock.interval(e, f"hooks.{n}.every") for n, e in every.items()
-        }
+        return {n: _interval(getattr(h, "every", None), clock, f"hooks.{n}.every") for n, h in called.items()}
 
     @property
     def has_state(self) -> bool:
@@ -62,3 +63,9 @@ class Hooks:
         """Restore the states. A hook that was added since, which resume_strict=false allows, has none."""
         for name in self.state_dict().keys() & states.keys():
             self._hooks[name].load_state_dict(states[name])
+
+
+def _interval(every: Any, clock: Clock, key: str) -> Interval | Updates:
+    if isinstance(every, list):
+        return Updates(frozenset(clock.updates(duration, key) for duration in cast("list[Any]", every)))
+    return Interval(1) if every is None else clock.interval(every, key)

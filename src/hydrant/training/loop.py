@@ -44,7 +44,8 @@ def train(trainer: Trainer) -> None:
         log_pictures(trainer, is_last=False)
     trainer.pace = Pace(state.num_updates, trainer.plan.world.device)
     while not is_over(trainer):
-        train_update(trainer, is_last=state.num_updates + 1 == total_updates)
+        is_last = state.num_updates + 1 == total_updates or state.end_reason is not None
+        train_update(trainer, is_last=is_last)
     trainer.plan.hooks.call("on_end", trainer)
     log_row(trainer, {})
 
@@ -190,8 +191,9 @@ def evaluate(trainer: Trainer) -> dict[str, float]:
 
 
 def is_over(trainer: Trainer) -> bool:
-    """Return whether no update remains."""
-    return trainer.state.num_updates >= trainer.plan.clock.total_updates or ends_early(trainer)
+    """Return whether no update remains. The first one is made also if a hook ends the run before it."""
+    num_updates = trainer.state.num_updates
+    return num_updates >= trainer.plan.clock.total_updates or (num_updates > 0 and ends_early(trainer))
 
 
 def ends_early(trainer: Trainer) -> bool:

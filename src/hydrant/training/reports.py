@@ -101,8 +101,7 @@ def log_micro_batch_size(trainer: Trainer) -> None:
 def log_pictures(trainer: Trainer, *, is_last: bool) -> None:
     """Log what the task draws, and the configured pictures of the latest evaluation."""
     plan = trainer.plan
-    with trainer.optimizers.eval_weights():
-        pixels = draw(trainer.task, plan.precision)
+    pixels = draw(trainer)
     pictures: dict[str, Draw] = {name: partial(draw_pixels, picture) for name, picture in pixels.items()}
     pictures |= trainer.pictures.pictures(plan.world, plan.parallel.all_reduce, is_last=is_last)
     for name, picture in pictures.items():

@@ -113,7 +113,9 @@ class Trainer:
         return plan.mixing(batch, plan.spec.seed, num_updates, plan.world.rank)
 
     def end(self, reason: str) -> None:
-        """Let the run end after this update: evaluated, saved and finished. All ranks must call this alike.
+        """Let the run end after this update, or after the first one if none was made: evaluated, saved and finished.
+
+        All ranks must call this alike.
 
         `reason` stands in the log and in summary.json. If several hooks end the run, the first reason counts.
         """

@@ -50,6 +50,15 @@ ASKED = {
     "model=resnet18": "model=timm model.name=resnet18",
     "model=vit_b_16": "~model '+model={_target_: torchvision.models.vit_b_16, num_classes: ${data.num_classes}}'",
     "compile=true": "compile=default",
+    "fp16=true": "precision=fp16",
+    "fp16=false": "precision=fp32",
+    "bf16=False": "precision=fp32",
+    "amp=false": "precision=fp32",
+    "--use-amp false": "precision=fp32",
+    "torch_compile=false": "compile=eager",
+    "trainer.fast_dev_run=false": "debug=null",
+    "trainer.deterministic=false": "deterministic=false",
+    "trainer.deterministic=warn": "deterministic=true",
     "optim=adamw_torch": "optimizer=adamw",
     "--lr 0.1": "optimizer.lr=0.1",
     "--learning-rate=0.1": "optimizer.lr=0.1",
@@ -73,6 +82,19 @@ def test_a_word_is_answered_with_what_to_write(foreign: str, own: str) -> None:
         rf"(no such key|no option \S+|has no flag \S+); write {re.escape(own)}( \(|$)", answer
     ), answer
     assert "\n" not in answer
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "own"),
+    [
+        ("optim", "{_target_: torch.optim.SGD}", "optimizer={_target_: torch.optim.SGD}"),
+        ("batch_size", "${x}", "global_batch_size=${x}"),
+        ("max_epochs", "${f:1,2}", "duration=${f:1,2}ep"),
+        ("run_name", "{value}", "name={value}"),
+    ],
+)
+def test_a_value_with_brackets_is_shown_as_it_is(key: str, value: str, own: str) -> None:
+    assert (own_words(key, value) or "").startswith(own)
 
 
 def answers() -> Iterator[str]:

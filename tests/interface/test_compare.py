@@ -97,9 +97,10 @@ def test_a_table_has_a_row_for_each_run(study: Path) -> None:
         (lambda: hydrant.load_runs(), "give run folders"),
         (lambda: hydrant.compare("nowhere"), "'nowhere' is not a folder"),
         (lambda: hydrant.compare("x", mode="most"), "mode: unknown mode 'most'"),  # type: ignore[arg-type]
+        (lambda: hydrant.compare("x", by="seed"), r"by: needs a list, such as \['seed'\]"),
         (lambda: hydrant.compare("x", price_per_hour=-1), "-1 is not a price"),
     ],
-    ids=["runs", "none", "compare", "mode", "price"],
+    ids=["runs", "none", "compare", "mode", "by", "price"],
 )
 @pytest.mark.usefixtures("workdir")
 def test_a_wrong_word_is_refused(call: Callable[[], object], words: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from own_parts import OwnModel, OwnTask, own_data, own_model
@@ -16,6 +18,7 @@ import hydrant
 from hydrant import cli
 from hydrant.runs.folder import read_metrics
 from hydrant.tasks import Classification
+from hydrant.training.passed_objects import nodes_of
 
 pytestmark = pytest.mark.usefixtures("workdir")
 
@@ -73,6 +76,45 @@ def test_the_record_names_the_classes(finished: hydrant.Run) -> None:
     assert config["task"]["type"] == "own_parts.OwnTask"
 
 
+class Shown(nn.Identity):
+    """Shows an object."""
+
+    def __init__(self, shown: object) -> None:
+        super().__init__()
+        self.shown = shown
+
+    def extra_repr(self) -> str:
+        return repr(self.shown)
+
+
+def test_the_record_tells_the_arguments_of_a_partial() -> None:
+    def smoothed(label_smoothing: float) -> partial[Classification]:
+        return partial(Classification, label_smoothing=label_smoothing, metrics={})
+
+    run = train("run", "duration=2", data=own_data(), task=smoothed(0.1))
+    assert train("run", "duration=2", data=own_data(), task=smoothed(0.1)).status == "finished"
+    assert run.config["task"]["type"] == "hydrant.tasks.classification.Classification"
+    with pytest.raises(hydrant.ConfigError, match=r"another config: task\.arguments"):
+        train("run", "duration=2", data=own_data(), task=smoothed(0.2))
+
+
+def test_a_record_holds_no_address() -> None:
+    def record(value: object) -> dict[str, Any]:
+        model = OwnModel()
+        model.layers.append(Shown(value))
+        return nodes_of({"model": model, "task": partial(OwnTask, value)})
+
+    one, other = object(), object()
+    assert record(one) == record(other)
+
+
+def test_sizes_may_be_numbers_of_numpy_and_torch() -> None:
+    data = own_data()
+    sizes = replace(data, input_shape=(np.int64(4),), num_classes=torch.tensor(2))  # type: ignore[arg-type]
+    run = train("run", "duration=2", data=sizes)
+    assert (run.config["data"]["input_shape"], run.config["data"]["num_classes"]) == ([4], 2)
+
+
 def test_a_resumed_run_is_equal_bit_for_bit(finished: hydrant.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         interrupt_at(patch, 3)
@@ -123,10 +165,19 @@ def test_a_loaded_run_gets_the_objects_again(finished: hydrant.Run) -> None:
     assert loaded.evaluate()["val/loss"] == finished.summary["metrics"]["val/loss"]
 
 
+class WithExtraState(OwnModel):
+    """Has state that is no tensor."""
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"calls": 1}
+
+
 @pytest.mark.parametrize(
     ("passed", "key", "words"),
     [
         ({"model": "mlp"}, "model", "needs a torch.nn.Module, not a str"),
+        ({"model": nn.LazyLinear(2)}, "model", "weight has no shape yet; call the model once"),
+        ({"model": WithExtraState()}, "model", "_extra_state is not a tensor, so no checkpoint can hold it"),
         ({"data": torch.zeros(3)}, "data", "needs a hydrant.data.Data, .*, not a Tensor"),
         ({"task": nn.Linear(1, 1)}, "task", "a class or a function that takes the model"),
         ({"task": lambda model: model}, "task", "returns a MLP; it must return a hydrant.tasks.Task"),
@@ -136,7 +187,7 @@ def test_a_loaded_run_gets_the_objects_again(finished: hydrant.Run) -> None:
             "from 0 to 1",
         ),
     ],
-    ids=["model", "data", "task", "no_task", "argument"],
+    ids=["model", "lazy", "extra_state", "data", "task", "no_task", "argument"],
 )
 def test_a_wrong_object_is_refused(workdir: Path, passed: dict[str, Any], key: str, words: str) -> None:
     with pytest.raises(hydrant.ConfigError, match=words) as caught:

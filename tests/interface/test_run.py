@@ -67,8 +67,9 @@ def test_evaluate_gives_the_numbers_of_the_command(
         (lambda run: run.model("bst"), "weights: unknown weights 'bst'; did you mean 'best'"),
         (lambda run: run.evaluate("tset"), "split: unknown split 'tset'"),
         (lambda run: hydrant.load_run(run.folder.parent), "folder: .* holds no run"),
+        (lambda run: hydrant.load_run(run.folder, allow_targets="own"), "allow_targets: needs a list"),
     ],
-    ids=["weights", "split", "folder"],
+    ids=["weights", "split", "folder", "allow_targets"],
 )
 def test_a_wrong_word_is_refused(run: hydrant.Run, call: Callable[[hydrant.Run], object], words: str) -> None:
     with pytest.raises(hydrant.ConfigError, match=words):
@@ -84,9 +85,11 @@ def test_code_of_others_needs_consent(workdir: Path, user_module: Callable[[str,
     user_module("own_net", "\n".join(lines))
     (workdir / "conf" / "model").mkdir(parents=True)
     (workdir / "conf" / "model" / "own.yaml").write_text("_target_: own_net.own\n")
-    words = ["tracker=local", "data=digits", "model=own", "allow_targets=[own_net]", "duration=1"]
+    words = ["tracker=local", "data=digits", "model=own", "++allow_targets=[own_net]", "duration=1"]
     trained = hydrant.train(hydrant.compose(words), folder="run")
     with pytest.raises(hydrant.ConfigError, match="requests to run code of 'own_net'"):
         hydrant.load_run("run").model("last")
+    with pytest.raises(hydrant.ConfigError, match=r"'own_net\.own' is not allowed"):
+        hydrant.load_run("run", allow_targets=["harmless"]).model("last")
     loaded = hydrant.load_run("run", allow_targets=["own_net"])
     assert loaded.evaluate() == trained.evaluate()

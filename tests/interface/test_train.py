@@ -83,6 +83,28 @@ def test_it_leaves_nothing_behind(overrides: tuple[str, ...], error: type[Except
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+def test_it_leaves_newer_settings_of_precision() -> None:
+    """They contradict the older ones, which torch then refuses to read."""
+    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    before = matmul.fp32_precision, conv.fp32_precision
+    try:
+        matmul.fp32_precision, conv.fp32_precision = "tf32", "ieee"
+        hydrant.train(small("duration=1"))
+        assert (matmul.fp32_precision, conv.fp32_precision) == ("tf32", "ieee")
+    finally:
+        matmul.fp32_precision, conv.fp32_precision = before
+
+
+def test_it_leaves_determinism_that_only_warns() -> None:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        hydrant.train(small("duration=1"))
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_a_hydra_app_of_the_user_keeps_working(workdir: Path) -> None:
     (workdir / "app").mkdir()
     (workdir / "app" / "main.yaml").write_text("answer: 42\n")
@@ -102,6 +124,7 @@ def test_a_hydra_app_of_the_user_keeps_working(workdir: Path) -> None:
         (["sweep=seeds"], "sweep", "makes several runs"),
         (["data.input_shape=[2]"], "data.input_shape", "the samples have shape"),
         ("seed=1", "overrides", "needs a list"),
+        ([1], "overrides", "needs a list of texts, but 1 is none"),
     ],
 )
 def test_a_wrong_config_is_an_error_with_its_key(

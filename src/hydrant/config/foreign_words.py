@@ -19,6 +19,7 @@ _RANKS = "parallel.num_processes={value}"
 _LOG, _EVAL, _SAVE = "log_every={value}", "eval_every={value}", "save_every={value}"
 _RESUME = "resume={value} (a run folder or checkpoint; without it, the same command with name=... resumes)"
 _DEVICE = "parallel=ddp (a GPU is used where there is one; CUDA_VISIBLE_DEVICES= in front trains on the CPU)"
+_FP16 = {"": "precision=fp16", "false": "precision=fp32"}
 
 PRECISIONS = {
     "bf16-mixed": "bf16", "16-mixed": "fp16", "32-true": "fp32", "32": "fp32", "16": "fp16", "bf16-true": "bf16_true",
@@ -78,14 +79,16 @@ KEYS: Mapping[str, str | Mapping[str, str]] = {
     },
     "devices": _RANKS, "gpus": _RANKS, "nproc_per_node": _RANKS, "accelerator": _DEVICE, "device": _DEVICE,
     "strategy": "parallel={value}", "trainer.precision": {"": "precision={value}"} | OPTIONS["precision"],
-    "fp16": "precision=fp16", "bf16": "precision=bf16", "amp": "precision=fp16", "use_amp": "precision=fp16",
-    "torch_compile": "compile=default",
+    "fp16": _FP16, "amp": _FP16, "use_amp": _FP16, "bf16": {"": "precision=bf16", "false": "precision=fp32"},
+    "torch_compile": {"": "compile=default", "false": "compile=eager"},
     "check_val_every_n_epoch": f"{_EVAL}ep", "val_check_interval": "eval_every=500", "eval_steps": _EVAL,
     "save_steps": _SAVE, "logging_steps": _LOG, "log_every_n_steps": _LOG, "log_interval": _LOG,
-    "fast_dev_run": "debug=smoke", "overfit_batches": "debug=overfit",
+    "fast_dev_run": {"": "debug=smoke", "false": "debug=null (the default, so leave it out)"},
+    "overfit_batches": "debug=overfit",
     "limit_train_batches": "limit_train_samples=<number of samples>",
     "limit_val_batches": "limit_val_samples=<number of samples>",
-    "trainer.deterministic": "deterministic=true", "seed_everything": "seed={value}", "random_seed": "seed={value}",
+    "trainer.deterministic": {"": "deterministic=true", "false": "deterministic=false"},
+    "seed_everything": "seed={value}", "random_seed": "seed={value}",
     "hparams_search": "--multirun sweep=optuna", "dataset": "data={value}", "datamodule": "data={value}",
     "net": "model={value}", "arch": "model={value}", "run_name": "name={value}", "task_name": "name={value}",
     "output_dir": "hydra.run.dir={value}", "label_smoothing_factor": "task.label_smoothing={value}",
@@ -107,10 +110,9 @@ def own_words(key: str, value: str) -> str | None:
     words = KEYS.get(key) or KEYS.get(key.removeprefix(prefix))
     if words is None:
         return None
-    template = words if isinstance(words, str) else words.get(value) or words[""]
-    return re.sub(r"=(\{value\}\w*)", lambda match: f"={_each(match[1], value)}", template).format(
-        value=value
-    )
+    template = words if isinstance(words, str) else words.get(value) or words.get(value.lower()) or words[""]
+    values = [value] if re.match(r"[\[{'\"$]|\w+\(", value) else value.split(",")  # of a sweep: 10ep,20ep
+    return re.sub(r"\{value\}(\w*)", lambda match: ",".join(item + match[1] for item in values), template)
 
 
 def own_option(group: str, option: str, options: Sequence[str]) -> str | None:
@@ -129,9 +131,3 @@ def own_option(group: str, option: str, options: Sequence[str]) -> str | None:
         return f"model=timm model.name={option}"
     node = f"{{_target_: torchvision.models.{option}, num_classes: ${{data.num_classes}}}}"
     return f"~model '+model={node}'" if option in list_models() else None
-
-
-def _each(template: str, value: str) -> str:
-    """Return a value in its template, or each value of a sweep: `10ep,20ep`."""
-    values = [value] if re.match(r"[\[{'\"]|\w+\(", value) else value.split(",")
-    return ",".join(template.format(value=item) for item in values)

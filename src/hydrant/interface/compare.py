@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hydrant.errors import unknown_name
+from hydrant.interface.arguments import list_of_texts
 from hydrant.interface.run import Run, data_frame
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def compare(
         price_per_hour: what one run costs per hour, for the page.
 
     Raises:
-        ConfigError: no runs, or an unknown key, metric, baseline or target.
+        ConfigError: no runs, an unknown key, metric, baseline or target, or `by` is no list of texts.
     """
     from hydrant.commands.compare.from_words import compare_words  # slow: imports scipy
 
@@ -114,7 +115,7 @@ def compare(
     return Comparison(
         compare_words(
             _words(runs),
-            by=by,
+            by=None if by is None else list_of_texts("by", by),
             metric=metric,
             mode=mode,
             baseline=baseline,

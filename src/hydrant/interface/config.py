@@ -18,6 +18,7 @@ from hydrant.config.compose import compose_run, new_run_folder
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.flat import group_choices
 from hydrant.errors import ConfigError
+from hydrant.interface.arguments import list_of_texts
 from hydrant.runs.job import Job, records_of
 from hydrant.runs.process_settings import process_settings, restored_gc
 
@@ -95,11 +96,10 @@ def compose(overrides: Sequence[str] = (), *, conf: str | Path | None = None) ->
     >>> config["optimizer"]["lr"], config["data"]["num_classes"]
     (0.2, 10)
     """
-    if isinstance(overrides, str):
-        raise ConfigError("overrides", f"needs a list, such as [{overrides!r}], not a text")
+    words = list_of_texts("overrides", overrides)
     with process_settings(), restored_gc(), _conf_folder(conf):
         try:
-            return Config(compose_run(overrides))
+            return Config(compose_run(words))
         except HYDRA_ERRORS as error:
             raise explain(error) from error
 

@@ -35,13 +35,42 @@ def _random_state() -> Generator[None]:
 @contextlib.contextmanager
 def _torch_settings() -> Generator[None]:
     cudnn: Any = torch.backends.cudnn
-    precision = torch.get_float32_matmul_precision()
-    before = cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32
-    is_deterministic = torch.are_deterministic_algorithms_enabled()
+    before, determinism = (cudnn.benchmark, cudnn.deterministic), _determinism()
+    try:
+        with _float32_precision():
+            yield
+    finally:
+        cudnn.benchmark, cudnn.deterministic = before
+        if _determinism() != determinism:  # the setter imports Inductor
+            enabled, warn_only = determinism
+            torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+
+
+def _determinism() -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+@contextlib.contextmanager
+def _float32_precision() -> Generator[None]:
+    """Restore the precisions of float32 kernels, which torch has older and newer settings for.
+
+    A run sets the older ones, and these set the newer ones. Torch refuses to read an older one that the user has since
+    contradicted by a newer one; it is then left.
+    """
+    backends: Any = torch.backends
+    flags = [backends.cuda.matmul, backends.mkldnn.matmul, backends.cudnn.conv, backends.cudnn.rnn]
+    precisions = [flag.fp32_precision for flag in flags]
+    matmul = allow_tf32 = None
+    with contextlib.suppress(RuntimeError):
+        matmul = torch.get_float32_matmul_precision()
+    with contextlib.suppress(RuntimeError):
+        allow_tf32 = backends.cudnn.allow_tf32
     try:
         yield
     finally:
-        cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = before
-        torch.set_float32_matmul_precision(precision)
-        if torch.are_deterministic_algorithms_enabled() != is_deterministic:  # the setter imports Inductor
-            torch.use_deterministic_algorithms(is_deterministic)
+        if matmul is not None:
+            torch.set_float32_matmul_precision(matmul)
+        if allow_tf32 is not None:
+            backends.cudnn.allow_tf32 = allow_tf32
+        for flag, precision in zip(flags, precisions, strict=True):
+            flag.fp32_precision = precision

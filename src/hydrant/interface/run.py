@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hydrant.config.distribution import require_extra
 from hydrant.errors import ConfigError, unknown_name
+from hydrant.interface.arguments import list_of_texts
 from hydrant.runs.console import relative
 from hydrant.runs.folder import (
     CHECKPOINTS,
@@ -40,15 +41,15 @@ class Run:
     Args:
         folder: the run folder.
         objects: what replaces config groups, by group.
-        consent: overrides of `allow_targets`, for a config that runs code of other packages.
+        allow_targets: packages that the user trusts; they replace those in the config of the run.
     """
 
     def __init__(
-        self, folder: Path, objects: Mapping[str, Any] | None = None, consent: Sequence[str] = ()
+        self, folder: Path, objects: Mapping[str, Any] | None = None, allow_targets: Sequence[str] = ()
     ) -> None:
         self.folder = folder.resolve()
         """The run folder."""
-        self._objects, self._consent = dict(objects or {}), list(consent)
+        self._objects, self._allow_targets = dict(objects or {}), list(allow_targets)
 
     def __repr__(self) -> str:
         run = read_run(self.folder)
@@ -132,7 +133,7 @@ class Run:
         nodes_of(self._objects)  # checks their types
         with unchanged_process(), passing(self._objects):
             part = "ema" if weights == "ema" else "model"
-            return open_run(str(checkpoint), (), weights=part, consent=self._consent)
+            return open_run(str(checkpoint), (), weights=part, allow_targets=self._allow_targets)
 
 
 def load_run(
@@ -150,15 +151,15 @@ def load_run(
         model: the object that the run was trained with in place of the config group; so are `data` and `task`.
         data: see `model`.
         task: see `model`.
-        allow_targets: packages that you trust, if the config of the run names some.
+        allow_targets: packages that you trust, if the config of the run names some: no others may run.
 
     Raises:
-        ConfigError: the folder holds no run.
+        ConfigError: the folder holds no run, or `allow_targets` is no list of texts.
     """
     if not is_run_folder(Path(folder)):
         raise ConfigError("folder", f"{folder} holds no run; give a run folder, such as outputs/lr_study")
-    consent = [f"allow_targets=[{','.join(allow_targets)}]"] if allow_targets else []
-    return Run(Path(folder), passed_objects(model, data, task), consent)
+    trusted = list_of_texts("allow_targets", allow_targets)
+    return Run(Path(folder), passed_objects(model, data, task), trusted)
 
 
 def passed_objects(model: Any, data: Any, task: Any) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def train(
         result = _execute(job)
     if result.exit_status:
         raise _error_of(result)
-    return Run(job.folder, objects, [word for word in job.overrides if word.startswith("allow_targets")])
+    return Run(job.folder, objects, job.config["allow_targets"])
 
 
 def _execute(job: Job) -> RunResult:

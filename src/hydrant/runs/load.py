@@ -38,13 +38,15 @@ class SavedRun:
     plan: Plan
 
 
-def open_run(path: str, overrides: Sequence[str], *, weights: str, consent: Sequence[str] = ()) -> SavedRun:
+def open_run(
+    path: str, overrides: Sequence[str], *, weights: str, allow_targets: Sequence[str] = ()
+) -> SavedRun:
     """Load a run from its folder (the newest checkpoint) or from a checkpoint folder.
 
     Args:
         overrides: change keys of the saved config.
         weights: `model`, or `ema` for the averaged weights.
-        consent: overrides of `allow_targets` by which the user allows what the saved config runs.
+        allow_targets: packages that the user trusts; they replace those in the saved config.
 
     Raises:
         ConfigError: there is no such run, it has no such weights, or the overrides are wrong.
@@ -56,7 +58,10 @@ def open_run(path: str, overrides: Sequence[str], *, weights: str, consent: Sequ
         raise ConfigError("--weights", f"{checkpoint} holds no averaged weights; the run needs averaging=ema")
     folder = checkpoint.parents[1]
     saved = saved_config(folder, "")
-    check_consent(saved.get("allow_targets"), [*overrides, *consent])
+    if allow_targets:
+        saved["allow_targets"] = list(allow_targets)
+    else:
+        check_consent(saved.get("allow_targets"), overrides)
     config = OmegaConf.create(saved)
     resolved = _override(config, folder, overrides) if overrides else check(config)
     plan = prepare({**resolved, "parallel": SINGLE_RANK})

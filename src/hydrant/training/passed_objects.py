@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import re
 from collections.abc import Generator, Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from hydrant.config.passed import PREFIX, not_passed
 from hydrant.data import Data
@@ -60,12 +63,15 @@ def passed_data(
     return _object("data", type)
 
 
-def passed_task(model: nn.Module, *, type: str) -> Task:
+def passed_task(model: nn.Module, *, type: str, arguments: str = "") -> Task:
     """Return the task that the passed class or function makes of a model.
+
+    `arguments` is a hash of those that a `functools.partial` adds.
 
     Raises:
         ConfigError: none was passed, or it makes something else.
     """
+    del arguments
     task = _object("task", type)(model)
     if not isinstance(task, Task):
         raise ConfigError("task", f"{type} returns a {_name(task)}; it must return a hydrant.tasks.Task")
@@ -90,8 +96,15 @@ def nodes_of(objects: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _model_node(model: Any) -> dict[str, Any]:
     if not isinstance(model, nn.Module):
         raise ConfigError("model", f"needs a torch.nn.Module, not a {_name(model)}")
-    text = "\n".join([repr(model), *(f"{name} {tuple(w.shape)}" for name, w in model.state_dict().items())])
-    structure = hashlib.sha256(text.encode()).hexdigest()[:12]
+    weights = model.state_dict()
+    for name, weight in weights.items():
+        if not isinstance(weight, Tensor):
+            raise ConfigError(
+                "model", f"{name} is not a tensor, so no checkpoint can hold it; make it a buffer"
+            )
+        if is_lazy(weight):
+            raise ConfigError("model", f"{name} has no shape yet; call the model once with a batch first")
+    structure = _hash(repr(model), *(f"{name} {tuple(weight.shape)}" for name, weight in weights.items()))
     return {"_target_": f"{PREFIX}model", "type": class_path(model), "structure": structure}
 
 
@@ -103,9 +116,9 @@ def _data_node(data: Any) -> dict[str, Any]:
     return {
         "_target_": f"{PREFIX}data",
         "type": class_path(source),
-        "num_samples": source.num_samples,
-        "input_shape": None if data.input_shape is None else list(data.input_shape),
-        "num_classes": data.num_classes,
+        "num_samples": int(source.num_samples),
+        "input_shape": None if data.input_shape is None else list(map(int, data.input_shape)),
+        "num_classes": None if data.num_classes is None else int(data.num_classes),
     }
 
 
@@ -113,10 +126,19 @@ def _task_node(task: Any) -> dict[str, Any]:
     if isinstance(task, nn.Module) or not callable(task):
         needed = "a class or a function that takes the model and returns a hydrant.tasks.Task"
         raise ConfigError("task", f"needs {needed}, not a {_name(task)}")
-    return {"_target_": f"{PREFIX}task", "_partial_": True, "type": class_path(task)}
+    node: dict[str, Any] = {"_target_": f"{PREFIX}task", "_partial_": True, "type": class_path(task)}
+    if isinstance(task, partial):
+        node["arguments"] = _hash(repr(task.args), repr(sorted(task.keywords.items())))
+    return node
 
 
 _NODES = {"model": _model_node, "data": _data_node, "task": _task_node}
+
+
+def _hash(*texts: str) -> str:
+    """Return a hash of texts, without the addresses of objects in them, which differ in each process."""
+    text = re.sub(r" at 0x[0-9a-fA-F]+", "", "\n".join(texts))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def class_path(value: Any) -> str:
@@ -125,7 +147,7 @@ def class_path(value: Any) -> str:
     >>> class_path(nn.Linear(1, 1)), class_path(Task)
     ('torch.nn.modules.linear.Linear', 'hydrant.tasks.base.Task')
     """
-    value = getattr(value, "func", value)
+    value = value.func if isinstance(value, partial) else value
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"{named.__module__}.{named.__qualname__}"
 

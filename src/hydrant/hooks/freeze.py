@@ -90,9 +90,8 @@ class Freeze:
         parameters = dict(trainer.model.named_parameters())
         for name in self._trainable:
             parameters[name].requires_grad_(not self._freezes(name, num_updates))
-        trainer.trained = trainer.plan.parallel.wrap(
-            trainer.task
-        )  # DDP reduces what trained when it was made
+        # DDP reduces only those gradients that were needed when it was made.
+        trainer.trained = trainer.plan.parallel.wrap(trainer.task)
         total = sum(parameters[name].numel() for name in self._trainable)
         num_frozen = sum(parameters[n].numel() for n in self._trainable if not parameters[n].requires_grad)
         log.info(

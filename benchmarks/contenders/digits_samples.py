@@ -45,8 +45,8 @@ class Wrapped:
     def batches(self, spec: StreamSpec, batch_size: int) -> Any:
         return self.source.batches(spec, batch_size)
 
-    def first(self, num_samples: int) -> Source:
-        return self.source.first(num_samples)
+    def subset(self, indices: Any) -> Source:
+        return self.source.subset(indices)
 
 
 def wrapped_digits(wrap: Callable[[Stream], Stream], **settings: Any) -> Data:

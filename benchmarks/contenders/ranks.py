@@ -96,7 +96,7 @@ class Source:
     def batches(self, spec: Any, batch_size: int) -> list[Batch]:
         return [batch(batch_size)]
 
-    def first(self, num_samples: int) -> Source:
+    def subset(self, indices: Any) -> Source:
         return self
 
     def close(self) -> None: ...

@@ -136,13 +136,17 @@ def test_evaluation_yields_every_sample_once_in_order(source: Source, world_size
     assert [batch.num_samples for batch in batches[:-1]] == [4] * (len(batches) - 1)
 
 
-def test_first_returns_a_source_of_the_first_samples(source: Source) -> None:
-    part = source.first(10)
+def test_a_subset_has_the_samples_of_its_indices(source: Source) -> None:
+    part = source.subset(range(10))
     assert part.num_samples == 10
     whole = joined(source.batches(spec(), 25))
     assert same(joined(part.batches(spec(), 4)), (whole[0][:10], whole[1][:10]))
     assert len(update(part, 0)[0]) == GLOBAL_BATCH_SIZE  # more than 10, because the stream is endless
-    assert source.first(10**6).num_samples == source.num_samples
+    chosen = [7, 3, 21]
+    expected = joined(part.subset(np.array(chosen[:2])).batches(spec(), 4))
+    whole_chosen = source.subset(np.array(chosen))
+    assert same(joined(whole_chosen.batches(spec(), 4)), (whole[0][chosen], whole[1][chosen]))
+    assert same(joined(whole_chosen.subset(range(2)).batches(spec(), 4)), expected)
 
 
 def test_reading_does_not_change_the_global_generators(source: Source) -> None:
@@ -166,7 +170,7 @@ def test_evaluation_does_not_augment() -> None:
 
 
 def test_augmentation_differs_between_epochs() -> None:
-    source = in_memory().first(GLOBAL_BATCH_SIZE)  # an update is an epoch
+    source = in_memory().subset(range(GLOBAL_BATCH_SIZE))  # an update is an epoch
 
     def by_target(num_updates: int) -> Tensor:
         inputs, targets = update(source, num_updates)

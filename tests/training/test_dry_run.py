@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hydrant.batch import Batch
-from hydrant.data import Data, StreamSpec
+from hydrant.data import Data, Indices, StreamSpec
 from hydrant.data.base import Stream
 from hydrant.data.damaged import DamagedSamples
 from hydrant.errors import ConfigError, DataError
@@ -34,8 +34,8 @@ class OwnSource:
         for size in self.sizes:
             yield Batch(torch.zeros(size, 4), torch.zeros(size, dtype=torch.int64))
 
-    def first(self, num_samples: int) -> OwnSource:
-        del num_samples
+    def subset(self, indices: Indices) -> OwnSource:
+        del indices
         return self
 
 

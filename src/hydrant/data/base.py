@@ -6,10 +6,11 @@ function of the seed. The augmentation of a draw is a pure function of the seed 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -56,6 +57,21 @@ class Stream(Protocol):
         ...
 
 
+Indices = range | np.ndarray
+"""Indices of samples; an array is int64, shape (N,)."""
+
+
+def select(samples: Indices, indices: Indices) -> Indices:
+    """Return the samples at these places of `samples`.
+
+    >>> select(range(100, 200), range(3)), select(range(100, 200), np.array([5, 1]))
+    (range(100, 103), array([105, 101]))
+    """
+    if isinstance(samples, range) and isinstance(indices, range):
+        return samples[indices.start : indices.stop : indices.step]
+    return np.asarray(samples)[np.asarray(indices)]
+
+
 class Source(Protocol):
     """A map-style set of samples."""
 
@@ -70,20 +86,37 @@ class Source(Protocol):
         """Return the samples of this rank once, in order, without augmentation. The last batch may be smaller."""
         ...
 
-    def first(self, num_samples: int) -> Source:
-        """Return a source of the first `num_samples` samples."""
+    def subset(self, indices: Indices) -> Source:
+        """Return a source of these samples, in this order. The first n samples are `range(n)`.
+
+        A source that cannot read a sample by its index gives a `range(n)`, and refuses others with a ConfigError.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Data:
-    """A data set: a source for training, one for evaluation, and what a model needs to know, if it is defined."""
+    """A data set: a source for each of its splits, and what a model needs to know, if it is defined.
+
+    Args:
+        train: the samples to train on.
+        val: the main validation set.
+        input_shape: of a sample's input.
+        num_classes: of a classification.
+        damaged: the samples that cannot be read, shared by all sources.
+        extra_val: further validation sets by name, evaluated together with `val`.
+        test: evaluated only on request.
+        class_names: the name of each class.
+    """
 
     train: Source
     val: Source
     input_shape: tuple[int, ...] | None = None
     num_classes: int | None = None
-    damaged: DamagedSamples = field(default_factory=DamagedSamples)  # shared by both sources
+    damaged: DamagedSamples = field(default_factory=DamagedSamples)
+    extra_val: Mapping[str, Source] = field(default_factory=dict[str, Source])
+    test: Source | None = None
+    class_names: tuple[str, ...] | None = None
 
 
 def check_shapes(data: Data, input_shape: Sequence[int], num_classes: int) -> Data:

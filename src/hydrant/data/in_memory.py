@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hydrant.batch import Batch, Tensors, leaves_of, map_tensors, tensors_of, with_tensors
-from hydrant.data.base import SampleOrder, StreamSpec, batch_ranges
+from hydrant.data.base import Indices, SampleOrder, StreamSpec, batch_ranges
 from hydrant.errors import ConfigError
 
 Augment = Callable[[Tensor, Tensor, int], Tensor]
@@ -132,10 +132,10 @@ class InMemorySource:
     def batches(self, spec: StreamSpec, batch_size: int) -> Iterable[Batch]:
         return device_batches(_InMemoryReader.load(self, spec), self.num_samples, spec, batch_size)
 
-    def first(self, num_samples: int) -> InMemorySource:
-        inputs, targets = (
-            map_tensors(lambda t: t[:num_samples], part) for part in (self.inputs, self.targets)
-        )
+    def subset(self, indices: Indices) -> InMemorySource:
+        # A slice of a tensor is a view, which takes no memory.
+        chosen = slice(indices.start, indices.stop, indices.step) if isinstance(indices, range) else indices
+        inputs, targets = map_tensors(lambda tensor: tensor[chosen], (self.inputs, self.targets))
         return replace(self, inputs=inputs, targets=targets)
 
     @property

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Subset, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from hydrant import seeding
 from hydrant.batch import Batch, Tensors, tensors_of, with_tensors
-from hydrant.data.base import SampleOrder, StreamSpec, batch_ranges
+from hydrant.data.base import Indices, SampleOrder, StreamSpec, batch_ranges
 from hydrant.data.copies import Copies, copies_to
 from hydrant.data.damaged import MAX_DAMAGED_IN_A_ROW, DamagedSamples
 from hydrant.data.workers import WorkerProgress, init_worker, iterate_loader, preserve_rngs, seed_rngs
@@ -85,9 +85,27 @@ class LoaderSource:
             if batch.num_samples:
                 yield batch
 
-    def first(self, num_samples: int) -> LoaderSource:
-        samples: Any = self.samples
-        return replace(self, samples=Subset[Any](samples, range(min(num_samples, self.num_samples))))
+    def subset(self, indices: Indices) -> LoaderSource:
+        chosen = _Chosen(self.samples, self.name_of, indices)
+        return replace(self, samples=chosen, name_of=chosen.name)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Some of the samples of a set, which keep their names."""
+
+    samples: SampleSet
+    name_of: Callable[[int], str]
+    indices: Indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int, /) -> tuple[Any, Any]:
+        return self.samples[int(self.indices[index])]
+
+    def name(self, index: int) -> str:
+        return self.name_of(int(self.indices[index]))
 
 
 class LoaderStream:

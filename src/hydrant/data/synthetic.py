@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Batch
-from hydrant.data.base import Data, SampleOrder, StreamSpec
+from hydrant.data.base import Data, Indices, SampleOrder, StreamSpec, select
 from hydrant.data.in_memory import DeviceStream, device_batches
 from hydrant.errors import ConfigError
 
@@ -33,18 +33,22 @@ def synthetic(
     for key, value in counts.items():
         if value < 1:
             raise ConfigError(f"data.{key}", f"{value} is below 1")
-    train = SyntheticSource(num_samples, shape, num_classes, offset=0)
-    return Data(train, replace(train, num_samples=num_val_samples, offset=num_samples), shape, num_classes)
+    train = SyntheticSource(range(num_samples), shape, num_classes)
+    val = replace(train, samples=range(num_samples, num_samples + num_val_samples))
+    return Data(train, val, shape, num_classes)
 
 
 @dataclass(frozen=True)
 class SyntheticSource:
     """Sample `i` is a window into one block of noise. Its offset and its label are hashes of `i`."""
 
-    num_samples: int
+    samples: Indices
     input_shape: tuple[int, ...]
     num_classes: int
-    offset: int
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.samples)
 
     def stream(self, spec: StreamSpec) -> DeviceStream:
         order = SampleOrder(spec.seed, self.num_samples, spec.device)
@@ -53,27 +57,32 @@ class SyntheticSource:
     def batches(self, spec: StreamSpec, batch_size: int) -> Iterable[Batch]:
         return device_batches(_SyntheticReader.load(self, spec), self.num_samples, spec, batch_size)
 
-    def first(self, num_samples: int) -> SyntheticSource:
-        return replace(self, num_samples=min(num_samples, self.num_samples))
+    def subset(self, indices: Indices) -> SyntheticSource:
+        return replace(self, samples=select(self.samples, indices))
 
 
 @dataclass(frozen=True)
 class _SyntheticReader:
     source: SyntheticSource
     windows: Tensor  # (_NUM_OFFSETS, C * H * W): a view, one row per offset into the block of noise
+    samples: range | Tensor
 
     @classmethod
     def load(cls, source: SyntheticSource, spec: StreamSpec) -> _SyntheticReader:
         size = math.prod(source.input_shape)
         generator = torch.Generator().manual_seed(seeding.SYNTHETIC)
         noise = torch.randn(size + _NUM_OFFSETS - 1, generator=generator).to(spec.device)
-        return cls(source, noise.unfold(0, size, 1))
+        samples = source.samples
+        chosen = samples if isinstance(samples, range) else torch.from_numpy(samples).to(spec.device)
+        return cls(source, noise.unfold(0, size, 1), chosen)
 
     def train_batch(self, draws: Tensor) -> Batch:
         return self.eval_batch(draws % self.source.num_samples)
 
     def eval_batch(self, indices: Tensor) -> Batch:
-        samples = indices + self.source.offset
+        chosen = self.samples
+        is_range = isinstance(chosen, range)
+        samples = indices * chosen.step + chosen.start if is_range else chosen[indices]
         rows = (seeding.uniform(seeding.SYNTHETIC, samples, 0) * _NUM_OFFSETS).long()
         targets = (seeding.uniform(seeding.SYNTHETIC, samples, 1) * self.source.num_classes).long()
         return Batch(self.windows[rows].view(-1, *self.source.input_shape), targets)

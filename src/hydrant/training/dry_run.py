@@ -71,7 +71,7 @@ def scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
 
 def limit_samples(source: Source, num_samples: int | None) -> Source:
     """Return the first samples of a source, at most `num_samples`; None means all."""
-    return source if num_samples is None else source.first(min(num_samples, source.num_samples))
+    return source if num_samples is None else source.subset(range(min(num_samples, source.num_samples)))
 
 
 def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
@@ -86,7 +86,7 @@ def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
     kind = type(source).__name__
     sizes = set[int]()
     for limit in (num_samples, source.num_samples):
-        for batch in source.first(limit).batches(host, num_samples):
+        for batch in source.subset(range(limit)).batches(host, num_samples):
             sizes.add(size := batch.num_samples)
             if size == num_samples:
                 return batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -92,22 +92,26 @@ class _Pairs:
         return len(self.items)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        item = self.items[index]
-        if isinstance(item, Mapping):
-            return self._split(item)
-        if isinstance(item, tuple | list) and len(item) == 2:
-            return item[0], item[1]
-        message = f"is a {type(item).__name__}, but a pair (input, target) or a dict is needed"
-        raise ConfigError("data", f"sample {index} {message}")
+        return as_pair(self.items[index], self.target, f"sample {index}")
 
-    def _split(self, item: Mapping[str, Any]) -> tuple[Any, Any]:
-        if self.target is None:
-            return dict(item), ()
-        if self.target not in item:
-            raise ConfigError(
-                "data.target", f"no sample has the key {self.target!r}{suggestion(self.target, item)}"
-            )
-        return {key: value for key, value in item.items() if key != self.target}, item[self.target]
+
+def as_pair(item: Any, target: str | None, name: str) -> tuple[Any, Any]:
+    """Return the input and the target of an item: a pair, or a dict, whose key `target` is the target.
+
+    Raises:
+        ConfigError: it is something else, or has no such key. `name` names the item.
+    """
+    if isinstance(item, Mapping):
+        fields = cast("Mapping[str, Any]", item)
+        if target is None:
+            return dict(fields), ()
+        if target not in fields:
+            raise ConfigError("data.target", f"no sample has the key {target!r}{suggestion(target, fields)}")
+        return {key: value for key, value in fields.items() if key != target}, fields[target]
+    if isinstance(item, tuple | list) and len(item) == 2:
+        return item[0], item[1]
+    message = f"is a {type(item).__name__}, but a pair (input, target) or a dict is needed"
+    raise ConfigError("data", f"{name} {message}")
 
 
 def tensors(

@@ -180,27 +180,14 @@ class _BatchDataset(Dataset[_HostBatch]):
             try:
                 samples = [sample for draw in draws for sample in self._read(draw, damaged)]
                 self.progress.set(-1)
-                batch = self._collate(samples) if samples else (torch.empty(0), torch.empty(0))
+                batch = (
+                    collated(self.source.collate, samples) if samples else (torch.empty(0), torch.empty(0))
+                )
             except HydrantError as error:
                 return error
             finally:
                 self.progress.set(-1)
             return batch, damaged
-
-    def _collate(self, samples: list[tuple[Tensors, Tensors]]) -> tuple[Tensors, Tensors]:
-        try:
-            batch: Any = self.source.collate(samples)
-        except Exception as error:  # a user's function raises anything
-            message = (
-                f"cannot make a batch of {len(samples)} samples: {typed_line(error)} (at {location(error)})"
-            )
-            raise ConfigError(
-                "data.collate", f"{message}; set a function that pads them, for example"
-            ) from error
-        if not (isinstance(batch, tuple | list) and len(batch) == 2):
-            message = f"returns a {type(batch).__name__}, but (inputs, targets) of a batch are needed"
-            raise ConfigError("data.collate", message)
-        return batch[0], batch[1]
 
     def iterate(self, loader: DataLoader[_HostBatch]) -> Iterator[_HostBatch]:
         """Iterate over a loader of this data set."""
@@ -243,6 +230,24 @@ class _BatchDataset(Dataset[_HostBatch]):
             raise DataError(f"{name} cannot be read: {error}") from error
         except Exception as error:  # a decoder or a user's transform raises anything
             raise DataError(f"{name} cannot be read: {typed_line(error)} (at {location(error)})") from error
+
+
+def collated(collate: Collate, samples: list[tuple[Tensors, Tensors]]) -> tuple[Tensors, Tensors]:
+    """Return the inputs and targets of a batch, made by a function of the user's.
+
+    Raises:
+        ConfigError: the function fails, or returns something else.
+    """
+    try:
+        batch: Any = collate(samples)
+    except Exception as error:  # a user's function raises anything
+        message = f"cannot make a batch of {len(samples)} samples: {typed_line(error)} (at {location(error)})"
+        remedy = "set a function that pads them, for example"
+        raise ConfigError("data.collate", f"{message}; {remedy}") from error
+    if not (isinstance(batch, tuple | list) and len(batch) == 2):
+        message = f"returns a {type(batch).__name__}, but (inputs, targets) of a batch are needed"
+        raise ConfigError("data.collate", message)
+    return batch[0], batch[1]
 
 
 @dataclass(frozen=True)

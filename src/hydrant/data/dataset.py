@@ -53,26 +53,48 @@ def dataset(
     damaged = DamagedSamples(on_error == "skip", "; repair it, or skip it with data.on_error=skip")
 
     def source(key: str, items: Any) -> LoaderSource:
-        if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
-            message = (
-                f"a {type(items).__name__} has no __len__ and __getitem__; a map-style data set is needed"
-            )
-            raise ConfigError(f"data.{key}", message)
-        if not len(items):
-            raise ConfigError(f"data.{key}", "has no samples")
-        name_of = f"sample {{}} of data.{key}".format
-        samples = _Pairs(items, target)
-        return LoaderSource(samples, _same, _same, (), (), num_workers, name_of, damaged, collate or _stack)
+        return map_style_source(f"data.{key}", items, target, collate, num_workers, damaged)
 
     shape = None if input_shape is None else tuple(input_shape)
     return Data(source("train", train), source("val", val), shape, num_classes, damaged)
+
+
+def map_style_source(
+    key: str,
+    items: Any,
+    target: str | None,
+    collate: Collate | None,
+    num_workers: int,
+    damaged: DamagedSamples | None = None,
+) -> LoaderSource:
+    """Return the samples of a map-style data set; the arguments are those of `dataset`, and the key of the items.
+
+    Raises:
+        ConfigError: it is not map-style, or has no samples.
+    """
+    if not is_map_style(items):
+        message = f"a {type(items).__name__} has no __len__ and __getitem__; a map-style data set is needed"
+        raise ConfigError(key, message)
+    if not len(items):
+        raise ConfigError(key, "has no samples")
+    name_of = f"sample {{}} of {key}".format
+    damaged = DamagedSamples() if damaged is None else damaged
+    return LoaderSource(
+        _Pairs(items, target), _same, _same, (), (), num_workers, name_of, damaged, collate or stack
+    )
+
+
+def is_map_style(items: Any) -> bool:
+    """Return whether an object has samples that are read by their index."""
+    return hasattr(items, "__len__") and hasattr(items, "__getitem__")
 
 
 def _same(sample: Any) -> Any:
     return sample
 
 
-def _stack(samples: list[tuple[Tensors, Tensors]]) -> tuple[Tensors, Tensors]:
+def stack(samples: list[tuple[Tensors, Tensors]]) -> tuple[Tensors, Tensors]:
+    """Make a batch as torch's `default_collate` does. Doubles become float32."""
     return _single(tuple(default_collate(samples)))
 
 

@@ -17,6 +17,7 @@ from hydrant.signals import Stopped, signal_name
 
 # Each command: its module in `hydrant.commands`, imported when called, and what `hydrant --help` says about it.
 COMMANDS = {
+    "trust": ("trust", "let configs name the packages of a project of yours"),
     "train": ("train", "train a model, or a sweep of them with --multirun"),
     "preview": ("preview", "show the schedules, groups and size of a config without training"),
     "evaluate": ("evaluate", "evaluate a run or a checkpoint"),

@@ -12,6 +12,17 @@ TAKE_GROUPS = ("train", "preview", "evaluate", "diagnose", "bench", "agent")
 """The commands that take the overrides of a config."""
 
 TEXTS = {
+    "trust": """
+Trust a project of yours: where its root is the working folder, configs may name its packages without
+allow_targets, and the variables in its .env are read. Trust only code that you wrote or read.
+
+  hydrant trust                       the project in this folder, with the packages that it has now
+  hydrant trust FOLDER
+  hydrant trust --remove [FOLDER]     no longer
+  hydrant trust --list                all that are trusted
+
+The list is in your own config folder ($XDG_CONFIG_HOME/hydrant/trusted.json, or ~/.config/...), so a project cannot
+trust itself, and a copy of a project in another folder is not trusted.""",
     "train": """
 Train a model; with --multirun, one for every combination of the given values.
 

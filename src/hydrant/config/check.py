@@ -14,7 +14,7 @@ from hydrant.clock import Duration
 from hydrant.config import schema
 from hydrant.config.error_messages import explain_interpolation, unknown_key
 from hydrant.config.flat import children
-from hydrant.config.targets import check_targets
+from hydrant.config.targets import check_targets, with_own_packages
 from hydrant.config.type_hints import accepts, check_value
 from hydrant.errors import ConfigError, shown
 
@@ -37,6 +37,7 @@ def check(config: DictConfig) -> dict[str, Any]:
         if isinstance(value, float) and math.isnan(value):
             raise ConfigError(key, "needs a number, not nan")
     _check_values(resolved)
+    resolved["allow_targets"] = with_own_packages(resolved)
     check_targets(resolved)
     _check_parallel(resolved["parallel"])
     return resolved

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from hydrant.config.trust import could_be_trusted, working_project
 from hydrant.errors import ConfigError, shown
 
 CONSENT_VARIABLE = "HYDRANT_ALLOW_TARGETS"
@@ -18,16 +19,19 @@ def check_consent(packages: object, words: Iterable[str]) -> None:
     `packages` is the value of `allow_targets`, `words` are the overrides of the command line.
 
     Raises:
-        ConfigError: A package is neither on the command line nor in the variable HYDRANT_ALLOW_TARGETS.
+        ConfigError: A package is neither on the command line nor in the variable HYDRANT_ALLOW_TARGETS, nor a package
+            of the working folder that the user trusts.
     """
     if not packages or "allow_targets" in keys_set_by(words):
         return
-    consented = os.environ.get(CONSENT_VARIABLE, "").split(",")
+    consented = [*os.environ.get(CONSENT_VARIABLE, "").split(","), *working_project().packages]
     names = [str(package) for package in packages] if isinstance(packages, list) else [str(packages)]
     if refused := [name for name in names if name not in consented]:
         message = f"a config file requests to run code of {', '.join(map(shown, refused))}"
         value = ",".join(names)
         remedy = f"add 'allow_targets=[{value}]' to the command line, or set {CONSENT_VARIABLE}={value}"
+        if all(map(could_be_trusted, refused)):
+            remedy += ". If this folder is your project, trust it once: hydrant trust"
         raise ConfigError("allow_targets", f"{message}. If you trust it, {remedy}")
 
 

@@ -24,6 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from hydrant.config.consent import check_consent, keys_set_by
 from hydrant.config.targets import lies_under, locate
+from hydrant.config.trust import working_project
 from hydrant.errors import ConfigError, shown
 
 _SWEEPERS = (
@@ -125,7 +126,7 @@ def _check_node(config: DictConfig, words: Sequence[str]) -> None:
             if name == "launcher" and is_plugin and not lies_under(value, allowed):
                 reason = "it composes each config again when its job starts; use local, joblib, ray or slurm"
                 raise ConfigError("hydra/launcher", f"{shown(value)} is not allowed: {reason}")
-            if not (_is_allowed(value, key, allowed) or lies_under(value, trusted)):
+            if not (_is_allowed(value, key, allowed) or _is_trusted(value, key, trusted)):
                 message = f"{shown(value)} is not allowed, because Hydra would call it or write to it"
                 remedy = "If you trust it, add its package: 'allow_targets=[my_package]'"
                 raise ConfigError(key, f"{message}. {remedy}")
@@ -179,6 +180,16 @@ def _is_allowed(value: Any, key: str, allowed: Sequence[str]) -> bool:
         return False
     target = locate(value, key)
     return inspect.isclass(target) and lies_under(f"{target.__module__}.{target.__qualname__}", allowed)
+
+
+def _is_trusted(value: Any, key: str, packages: Sequence[str]) -> bool:
+    """Whether `value` lies in one of these packages; one of the trusted working folder must be its own, see `trust`."""
+    if not lies_under(value, packages):
+        return False
+    if (project := working_project()).named_by([value]):
+        project.check_origin(value, key)
+        project.check_definition(value, locate(value, key), key)
+    return True
 
 
 def _called_values(value: Any, key: str) -> Iterator[tuple[str, Any]]:

@@ -23,6 +23,7 @@ from hydrant.config.distribution import extra_of, install_command
 from hydrant.config.flat import children
 from hydrant.config.import_without_gc import import_without_gc
 from hydrant.config.loaded_files import check_loads_nothing
+from hydrant.config.trust import NO_PROJECT, Project, could_be_trusted, working_project
 from hydrant.config.type_hints import check_value
 from hydrant.errors import ConfigError, nearest, shown, suggestion, typed_line
 
@@ -70,6 +71,9 @@ def check_targets(config: Mapping[str, Any]) -> None:
         path = node["_target_"]
         if not lies_under(path, trusted) and (not lies_under(path, ("hydrant", *LIBRARIES)) or "._" in path):
             raise _not_allowed(key, path)
+    project = _project_of(node["_target_"] for _, node in nodes)
+    for key, node in nodes:
+        project.check_origin(node["_target_"], f"{key}._target_")
     targets = list[Any]()
     for key, node in nodes:
         path = node["_target_"]
@@ -79,6 +83,7 @@ def check_targets(config: Mapping[str, Any]) -> None:
             target = locate(path, f"{key}._target_")
         if not is_trusted and not _is_part(target):
             raise _not_allowed(key, path)
+        project.check_definition(path, target, f"{key}._target_")
         if lies_under(target.__module__, _TRACKERS) and not re.fullmatch(r"tracker|trackers\.\w+", key):
             raise ConfigError(f"{key}._target_", f"{shown(path)} is a tracker; choose it with tracker=")
         targets.append(target)
@@ -86,6 +91,19 @@ def check_targets(config: Mapping[str, Any]) -> None:
         _check_signature(key, node, target)
         if lies_under(target.__module__, LIBRARIES) and not lies_under(node["_target_"], trusted):
             check_loads_nothing(key, {**_positional(node, inspect.signature(target).parameters), **node})
+
+
+def with_own_packages(config: Mapping[str, Any]) -> list[str]:
+    """Return `allow_targets` with those packages of the trusted working folder that the targets of a config name."""
+    trusted: list[str] = config["allow_targets"]
+    own = _project_of(path for _, path in targets_of(config) if not lies_under(path, trusted))
+    return [*trusted, *own.named_by(path for _, path in targets_of(config))]
+
+
+def _project_of(paths: Iterable[object]) -> Project:
+    """Return the trusted project in the working folder; no project if these targets need none."""
+    needs_one = not all(lies_under(path, ("hydrant", *LIBRARIES)) for path in paths)
+    return working_project() if needs_one else NO_PROJECT
 
 
 def lies_under(path: object, packages: Sequence[str]) -> bool:
@@ -118,11 +136,15 @@ def _builds_a_model(target: Any) -> bool:
 
 
 def _not_allowed(key: str, target: object) -> ConfigError:
+    package = str(target).partition(".")[0]
+    own = (
+        ". If this folder is your project, trust it once: hydrant trust" if could_be_trusted(package) else ""
+    )
     return ConfigError(
         f"{key}._target_",
         f"{shown(target)} is not allowed: a _target_ must be a part of hydrant, a module, metric, optimizer or "
         f"scheduler of {', '.join(LIBRARIES)}, or lie in a package of allow_targets. If you trust it, add its "
-        "package: 'allow_targets=[my_package]'",
+        f"package: 'allow_targets=[my_package]'{own}",
     )
 
 

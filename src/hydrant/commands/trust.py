@@ -1,0 +1,48 @@
+"""`trust`: let configs name the packages of a project, from now on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydrant.config import trust
+from hydrant.errors import ConfigError
+from hydrant.runs.console import say
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Trust a folder, trust it no longer, or list what is trusted. Return the exit status."""
+    options = {word for word in arguments if word.startswith("-")}
+    folders = [word for word in arguments if word not in options]
+    if unknown := options - {"--list", "--remove"}:
+        raise ConfigError("", f"unknown option {', '.join(sorted(unknown))}; options: --list, --remove")
+    if len(folders) > 1 or len(options) > 1 or ("--list" in options and folders):
+        raise ConfigError("", "takes one folder, or --list, or --remove and a folder")
+    root = Path(*folders)
+    if "--list" in options:
+        for folder, packages in trust.trusted_projects().items():
+            say(described(Path(folder), packages))
+    elif "--remove" in options:
+        trust.distrust(root)
+        say(f"no longer trusted: {root.resolve()}")
+    else:
+        trust_folder(root)
+    return 0
+
+
+def trust_folder(root: Path) -> None:
+    """Trust all packages that are in a folder now, and say which.
+
+    Raises:
+        ConfigError: it is no folder, belongs to another user, or anybody may write to it.
+    """
+    if not root.is_dir():
+        raise ConfigError("", f"{root} is not a folder; give the root of your project")
+    packages = trust.packages_in(root)
+    trust.trust(root, packages)
+    say(f"trusted: {described(root.resolve(), packages)}")
+
+
+def described(root: Path, packages: Sequence[str]) -> str:
+    """Return a line about a trusted project."""
+    return f"{root} ({', '.join(packages) or 'no packages'})"

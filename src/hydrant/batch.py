@@ -94,7 +94,12 @@ def _children(tree: Tensors) -> Iterable[Tensors] | None:
 class Outcome(NamedTuple):
     """What a task returns for one batch. Scalars (shape ()) are means over the `num_targets` targets of the batch.
 
-    If the batch has no targets, scalars may be NaN; with sharded weights, their gradients may not.
+    The loss of an update is the mean over its targets, however many micro-batches and ranks they are divided among. A
+    number that depends on the values of a batch, such as that of the tokens in a mask, is a tensor: reading it would
+    wait for the device.
+
+    If the batch has no targets, scalars may be NaN; their gradients may not with sharded weights. If `num_targets` is
+    a tensor, losses are finite even without targets: divide by `num_targets.clamp(min=1)`.
 
     A measurement may also be a bool tensor of any shape, such as which targets were predicted correctly. Its logged
     value is the fraction that is true. The fractions of many updates are computed together, which saves kernel
@@ -103,14 +108,12 @@ class Outcome(NamedTuple):
 
     losses: dict[str, Tensor]  # their sum is backpropagated, and logged as `loss`
     measurements: dict[str, Tensor]
-    predictions: Tensor  # (B, ...), detached: for metrics that are not means
-    num_targets: int
+    predictions: Tensors  # (B, ...), detached: for metrics that are not means
+    num_targets: int | Tensor  # of shape (), integer; always of the same kind
 
     def clone(self) -> Outcome:
         """Copy all tensors to new memory; gradients still flow through the copies."""
-        losses = {name: value.clone() for name, value in self.losses.items()}
-        measurements = {name: value.clone() for name, value in self.measurements.items()}
-        return Outcome(losses, measurements, self.predictions.clone(), self.num_targets)
+        return Outcome(*(map_tensors(Tensor.clone, part) for part in self))
 
     def total_loss(self) -> Tensor:
         """Return the sum of the losses, shape ()."""
@@ -126,7 +129,7 @@ def mean_loss(outcomes: Sequence[Outcome], all_reduce: AllReduce) -> Tensor:
     """Return the mean loss over the targets of all ranks, shape (). It is the same number on every rank."""
     sums = outcomes[0].total_loss().new_zeros(2, dtype=torch.float64)  # of the losses, and of the targets
     for outcome in outcomes:
-        if outcome.num_targets:
+        if isinstance(outcome.num_targets, Tensor) or outcome.num_targets:
             sums[0] += outcome.total_loss().detach() * outcome.num_targets
             sums[1] += outcome.num_targets
     loss, num_targets = all_reduce(sums)

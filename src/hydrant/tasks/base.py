@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -38,7 +39,9 @@ class Task(nn.Module):
 
     model: nn.Module
     metrics: nn.ModuleDict
+    best_metric: ClassVar[str] = "val/loss"  # decides the best checkpoint unless the config names another one
     measures_training = True  # false if nothing reads the measurements of training batches
+    class_names: Sequence[str] | None = None  # of the data, if they have some
 
     def __init__(self, model: nn.Module, metrics: Mapping[str, nn.Module] | None = None) -> None:
         super().__init__()

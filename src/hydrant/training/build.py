@@ -14,7 +14,6 @@ from typing import Any, cast
 from torch import nn
 
 from hydrant import seeding
-from hydrant.batch import Outcome
 from hydrant.clock import Clock, Intervals
 from hydrant.config.instantiate import instantiate
 from hydrant.config.targets import import_targets
@@ -34,6 +33,7 @@ from hydrant.training.distributed.base import Parallel
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
 from hydrant.training.dry_run import (
+    DryForward,
     check_best,
     dry_collectives,
     dry_forward,
@@ -93,10 +93,10 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, run_wo
     intervals = _intervals(config, clock, hooks)
     profiler: Profiler = instantiate(config, "profiler", world.device, clock)
     schedules = make_schedules(config, clock)
-    task = _task(config)
-    flops, outcome = dry_forward(task, data, val)
-    check_losses(config, outcome)
-    check_pictures(config, outcome, data.num_classes)
+    task = _task(config, data)
+    dry = dry_forward(task, data, val)
+    check_losses(config, dry.outcome)
+    pictured_classes = check_pictures(config, dry.batch, dry.outcome, world)
     precision.check_fits(task)
     compilation.check_fits(task, dry_collectives(task, data, train) if compilation.is_on else [])
     mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
@@ -104,7 +104,7 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, run_wo
     check_memory_format(config["memory_format"], task, parallel)
     averaging = _averaging(config, clock, precision)
     splits = ("val", "val_ema") if averaging.is_on else ("val",)
-    _check_best(config, splits, schedules, task, outcome)
+    _check_best(config, splits, schedules, dry)
     compiles_steps = compilation.compiles_steps
     optimizers = make_optimizers(
         config, task, schedules, precision, lambda o, _: EagerStep(o), compiles_steps=compiles_steps
@@ -114,8 +114,9 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, run_wo
     if parallel.is_sharded:
         check_sharding(config, task, parallel, precision, compilation, optimizers)
     return Plan(
-        config, world, data, train, val, val_batch_size, clock, spec, task, flops, intervals, schedules, precision,
-        compilation, parallel, averaging, mixing, profiler, hooks, eval_metrics(splits, task, outcome), optimizers,
+        config, world, data, train, val, val_batch_size, clock, spec, task, dry.flops, dry.targets_per_sample,
+        intervals, schedules, precision, compilation, parallel, averaging, mixing, profiler, hooks,
+        eval_metrics(splits, dry), pictured_classes, optimizers,
     )  # fmt: skip
 
 
@@ -151,7 +152,7 @@ def build(
         trained,
         optimizers,
         stream=plan.train.stream(plan.spec),
-        pictures=EvaluationPictures(config["pictures"], plan.data.num_classes or 0, device),
+        pictures=EvaluationPictures(config["pictures"], plan.pictured_classes, device),
         early_stopping=EarlyStopping(best["metric"], best["mode"], patience, plan.intervals.eval_every),
         logger=logger,
         save=save,
@@ -172,11 +173,12 @@ def _prepare_process(plan: Plan) -> None:
         keep_freed_memory()
 
 
-def _task(config: Mapping[str, Any]) -> Task:
+def _task(config: Mapping[str, Any], data: Data) -> Task:
     seeding.seed_process(config["seed"], seeding.MODEL)
     model: nn.Module = instantiate(config, "model")
     task: Task = instantiate(config, "task", model)
     task.measures_training = config["log_every"] is not None
+    task.class_names = data.class_names
     return task
 
 
@@ -198,12 +200,12 @@ def _intervals(config: Mapping[str, Any], clock: Clock, hooks: Hooks) -> Interva
 
 
 def _check_best(
-    config: Mapping[str, Any], splits: Sequence[str], schedules: Schedules, task: Task, outcome: Outcome
+    config: Mapping[str, Any], splits: Sequence[str], schedules: Schedules, dry: DryForward
 ) -> None:
     """Check that evaluations measure the metric of the best checkpoint and those of plateau schedules."""
-    check_best("best.", config["best"]["metric"], config["best"]["mode"], splits, task, outcome)
+    check_best("best.", config["best"]["metric"], config["best"]["mode"], splits, dry)
     for key, schedule in flat_schedules(schedules).items():
         if isinstance(schedule, Plateau):
-            check_best(f"{key}.", schedule.metric, schedule.mode, splits, task, outcome)
+            check_best(f"{key}.", schedule.metric, schedule.mode, splits, dry)
             if config["eval_every"] is None:
                 raise ConfigError("eval_every", f"{key} waits for evaluations; give one, such as 1ep")

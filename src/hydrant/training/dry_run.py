@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -13,6 +13,7 @@ from hydrant.data.mixup import Mixing
 from hydrant.errors import ConfigError, DataError, location, suggestion, typed_line
 from hydrant.training.distributed.collectives import Collective, CollectiveRecorder
 from hydrant.training.distributed.world import World
+from hydrant.training.metric_values import try_metrics
 from hydrant.training.metrics import check_measurement
 from hydrant.training.profiling import count_flops
 
@@ -102,25 +103,55 @@ def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
     raise DataError(f"no {what} can be read; the log names the damaged ones")
 
 
-def dry_forward(task: Any, data: Data, val: Source) -> tuple[int, Outcome]:
-    """Run the task on one sample, on the host; return its FLOPs and the outcome.
+class DryForward(NamedTuple):
+    """What a task gives for one validation sample, on the host."""
+
+    flops: int  # of the sample
+    batch: Batch
+    outcome: Outcome
+    metric_names: list[str]  # of the values of the task's metrics
+
+    @property
+    def targets_per_sample(self) -> int:
+        """The number of targets of the sample, at least 1."""
+        return max(int(self.outcome.num_targets), 1)
+
+    @property
+    def losses(self) -> set[str]:
+        """The names under which evaluations report losses."""
+        return {"loss", *(self.outcome.losses if len(self.outcome.losses) > 1 else ())}
+
+
+def dry_forward(task: Any, data: Data, val: Source) -> DryForward:
+    """Run the task on one sample, and its metrics on two, on the host.
 
     Raises:
-        ConfigError: the model does not fit the data, or a measurement is neither a scalar nor bool.
+        ConfigError: the model does not fit the data, a measurement is neither a scalar nor bool, or a metric does not
+            fit the task.
     """
     batch = read_samples(data, val, 1)
+    flops, outcome = _forward(task, batch)
+    for name, value in outcome.measurements.items():
+        if not torch.is_tensor(value):  # a user's task may return anything
+            raise ConfigError("task", f"measures {name!r} as {value!r}, which is not a tensor")
+        check_measurement(name, value.dtype, value.shape)
+    metric_names: list[str] = []
+    if task.metrics:
+        pair = read_samples(data, val, 2)
+        metric_names = try_metrics(task, pair, _forward(task, pair)[1])
+    return DryForward(flops, batch, outcome, metric_names)
+
+
+def _forward(task: Any, batch: Batch) -> tuple[int, Outcome]:
     try:
-        flops, outcome = count_flops(task, batch)
+        return count_flops(task, batch)
+    except ConfigError:
+        raise
     except Exception as error:  # a user's model may raise anything, and there is no train.log yet
         shapes = map_tensors(lambda tensor: list(tensor.shape[1:]), batch.inputs)
         message = f"fails on samples of shape {shapes}: {typed_line(error)} (at {location(error)})"
         remedy = "Choose another model, or set its keys to this shape"
         raise ConfigError("model", f"{message}. {remedy}") from error
-    for name, value in outcome.measurements.items():
-        if not torch.is_tensor(value):  # a user's task may return anything
-            raise ConfigError("task", f"measures {name!r} as {value!r}, which is not a tensor")
-        check_measurement(name, value.dtype, value.shape)
-    return flops, outcome
 
 
 def dry_collectives(task: Any, data: Data, train: Source) -> list[Collective]:
@@ -159,24 +190,20 @@ def dry_mixing(task: Any, data: Data, train: Source, mixing: Mixing) -> None:
         raise ConfigError("mixing", f"{message}; use mixing=none") from error
 
 
-def eval_metrics(splits: Sequence[str], task: Any, outcome: Outcome) -> frozenset[str]:
+def eval_metrics(splits: Sequence[str], dry: DryForward) -> frozenset[str]:
     """Return the names of the metrics that an evaluation of these splits reports, such as `val/accuracy`."""
-    measured = (*_losses(outcome), *outcome.measurements, *task.metrics)
+    measured = (*dry.losses, *dry.outcome.measurements, *dry.metric_names)
     return frozenset(f"{split}/{name}" for split in splits for name in measured)
 
 
-def _losses(outcome: Outcome) -> set[str]:
-    return {"loss", *(outcome.losses if len(outcome.losses) > 1 else ())}
-
-
-def check_best(key: str, metric: str, mode: str, splits: Sequence[str], task: Any, outcome: Outcome) -> None:
+def check_best(key: str, metric: str, mode: str, splits: Sequence[str], dry: DryForward) -> None:
     """Check that evaluations report a metric, and that a loss is not maximised. `key` begins the config keys.
 
     Raises:
         ConfigError: the metric or the mode is wrong.
     """
-    names = eval_metrics(splits, task, outcome)
+    names = eval_metrics(splits, dry)
     if metric not in names:
         raise ConfigError(f"{key}metric", f"no evaluation gives {metric!r}{suggestion(metric, names)}")
-    if metric.partition("/")[2] in _losses(outcome) and mode == "max":
+    if metric.partition("/")[2] in dry.losses and mode == "max":
         raise ConfigError(f"{key}mode", f"the best {metric} is the lowest; give {key}mode=min")

@@ -13,6 +13,7 @@ from hydrant import seeding
 from hydrant.batch import Batch, Outcome
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.memory import EVALUATION_REMEDY, explain_out_of_memory
+from hydrant.training.metric_values import named_values
 from hydrant.training.metrics import Meter
 from hydrant.training.pictures import Observe
 from hydrant.training.precision import Precision
@@ -74,7 +75,7 @@ def evaluate(
                 observe(batch, outcome)
     values = meter.read()
     for name, metric in metrics.items():
-        values[name] = float(metric.compute())
+        values |= named_values(name, metric.compute(), cast("Any", task).class_names)
         metric.reset()
     return {f"val/{name}": value for name, value in values.items()}
 

@@ -115,9 +115,10 @@ def accumulate_gradients(trainer: Trainer) -> tuple[list[Outcome], int | None]:
     Every call gives the same gradients. Returns the outcomes of the micro-batches, and the signal by which all ranks
     stop.
     """
-    plan, optimizers, loss_weight = trainer.plan, trainer.optimizers, trainer.loss_weight
-    spec, world, parallel, num_updates = plan.spec, plan.world, plan.parallel, trainer.state.num_updates
-    num_targets, last, outcomes = 0, spec.num_micro_steps - 1, list[Outcome]()
+    plan, optimizers, num_updates = trainer.plan, trainer.optimizers, trainer.state.num_updates
+    spec, world, parallel = plan.spec, plan.world, plan.parallel
+    last, outcomes = spec.num_micro_steps - 1, list[Outcome]()
+    num_targets: int | Tensor = 0
     trainer.enter("data_wait")
     for micro_step, batch in enumerate(trainer.stream.micro_batches(num_updates)):
         is_last = micro_step == last
@@ -129,11 +130,7 @@ def accumulate_gradients(trainer: Trainer) -> tuple[list[Outcome], int | None]:
             with plan.precision.autocast():
                 outcome = plan.compilation.forward_train(trainer.trained, plan.precision.cast(batch))
             trainer.enter("backward")
-            ratio = outcome.num_targets / spec.micro_batch_size
-            if ratio:
-                optimizers.backward(outcome, loss_weight if ratio == 1 else loss_weight * ratio)
-            else:
-                optimizers.backward_zeros(outcome)
+            add_gradients(trainer, outcome)
         outcomes.append(outcome)
         num_targets += outcome.num_targets
         if not is_last:
@@ -142,9 +139,29 @@ def accumulate_gradients(trainer: Trainer) -> tuple[list[Outcome], int | None]:
             trainer.enter("data_wait")
     trainer.enter("optimizer")
     num_targets, stop = parallel.all_reduce_targets(num_targets, trainer.stop_signal())
-    if num_targets not in (spec.global_batch_size, 0):
-        optimizers.scale_gradients(spec.global_batch_size / num_targets)
+    usual = spec.global_batch_size * plan.targets_per_sample
+    if isinstance(num_targets, Tensor):
+        optimizers.scale_gradients(usual / num_targets.clamp(min=1))
+    elif num_targets not in (usual, 0):
+        optimizers.scale_gradients(usual / num_targets)
     return outcomes, stop
+
+
+def add_gradients(trainer: Trainer, outcome: Outcome) -> None:
+    """Add the gradients of a micro-batch: of its mean loss, weighted by its targets relative to the usual number.
+
+    The ranks average their gradients. So after all micro-batches they are those of the sum of the losses of all targets
+    of the update, divided by the usual number of its targets.
+    """
+    optimizers, loss_weight, num_targets = trainer.optimizers, trainer.loss_weight, outcome.num_targets
+    usual = trainer.plan.spec.micro_batch_size * trainer.plan.targets_per_sample
+    if isinstance(num_targets, Tensor):
+        optimizers.backward(outcome, loss_weight * (num_targets / usual))
+    elif num_targets:
+        is_usual = num_targets == usual
+        optimizers.backward(outcome, loss_weight if is_usual else loss_weight * (num_targets / usual))
+    else:
+        optimizers.backward_zeros(outcome)
 
 
 def report_and_save(trainer: Trainer, due: Due, update: Update, *, is_last: bool) -> None:

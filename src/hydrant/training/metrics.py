@@ -35,20 +35,25 @@ class Meter:
         self._all_reduce = all_reduce
         self._names: list[str] = []
         self._sums = torch.zeros(0, dtype=torch.float64, device=device)
-        self._weight = 0  # of the sums
+        self._weight: int | Tensor = 0  # of the sums
         self._pending: list[Tensor] = []  # not yet in the sums: the values of one call after the other
         self._pending_weight = 0  # of each of these calls
         self._last_sums = self._sums  # of this rank, at the last read
 
-    def add(self, values: Mapping[str, Tensor], weight: int) -> None:
+    def add(self, values: Mapping[str, Tensor], weight: int | Tensor) -> None:
         """Add the means of `weight` targets: scalars, shape (), or bool tensors of any shape.
 
         The names must not change before the next read. Weight 0 only registers the names, because a mean over no
-        targets is NaN.
+        targets is NaN. If the weight is a tensor, shape (), the means are finite.
         """
         if self._names != list(values):
             self._names, self._pending = list(values), []
             self._sums = torch.zeros(len(values), dtype=torch.float64, device=self._device)
+        if isinstance(weight, Tensor):
+            row = torch.stack([_column(name, [value.detach()])[0] for name, value in values.items()])
+            self._sums = self._sums + row * weight
+            self._weight = self._weight + weight.detach()
+            return
         if not weight:
             return
         if weight != self._pending_weight:
@@ -63,7 +68,8 @@ class Meter:
         if not self._names:  # the same on every rank
             return {}
         self._fold()
-        weighted = torch.cat([self._sums, self._sums.new_full((1,), self._weight)])
+        weight = torch.as_tensor(self._weight, dtype=torch.float64, device=self._device).reshape(1)
+        weighted = torch.cat([self._sums, weight])
         extra = [v.detach().to(self._device, torch.float64).reshape(1) for v in unreduced.values()]
         numbers: list[float] = torch.cat([self._all_reduce(weighted), *extra]).tolist()
         count = len(self._names)

@@ -1,12 +1,13 @@
-"""Pictures of the inputs and mistakes of a classifier. They cost nothing if they are not configured."""
+"""Pictures of the inputs, and of the mistakes of a classifier. They cost nothing if they are not configured."""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +27,9 @@ Observe = Callable[[Batch, Outcome], None]
 When = Literal["end", "evaluation"]
 
 NUM_SAMPLES = 24
+_MAX_CLASSES = 2000  # whose confusion matrix takes 32 MB
+
+log = logging.getLogger("hydrant")
 
 
 class _Mistakes(NamedTuple):
@@ -46,27 +50,37 @@ class _Mistakes(NamedTuple):
 
 
 class _Predictions:
-    """The confusion matrix and the worst mistakes of one evaluation, kept on the device without a host sync."""
+    """The confusion matrix and the worst mistakes of one evaluation, kept on the device without a host sync.
+
+    Targets that are no class, such as -100, do not count. If a sample has several targets, such as pixels, there is
+    only the confusion matrix.
+    """
 
     def __init__(self, num_classes: int, device: torch.device) -> None:
         self._num_classes = num_classes
-        self._confusion = torch.zeros(num_classes**2, dtype=torch.int64, device=device)
+        self._counts = torch.zeros(num_classes**2 + 1, dtype=torch.int64, device=device)  # the last: no class
         self._mistakes: _Mistakes | None = None
 
     def __call__(self, batch: Batch, outcome: Outcome) -> None:
         """Add the predictions of a batch."""
-        logits, targets = outcome.predictions.float(), batch.targets
+        logits, targets = cast("Tensor", outcome.predictions).float(), batch.targets.long()
         probabilities, predicted = logits.softmax(dim=1).max(dim=1)
-        self._confusion.scatter_add_(0, targets * self._num_classes + predicted, torch.ones_like(targets))
-        losses = F.cross_entropy(logits, targets, reduction="none").nan_to_num(math.inf)
-        losses = losses.masked_fill(predicted == targets, -math.inf)
+        is_class = (targets >= 0) & (targets < self._num_classes)
+        pairs = (targets * self._num_classes + predicted).where(is_class, self._num_classes**2).flatten()
+        self._counts.scatter_add_(0, pairs, torch.ones_like(pairs))
+        if targets.ndim > 1:
+            return
+        classes = targets.clamp(0, self._num_classes - 1)
+        losses = F.cross_entropy(logits, classes, reduction="none").nan_to_num(math.inf)
+        losses = losses.masked_fill((predicted == targets) | ~is_class, -math.inf)
         shown = batch.inputs if _are_images(batch.inputs) else targets
         mistakes = _Mistakes(losses, probabilities, targets, predicted, shown)
         self._mistakes = (mistakes if self._mistakes is None else self._mistakes.join(mistakes)).worst()
 
     def pictures(self, world: World, all_reduce: Callable[[Tensor], Tensor]) -> dict[str, Draw]:
         """Return the pictures of the predictions of all ranks, which call this together."""
-        confusion = all_reduce(self._confusion).view(self._num_classes, self._num_classes).cpu()
+        counts = all_reduce(self._counts)[:-1].cpu()
+        confusion = counts.view(self._num_classes, self._num_classes)
         mistakes = None if self._mistakes is None else _Mistakes(*(values.cpu() for values in self._mistakes))
         per_rank = [part for part in world.all_gather(mistakes) if part is not None]
         pictures: dict[str, Draw] = {"confusion": partial(draw_confusion, confusion)}
@@ -86,9 +100,10 @@ class EvaluationPictures:
 
     Args:
         when: draw after every `evaluation`, after the last one (`end`), or never (None).
+        num_classes: of the predictions; None if they are no classes, so that nothing of them is drawn.
     """
 
-    def __init__(self, when: When | None, num_classes: int, device: torch.device) -> None:
+    def __init__(self, when: When | None, num_classes: int | None, device: torch.device) -> None:
         self._when, self._num_classes, self._device = when, num_classes, device
         self._predictions: _Predictions | None = None
 
@@ -98,7 +113,8 @@ class EvaluationPictures:
 
     def observer(self) -> Observe | None:
         """Start an evaluation; return the function to call with each of its batches, or None if nothing is drawn."""
-        self._predictions = _Predictions(self._num_classes, self._device) if self.is_on else None
+        draws = self.is_on and self._num_classes is not None
+        self._predictions = _Predictions(self._num_classes or 0, self._device) if draws else None
         return self._predictions
 
     def pictures(
@@ -116,36 +132,64 @@ class EvaluationPictures:
         return self._predictions.pictures(world, all_reduce)
 
 
-def check_pictures(config: Mapping[str, Any], outcome: Outcome, num_classes: int | None) -> None:
-    """Check that the configured pictures can be drawn.
+def check_pictures(config: Mapping[str, Any], batch: Batch, outcome: Outcome, world: World) -> int | None:
+    """Return the number of classes if the predictions of a task can be drawn, else None, with a line in the log.
+
+    Args:
+        config: of the run.
+        batch, outcome: one sample and what the task returns for it.
+        world: the ranks, of which the first one logs.
 
     Raises:
-        ConfigError: the task is not a classification, or the run has no evaluations.
+        ConfigError: pictures are configured, but no evaluations.
     """
     if config["pictures"] is None:
-        return
+        return None
     if config["eval_every"] is None:
         message = "pictures are drawn after evaluations; set it, such as eval_every=1ep"
         raise ConfigError("eval_every", message)
-    if outcome.predictions.shape[1:] != (num_classes,):
-        classes = f"{num_classes} classes" if num_classes else "classes"
-        message = f"need a classification, and this task returns no logits of {classes}; use pictures=null"
-        raise ConfigError("pictures", message)
+    num_classes = _num_classes(batch.targets, outcome.predictions)
+    if num_classes is not None and num_classes <= _MAX_CLASSES:
+        return num_classes
+    if world.is_rank_zero:
+        reason = (
+            "the task predicts no classes" if num_classes is None else f"{num_classes} classes are too many"
+        )
+        log.info("pictures: no confusion matrix and no mistakes, because %s", reason)
+    return None
+
+
+def _num_classes(targets: Any, predictions: Any) -> int | None:
+    """Return C if the targets are class indices, (B, ...), and the predictions their logits, (B, C, ...)."""
+    if not (isinstance(targets, Tensor) and isinstance(predictions, Tensor)):
+        return None
+    is_index = not (targets.is_floating_point() or targets.is_complex() or targets.dtype is torch.bool)
+    shape = predictions.shape
+    fits = predictions.ndim > 1 and shape[1] > 1 and targets.shape == (shape[0], *shape[2:])
+    return shape[1] if is_index and fits else None
 
 
 def input_pictures(batch: Batch) -> dict[str, Draw]:
     """Return a picture of the first samples of a batch as the model receives them; {} if they are not images."""
-    if not (_are_images(batch.inputs) and isinstance(batch.targets, Tensor) and batch.targets.ndim <= 2):
+    if not _are_images(batch.inputs):
         return {}
-    targets = batch.targets[:NUM_SAMPLES].cpu()
-    titles = [_target_title(target) for target in targets]
-    return {"inputs": partial(draw_images, batch.inputs[:NUM_SAMPLES].cpu(), titles)}
+    images, targets = batch.inputs[:NUM_SAMPLES].cpu(), batch.targets
+    has_titles = isinstance(targets, Tensor) and 1 <= targets.ndim <= 2
+    titles = (
+        [_target_title(target) for target in targets[:NUM_SAMPLES].cpu()]
+        if has_titles
+        else [""] * len(images)
+    )
+    return {"inputs": partial(draw_images, images, titles)}
 
 
 def _target_title(target: Tensor) -> str:
-    """Return the class number, or the two classes with the largest weights of a mixed target."""
+    """Return the class or number, the two classes with the largest weights of a mixed target, or the labels."""
     if target.ndim == 0:
-        return str(int(target))
+        return f"{target.item():.4g}"
+    if not target.is_floating_point() or not math.isclose(float(target.sum()), 1, rel_tol=1e-3):
+        labels = target.nonzero().flatten().tolist()
+        return ", ".join(map(str, labels[:4])) + (" ..." if len(labels) > 4 else "")
     weights, classes = target.topk(min(2, len(target)))
     pairs = zip(weights.tolist(), classes.tolist(), strict=True)
     return ", ".join(f"{number}: {weight:.0%}" for weight, number in pairs if weight > 0)

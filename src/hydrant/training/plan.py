@@ -34,6 +34,7 @@ class Plan:
     spec: StreamSpec
     task: Any  # a Task, which is an nn.Module; on the host
     flops_per_sample: int  # of a forward pass
+    targets_per_sample: int  # of the sample that was tried; 1 for a classification of whole samples
     intervals: Intervals
     schedules: Schedules
     precision: Precision
@@ -44,6 +45,7 @@ class Plan:
     profiler: Profiler
     hooks: Hooks
     eval_metrics: frozenset[str]  # the metrics that evaluations give, such as val/accuracy
+    pictured_classes: int | None  # of the configured confusion matrix; None: the task predicts no classes
     optimizers: Optimizers  # over the task on the host, to check and show their groups and schedules
 
     def schedule_values(self, updates: Sequence[int]) -> dict[str, list[float]]:

@@ -89,7 +89,7 @@ class Trainer:
     log: HookLog = field(init=False, default_factory=HookLog)
     meter: Meter = field(init=False)
     pace: Pace = field(init=False)
-    loss_weight: Tensor = field(init=False)  # of a full micro-batch, shape ()
+    loss_weight: Tensor = field(init=False)  # of a micro-batch with the usual number of targets, shape ()
     buffers: RankBuffers = field(init=False)
     phase_observers: list[Profiler | Watchdog] = field(init=False)
 

@@ -153,9 +153,11 @@ class Optimizers:
         for parameter in self._all_parameters:
             parameter.grad = None if parameter.grad is None else parameter.grad.clone()
 
-    def scale_gradients(self, ratio: float) -> None:
-        """Multiply every gradient by `ratio`."""
+    def scale_gradients(self, ratio: float | Tensor) -> None:
+        """Multiply every gradient by `ratio`, a number or a tensor of shape ()."""
         if gradients := local_gradients(self._all_parameters):
+            if isinstance(ratio, Tensor):
+                ratio = ratio.to(gradients[0].device)  # sharded ones may be kept on the host
             torch._foreach_mul_(gradients, ratio)  # pyright: ignore[reportPrivateUsage]
 
     @contextlib.contextmanager

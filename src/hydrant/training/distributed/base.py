@@ -73,10 +73,14 @@ class Parallel:
             dist.all_reduce(values)
         return values
 
-    def all_reduce_targets(self, num_targets: int, signum: int | None) -> tuple[int, int | None]:
+    def all_reduce_targets(
+        self, num_targets: int | Tensor, signum: int | None
+    ) -> tuple[int | Tensor, int | None]:
         """Return the number of targets on all ranks, and a stop signal that any rank received."""
         if self._is_single:
             return num_targets, signum
+        if isinstance(num_targets, Tensor):  # stays on the device
+            return self.all_reduce(num_targets), self.all_reduce_targets(0, signum)[1]
         counts = torch.tensor([num_targets, *(int(signum == stop) for stop in STOP_SIGNALS)])
         dist.all_reduce(counts)  # a host tensor goes through gloo, so no rank waits for its device
         total, *received = counts.tolist()

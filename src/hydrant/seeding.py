@@ -23,7 +23,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 # Each stream has its own number, so that equal seeds and positions give different random numbers.
-MODEL, ORDER, UPDATE, SAMPLE, SYNTHETIC, MIXING, EVALUATION = range(1, 8)
+MODEL, ORDER, UPDATE, SAMPLE, SYNTHETIC, MIXING, EVALUATION, FOLDS = range(1, 9)
 
 
 def mix(*parts: int) -> int:

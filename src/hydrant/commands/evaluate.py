@@ -1,4 +1,4 @@
-"""`evaluate`: evaluate the model of a run on its validation set."""
+"""`evaluate`: evaluate the model of a run on a split of its data."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ def main(arguments: Sequence[str]) -> int:
     """Print the metrics of a saved run and return the exit status."""
     parser = Flags("evaluate")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--split", default="val")
     parser.add_argument("--weights", default="model")
     options, words = parser.split(arguments)
     if not words or "=" in words[0]:
@@ -23,12 +24,13 @@ def main(arguments: Sequence[str]) -> int:
     from hydrant.runs.load import evaluate_saved, open_run  # imports torch
 
     saved = open_run(words[0], words[1:], weights=options.weights)
-    values = evaluate_saved(saved)
+    split = saved.split(options.split, "--split")
+    values = evaluate_saved(saved, split)
     if options.json:
         content = {"checkpoint": str(saved.checkpoint), "num_updates": saved.num_updates, **values}
         emit(json.dumps(json_safe(content)))
         return 0
-    say(f"{saved.checkpoint} (update {saved.num_updates}), {saved.plan.val.num_samples:,} samples")
+    say(f"{saved.checkpoint} (update {saved.num_updates}), {split.source.num_samples:,} samples")
     for name, value in values.items():
         say(f"  {name:<20} {value:.6g}")
     return 0

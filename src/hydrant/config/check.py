@@ -87,6 +87,7 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
     _check_positive("", resolved, schema.POSITIVE)
     if resolved["max_skipped"] < 0:
         raise ConfigError("max_skipped", f"needs 0 or more, not {resolved['max_skipped']}")
+    _check_folds(resolved["folds"], resolved["fold"])
     if resolved["deterministic"] and resolved["cudnn_benchmark"] is True:
         message = (
             "makes results depend on timing, which deterministic=true excludes; use cudnn_benchmark=auto"
@@ -110,6 +111,15 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
             key = f"{prefix}{group}"
             _check_part(key, settings[group], f"+{group}@{key}=<option>, see --help", is_partial=True)
         _check_optimizer(prefix, settings)
+
+
+def _check_folds(folds: int | None, fold: int) -> None:
+    if folds is None and fold != 0:
+        raise ConfigError("folds", f"fold={fold} is one of several; give their number, such as folds=5")
+    if folds is not None and folds < 2:
+        raise ConfigError("folds", f"needs 2 or more, not {folds}; null trains on the whole training set")
+    if folds is not None and not 0 <= fold < folds:
+        raise ConfigError("fold", f"needs a number from 0 to {folds - 1} (folds={folds}), not {fold}")
 
 
 def _check_hook_keys(plain: Mapping[str, Any]) -> None:

@@ -70,11 +70,16 @@ class TrainConfig(OptimizerSettings):
     keep_every: Any
     best: Best
     patience: int | None
+    test_at_end: bool
     optimizers: dict[str, Any]
     skip_non_finite: bool
     max_skipped: int
     limit_train_samples: int | None
     limit_val_samples: int | None
+    limit_test_samples: int | None
+    folds: int | None
+    fold: int
+    fold_seed: int
     deterministic: bool
     cudnn_benchmark: bool | Literal["auto"]
     memory_format: Literal["auto", "contiguous_format", "channels_last"]
@@ -138,7 +143,7 @@ GROUPS = ("data", "model", *PARTIAL_GROUPS)
 """Groups of which every run has an option with a `_target_`."""
 
 POSITIVE = ("patience", "global_batch_size", "micro_batch_size", "eval_batch_size", "keep_last", "keep_best",
-            "limit_train_samples", "limit_val_samples")  # fmt: skip
+            "limit_train_samples", "limit_val_samples", "limit_test_samples")  # fmt: skip
 """Keys whose value must be above 0, `auto` or null."""
 
 OPTIMIZER_POSITIVE = ("lr_base_size", "max_grad_norm", "max_grad_value", "agc")

@@ -106,20 +106,23 @@ class Run:
         """
         return self._open(weights).plan.task.model.to(device)
 
-    def evaluate(self, split: Literal["val"] = "val", *, weights: Weights = "last") -> dict[str, float]:
+    def evaluate(self, split: str = "val", *, weights: Weights = "last") -> dict[str, float]:
         """Return the losses and metrics on a split of the data, as `val/...`: the numbers of `hydrant evaluate`.
+
+        Args:
+            split: `val`, `test`, `train` (without augmentation), or the name of a further validation set.
+            weights: see `Weights`.
 
         Raises:
             ConfigError: as `model`; or there is no such split.
         """
-        if split != "val":
-            raise unknown_name("split", "split", split, ["val"])
         saved = self._open(weights)
+        chosen = saved.split(split, "split")
         from hydrant.interface.process import unchanged_process
         from hydrant.runs.load import evaluate_saved
 
         with unchanged_process():
-            return evaluate_saved(saved)
+            return evaluate_saved(saved, chosen)
 
     def _open(self, weights: str) -> SavedRun:
         with process_settings():

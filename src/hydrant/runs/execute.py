@@ -36,6 +36,7 @@ from hydrant.training.checkpoint.weights import describe_misfits
 from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
+from hydrant.training.final_test import test_best
 from hydrant.training.loop import is_over, train
 from hydrant.training.memory import TRAINING_REMEDY, explain_out_of_memory
 from hydrant.training.plan import Plan
@@ -195,6 +196,8 @@ class _Session:
                 profiling = plan.profiler.record(profile, state.num_updates, self._reporter.file)
                 with profiling if self._world.is_rank_zero else contextlib.nullcontext():
                     train(trainer)
+                if plan.config["test_at_end"]:
+                    test_best(trainer, self._best_checkpoint())
                 plan.data.damaged.merge_ranks(self._world.all_gather)
             finally:
                 trainer.stream.close()
@@ -229,6 +232,15 @@ class _Session:
             if path.exists():  # else the disk is full, which the log says
                 self._plan.hooks.call("on_checkpoint", trainer, path)
                 log_row(trainer, {})
+
+    def _best_checkpoint(self) -> Path | None:
+        """Return the best checkpoint when it is on disk; None if the last update is the best, or nothing is saved."""
+        self._checkpoints.wait()
+        best = self._state.best
+        if best is None or best["num_updates"] == self._state.num_updates:
+            return None
+        path = self._checkpoints.folder.path_of(best["num_updates"])
+        return path if self._world.broadcast_from_rank_zero(path.exists) else None
 
     def _restore(self, trainer: Trainer) -> None:
         """Restore the checkpoint where the run continues, if any, and roll the folder back to it."""

@@ -21,8 +21,9 @@ from hydrant.training.checkpoint.content import weight_parts
 from hydrant.training.checkpoint.folder import find_checkpoint
 from hydrant.training.checkpoint.weights import Weights
 from hydrant.training.distributed.base import SINGLE_RANK
-from hydrant.training.evaluation import evaluate
+from hydrant.training.evaluation import evaluate, with_prefix
 from hydrant.training.plan import Plan
+from hydrant.training.splits import Split, find_split
 from hydrant.training.train_state import restore_outside_model, saved_state
 
 WEIGHTS = ("model", "ema")
@@ -36,6 +37,14 @@ class SavedRun:
     checkpoint: Path
     num_updates: int
     plan: Plan
+
+    def split(self, name: str, key: str) -> Split:
+        """Return a split of the data by name; `key` is what the user gave it by.
+
+        Raises:
+            ConfigError: there is no such split.
+        """
+        return find_split(self.plan.config, self.plan.splits, name, key)
 
 
 def open_run(
@@ -71,19 +80,20 @@ def open_run(
     return SavedRun(folder, checkpoint, saved_state(checkpoint).num_updates, plan)
 
 
-def evaluate_saved(saved: SavedRun) -> dict[str, float]:
-    """Return the losses and metrics of a saved run on its validation set, as `val/...`; computed on its device."""
+def evaluate_saved(saved: SavedRun, split: Split) -> dict[str, float]:
+    """Return the losses and metrics of a saved run on a split, as `val/...` or `test/...`; computed on its device."""
     plan = saved.plan
     plan.precision.activate()
     plan.world.set_device()
     with plan.world.process_group():
-        return evaluate(
+        values = evaluate(
             plan.precision.prepare(plan.task).to(plan.world.device),
-            plan.val.batches(plan.spec, plan.config["eval_batch_size"]),
+            split.source.batches(plan.spec, split.batch_size),
             plan.precision,
             plan.parallel,
             lambda task, batch: task(batch),
         )
+    return with_prefix(split.prefix, values)
 
 
 def _override(config: DictConfig, folder: Path, overrides: Sequence[str]) -> Mapping[str, Any]:

@@ -31,10 +31,15 @@ Changes = Mapping[str, tuple[Any, Any]]
 _ADDED_KEYS: dict[str, dict[str, Any]] = {
     "": {
         "cudnn_benchmark": "auto",
+        "fold": 0,
+        "fold_seed": 0,
+        "folds": None,
         "hooks": {},
+        "limit_test_samples": None,
         "memory_format": "auto",
         "tags": [],
         "notes": None,
+        "test_at_end": False,
         "trackers": {},
     },
     "hydrant.data.image_folder": {"decoder": "pillow"},

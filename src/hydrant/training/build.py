@@ -35,12 +35,11 @@ from hydrant.training.distributed.world import World
 from hydrant.training.dry_run import (
     DryForward,
     check_best,
+    check_split,
     dry_collectives,
     dry_forward,
     dry_mixing,
-    eval_batch_size,
     eval_metrics,
-    limit_samples,
     make_stream_spec,
 )
 from hydrant.training.early_stopping import EarlyStopping
@@ -56,6 +55,16 @@ from hydrant.training.plan import Plan
 from hydrant.training.precision import Precision
 from hydrant.training.profiling import Profiler
 from hydrant.training.pruning import Pruning
+from hydrant.training.splits import (
+    TEST,
+    VAL,
+    Split,
+    divide,
+    find_split,
+    make_splits,
+    metric_prefixes,
+    validation_splits,
+)
 from hydrant.training.trainer import RunLogger, Trainer, TrainState
 
 
@@ -80,31 +89,29 @@ def prepare(config: Mapping[str, Any], *, is_preview: bool = False) -> Plan:
 def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, run_world: World) -> Plan:
     precision: Precision = instantiate(config, "precision", world.device)
     compilation: Compilation = instantiate(config, "compile", world)
-    data: Data = instantiate(config, "data")
+    data = divide(config, instantiate(config, "data"))
     data.damaged.is_rank_zero = world.is_rank_zero
-    train = limit_samples(data.train, config["limit_train_samples"])
-    val = limit_samples(data.val, config["limit_val_samples"])
-    spec = make_stream_spec(config, run_world, train.num_samples)
-    val_batch_size = eval_batch_size(config, run_world, val.num_samples)
-    clock = Clock.start(
-        config["duration"], num_samples=train.num_samples, global_batch_size=spec.global_batch_size
-    )
+    num_samples = data.train.num_samples
+    spec = make_stream_spec(config, run_world, num_samples)
+    splits = make_splits(config, data, run_world)
+    clock = Clock.start(config["duration"], num_samples=num_samples, global_batch_size=spec.global_batch_size)
     hooks = make_hooks(config["hooks"])
     intervals = _intervals(config, clock, hooks)
     profiler: Profiler = instantiate(config, "profiler", world.device, clock)
     schedules = make_schedules(config, clock)
     task = _task(config, data)
-    dry = dry_forward(task, data, val)
+    dry = dry_forward(task, data, data.val)
+    _check_splits(config, task, data, splits)
     check_losses(config, dry.outcome)
     pictured_classes = check_pictures(config, dry.batch, dry.outcome, world)
     precision.check_fits(task)
-    compilation.check_fits(task, dry_collectives(task, data, train) if compilation.is_on else [])
+    compilation.check_fits(task, dry_collectives(task, data, data.train) if compilation.is_on else [])
     mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
-    dry_mixing(task, data, train, mixing)
+    dry_mixing(task, data, data.train, mixing)
     check_memory_format(config["memory_format"], task, parallel)
     averaging = _averaging(config, clock, precision)
-    splits = ("val", "val_ema") if averaging.is_on else ("val",)
-    _check_best(config, splits, schedules, dry)
+    prefixes = metric_prefixes(splits, is_averaged=averaging.is_on)
+    _check_best(config, prefixes, schedules, dry)
     compiles_steps = compilation.compiles_steps
     optimizers = make_optimizers(
         config, task, schedules, precision, lambda o, _: EagerStep(o), compiles_steps=compiles_steps
@@ -114,9 +121,9 @@ def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, run_wo
     if parallel.is_sharded:
         check_sharding(config, task, parallel, precision, compilation, optimizers)
     return Plan(
-        config, world, data, train, val, val_batch_size, clock, spec, task, dry.flops, dry.targets_per_sample,
-        intervals, schedules, precision, compilation, parallel, averaging, mixing, profiler, hooks,
-        eval_metrics(splits, dry), pictured_classes, optimizers,
+        config, world, data, splits, clock, spec, task, dry.flops, dry.targets_per_sample, intervals, schedules,
+        precision, compilation, parallel, averaging, mixing, profiler, hooks, eval_metrics(prefixes, dry),
+        pictured_classes, optimizers,
     )  # fmt: skip
 
 
@@ -182,6 +189,19 @@ def _task(config: Mapping[str, Any], data: Data) -> Task:
     return task
 
 
+def _check_splits(config: Mapping[str, Any], task: Task, data: Data, splits: Mapping[str, Split]) -> None:
+    """Try the task on a sample of each split that the run evaluates, besides the main one.
+
+    Raises:
+        ConfigError: the model does not fit one, or `test_at_end` lacks a test split.
+    """
+    evaluated = {name: splits[name] for name in validation_splits(splits) if name != VAL}
+    if config["test_at_end"]:
+        evaluated[TEST] = find_split(config, splits, TEST, "test_at_end")
+    for name, split in evaluated.items():
+        check_split(task, data, split.source, name)
+
+
 def _averaging(config: Mapping[str, Any], clock: Clock, precision: Precision) -> Averaging:
     averaging: Averaging = instantiate(config, "averaging", clock)
     if averaging.is_on and not precision.keeps_float32:
@@ -200,12 +220,12 @@ def _intervals(config: Mapping[str, Any], clock: Clock, hooks: Hooks) -> Interva
 
 
 def _check_best(
-    config: Mapping[str, Any], splits: Sequence[str], schedules: Schedules, dry: DryForward
+    config: Mapping[str, Any], prefixes: Sequence[str], schedules: Schedules, dry: DryForward
 ) -> None:
     """Check that evaluations measure the metric of the best checkpoint and those of plateau schedules."""
-    check_best("best.", config["best"]["metric"], config["best"]["mode"], splits, dry)
+    check_best("best.", config["best"]["metric"], config["best"]["mode"], prefixes, dry)
     for key, schedule in flat_schedules(schedules).items():
         if isinstance(schedule, Plateau):
-            check_best(f"{key}.", schedule.metric, schedule.mode, splits, dry)
+            check_best(f"{key}.", schedule.metric, schedule.mode, prefixes, dry)
             if config["eval_every"] is None:
                 raise ConfigError("eval_every", f"{key} waits for evaluations; give one, such as 1ep")

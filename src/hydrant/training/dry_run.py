@@ -42,18 +42,6 @@ def make_stream_spec(config: Mapping[str, Any], world: World, num_samples: int) 
     return StreamSpec(config["seed"], batch_size, micro, world.rank, ranks, world.device)
 
 
-def eval_batch_size(config: Mapping[str, Any], world: World, num_samples: int) -> int:
-    """Return how many samples a rank evaluates at once: the configured number, or fewer so that every rank has some.
-
-    Raises:
-        ConfigError: there are fewer samples than ranks.
-    """
-    if num_samples < world.world_size:
-        message = f"{num_samples} validation samples are too few for {world.world_size} ranks; give more"
-        raise ConfigError("limit_val_samples", message)
-    return min(config["eval_batch_size"], num_samples // world.world_size)
-
-
 def scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
     """Return the lr for this batch size, scaled from `lr_base_size` by `lr_scaling` (Goyal et al., 2017; timm).
 
@@ -68,11 +56,6 @@ def scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
     if "lr" not in config["optimizer"]:
         raise ConfigError("lr_scaling", "this optimizer has no lr to scale; leave lr_scaling out")
     return {"lr": config["optimizer"]["lr"] * (ratio if rule == "linear" else ratio**0.5)}
-
-
-def limit_samples(source: Source, num_samples: int | None) -> Source:
-    """Return the first samples of a source, at most `num_samples`; None means all."""
-    return source if num_samples is None else source.subset(range(min(num_samples, source.num_samples)))
 
 
 def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
@@ -123,14 +106,14 @@ class DryForward(NamedTuple):
 
 
 def dry_forward(task: Any, data: Data, val: Source) -> DryForward:
-    """Run the task on one sample, and its metrics on two, on the host.
+    """Run the task on one validation sample, and its metrics on two, on the host.
 
     Raises:
         ConfigError: the model does not fit the data, a measurement is neither a scalar nor bool, or a metric does not
             fit the task.
     """
     batch = read_samples(data, val, 1)
-    flops, outcome = _forward(task, batch)
+    flops, outcome = _forward(task, batch, "samples")
     for name, value in outcome.measurements.items():
         if not torch.is_tensor(value):  # a user's task may return anything
             raise ConfigError("task", f"measures {name!r} as {value!r}, which is not a tensor")
@@ -138,18 +121,27 @@ def dry_forward(task: Any, data: Data, val: Source) -> DryForward:
     metric_names: list[str] = []
     if task.metrics:
         pair = read_samples(data, val, 2)
-        metric_names = try_metrics(task, pair, _forward(task, pair)[1])
+        metric_names = try_metrics(task, pair, _forward(task, pair, "samples")[1])
     return DryForward(flops, batch, outcome, metric_names)
 
 
-def _forward(task: Any, batch: Batch) -> tuple[int, Outcome]:
+def check_split(task: Any, data: Data, source: Source, split: str) -> None:
+    """Run the task on one sample of another split, on the host.
+
+    Raises:
+        ConfigError: the model does not fit the samples.
+    """
+    _forward(task, read_samples(data, source, 1), f"{split} samples")
+
+
+def _forward(task: Any, batch: Batch, what: str) -> tuple[int, Outcome]:
     try:
         return count_flops(task, batch)
     except ConfigError:
         raise
     except Exception as error:  # a user's model may raise anything, and there is no train.log yet
         shapes = map_tensors(lambda tensor: list(tensor.shape[1:]), batch.inputs)
-        message = f"fails on samples of shape {shapes}: {typed_line(error)} (at {location(error)})"
+        message = f"fails on {what} of shape {shapes}: {typed_line(error)} (at {location(error)})"
         remedy = "Choose another model, or set its keys to this shape"
         raise ConfigError("model", f"{message}. {remedy}") from error
 
@@ -190,20 +182,21 @@ def dry_mixing(task: Any, data: Data, train: Source, mixing: Mixing) -> None:
         raise ConfigError("mixing", f"{message}; use mixing=none") from error
 
 
-def eval_metrics(splits: Sequence[str], dry: DryForward) -> frozenset[str]:
-    """Return the names of the metrics that an evaluation of these splits reports, such as `val/accuracy`."""
+def eval_metrics(prefixes: Sequence[str], dry: DryForward) -> frozenset[str]:
+    """Return the names of the metrics that evaluations report under these prefixes, such as `val/accuracy`."""
     measured = (*dry.losses, *dry.outcome.measurements, *dry.metric_names)
-    return frozenset(f"{split}/{name}" for split in splits for name in measured)
+    return frozenset(f"{prefix}/{name}" for prefix in prefixes for name in measured)
 
 
-def check_best(key: str, metric: str, mode: str, splits: Sequence[str], dry: DryForward) -> None:
+def check_best(key: str, metric: str, mode: str, prefixes: Sequence[str], dry: DryForward) -> None:
     """Check that evaluations report a metric, and that a loss is not maximised. `key` begins the config keys.
 
     Raises:
         ConfigError: the metric or the mode is wrong.
     """
-    names = eval_metrics(splits, dry)
+    names = eval_metrics(prefixes, dry)
     if metric not in names:
         raise ConfigError(f"{key}metric", f"no evaluation gives {metric!r}{suggestion(metric, names)}")
-    if metric.partition("/")[2] in dry.losses and mode == "max":
+    losses = {f"{prefix}/{name}" for prefix in prefixes for name in dry.losses}
+    if metric in losses and mode == "max":
         raise ConfigError(f"{key}mode", f"the best {metric} is the lowest; give {key}mode=min")

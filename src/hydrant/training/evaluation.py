@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -17,23 +18,48 @@ from hydrant.training.metric_values import named_values
 from hydrant.training.metrics import Meter
 from hydrant.training.pictures import Observe
 from hydrant.training.precision import Precision
+from hydrant.training.splits import VAL, Split
 from hydrant.training.trainer import Trainer
 
 
 def evaluate_run(trainer: Trainer) -> dict[str, float]:
-    """Evaluate the task as it is now (`val/...`) and, if the weights are averaged, with the average (`val_ema/...`)."""
-    plan, task = trainer.plan, trainer.task
-
-    def evaluate_task(observe: Observe | None = None) -> dict[str, float]:
-        batches = trainer.watchdog.track(plan.val.batches(plan.spec, plan.val_batch_size))
-        return evaluate(task, batches, plan.precision, plan.parallel, plan.compilation.forward_eval, observe)
-
+    """Evaluate the task as it is now on every validation set, and collect the pictures of the main one."""
     with trainer.optimizers.eval_weights():
-        row = evaluate_task(trainer.pictures.observer())
+        return evaluate_splits(trainer, trainer.plan.validation, {VAL: trainer.pictures.observer()})
+
+
+def evaluate_splits(
+    trainer: Trainer, names: Sequence[str], observers: Mapping[str, Observe | None] = MappingProxyType({})
+) -> dict[str, float]:
+    """Evaluate splits with the weights that the task holds and, if weights are averaged, with the average too.
+
+    The metrics of the average are `val_ema/...` instead of `val/...`.
+
+    Args:
+        trainer: the run.
+        names: of the splits.
+        observers: receive every batch of a split and its outcome, by its name.
+    """
+    plan, task, row = trainer.plan, trainer.task, dict[str, float]()
+
+    def evaluate_split(split: Split, prefix: str, observe: Observe | None) -> dict[str, float]:
+        batches = trainer.watchdog.track(split.source.batches(plan.spec, split.batch_size))
+        forward = plan.compilation.forward_eval
+        return with_prefix(prefix, evaluate(task, batches, plan.precision, plan.parallel, forward, observe))
+
+    splits = {name: plan.splits[name] for name in names}
+    for name, split in splits.items():
+        row |= evaluate_split(split, split.prefix, observers.get(name))
     if plan.averaging.is_on:
         with plan.averaging.swapped_into(task):
-            row |= {key.replace("val/", "val_ema/", 1): value for key, value in evaluate_task().items()}
+            for split in splits.values():
+                row |= evaluate_split(split, split.averaged_prefix, None)
     return row
+
+
+def with_prefix(prefix: str, values: Mapping[str, float]) -> dict[str, float]:
+    """Return metrics under the names `<prefix>/<metric>`."""
+    return {f"{prefix}/{name}": value for name, value in values.items()}
 
 
 @torch.no_grad()
@@ -46,7 +72,7 @@ def evaluate(
     forward: Callable[[nn.Module, Batch], Outcome],
     observe: Observe | None = None,
 ) -> dict[str, float]:
-    """Return the means over `batches` and the task's own metrics, as `val/...`.
+    """Return the means over `batches` and the task's own metrics.
 
     The random numbers that a task draws are the same in every evaluation.
 
@@ -77,7 +103,7 @@ def evaluate(
     for name, metric in metrics.items():
         values |= named_values(name, metric.compute(), cast("Any", task).class_names)
         metric.reset()
-    return {f"val/{name}": value for name, value in values.items()}
+    return values
 
 
 def draw(trainer: Trainer) -> dict[str, Tensor]:

@@ -17,6 +17,7 @@ from hydrant.training.distributed.world import World
 from hydrant.training.hooks import Hooks
 from hydrant.training.precision import Precision
 from hydrant.training.profiling import Profiler
+from hydrant.training.splits import Split, validation_splits
 from hydrant.training.update import Optimizers
 
 
@@ -26,10 +27,8 @@ class Plan:
 
     config: Mapping[str, Any]
     world: World
-    data: Data
-    train: Source
-    val: Source
-    val_batch_size: int  # of one rank
+    data: Data  # of this fold, limited to the configured numbers of samples
+    splits: Mapping[str, Split]  # by name: train, val, the extra validation sets, test
     clock: Clock
     spec: StreamSpec
     task: Any  # a Task, which is an nn.Module; on the host
@@ -47,6 +46,21 @@ class Plan:
     eval_metrics: frozenset[str]  # the metrics that evaluations give, such as val/accuracy
     pictured_classes: int | None  # of the configured confusion matrix; None: the task predicts no classes
     optimizers: Optimizers  # over the task on the host, to check and show their groups and schedules
+
+    @property
+    def train(self) -> Source:
+        """The training set."""
+        return self.data.train
+
+    @property
+    def val(self) -> Source:
+        """The main validation set."""
+        return self.data.val
+
+    @property
+    def validation(self) -> tuple[str, ...]:
+        """The names of the splits that are evaluated while the run trains."""
+        return validation_splits(self.splits)
 
     def schedule_values(self, updates: Sequence[int]) -> dict[str, list[float]]:
         """Return the value of every scheduled field in each of these updates, by `optimizer.group.field`."""

@@ -111,18 +111,28 @@ def restore(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> None
     Raises:
         CheckpointError: the checkpoint does not fit the run.
     """
+    restore_weights(trainer, path)
+    with _explain_misfit(path):
+        _restore_optimizers(trainer, path, changed)
+        trainer.plan.precision.load_state_dict(read_state(path, "precision"))
+        if trainer.plan.hooks.has_state:
+            trainer.plan.hooks.load_state_dict(read_state(path, "hooks"))
+        _restore_ranks(trainer, read_state(path, "ranks"))
+
+
+def restore_weights(trainer: Trainer, path: Path) -> None:
+    """Load the weights of a checkpoint, also the averaged ones, and what the task holds besides its model.
+
+    Raises:
+        CheckpointError: the checkpoint does not fit the run.
+    """
     with _explain_misfit(path):
         for part, target in (("model", trainer.model), ("ema", trainer.plan.averaging)):
             weights = target.state_dict()
             if weights:
                 read_into(path, part, weights)
                 target.load_state_dict(weights)
-        _restore_optimizers(trainer, path, changed)
-        trainer.plan.precision.load_state_dict(read_state(path, "precision"))
         restore_outside_model(trainer.task, path)
-        if trainer.plan.hooks.has_state:
-            trainer.plan.hooks.load_state_dict(read_state(path, "hooks"))
-        _restore_ranks(trainer, read_state(path, "ranks"))
 
 
 def restore_outside_model(task: nn.Module, path: Path) -> None:

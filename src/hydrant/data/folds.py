@@ -1,0 +1,89 @@
+"""Folds of a training set, for cross-validation."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from hydrant import seeding
+from hydrant.data.base import Data, Source
+from hydrant.errors import ConfigError
+
+
+@runtime_checkable
+class Labelled(Protocol):
+    """A source that knows the class of each sample without reading it."""
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """The class of each sample, integers of shape (num_samples,); None if it is not known."""
+        ...
+
+
+def labels_of(source: Source) -> np.ndarray | None:
+    """Return the class of each sample of a source, shape (num_samples,); None if the source does not know it."""
+    return source.labels if isinstance(source, Labelled) else None
+
+
+def as_labels(targets: object, num_samples: int) -> np.ndarray | None:
+    """Return targets as labels; None if they are not one integer for each sample.
+
+    >>> as_labels([1, 0, 1], 3), as_labels([0.5, 1.0], 2)
+    (array([1, 0, 1]), None)
+    """
+    if not isinstance(targets, list | tuple | np.ndarray | torch.Tensor) or len(targets) != num_samples:
+        return None
+    try:
+        labels = np.asarray(targets)
+    except ValueError:  # lists of several lengths
+        return None
+    return labels if labels.ndim == 1 and labels.dtype.kind in "iu" else None
+
+
+def fold_numbers(num_samples: int, folds: int, seed: int, labels: np.ndarray | None) -> np.ndarray:
+    """Return the fold of each sample: int64, shape (num_samples,).
+
+    The samples are shuffled, sorted by their labels, and dealt out to the folds in turn. So the sizes of two folds
+    differ by 1 at most, and so do the numbers of their samples of each class.
+
+    >>> fold_numbers(6, 3, seed=0, labels=np.array([0, 0, 0, 1, 1, 1])).tolist()
+    [0, 2, 1, 0, 1, 2]
+    """
+    generator = torch.Generator().manual_seed(seeding.mix(seed, seeding.FOLDS))
+    order = torch.randperm(num_samples, generator=generator).numpy()
+    if labels is not None:
+        order = order[np.argsort(labels[order], kind="stable")]
+    numbers = np.empty(num_samples, dtype=np.int64)
+    numbers[order] = np.arange(num_samples) % folds
+    return numbers
+
+
+def cut_fold(data: Data, folds: int, fold: int, seed: int) -> Data:
+    """Return data whose validation set is one fold of the training set, and whose training set is the rest.
+
+    Folds do not depend on the seed of a run: they are a function of `seed`, the number of samples and their labels. The
+    validation set of `data` is the test set, unless there is one.
+
+    Args:
+        data: all data.
+        folds: how many there are.
+        fold: which one validates, from 0.
+        seed: of the division.
+
+    Raises:
+        ConfigError: there are fewer samples than folds, or the samples cannot be read by their index.
+    """
+    train = data.train
+    if train.num_samples < folds:
+        message = f"{folds} folds of {train.num_samples} training samples leave some empty; give fewer"
+        raise ConfigError("folds", message)
+    is_val = fold_numbers(train.num_samples, folds, seed, labels_of(train)) == fold
+    return dataclasses.replace(
+        data,
+        train=train.subset(np.flatnonzero(~is_val)),
+        val=train.subset(np.flatnonzero(is_val)),
+        test=data.test or (data.val if data.val.num_samples else None),
+    )

@@ -1,0 +1,43 @@
+"""The test of a run that has trained: its best checkpoint on the test split, once."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from hydrant.training.evaluation import evaluate_splits
+from hydrant.training.reports import log_row
+from hydrant.training.splits import TEST
+from hydrant.training.train_state import restore_weights
+from hydrant.training.trainer import Trainer
+
+log = logging.getLogger("hydrant")
+
+
+def test_best(trainer: Trainer, checkpoint: Path | None) -> None:
+    """Evaluate the best weights of a run on the test split, and log them in a row: `test/...`, `test_ema/...`.
+
+    The row belongs to the last update; its `test/num_updates` is the update of the weights. The model keeps these
+    weights, so nothing may train or save it afterwards. Hooks do not see the row.
+
+    Args:
+        trainer: the run. All ranks call this together.
+        checkpoint: the best checkpoint; None: the weights of the last update are tested, because there is no other.
+    """
+    num_updates, best = trainer.state.num_updates, trainer.state.best
+    trainer.enter("evaluation")
+    with trainer.optimizers.eval_weights():
+        if checkpoint is not None and best is not None:
+            num_updates = best["num_updates"]
+            restore_weights(trainer, checkpoint)
+        row = evaluate_splits(trainer, (TEST,))
+    trainer.enter("other")
+    if trainer.plan.world.is_rank_zero:
+        is_best = best is not None and best["num_updates"] == num_updates
+        what = (
+            f"update {num_updates}, the best {best['metric']}"
+            if is_best
+            else f"the last update, {num_updates}"
+        )
+        log.info("test of %s: %s", what, ", ".join(f"{key} {value:.4f}" for key, value in row.items()))
+    log_row(trainer, {**row, f"{TEST}/num_updates": num_updates})

@@ -1,0 +1,134 @@
+"""The splits of a run's data: what it trains on, what it evaluates while it trains, and what it tests in the end."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydrant.data import Data, Source
+from hydrant.data.folds import cut_fold
+from hydrant.errors import ConfigError, unknown_name
+from hydrant.training.distributed.world import World
+
+TRAIN, VAL, TEST = "train", "val", "test"
+
+
+@dataclass(frozen=True)
+class Split:
+    """Samples that can be evaluated.
+
+    Args:
+        source: the samples. Evaluations read them without augmentation.
+        batch_size: how many of them a rank evaluates at once.
+        prefix: their metrics are `<prefix>/<metric>`.
+    """
+
+    source: Source
+    batch_size: int
+    prefix: str
+
+    @property
+    def averaged_prefix(self) -> str:
+        """The prefix of their metrics with the averaged weights: `val_ema`, `val_ema/night`, `test_ema`."""
+        first, *rest = self.prefix.split("/")
+        return "/".join([f"{first}_ema", *rest])
+
+
+def divide(config: Mapping[str, Any], data: Data) -> Data:
+    """Return the data with the fold and the numbers of samples that the config asks for.
+
+    Raises:
+        ConfigError: there are no validation samples, or too few for the folds.
+    """
+    if config["folds"] is not None:
+        data = cut_fold(data, config["folds"], config["fold"], config["fold_seed"])
+    if not data.val.num_samples:
+        message = "there are no validation samples; give some, or cut them from the training set: folds=5"
+        raise ConfigError(data_key(config, VAL) or "data", message)
+    limit_val = config["limit_val_samples"]
+    return dataclasses.replace(
+        data,
+        train=limit_samples(data.train, config["limit_train_samples"]),
+        val=limit_samples(data.val, limit_val),
+        extra_val={name: limit_samples(source, limit_val) for name, source in data.extra_val.items()},
+        test=None if data.test is None else limit_samples(data.test, config["limit_test_samples"]),
+    )
+
+
+def limit_samples(source: Source, num_samples: int | None) -> Source:
+    """Return the first samples of a source, at most `num_samples`; None means all."""
+    return source if num_samples is None else source.subset(range(min(num_samples, source.num_samples)))
+
+
+def make_splits(config: Mapping[str, Any], data: Data, world: World) -> dict[str, Split]:
+    """Return the splits of divided data by name.
+
+    Raises:
+        ConfigError: a split is smaller than the number of ranks, or has a wrong name.
+    """
+    splits: dict[str, Split] = {}
+    for name, source in _sources(data):
+        if source.num_samples < world.world_size:
+            kind = {TRAIN: "training", VAL: "validation", TEST: "test"}.get(name, f"{name} validation")
+            message = (
+                f"{source.num_samples} {kind} samples are too few for {world.world_size} ranks; give more"
+            )
+            raise ConfigError(f"limit_{name if name in (TRAIN, TEST) else VAL}_samples", message)
+        batch_size = min(config["eval_batch_size"], source.num_samples // world.world_size)
+        splits[name] = Split(source, batch_size, name if name in (TRAIN, VAL, TEST) else f"{VAL}/{name}")
+    return splits
+
+
+def _sources(data: Data) -> Iterator[tuple[str, Source]]:
+    yield TRAIN, data.train
+    yield VAL, data.val
+    for name, source in data.extra_val.items():
+        if name in (TRAIN, VAL, TEST) or not re.fullmatch(r"[\w.-]+", name):
+            message = (
+                f"{name!r} cannot name a validation set; use letters, digits, '.', '_' and '-', and not "
+            )
+            raise ConfigError("data.extra_val", f"{message}{TRAIN}, {VAL} or {TEST}")
+        yield name, source
+    if data.test is not None:
+        yield TEST, data.test
+
+
+def validation_splits(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the splits that are evaluated while a run trains.
+
+    >>> validation_splits(["train", "val", "night", "test"])
+    ('val', 'night')
+    """
+    return tuple(name for name in names if name not in (TRAIN, TEST))
+
+
+def metric_prefixes(splits: Mapping[str, Split], *, is_averaged: bool) -> list[str]:
+    """Return the prefixes of the metrics that evaluations give while a run trains."""
+    validation = [splits[name] for name in validation_splits(splits)]
+    averaged = [split.averaged_prefix for split in validation] if is_averaged else []
+    return [*(split.prefix for split in validation), *averaged]
+
+
+def find_split(config: Mapping[str, Any], splits: Mapping[str, Split], name: str, key: str) -> Split:
+    """Return a split by name; `key` is what the user gave it by.
+
+    Raises:
+        ConfigError: there is no such split.
+    """
+    if name in splits:
+        return splits[name]
+    if name != TEST:
+        raise unknown_name(key, "split", name, splits)
+    remedy = data_key(config, TEST) or "the argument test of hydrant.data.Data"
+    raise ConfigError(key, f"the data have no test split, only {', '.join(splits)}; {remedy} gives one")
+
+
+def data_key(config: Mapping[str, Any], split: str) -> str | None:
+    """Return the key of `data` that gives a split; None if there is no such key."""
+    names: Sequence[str] = [name for name in config["data"] if name.startswith(split)]
+    # The published test set of some data is their validation set, unless that is cut from the training set.
+    names = names or [name for name in config["data"] if name == "val_ratio"]
+    return f"data.{names[0]}" if names else None

@@ -47,7 +47,7 @@ NEEDS = {
 }  # fmt: skip
 CUDA_ONLY = {"precision/tf32": "needs CUDA", "compile/reduce_overhead": "needs CUDA"}
 FROM_FILES = ("data/mnist", "data/cifar10", "data/cifar100", "data/image_folder")  # tested in tests/data
-OWN_DATA = ("data/dataset", "data/tensors")  # tested in tests/data/test_dataset.py
+OWN_DATA = ("data/csv", "data/dataset", "data/stream", "data/tensors")  # tested in tests/data
 
 PIXEL_BAG = '''
 import torch

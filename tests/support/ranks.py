@@ -59,7 +59,7 @@ def make_run(world: World, *, is_sharded: bool) -> Any:
     optimizers = Optimizers({"main": entry}, FieldSchedules({"main": main}, {}), scaler)
     plan = SimpleNamespace(world=world, precision=scaler, averaging=NoAveraging(None), hooks=Hooks({}))
     return SimpleNamespace(plan=plan, task=task, model=task.model, optimizers=optimizers, state=TrainState(),
-                           meter=Meter(world.device))  # fmt: skip
+                           meter=Meter(world.device), stream=None)  # fmt: skip
 
 
 def train(run: Any, num_updates: int) -> None:

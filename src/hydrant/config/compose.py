@@ -17,7 +17,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.version import VersionBase
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from hydrant.config.command_line import check_grid, check_overrides
 from hydrant.config.error_messages import explain_unchecked
@@ -38,6 +38,8 @@ def register_resolvers(swept: Collection[str] = ()) -> None:
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
     OmegaConf.register_new_resolver("job_slug", partial(job_slug, swept=swept), replace=True)
     OmegaConf.register_new_resolver("class_folders", class_folders, replace=True)
+    OmegaConf.register_new_resolver("csv_input_shape", csv_input_shape, replace=True)
+    OmegaConf.register_new_resolver("csv_num_outputs", csv_num_outputs, replace=True)
     OmegaConf.register_new_resolver("unless", unless, replace=True)
 
 
@@ -174,6 +176,24 @@ def unless(other: Any, default: Any) -> Any:
     `end_ratio: ${unless:${.gamma},0.01}` is 0.01, but null if the user gives gamma.
     """
     return default if other is None else None
+
+
+def csv_input_shape(*, _parent_: DictConfig) -> ListConfig | None:
+    """Return the shape of a sample's input of data=csv: see `Layout.num_inputs`; null if inputs are a dict."""
+    from hydrant.config.csv_layout import layout_of
+
+    layout = layout_of(_parent_)
+    if layout is None or not layout.is_one_hot:
+        return None
+    return ListConfig([layout.num_inputs])
+
+
+def csv_num_outputs(*, _parent_: DictConfig) -> int | None:
+    """Return how many outputs a model needs for data=csv: see `Layout.num_outputs`."""
+    from hydrant.config.csv_layout import layout_of
+
+    layout = layout_of(_parent_)
+    return None if layout is None else layout.num_outputs
 
 
 def class_folders(path: str) -> int:

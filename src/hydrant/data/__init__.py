@@ -1,14 +1,16 @@
 """Data sets. An option of the config group `data` builds a `Data`, whose sources read the batches of any update."""
 
 from hydrant.data.augment import ShiftFlip
-from hydrant.data.base import Data, Indices, Source, Stream, StreamSpec
+from hydrant.data.base import Data, Indices, PositionedStream, Source, Stream, StreamSpec
 from hydrant.data.dataset import dataset, tensors
 from hydrant.data.digits import digits
 from hydrant.data.folder import ImageAugment, image_folder
 from hydrant.data.in_memory import InMemorySource
+from hydrant.data.iterable import IterableSource, stream
 from hydrant.data.loader import LoaderSource, SampleSet
 from hydrant.data.mixup import MixupCutmix, NoMixing
 from hydrant.data.synthetic import synthetic
+from hydrant.data.table import csv
 from hydrant.data.vision import cifar10, cifar100, mnist
 
 __all__ = [
@@ -16,9 +18,11 @@ __all__ = [
     "ImageAugment",
     "InMemorySource",
     "Indices",
+    "IterableSource",
     "LoaderSource",
     "MixupCutmix",
     "NoMixing",
+    "PositionedStream",
     "SampleSet",
     "ShiftFlip",
     "Source",
@@ -26,10 +30,12 @@ __all__ = [
     "StreamSpec",
     "cifar10",
     "cifar100",
+    "csv",
     "dataset",
     "digits",
     "image_folder",
     "mnist",
+    "stream",
     "synthetic",
     "tensors",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -55,6 +55,17 @@ class Stream(Protocol):
     def close(self) -> None:
         """Stop the workers, if there are any."""
         ...
+
+
+@runtime_checkable
+class PositionedStream(Stream, Protocol):
+    """A stream whose samples are no function of the seed and the update. Checkpoints hold its position."""
+
+    def state_dict(self, num_updates: int) -> dict[str, Any]:
+        """Return the position after `num_updates` completed updates, the same on every rank."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 Indices = range | np.ndarray

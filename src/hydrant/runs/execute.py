@@ -42,7 +42,13 @@ from hydrant.training.memory import TRAINING_REMEDY, explain_out_of_memory
 from hydrant.training.plan import Plan
 from hydrant.training.profiling import count_parameters
 from hydrant.training.reports import log_inputs, log_row
-from hydrant.training.train_state import check_optimizers, checkpoint_content, restore, saved_state
+from hydrant.training.train_state import (
+    check_optimizers,
+    check_stream,
+    checkpoint_content,
+    restore,
+    saved_state,
+)
 from hydrant.training.trainer import Trainer, TrainState
 from hydrant.training.verify_compile import try_compiled
 
@@ -96,6 +102,7 @@ def _start(job: Job, world: World, watchdog: Watchdog) -> RunResult:
         _prepare_weights(start, plan.task.model, config)
         if start.checkpoint is not None:
             check_optimizers(start.checkpoint, plan.task, plan.optimizers)
+        check_stream(plan.train, is_continued=start.checkpoint is not None)
         with StopRequest() as stop:
             pids = world.all_gather(os.getpid())
             if world.is_rank_zero:

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from hydrant import seeding
+from hydrant.data import IterableSource, PositionedStream, Source
 from hydrant.errors import CheckpointError, ConfigError, HydrantError, typed_line
 from hydrant.optimizers.kernels import KERNEL_FIELDS
 from hydrant.training.checkpoint.content import Checkpoint, plain_state, read_into, read_state
 from hydrant.training.checkpoint.manifest import TRAINING, count, read_manifest
+from hydrant.training.checkpoint.tree import split
 from hydrant.training.metrics import merge_meters
 from hydrant.training.trainer import Trainer, TrainState
 from hydrant.training.update import Optimizers
@@ -38,10 +40,40 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
         "state": dataclasses.asdict(trainer.state),
         "task": _state_outside_model(trainer.task),
         "hooks": trainer.plan.hooks.state_dict(),
+        "stream": _stream_position(trainer),
         "ranks": trainer.plan.world.all_gather(of_rank),
     }
     with trainer.optimizers.eval_weights():
         yield Checkpoint(trainer.model.state_dict(), training, trainer.plan.averaging.state_dict())
+
+
+def check_stream(source: Source, *, is_continued: bool) -> None:
+    """Check that the position of a stream of training samples can be saved, and restored if the run continues.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if not isinstance(source, IterableSource):
+        return
+    items = source.items
+    if is_continued and not items.has_state:
+        message = (
+            f"{items.key} has no state_dict and load_state_dict, so its position in the checkpoint is unknown"
+        )
+        raise ConfigError("resume", f"{message}; add both methods, or start another run with name=<folder>")
+    try:
+        split(items.first_state, {})
+    except CheckpointError as error:
+        message = (
+            f"state_dict() returns what checkpoints cannot hold: {error}; give numbers, strings, lists, dicts"
+        )
+        raise ConfigError(items.key, f"{message} or tensors") from error
+
+
+def _stream_position(trainer: Trainer) -> dict[str, Any]:
+    """Return the position of the training samples, the same on every rank, if it is no function of the update."""
+    stream = trainer.stream
+    return stream.state_dict(trainer.state.num_updates) if isinstance(stream, PositionedStream) else {}
 
 
 def saved_state(path: Path) -> TrainState:
@@ -117,6 +149,8 @@ def restore(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> None
         trainer.plan.precision.load_state_dict(read_state(path, "precision"))
         if trainer.plan.hooks.has_state:
             trainer.plan.hooks.load_state_dict(read_state(path, "hooks"))
+        if isinstance(trainer.stream, PositionedStream):
+            trainer.stream.load_state_dict(read_state(path, "stream"))
         _restore_ranks(trainer, read_state(path, "ranks"))
 
 

@@ -1,0 +1,163 @@
+"""Read CSV files. The shapes in a config depend on what they hold, so this module imports no torch."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hydrant.errors import ConfigError, DataError, suggestion, typed_line
+
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
+"""Cells without a value, in lower case."""
+
+_CHUNK_ROWS = 10_000  # converted at once, so that the text of a large file is never held as a whole
+
+
+@dataclass(frozen=True)
+class Table:
+    """The cells of a CSV file by column: numbers as float64 (N,) with NaN where they are missing, or texts.
+
+    Texts are an object array (N,) of strings, with None where they are missing.
+    """
+
+    path: Path
+    columns: dict[str, np.ndarray]
+    lines: np.ndarray  # int64 (N,): the line of the file in which each row ends
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.lines)
+
+    def place(self, row: int, column: str) -> str:
+        """Return where a cell is, for messages."""
+        return f"line {self.lines[row]} of {self.path}, column {column!r}"
+
+    def check_columns(self, names: Collection[str], key: str) -> None:
+        """Check that these columns exist.
+
+        Raises:
+            ConfigError: one does not; `key` named it.
+        """
+        for name in names:
+            if name not in self.columns:
+                message = f"{self.path} has no column {name!r}{suggestion(name, self.columns, 'Columns')}"
+                raise ConfigError(key, message)
+
+
+def is_text(cells: np.ndarray) -> bool:
+    """Return whether a column of a table holds texts."""
+    return cells.dtype == object
+
+
+def missing_rows(cells: np.ndarray) -> np.ndarray:
+    """Return the rows of a column whose cell is missing, int64."""
+    return np.flatnonzero(np.equal(cells, None) if is_text(cells) else np.isnan(cells))
+
+
+def read_table(path: str, delimiter: str, key: str, texts: Collection[str] = ()) -> Table:
+    """Read a CSV file whose first line has the names of the columns.
+
+    A column of numbers holds nothing else; all others, and those in `texts`, hold texts. A file that has not changed
+    is read once in a process.
+
+    Args:
+        key: the config key that names the file.
+
+    Raises:
+        ConfigError: there is no such file.
+        DataError: it is no CSV file with these columns in every line, or holds infinite numbers.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise ConfigError(key, f"there is no file {path}")
+    status = file.stat()
+    try:
+        return _read(file, delimiter, frozenset(texts), status.st_mtime_ns, status.st_size)
+    except (OSError, UnicodeError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read: {typed_line(error)}") from error
+
+
+@lru_cache(maxsize=2)
+def _read(path: Path, delimiter: str, texts: frozenset[str], mtime_ns: int, size: int) -> Table:
+    while True:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = csv.reader(file, delimiter=delimiter)
+            names = [name.strip() for name in next(rows, [])]
+            _check_names(path, names, delimiter)
+            lines, columns = [0], {name: [np.zeros(0)] for name in names}
+            has_texts = set[str]()
+            for chunk in _chunks(path, rows, names, lines):
+                for name, cells in zip(names, zip(*chunk, strict=True), strict=True):
+                    part = None if name in texts else _numbers(cells)
+                    if part is None:
+                        has_texts.add(name)
+                        part = _texts(cells)
+                    columns[name].append(part)
+                if not has_texts <= texts:  # read the numbers before this text as texts too
+                    break
+            else:
+                parts = {name: part[1:] or part for name, part in columns.items()}
+                table = {name: np.concatenate(part) for name, part in parts.items()}
+                return _checked(Table(path, table, np.array(lines[1:], dtype=np.int64)))
+        texts |= has_texts
+
+
+def _check_names(path: Path, names: Sequence[str], delimiter: str) -> None:
+    if len(names) < 2:
+        message = f"the first line of {path} names {len(names)} column, with data.delimiter={delimiter!r}"
+        raise DataError(f"{message}; the names of several columns are needed")
+    double = next((name for name in names if names.count(name) > 1), None)
+    if double is not None:
+        raise DataError(f"the first line of {path} names the column {double!r} twice")
+
+
+def _chunks(path: Path, rows: Any, names: Sequence[str], lines: list[int]) -> Iterator[list[list[str]]]:
+    """Yield lists of rows, and add the line of each row to `lines`."""
+
+    def checked() -> Iterator[list[str]]:
+        for row in rows:
+            if row:  # else the line is empty
+                if len(row) != len(names):
+                    place = f"line {rows.line_num} of {path}"
+                    raise DataError(f"{place} has {len(row)} cells, but there are {len(names)} columns")
+                lines.append(rows.line_num)
+                yield row
+
+    checked_rows = checked()
+    while chunk := list(itertools.islice(checked_rows, _CHUNK_ROWS)):
+        yield chunk
+
+
+def _numbers(cells: Sequence[str]) -> np.ndarray | None:
+    """Return cells as float64, (N,); None if there is something else than numbers."""
+    try:
+        return np.array(cells, dtype=np.float64)
+    except ValueError:  # or a cell is missing
+        pass
+    filled = ["nan" if cell.strip().lower() in MISSING else cell for cell in cells]
+    try:
+        return np.array(filled, dtype=np.float64)
+    except ValueError:
+        return None
+
+
+def _texts(cells: Sequence[str]) -> np.ndarray:
+    texts = np.empty(len(cells), dtype=object)
+    texts[:] = [None if cell.strip().lower() in MISSING else cell.strip() for cell in cells]
+    return texts
+
+
+def _checked(table: Table) -> Table:
+    if not table.num_rows:
+        raise DataError(f"{table.path} has no rows")
+    for name, cells in table.columns.items():
+        if not is_text(cells) and np.isinf(cells).any():
+            raise DataError(f"{table.place(int(np.isinf(cells).argmax()), name)}: the number is infinite")
+    return table

@@ -1,0 +1,256 @@
+"""Data that are read in one direction only: an iterable of the user's, whose position checkpoints hold."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from hydrant.batch import Batch, Tensors, map_tensors, tensors_of, with_tensors
+from hydrant.data.base import Data, Indices, StreamSpec
+from hydrant.data.copies import copies_to
+from hydrant.data.dataset import as_pair, is_map_style, map_style_source, stack
+from hydrant.data.iterable_items import IterableItems
+from hydrant.data.loader import Collate, LoaderSource, collated
+from hydrant.data.workers import WorkerProgress, init_worker, iterate_loader, preserve_rngs
+from hydrant.errors import ConfigError, HydrantError
+
+log = logging.getLogger("hydrant")
+
+
+def stream(
+    *,
+    train: Any,
+    val: Any,
+    test: Any,
+    num_samples: int,
+    num_val_samples: int | None,
+    target: str | None,
+    collate: Collate | None,
+    input_shape: Sequence[int] | None,
+    num_classes: int | None,
+    num_workers: int,
+) -> Data:
+    """Return data whose training samples are read from an iterable, in its order.
+
+    Args:
+        train: an iterable of items as `dataset` takes them. When it ends, it is iterated again. If it has `state_dict`
+            and `load_state_dict`, a run can be resumed exactly: `state_dict()` describes which item comes next.
+        val, test: a map-style data set, or an iterable whose first `num_val_samples` items are used; they are held in
+            memory. `test` may be None.
+        num_samples: how many samples count as an epoch, in durations such as `10ep`.
+        target, collate, input_shape, num_classes: see `dataset`.
+        num_workers: 1 reads in a process of its own, ahead of training; 0 reads in the training process.
+
+    Raises:
+        ConfigError: `train` cannot be iterated, or `val` has no length and `num_val_samples` is missing.
+    """
+
+    def evaluated(key: str, items: Any) -> LoaderSource:
+        if is_map_style(items):
+            return map_style_source(key, items, target, collate, num_workers)
+        if num_val_samples is None:
+            message = f"{key} is a {type(items).__name__} without a length; give the number of its samples"
+            raise ConfigError("data.num_val_samples", message)
+        source = IterableSource(items, num_val_samples, target, collate, num_workers, key)
+        return source.subset(range(num_val_samples))
+
+    return Data(
+        IterableSource(train, num_samples, target, collate, num_workers),
+        evaluated("data.val", val),
+        None if input_shape is None else tuple(input_shape),
+        num_classes,
+        test=None if test is None else evaluated("data.test", test),
+    )
+
+
+class IterableSource:
+    """The items of an iterable, in its order: `train` of `stream`, which explains the arguments.
+
+    Every rank reads all items and keeps those of its micro-batches. So the samples of an update are the same on any
+    number of ranks. Random numbers that an item draws, from Python, NumPy or torch, are a function of the seed and
+    the number of items before it.
+    """
+
+    def __init__(
+        self,
+        items: Any,
+        num_samples: int,
+        target: str | None = None,
+        collate: Collate | None = None,
+        num_workers: int = 1,
+        key: str = "data.train",
+    ) -> None:
+        if num_samples < 1:
+            raise ConfigError("data.num_samples", f"{num_samples} is too few; an epoch has 1 or more")
+        if num_workers not in (0, 1):
+            message = f"{num_workers} processes cannot share a stream; 1 reads ahead, 0 reads while it trains"
+            raise ConfigError("data.num_workers", message)
+        self.items = IterableItems(items, key)
+        self.num_samples, self.target = num_samples, target
+        self.collate, self.num_workers = collate or stack, num_workers
+
+    def stream(self, spec: StreamSpec) -> IterableStream:
+        return IterableStream(self, spec)
+
+    def batches(self, spec: StreamSpec, batch_size: int) -> Iterable[Batch]:
+        return self.subset(range(self.num_samples)).batches(spec, batch_size)
+
+    def subset(self, indices: Indices) -> LoaderSource:
+        """Return the first items, held in memory.
+
+        Raises:
+            ConfigError: other items are asked for, or more than there are.
+        """
+        count, key = len(indices), self.items.key
+        if not isinstance(indices, range) or indices != range(count):
+            message = "is a stream, of which only the first samples can be taken; data=dataset takes any"
+            raise ConfigError(key, message)
+        first = self.items.first(count)
+        if len(first) < count:
+            number = "data.num_samples" if key == "data.train" else "data.num_val_samples"
+            raise ConfigError(number, f"{count} samples are needed, but {key} ends after {len(first)}")
+        return map_style_source(key, first, self.target, self.collate, 0)
+
+
+@dataclass(frozen=True)
+class _Update:
+    """The micro-batches of one update on one rank, on the host, and the position after all samples of the update."""
+
+    batches: Sequence[tuple[Tensors, Tensors]]
+    end: Any
+
+    def pin_memory(self) -> _Update:
+        """Called by a DataLoader, if the device is CUDA."""
+        return replace(self, batches=map_tensors(Tensor.pin_memory, self.batches))
+
+
+@dataclass(frozen=True)
+class _Position:
+    """Before which update a stream stands, and the state of its items there."""
+
+    num_updates: int
+    state: Any
+
+
+class _Updates(IterableDataset[_Update | HydrantError]):
+    """Reads the updates of one rank in order, from a position on."""
+
+    def __init__(
+        self, source: IterableSource, spec: StreamSpec, begin: _Position, progress: WorkerProgress
+    ) -> None:
+        super().__init__()
+        self._source, self._spec, self._begin, self._progress = source, spec, begin, progress
+
+    def __iter__(self) -> Iterator[_Update | HydrantError]:
+        source, spec = self._source, self._spec
+        first = self._begin.num_updates * spec.global_batch_size
+        items = source.items.endless(self._begin.state, seed=spec.seed, start=first)
+        for start in itertools.count(first, spec.global_batch_size):
+            with preserve_rngs():
+                update = self._read(items, start)
+            yield update
+
+    def _read(self, items: Iterator[Any], start: int) -> _Update | HydrantError:
+        # Errors are returned, because a worker would turn a raised one into a page of traceback.
+        spec, source, samples = self._spec, self._source, list[tuple[Any, Any]]()
+        size = spec.micro_batch_size
+        try:
+            for n in range(spec.global_batch_size):
+                self._progress.set(start + n)
+                item = next(items)
+                if n // size % spec.world_size == spec.rank:
+                    samples.append(as_pair(item, source.target, f"item {start + n} of {source.items.key}"))
+            parts = (samples[at : at + size] for at in range(0, len(samples), size))
+            return _Update([collated(source.collate, part) for part in parts], source.items.state())
+        except HydrantError as error:
+            return error
+        finally:
+            self._progress.set(-1)
+
+
+class IterableStream:
+    """The training stream of one rank over an `IterableSource`.
+
+    The batches of the current update stay on the host, so that an update that is tried again has the same samples. For
+    an earlier update, the items are read again from where this stream began.
+    """
+
+    def __init__(self, source: IterableSource, spec: StreamSpec) -> None:
+        if spec.rank == 0 and not source.items.has_state:
+            key = source.items.key
+            log.warning("%s has no state_dict and load_state_dict: this run cannot be resumed", key)
+        self._source, self._spec, self._copies = source, spec, copies_to(spec.device)
+        self._progress = WorkerProgress(source.num_workers)
+        self._begin = _Position(0, source.items.first_state)
+        self.close()
+
+    def micro_batches(self, num_updates: int) -> Iterator[Batch]:
+        for samples in self._update(num_updates).batches:
+            # A copy, because the model may write into it, and an update that is tried again reads it again.
+            yield Batch(*with_tensors(samples, self._copies(list(tensors_of(samples)))))
+
+    def close(self) -> None:
+        """Stop the worker, which ends when nothing refers to its loader. A later read starts another one."""
+        self._iterator: Iterator[_Update | HydrantError] | None = None
+        self._update_read: _Update | None = None
+        self._before = self._after = self._begin  # the last update that was read
+
+    def state_dict(self, num_updates: int) -> dict[str, Any]:
+        """Return the position after `num_updates` completed updates, however many are prepared in advance.
+
+        It is known for the last update whose batches were asked for, and for the one after it.
+        """
+        position = self._after if num_updates == self._after.num_updates else self._before
+        assert position.num_updates == num_updates
+        return {"num_updates": num_updates, "items": position.state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Begin at a saved position."""
+        self._begin = _Position(state["num_updates"], state["items"])
+        self.close()
+
+    def _update(self, num_updates: int) -> _Update:
+        assert num_updates >= self._begin.num_updates
+        if num_updates < self._before.num_updates:
+            self.close()
+        while self._update_read is None or self._before.num_updates < num_updates:
+            self._update_read = self._read_next()
+        return self._update_read
+
+    def _read_next(self) -> _Update:
+        if self._iterator is None or self._others_have_read():
+            self._iterator = self._updates_from(self._after)
+        update = next(self._iterator)
+        if isinstance(update, HydrantError):
+            raise update
+        self._num_readings = self._source.items.num_readings
+        self._before, self._after = self._after, _Position(self._after.num_updates + 1, update.end)
+        return update
+
+    def _others_have_read(self) -> bool:
+        """Return whether another reader has moved the position of the items, which the readers of a process share."""
+        is_shared = self._source.items.has_state and not self._source.num_workers
+        return is_shared and self._num_readings != self._source.items.num_readings
+
+    def _updates_from(self, begin: _Position) -> Iterator[_Update | HydrantError]:
+        loader = DataLoader(
+            _Updates(self._source, self._spec, begin, self._progress),
+            batch_size=None,  # an item is an update
+            collate_fn=_identity,
+            num_workers=self._source.num_workers,
+            pin_memory=self._spec.device.type == "cuda",
+            worker_init_fn=init_worker,
+            generator=torch.Generator(),  # torch would draw the seed of its workers from the global generator
+        )
+        return iterate_loader(loader, self._progress, f"item {{}} of {self._source.items.key}".format)
+
+
+def _identity(update: Any) -> Any:
+    return update

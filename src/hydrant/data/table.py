@@ -1,0 +1,215 @@
+"""A table in CSV files: numbers and categories as inputs; numbers or classes as targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hydrant.batch import Tensors
+from hydrant.config.csv_file import Table, is_text, missing_rows, read_table
+from hydrant.config.csv_layout import Layout, is_number, read_layout
+from hydrant.data.base import Data
+from hydrant.data.in_memory import InMemorySource
+from hydrant.errors import ConfigError
+
+
+def csv(
+    *,
+    train: str,
+    val: str | None,
+    test: str | None,
+    val_ratio: float,
+    test_ratio: float,
+    split_seed: int,
+    target: str | list[str],
+    features: list[str] | None,
+    categorical: list[str],
+    categories: Literal["one_hot", "codes"],
+    max_categories: int,
+    standardize: bool,
+    missing: Literal["fail", "mean"],
+    classes: bool | Literal["auto"],
+    delimiter: str,
+    input_shape: Sequence[int] | None,
+    num_classes: int | None,
+) -> Data:
+    """Return the lines of CSV files as samples, held on the device; conf/data/csv.yaml explains the arguments.
+
+    With `categories=one_hot` inputs are float32 (B, N): the numbers, then a number for each category of each column.
+    With `codes` they are a dict: `numbers`, float32 (B, N), and `categories`, int64 (B, M) for M columns. Code 0 is a
+    category that is missing or that `train` does not have; the others count from 1, in the order of the categories.
+
+    Targets are class indices, int64 (B,); or numbers, float32: (B,) of one column, (B, K) of a list of K columns.
+
+    Raises:
+        ConfigError: the columns do not fit the arguments, or a cell is missing.
+        DataError: a file cannot be read.
+    """
+    layout, table = read_layout(
+        {
+            "train": train,
+            "target": target,
+            "features": features,
+            "categorical": categorical,
+            "categories": categories,
+            "max_categories": max_categories,
+            "classes": classes,
+            "delimiter": delimiter,
+        }
+    )
+    _check_shapes(layout, input_shape, num_classes)
+    files = {"val": val, "test": test}
+    ratios = {"val": val_ratio if val is None else 0.0, "test": test_ratio if test is None else 0.0}
+    rows = _split(table.num_rows, ratios, split_seed)
+    encoder = _Encoder(layout, table, rows["train"], standardize=standardize, fills=missing == "mean")
+    whole = encoder.source(table, is_single=isinstance(target, str))
+    sources = {split: whole.subset(part) for split, part in rows.items() if len(part)}
+    for split, file in files.items():
+        if file is not None:
+            other = read_table(file, delimiter, f"data.{split}", layout.texts)
+            sources[split] = encoder.source(other, is_single=isinstance(target, str))
+    shape = (layout.num_inputs,) if layout.is_one_hot else None
+    num_outputs = None if layout.classes is None else len(layout.classes)
+    return Data(
+        sources["train"],
+        sources["val"],
+        shape,
+        num_outputs,
+        test=sources.get("test"),
+        class_names=layout.classes,
+    )
+
+
+def _check_shapes(layout: Layout, input_shape: Sequence[int] | None, num_classes: int | None) -> None:
+    needed = [layout.num_inputs] if layout.is_one_hot else None
+    given = None if input_shape is None else list(input_shape)
+    if given != needed:
+        message = f"{given} is configured, but the samples have {needed}; leave the key out"
+        raise ConfigError("data.input_shape", message)
+    if num_classes != layout.num_outputs:
+        what = "targets" if layout.classes is None else "classes"
+        message = f"{num_classes} is configured, but there are {layout.num_outputs} {what}; leave the key out"
+        raise ConfigError("data.num_classes", message)
+
+
+def _split(num_rows: int, ratios: dict[str, float], seed: int) -> dict[str, np.ndarray]:
+    """Cut the rows at random into parts with these ratios; `train` gets the rest. Indices ascend.
+
+    Raises:
+        ConfigError: a part has no rows.
+    """
+    for split, ratio in ratios.items():
+        if not 0 <= ratio < 1:
+            raise ConfigError(f"data.{split}_ratio", f"{ratio} is not between 0 and 1")
+    order, start, parts = np.random.RandomState(seed).permutation(num_rows), 0, dict[str, np.ndarray]()
+    for split, ratio in ratios.items():
+        count = int(np.ceil(ratio * num_rows))
+        parts[split] = np.sort(order[start : start + count])
+        start += count
+    parts["train"] = np.sort(order[start:])
+    if not len(parts["train"]):
+        shown = ", ".join(f"data.{split}_ratio={ratio}" for split, ratio in ratios.items())
+        raise ConfigError("data.val_ratio", f"{num_rows} lines with {shown} leave none to train on")
+    return parts
+
+
+class _Encoder:
+    """Turns rows of tables into inputs and targets, by the layout and the statistics of the training rows."""
+
+    def __init__(
+        self, layout: Layout, table: Table, rows: np.ndarray, *, standardize: bool, fills: bool
+    ) -> None:
+        self._layout, self._fills = layout, fills
+        self._mean, self._std = dict[str, float](), dict[str, float]()
+        for name in layout.numbers:
+            cells = table.columns[name][rows]
+            cells = cells[~np.isnan(cells)]
+            if not len(cells):
+                raise ConfigError("data.features", f"the column {name!r} has no number in the training lines")
+            self._mean[name] = float(cells.mean())
+            self._std[name] = float(cells.std()) or 1.0
+        self._standardizes = standardize
+
+    def source(self, table: Table, *, is_single: bool) -> InMemorySource:
+        """Return the rows of a table as samples.
+
+        Raises:
+            ConfigError: a column or a cell does not fit the layout.
+        """
+        layout = self._layout
+        table.check_columns([*layout.numbers, *layout.categories, *layout.targets], "data")
+        numbers = [torch.from_numpy(self._numbers(table, name)) for name in layout.numbers]
+        codes = [torch.from_numpy(self._codes(table, name)) for name in layout.categories]
+        return InMemorySource(self._inputs(numbers, codes, table.num_rows), self._targets(table, is_single))
+
+    def _inputs(self, numbers: list[Tensor], codes: list[Tensor], num_rows: int) -> Tensors:
+        if not self._layout.is_one_hot:
+            return {
+                "numbers": torch.stack(numbers, dim=1) if numbers else torch.zeros(num_rows, 0),
+                "categories": torch.stack(codes, dim=1) if codes else torch.zeros(num_rows, 0).long(),
+            }
+        sizes = map(len, self._layout.categories.values())
+        one_hot = [
+            torch.nn.functional.one_hot(code, size + 1)[:, 1:].float()
+            for code, size in zip(codes, sizes, strict=True)
+        ]
+        return torch.cat([*(column.unsqueeze(1) for column in numbers), *one_hot], dim=1)
+
+    def _numbers(self, table: Table, name: str) -> np.ndarray:
+        """Return a column of numbers, float32 (N,)."""
+        cells = _as_numbers(table, name)
+        empty = missing_rows(cells)
+        self._check_filled(table, name, empty)
+        cells = np.where(np.isnan(cells), self._mean[name], cells)
+        if self._standardizes:
+            cells = (cells - self._mean[name]) / self._std[name]
+        return cells.astype(np.float32)
+
+    def _codes(self, table: Table, name: str) -> np.ndarray:
+        """Return a column of categories as codes, int64 (N,)."""
+        cells = table.columns[name]
+        self._check_filled(table, name, missing_rows(cells))
+        codes = {category: code for code, category in enumerate(self._layout.categories[name], start=1)}
+        return np.array([codes.get(cell, 0) for cell in cells], dtype=np.int64)
+
+    def _check_filled(self, table: Table, name: str, empty: np.ndarray) -> None:
+        if len(empty) and not self._fills:
+            message = f"{table.place(int(empty[0]), name)} has no value ({len(empty)} in this column)"
+            raise ConfigError("data.missing", f"{message}; data.missing=mean fills them, or correct the file")
+
+    def _targets(self, table: Table, is_single: bool) -> Tensor:
+        layout, names = self._layout, self._layout.targets
+        for name in names:
+            if len(empty := missing_rows(table.columns[name])):
+                raise ConfigError("data.target", f"has no value in {table.place(int(empty[0]), name)}")
+        if layout.classes is None:
+            columns = [torch.from_numpy(_as_numbers(table, name)).float() for name in names]
+            return columns[0] if is_single else torch.stack(columns, dim=1)
+        cells, indices = table.columns[names[0]], {name: n for n, name in enumerate(layout.classes)}
+        if not is_text(cells):
+            cells = np.array([f"{cell:g}" for cell in cells], dtype=object)
+        unknown = next((row for row, cell in enumerate(cells) if cell not in indices), None)
+        if unknown is not None:
+            message = f"{cells[unknown]!r} in {table.place(unknown, names[0])} is no class of data.train"
+            raise ConfigError("data.target", message)
+        return torch.tensor([indices[cell] for cell in cells])
+
+
+def _as_numbers(table: Table, name: str) -> np.ndarray:
+    """Return a column that is one of numbers in `data.train`, float64 (N,).
+
+    Raises:
+        ConfigError: it has a text.
+    """
+    cells = table.columns[name]
+    if is_text(cells):
+        row, text = next(
+            (n, cell) for n, cell in enumerate(cells) if cell is not None and not is_number(cell)
+        )
+        message = f"{text!r} in {table.place(row, name)} is no number, as in data.train"
+        raise ConfigError("data", message)
+    return cells

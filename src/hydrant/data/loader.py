@@ -254,26 +254,35 @@ def collated(collate: Collate, samples: list[tuple[Tensors, Tensors]]) -> tuple[
 class _Transfer:
     """Copies host batches to the device, also if that is the CPU, and normalizes them there."""
 
+    device: torch.device
     copies: Copies
-    mean: Tensor  # (C, 1, 1)
-    std: Tensor  # (C, 1, 1)
+    shift: Tensor  # (C, 1, 1), for bytes
+    scale: Tensor  # (C, 1, 1)
     damaged: DamagedSamples
 
     @classmethod
     def of(cls, source: LoaderSource, device: torch.device) -> _Transfer:
         mean, std = (torch.tensor(tuple(v), device=device).view(-1, 1, 1) for v in (source.mean, source.std))
-        return cls(copies_to(device), mean, std, source.damaged)
+        return cls(device, copies_to(device), 255 * mean, 1 / (255 * std), source.damaged)
 
     def __call__(self, host_batch: _HostBatch) -> Batch:
         if isinstance(host_batch, HydrantError):
             raise host_batch
-        samples, damaged = host_batch
+        (inputs, targets), damaged = host_batch
         self.damaged.record(damaged)
-        # A copy, because the model may write into it, and an update that is tried again reads the host batch again.
-        inputs, targets = with_tensors(samples, self.copies(list(tensors_of(samples))))
-        if isinstance(inputs, Tensor) and inputs.dtype == torch.uint8 and len(self.mean):
-            inputs = inputs.float().div_(255).sub_(self.mean).div_(self.std)
-        return Batch(inputs, targets)
+        if not (isinstance(inputs, Tensor) and inputs.dtype == torch.uint8 and len(self.scale)):
+            return Batch(*self._copied((inputs, targets)))
+        if self.device.type == "cpu":  # the floats are the copy
+            return Batch(self._normalized(inputs), self._copied(targets))
+        inputs, targets = self._copied((inputs, targets))
+        return Batch(self._normalized(inputs), targets)
+
+    def _copied(self, tree: Tensors) -> Tensors:
+        # The model may write into a batch, and an update that is tried again reads the host batch again.
+        return with_tensors(tree, self.copies(list(tensors_of(tree))))
+
+    def _normalized(self, pixels: Tensor) -> Tensor:
+        return pixels.float().sub_(self.shift).mul_(self.scale)
 
 
 def _loader(

@@ -148,6 +148,19 @@ class Clock:
         """Return the passes over the training set after `num_updates`: for display, never for control."""
         return num_updates * self.global_batch_size / self.num_samples
 
+    def epochs_text(self, num_updates: int) -> str:
+        """Return the passes over the training set as text, a whole number if they end within the last update.
+
+        >>> clock = Clock.start("10ep", num_samples=1437, global_batch_size=64)
+        >>> clock.epochs_text(clock.total_updates), clock.epochs_text(100), clock.epochs_text(23)
+        ('10 epochs', '4.45 epochs', '1 epoch')
+        """
+        epochs = self.epoch(num_updates)
+        whole = int(epochs)
+        if whole and self.updates(f"{whole}ep", "duration") == num_updates:
+            return f"{whole:,} epoch{'s' * (whole != 1)}"
+        return f"{epochs:,.3g} epochs" if epochs < 1000 else f"{epochs:,.0f} epochs"
+
 
 @dataclass(frozen=True)
 class Interval:

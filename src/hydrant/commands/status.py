@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -13,9 +12,10 @@ from pathlib import Path
 from hydrant.config.atomic_write import json_safe
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, suggestion
-from hydrant.runs.console import emit, notice, relative, say
+from hydrant.runs.console import emit, is_terminal, notice, relative, say
 from hydrant.runs.folder import SWEEP_PLAN, RunStatus, is_run_folder
-from hydrant.sweeps.live_table import is_terminal, live_display, render_table
+from hydrant.runs.terminal import console, has_style
+from hydrant.sweeps.live_table import live_display, render_table, styled
 from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.progress import sweep_progress
 
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     folders = [folder for word in words for folder in _folders(word)]
     if not folders:
         raise ConfigError("FOLDER", "give a sweep or a run: hydrant status multirun/lr_study")
-    if options.watch and (options.json or not is_terminal()):
+    if options.watch and (options.json or not is_terminal(sys.stdout)):
         raise ConfigError("--watch", "draws in a terminal; leave it out, or call status --json repeatedly")
     if options.watch:
         _watch(folders)
@@ -42,8 +42,12 @@ def main(arguments: Sequence[str]) -> int:
     if options.json:
         emit(json.dumps(json_safe({f: [run.to_json() for run in runs] for f, runs in progress.items()})))
     else:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-        say("\n\n".join("\n".join(render_table(folder, runs, width)) for folder, runs in progress.items()))
+        has_colours = has_style(sys.stdout)
+        width = console().width if has_colours else sys.maxsize
+        tables = [render_table(folder, runs, width) for folder, runs in progress.items()]
+        for n, lines in enumerate(tables):
+            blank = [""] * (n > 0)
+            console().print(styled([*blank, *lines])) if has_colours else say("\n".join([*blank, *lines]))
     return 0
 
 

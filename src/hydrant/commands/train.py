@@ -24,7 +24,7 @@ from hydrant.config.groups import conf_dir
 from hydrant.config.hydra_guard import guard_hydra
 from hydrant.config.import_without_gc import import_without_gc
 from hydrant.errors import ConfigError, HydrantError, concerns, typed_line
-from hydrant.runs.console import notice, output_status
+from hydrant.runs.console import notice, output_status, show_activity
 from hydrant.runs.folder import remove_if_empty
 from hydrant.runs.folder_callback import FolderCallback
 from hydrant.runs.job import Job, records_of
@@ -126,6 +126,7 @@ def _run_hydra(arguments: Sequence[str], task: Callable[[DictConfig], Any]) -> N
     Raises:
         HydrantError: the command line or the config is wrong, or a job raised it.
     """
+    show_activity("composing the config")
     register_resolvers()
     words = flags_first(arguments)
     FolderCallback.reset()
@@ -165,6 +166,7 @@ def _execute(config: DictConfig, settings: Any) -> RunResult:
         job = _job(config, settings)
     except HydrantError as error:
         return RunResult.from_error(error)
+    show_activity("importing PyTorch")
     with import_without_gc():
         from hydrant.runs.execute import execute  # imports torch
 

@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 from hydrant.config.redaction import redacted_text
 
@@ -45,6 +45,33 @@ def notice(text: str) -> None:
     print(public(text), file=sys.stderr, flush=True)
 
 
+def is_terminal(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal that can move its cursor."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def begin_activity(name: str) -> None:
+    """Let `show_activity` show what this process does, under this name: now that it starts."""
+    if isinstance(sys.stderr, _Output) and is_terminal(sys.stderr):
+        sys.stderr.descriptor.activity_name = name
+        show_activity("starting")
+
+
+def show_activity(text: str) -> None:
+    """Show on stderr what this process does now, if `begin_activity` was called. What is printed next replaces it."""
+    if isinstance(sys.stderr, _Output) and (name := sys.stderr.descriptor.activity_name):
+        print(f"{name}: {text}...", end="", file=sys.stderr, flush=True)
+        _Descriptor.shows_activity = True
+
+
+def clear_activity() -> None:
+    """Remove what `show_activity` shows, because another process may print next."""
+    if _Descriptor.shows_activity:
+        _Descriptor.shows_activity = False
+        with contextlib.suppress(OSError):
+            os.write(2, b"\r\x1b[K")
+
+
 def relative(path: Path) -> str:
     """Return a path relative to the current folder if it is in it, else as it is."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
@@ -67,6 +94,7 @@ def standard_streams() -> Generator[None]:
     try:
         yield
     finally:
+        clear_activity()
         sys.stdout.flush()
         sys.stderr.flush()
         sys.stdout, sys.stderr = previous
@@ -100,8 +128,11 @@ class _Descriptor(io.FileIO):
     """Discards what cannot be written, because a pipe or a terminal is closed or a disk is full."""
 
     error: OSError | None = None  # the last one
+    activity_name = ""  # in front of what `show_activity` shows
+    shows_activity: ClassVar[bool] = False
 
     def write(self, data: Any) -> int:
+        clear_activity()
         try:
             while (num_written := super().write(data)) is None:  # another program has made it non-blocking
                 select.select([], [self], [])

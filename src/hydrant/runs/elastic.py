@@ -19,6 +19,7 @@ from typing import Any
 
 from hydrant.config.redaction import redacted, redacted_text
 from hydrant.errors import RankDied, RankHung, log_errors
+from hydrant.runs.console import clear_activity
 from hydrant.runs.folder import SUMMARY, mark_failed, mark_preempted, read_run
 from hydrant.runs.job import Job
 from hydrant.runs.outcome import RunResult, report
@@ -55,6 +56,7 @@ def launch_ranks(job: Job) -> RunResult:
         ConfigError: this machine has fewer GPUs than ranks.
     """
     check_gpus(job.config["parallel"]["num_processes"])
+    clear_activity()
     max_restarts = job.config["parallel"]["max_restarts"]
     for restart in range(1, max_restarts + 1):
         result, can_restart = _run_ranks(job)

@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from hydrant.errors import ConfigError, FolderLost, HydrantError, Interrupted, RankHung, concerns, log_errors
-from hydrant.runs.console import relative, say
+from hydrant.runs.console import relative, say, show_activity
 from hydrant.runs.elastic import announce_signal_handlers, is_launched_rank, launch_ranks, needs_ranks
 from hydrant.runs.folder import CHECKPOINTS, LOG, PROFILE, SUMMARY, RunStatus, mark_failed, read_summary
 from hydrant.runs.job import Job
@@ -27,6 +27,8 @@ from hydrant.runs.outcome import RunResult, first_failure, report, unexpected_fa
 from hydrant.runs.record import History
 from hydrant.runs.reporter import NullRunReporter, RunReporter
 from hydrant.runs.resume import Start, describe_changes, starting_point
+from hydrant.runs.summary_lines import start_lines
+from hydrant.runs.terminal import log_fields
 from hydrant.signals import StopRequest, ignore_stop_signals
 from hydrant.training.build import build, prepare
 from hydrant.training.checkpoint.folder import Retention, newest_checkpoint
@@ -40,7 +42,6 @@ from hydrant.training.final_test import test_best
 from hydrant.training.loop import is_over, train
 from hydrant.training.memory import TRAINING_REMEDY, explain_out_of_memory
 from hydrant.training.plan import Plan
-from hydrant.training.profiling import count_parameters
 from hydrant.training.reports import log_inputs, log_row
 from hydrant.training.train_state import (
     check_optimizers,
@@ -98,6 +99,7 @@ def _start(job: Job, world: World, watchdog: Watchdog) -> RunResult:
             return _already_finished(job.folder, world)
         config = resolve_micro_batch_size(job.config, start, world)
         job = dataclasses.replace(job, config=config)
+        show_activity("preparing the data and the model")
         plan = prepare(keep_micro_batch_size(config, start, world))
         _prepare_weights(start, plan.task.model, config)
         if start.checkpoint is not None:
@@ -182,7 +184,8 @@ class _Session:
 
     def _train(self, stop: StopRequest) -> None:
         plan, state = self._plan, self._state
-        self._log_start()
+        if self._world.is_rank_zero:
+            log_fields(start_lines(self._job, plan))
         with self._checkpoints:
             trainer = build(
                 plan,
@@ -206,22 +209,9 @@ class _Session:
                 if plan.config["test_at_end"]:
                     test_best(trainer, self._best_checkpoint())
                 plan.data.damaged.merge_ranks(self._world.all_gather)
+                self._reporter.end_training()
             finally:
                 trainer.stream.close()
-
-    def _log_start(self) -> None:
-        plan, clock = self._plan, self._plan.clock
-        total, trainable = count_parameters(plan.task)
-        log.info("run folder %s", relative(self._job.folder))
-        log.info(
-            "%d updates of %d samples (%.4g epochs) on %s; %s parameters%s",
-            clock.total_updates,
-            plan.spec.global_batch_size,
-            clock.epoch(clock.total_updates),
-            plan.world.device,
-            f"{total:,}",
-            "" if total == trainable else f", {trainable:,} trained",
-        )
 
     def _stop_signal(self, stop: StopRequest) -> int | None:
         # If a background save failed, all ranks stop after the same update; the next save raises the error on each.

@@ -11,6 +11,7 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from hydrant.runs.console import notice, public
+from hydrant.runs.terminal import TerminalHandler, has_style
 
 log = logging.getLogger("hydrant")
 
@@ -48,6 +49,12 @@ class _Formatter(logging.Formatter):
         return public(super().format(record))
 
 
+def _console_handler(rank: int) -> logging.Handler:
+    if rank:
+        return logging.StreamHandler(sys.stderr)
+    return TerminalHandler() if has_style(sys.stdout) else logging.StreamHandler(sys.stdout)
+
+
 @contextlib.contextmanager
 def preserve_loggers() -> Generator[None]:
     """Restore what a config may set for all loggers, such as `hydra.job_logging.disable_existing_loggers`."""
@@ -74,7 +81,7 @@ def log_to(file: Path, rank: int = 0) -> Generator[None]:
     message = f"rank {rank}: %(message)s" if rank else "%(message)s"
     file_handler = _File(file, delay=True, encoding="utf-8")
     file_handler.setFormatter(_Formatter(f"%(asctime)s %(levelname)s {message}"))
-    console = logging.StreamHandler(sys.stderr if rank else sys.stdout)
+    console = _console_handler(rank)
     console.setLevel(logging.WARNING if rank else logging.INFO)
     console.setFormatter(_Formatter(message))
     if rank:

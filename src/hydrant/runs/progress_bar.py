@@ -1,27 +1,35 @@
-"""The progress bar of a run on a terminal."""
+"""The progress bar of a run, on a terminal or in a notebook."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import shutil
+import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from time import monotonic
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
-from tqdm.std import tqdm
-
+from hydrant.runs.console import is_terminal
 from hydrant.runs.notebook import in_notebook
+from hydrant.runs.terminal import console, format_duration
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 REDRAW_SECONDS = 0.1
+_RATE_DRAWS = 100  # the rate is that of the updates since so many draws
+_MIN_WIDTH = 12  # of the bar alone
+
+Styled = tuple[str, str]
+"""A text and the name of its style."""
 
 
 class ProgressBar:
-    """Shows updates, remaining time, updates per second, loss, lr and a validation metric.
+    """Shows updates, remaining time, loss, a validation metric, updates per second and lr, as far as there is room.
 
-    The bar is drawn at most 10 times a second. Log lines for the same terminal appear above it.
+    The bar is drawn at most 10 times a second, for the first time at the first call. Log lines for the same terminal,
+    and what is printed, appear above it.
 
     >>> with contextlib.closing(ProgressBar.start(total_updates=500, num_updates=0)) as bar:  # no terminal: no output
     ...     bar.advance()
@@ -31,53 +39,72 @@ class ProgressBar:
     @staticmethod
     def start(total_updates: int, num_updates: int) -> ProgressBar | NullProgressBar:
         """Return a bar that starts at `num_updates`, or one that shows nothing without a terminal or a notebook."""
-        if sys.stdout.isatty() or in_notebook():
-            return ProgressBar(total_updates, num_updates, sys.stdout)
+        if in_notebook():
+            return ProgressBar(total_updates, num_updates, _NotebookLine())
+        if is_terminal(sys.stdout):
+            return ProgressBar(total_updates, num_updates, _TerminalLine())
         return NullProgressBar()
 
-    def __init__(self, total_updates: int, num_updates: int, stream: TextIO) -> None:
-        # tqdm draws at every call of `update`, and `advance` decides when: tqdm's own decision takes 1 us.
-        self._bar = _Bar(
-            total=total_updates,
-            initial=num_updates,
-            file=stream,
-            unit=" updates",
-            bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left, {rate_noinv_fmt}{postfix}]",
-            mininterval=0,
-            miniters=1,
-            smoothing=0.1,
-            **_size(stream),
-        )
-        self._pending = 0  # updates that the bar does not show yet
-        self._next_draw = monotonic() + REDRAW_SECONDS
-        self._shown: dict[str, str] = {}
-        self._streams = dict(_console_handlers())
-        for handler, console in self._streams.items():
-            handler.setStream(cast("TextIO", _AboveBar(console)))
+    def __init__(self, total_updates: int, num_updates: int, line: _Line) -> None:
+        self._total, self._done, self._line = total_updates, num_updates, line
+        self._drawn = deque[tuple[float, int]](maxlen=_RATE_DRAWS)  # the time and update of each draw
+        self._next_draw = 0.0
+        self._values: dict[str, float] = {}
 
     def advance(self) -> None:
         """Count one update. Takes about 0.3 us, because the training loop calls it."""
-        self._pending += 1
+        self._done += 1
         if monotonic() >= self._next_draw:
-            self._bar.update(self._pending)
-            self._pending = 0
-            self._next_draw = monotonic() + REDRAW_SECONDS
+            self._draw()
 
     def log(self, row: Mapping[str, float]) -> None:
-        """Show `train/loss`, `optim/lr` and the first validation metric of a row at the next draw."""
+        """Show `train/loss`, `optim/lr` and the first validation metric but the loss at the next draw."""
         names = {"train/loss": "loss", "optim/lr": "lr"}
-        names |= {key: key for key in [key for key in row if key.startswith("val/")][:1]}
-        self._shown |= {name: f"{name} {row[key]:.4g}" for key, name in names.items() if key in row}
-        self._bar.set_postfix_str(", ".join(self._shown.values()), refresh=False)
+        metrics = [key for key in row if key.startswith("val/") and key != "val/loss"]
+        names |= {key: key for key in metrics[:1]}
+        self._values |= {name: row[key] for key, name in names.items() if key in row}
+        if monotonic() >= self._next_draw:
+            self._draw()
 
     def close(self) -> None:
-        """Draw the last state, end the line, and give the log handlers their streams back. May be called twice."""
-        self._bar.n += self._pending
-        self._pending = 0
-        self._bar.close()
-        for handler, console in self._streams.items():
-            handler.setStream(console)
-        self._streams = {}
+        """Draw the last state and end the line. May be called twice."""
+        if self._drawn:
+            self._draw()
+            self._drawn.clear()
+            self._line.close()
+
+    def _draw(self) -> None:
+        now = monotonic()
+        self._drawn.append((now, self._done))
+        self._line.draw(self._parts(self._line.width))
+        self._next_draw = now + REDRAW_SECONDS
+
+    def _parts(self, width: int) -> list[Styled]:
+        """Return the texts of the line, with their styles; together they fill `width`, if it is wide enough."""
+        (began, before), (now, _) = self._drawn[0], self._drawn[-1]
+        rate = (self._done - before) / (now - began) if self._done > before else 0.0
+        ratio = self._done / self._total
+        left = f" {format_duration((self._total - self._done) / rate)} left" if rate else ""
+        parts: list[Styled] = [
+            (f"{math.floor(100 * ratio):>3}% ", ""),
+            (f" {self._done:,}/{self._total:,}", "green"),
+            (left, "cyan"),
+        ]
+        metrics = [key for key in self._values if key not in ("loss", "lr")]
+        shown = {
+            key: f"  {key} {self._values[key]:.4g}" for key in ("loss", *metrics, "lr") if key in self._values
+        }
+        extras = [shown.pop("loss", ""), *(shown[key] for key in metrics)]
+        extras += [f"  {rate:.3g} updates/s" if rate else "", shown.get("lr", "")]
+        room = width - _MIN_WIDTH - sum(len(text) for text, _ in parts)
+        for text in extras:
+            if len(text) <= room:
+                parts.append((text, ""))
+                room -= len(text)
+        length = max(room + _MIN_WIDTH, 0)
+        num_filled, (filled, rest) = int(length * ratio), self._line.characters
+        bar = [(filled * num_filled, "magenta"), (rest * (length - num_filled), "bright_black")]
+        return [parts[0], *bar, *parts[1:]]
 
 
 class NullProgressBar:
@@ -90,31 +117,95 @@ class NullProgressBar:
     def close(self) -> None: ...
 
 
-class _Bar(tqdm):  # pyright: ignore[reportMissingTypeArgument]  # generic in the stubs only
-    monitor_interval = 0  # no monitor thread: it would redraw at its own times and be forked into workers
+class _Line(Protocol):
+    """The line on which a bar is drawn."""
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def characters(self) -> tuple[str, str]:
+        """What the bar is made of: the part that is done, and the rest."""
+        ...
+
+    def draw(self, parts: Sequence[Styled]) -> None: ...
+
+    def close(self) -> None: ...
 
 
-class _AboveBar:
-    """A console stream that clears the bar before each write and redraws it below."""
+class _TerminalLine:
+    """The last line of a terminal, below everything that this process prints."""
 
-    def __init__(self, console: TextIO) -> None:
-        self._console = console
+    def __init__(self) -> None:
+        self._live: Live | None = None
+        self._streams: dict[logging.StreamHandler[TextIO], TextIO] = {}
+
+    @property
+    def width(self) -> int:
+        return console().width
+
+    @property
+    def characters(self) -> tuple[str, str]:
+        filled = "━" if console().encoding.startswith("utf") else "#"
+        return filled, " " if console().no_color or filled == "#" else filled
+
+    def draw(self, parts: Sequence[Styled]) -> None:
+        from rich.text import Text
+
+        self._live = self._live or self._start()
+        self._live.update(Text.assemble(*parts, no_wrap=True, overflow="crop"), refresh=True)
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+        for handler, stream in self._streams.items():
+            handler.setStream(stream)
+
+    def _start(self) -> Live:
+        from rich.live import Live
+
+        live = Live(console=console(), auto_refresh=False, redirect_stderr=is_terminal(sys.stderr))
+        self._streams = dict(_console_handlers())
+        live.start()
+        console().show_cursor(True)  # a process that is killed would leave the terminal without one
+        for handler, stream in self._streams.items():
+            handler.setStream(
+                sys.stdout if stream is getattr(sys.stdout, "rich_proxied_file", None) else sys.stderr
+            )
+        return live
+
+
+class _NotebookLine:
+    """The last line below the cell of a notebook."""
+
+    width = 110
+    characters = "━", " "
+
+    def __init__(self) -> None:
+        self._streams = dict(_console_handlers())
+        for handler, stream in self._streams.items():
+            handler.setStream(cast("TextIO", _AboveLine(stream, self.width)))
+
+    def draw(self, parts: Sequence[Styled]) -> None:
+        print("\r" + "".join(text for text, _ in parts), end="", flush=True)
+
+    def close(self) -> None:
+        print()
+        for handler, stream in self._streams.items():
+            handler.setStream(stream)
+
+
+class _AboveLine:
+    """A stream that clears the line before it writes; the bar is drawn again below."""
+
+    def __init__(self, stream: TextIO, width: int) -> None:
+        self._stream, self._width = stream, width
 
     def write(self, text: str) -> None:
-        with _Bar.external_write_mode(file=self._console):
-            self._console.write(text)
+        self._stream.write(f"\r{' ' * self._width}\r{text}")
 
     def flush(self) -> None:
-        self._console.flush()
-
-
-def _size(stream: TextIO) -> dict[str, Any]:
-    """Return tqdm's size options: dynamic, or fixed if the terminal reports 0 columns, where tqdm draws nothing."""
-    with contextlib.suppress(OSError):
-        if os.get_terminal_size(stream.fileno()).columns > 0:
-            return {"dynamic_ncols": True}
-    default = shutil.get_terminal_size()
-    return {"ncols": default.columns, "nrows": default.lines}
+        self._stream.flush()
 
 
 def _console_handlers() -> Iterator[tuple[logging.StreamHandler[TextIO], TextIO]]:
@@ -122,6 +213,6 @@ def _console_handlers() -> Iterator[tuple[logging.StreamHandler[TextIO], TextIO]
     for logger in (logging.getLogger("hydrant"), logging.getLogger()):
         for handler in logger.handlers:
             if isinstance(handler, logging.StreamHandler):
-                console = cast("logging.StreamHandler[TextIO]", handler)
-                if console.stream in (sys.stdout, sys.stderr):
-                    yield console, console.stream
+                stream_handler = cast("logging.StreamHandler[TextIO]", handler)
+                if stream_handler.stream in (sys.stdout, sys.stderr):
+                    yield stream_handler, stream_handler.stream

@@ -6,12 +6,14 @@ import contextlib
 import logging
 import math
 import platform
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydrant.config.atomic_write import write_json
 from hydrant.errors import FolderLost, log_errors
+from hydrant.runs.console import show_activity
 from hydrant.runs.csv_text import as_csv
 from hydrant.runs.environment import describe_environment
 from hydrant.runs.folder import (
@@ -38,6 +40,8 @@ from hydrant.runs.outcome import RunResult
 from hydrant.runs.progress_bar import ProgressBar
 from hydrant.runs.record import History, Record, last_values, typical_value
 from hydrant.runs.schedule_files import draw_schedules, schedule_points
+from hydrant.runs.summary_lines import end_lines, result_text
+from hydrant.runs.terminal import log_fields
 from hydrant.trackers.base import Histogram
 from hydrant.trackers.several import Trackers
 from hydrant.training.checkpoint.manager import NoRows
@@ -61,6 +65,8 @@ class NullRunReporter(NullRunLogger, NoRows):
 
     def conclude(self, result: RunResult, state: TrainState) -> None: ...
 
+    def end_training(self) -> None: ...
+
     def close(self, result: RunResult) -> None: ...
 
 
@@ -76,7 +82,8 @@ class RunReporter(RunLogger):
     """
 
     def __init__(self, job: Job, plan: Plan, history: History) -> None:
-        self._folder, self._plan, self._num_updates = job.folder, plan, history.num_updates
+        self._job, self._folder, self._plan, self._num_updates = job, job.folder, plan, history.num_updates
+        self._began = time.monotonic()
         self._has_trained = False  # else this process only completes the files of a run
         self._reported_causes = set[str]()  # why files could not be written; each is logged once
         total_updates, world, trial = plan.clock.total_updates, plan.world, job.trial
@@ -182,6 +189,11 @@ class RunReporter(RunLogger):
         with self._optional(SUMMARY):
             self._record.update_summary(**fields)
 
+    def end_training(self) -> None:
+        """End the bar, because no update follows."""
+        self._progress.close()
+        show_activity("writing the last checkpoint")
+
     def conclude(self, result: RunResult, state: TrainState) -> None:
         """Write how the run ended and its results into the summary, and log them. `close` writes `finished`.
 
@@ -208,12 +220,13 @@ class RunReporter(RunLogger):
         if num_damaged:
             log.warning("damaged samples skipped since this start, each named above: %d", num_damaged)
         if is_finished:
-            log.info("finished: %s", _result_text(state, plan.clock.total_updates, rows))
+            log.info("finished: %s", result_text(state, plan.clock.total_updates, rows))
             if plan.compilation.is_on:
                 log.info("compiled: %s", compiled)
             if plan.config["claim"] is not None:
                 log.info("claim: %s", plan.config["claim"])
                 log.info("here: %s", performance_text(self._record.summary))
+            log_fields(end_lines(self._job, time.monotonic() - self._began, self._record.summary))
 
     def close(self, result: RunResult) -> None:
         """Write the plots and reports and finish the trackers, even if one of them fails.
@@ -234,6 +247,7 @@ class RunReporter(RunLogger):
             if result.status == RunStatus.FINISHED:
                 failure, result = error, RunResult.from_error(error)
         try:
+            show_activity(f"ending tracker={self._job.choices.get('tracker')}")
             self._trackers.finish(result.exit_status, self._record.summary | {"status": result.status})
             self.note(wandb=self._trackers.describe())
             if failure is not None:
@@ -257,6 +271,7 @@ class RunReporter(RunLogger):
 
     def _write_reports(self) -> None:
         picture, compiled = self._folder / SCHEDULE_PICTURE, self._folder / COMPILE_REPORT
+        show_activity(f"writing {SCHEDULE_PICTURE}")
         with self._optional(SCHEDULE_PICTURE):  # also where a library for it fails
             draw_schedules(self._plan, picture)
             self._trackers.image("schedule", picture)
@@ -296,14 +311,3 @@ class RunReporter(RunLogger):
             return {}
         per_device = rate / self._plan.world.world_size
         return {"perf/mfu": 3 * self._plan.flops_per_sample * per_device / peak}
-
-
-def _result_text(state: TrainState, total_updates: int, rows: list[dict[str, Any]]) -> str:
-    why = "pruned by the study" if state.is_pruned else state.end_reason or "no new best within patience"
-    text = f"{state.num_updates} updates{f' ({why})' if state.num_updates < total_updates else ''}"
-    if state.best is not None:
-        metric, value = state.best["metric"], state.best["value"]
-        last = last_values(rows).get(metric, value)
-        shown = "not finite" if last is None else f"{last:.4f}"  # it is null in the record
-        text += f", {metric} {shown}, best {value:.4f} at update {state.best['num_updates']}"
-    return text

@@ -21,7 +21,7 @@ from hydrant.config.error_messages import HYDRA_ERRORS, explain, explain_uncheck
 from hydrant.config.flat import redacted_yaml
 from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError
-from hydrant.runs.console import say
+from hydrant.runs.console import say, show_activity
 from hydrant.runs.lock import shared
 from hydrant.sweeps.executors import Executor
 from hydrant.sweeps.executors.local import Sequential
@@ -101,6 +101,7 @@ class GridSweeper(BasicSweeper):
         reasons = [(trained_elsewhere(job.folder), job.words) for job in jobs]
         if elsewhere := [(ConfigError("name", reason), words) for reason, words in reasons if reason]:
             return elsewhere
+        show_activity(f"checking {len(jobs):,} jobs" if len(jobs) > 1 else "checking the job")
         errors = find_config_errors([job.config for job in jobs])
         return [(error, job.words) for job, error in zip(jobs, errors, strict=True) if error]
 

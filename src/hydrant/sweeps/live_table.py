@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-import math
-import os
-import shutil
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from typing import TextIO, cast
+from typing import TYPE_CHECKING
 
 from hydrant.errors import HydrantError
-from hydrant.runs.console import public
+from hydrant.runs import terminal
+from hydrant.runs.console import is_terminal, public
 from hydrant.runs.folder import RunStatus
+from hydrant.runs.terminal import format_duration
 from hydrant.sweeps.progress import RunProgress
 from hydrant.training.text_table import align_columns
 
+if TYPE_CHECKING:
+    from rich.text import Text
+
 _DRAW_SECONDS = 0.5
-_ERASE_BELOW = "\x1b[J"
 _BY_URGENCY = (RunStatus.RUNNING, RunStatus.RUNNING_ELSEWHERE, RunStatus.FAILED, RunStatus.REFUSED, RunStatus.DAMAGED,
                RunStatus.KILLED, RunStatus.PREEMPTED, RunStatus.QUEUED, RunStatus.NOT_STARTED,
                RunStatus.FINISHED)  # fmt: skip
 """Most urgent first: shown when the terminal is too short for all runs."""
 
+_STYLES = {
+    "green": (RunStatus.FINISHED,),
+    "cyan": (RunStatus.RUNNING, RunStatus.RUNNING_ELSEWHERE),
+    "red": (RunStatus.FAILED, RunStatus.REFUSED, RunStatus.DAMAGED, RunStatus.KILLED),
+    "yellow": (RunStatus.PREEMPTED, RunStatus.PRUNED),
+    "bright_black": (RunStatus.QUEUED, RunStatus.NOT_STARTED),
+}
+
 _COUNTED_FIRST = (RunStatus.FINISHED, RunStatus.RUNNING, RunStatus.QUEUED)
-
-
-def is_terminal() -> bool:
-    """Return whether stdout is a terminal that can redraw the table."""
-    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def render_table(title: str, runs: Sequence[RunProgress], width: int, height: int | None = None) -> list[str]:
@@ -81,19 +84,6 @@ def _cells(run: RunProgress) -> list[str]:
     return [f"{run.state:<9}", update, loss, left, best, " ".join(run.message.split())]
 
 
-def format_duration(seconds: float | None) -> str:
-    """Return a duration as h:mm:ss, or m:ss below an hour.
-
-    >>> format_duration(59.2), format_duration(3723), format_duration(200000), format_duration(None)
-    ('1:00', '1:02:03', '55:33:20', '')
-    """
-    if seconds is None:
-        return ""
-    minutes, rest = divmod(math.ceil(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
 def _differing_keys(choices: Sequence[Mapping[str, str]]) -> list[str]:
     keys = dict.fromkeys(key for run_choices in choices for key in run_choices)
     return [key for key in keys if len({run_choices.get(key) for run_choices in choices}) > 1]
@@ -112,6 +102,16 @@ def _cut(line: str, width: int) -> str:
     return line if len(line) <= width else f"{line[: max(width - 1, 0)]}…"
 
 
+def styled(lines: Sequence[str]) -> Text:
+    """Return the lines of tables with colours for the states of the runs."""
+    from rich.text import Text
+
+    text = Text("\n".join(lines), no_wrap=True)
+    for style, states in _STYLES.items():
+        text.highlight_words([f" {state} " for state in states], style)
+    return text
+
+
 @contextlib.contextmanager
 def live_display(lines: Callable[[int, int], Sequence[str]]) -> Generator[None]:
     """Show lines at the bottom of the terminal, below everything this process prints; erase them at the end.
@@ -119,75 +119,25 @@ def live_display(lines: Callable[[int, int], Sequence[str]]) -> Generator[None]:
     Args:
         lines: returns the lines for a width and a height; called twice a second in a thread.
     """
-    screen = _Screen(lines, sys.stdout)
-    with contextlib.ExitStack() as streams:
-        streams.enter_context(contextlib.redirect_stdout(cast("TextIO", _StreamAbove(screen, sys.stdout))))
-        if sys.stderr.isatty():
-            streams.enter_context(
-                contextlib.redirect_stderr(cast("TextIO", _StreamAbove(screen, sys.stderr)))
-            )
-        drawing = threading.Thread(target=screen.redraw, daemon=True)
-        drawing.start()
-        try:
-            yield
-        finally:
-            screen.is_over.set()
-            drawing.join()
-            screen.erase()
+    from rich.live import Live
+    from rich.text import Text
 
+    latest = Text()
 
-class _Screen:
-    """The lines at the bottom of a terminal."""
+    def render() -> Text:
+        nonlocal latest
+        size = terminal.console().size
+        with contextlib.suppress(OSError, HydrantError):  # unreadable now: the next drawing may succeed
+            latest = styled(lines(size.width, size.height - 1))  # the last line is for the cursor
+        return latest
 
-    def __init__(self, lines: Callable[[int, int], Sequence[str]], terminal: TextIO) -> None:
-        self._lines, self._terminal = lines, terminal
-        self._num_drawn = 0
-        self._is_line_begun = False  # what was printed above does not end with a newline yet
-        self._lock = threading.RLock()
-        self.is_over = threading.Event()
-
-    def redraw(self) -> None:
-        """Draw the lines again and again, until `is_over` is set."""
-        while not self.is_over.wait(_DRAW_SECONDS):
-            size = shutil.get_terminal_size()
-            with contextlib.suppress(OSError, HydrantError):  # unreadable now: the next drawing may succeed
-                self._draw(self._lines(size.columns, size.lines - 1))  # the last line is for the cursor
-
-    def erase(self) -> None:
-        self._draw([])
-
-    def print(self, text: str, stream: TextIO) -> None:
-        with self._lock:
-            self.erase()
-            self._is_line_begun = not text.endswith("\n")
-            stream.write(text)
-
-    def _draw(self, lines: Sequence[str]) -> None:
-        with self._lock:
-            if self._is_line_begun:
-                return
-            erase = f"\r\x1b[{self._num_drawn}A{_ERASE_BELOW}" if self._num_drawn else ""
-            self._terminal.write(erase + "".join(f"{line}\n" for line in lines))
-            self._terminal.flush()
-            self._num_drawn = len(lines)
-
-
-class _StreamAbove:
-    """A stream to the terminal whose text appears above the lines of a screen."""
-
-    def __init__(self, screen: _Screen, stream: TextIO) -> None:
-        self._screen, self._stream = screen, stream
-
-    def write(self, text: str) -> int:
-        if text:
-            self._screen.print(text, self._stream)
-        return len(text)
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-    def isatty(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
+    show = Live(
+        console=terminal.console(),
+        refresh_per_second=1 / _DRAW_SECONDS,
+        transient=True,
+        redirect_stderr=is_terminal(sys.stderr),
+        get_renderable=render,
+    )
+    with show:
+        terminal.console().show_cursor(True)  # a process that is killed would leave the terminal without one
+        yield

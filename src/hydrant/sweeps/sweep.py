@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
@@ -13,7 +14,7 @@ from pathlib import Path
 from hydrant.config.atomic_write import remove_temporary
 from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError, FolderInUse, JobFailed
-from hydrant.runs.console import notice, relative, say
+from hydrant.runs.console import is_terminal, notice, relative, say
 from hydrant.runs.folder import (
     SWEEP_PLAN,
     SWEEP_TABLE,
@@ -32,7 +33,7 @@ from hydrant.runs.outcome import RunResult, report
 from hydrant.signals import Stopped
 from hydrant.sweeps.executors.base import Executor, SweepJob, result_from_folder
 from hydrant.sweeps.fork_server.call import forward_signals
-from hydrant.sweeps.live_table import is_terminal, live_display, render_table
+from hydrant.sweeps.live_table import live_display, render_table
 from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.progress import sweep_progress
@@ -65,7 +66,7 @@ class Sweep:
         with _print_write_errors(folder):
             remove_temporary(folder, _TEMPORARY_SECONDS)
         self._write_plan(folder)
-        self._has_table = is_terminal()
+        self._has_table = is_terminal(sys.stdout)
         with live_display(partial(_table, folder)) if self._has_table else nullcontext():
             yield
 

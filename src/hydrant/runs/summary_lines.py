@@ -1,0 +1,130 @@
+"""The lines that a run prints before it trains, and after it has finished."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from hydrant.runs.console import relative
+from hydrant.runs.job import Job
+from hydrant.runs.record import last_values
+from hydrant.runs.terminal import format_duration
+from hydrant.training.plan import Plan
+from hydrant.training.profiling import count_parameters
+from hydrant.training.trainer import TrainState
+
+_MAX_POINTS = 200  # of a schedule, to find its largest value
+
+
+def start_lines(job: Job, plan: Plan) -> dict[str, str]:
+    """Return what the run trains, how and where, by the labels of the lines."""
+    clock = plan.clock
+    updates = f"{clock.total_updates:,} of {plan.spec.global_batch_size:,} samples"
+    return {
+        "data": f"{_choice(job, 'data')}: {_data(plan)}",
+        "model": f"{_choice(job, 'model')}: {_parameters(plan)}",
+        "task": _choice(job, "task"),
+        "optimizer": _optimizers(job, plan),
+        "schedule": _schedules(job, plan),
+        "updates": f"{updates}: {clock.epochs_text(clock.total_updates)}",
+        "precision": f"{_choice(job, 'precision')}, compile {_choice(job, 'compile')}",
+        "device": _device(plan),
+        "run folder": relative(job.folder),
+    }
+
+
+def end_lines(job: Job, seconds: float, summary: Mapping[str, Any]) -> dict[str, str]:
+    """Return how long the run took, where it is, and the commands that continue, by the labels of the lines.
+
+    Args:
+        seconds: since this start of the run.
+        summary: summary.json.
+    """
+    folder, rate = relative(job.folder), (summary.get("perf") or {}).get("updates_per_second")
+    speed = "" if rate is None else f", {rate:.3g} updates/s"
+    lines = {"duration": format_duration(seconds) + speed, "run folder": folder}
+    if job.call or job.sweep_folder:  # Python has methods for it, and a sweep is compared as a whole
+        return lines
+    parent = relative(job.folder.parent)
+    return lines | {
+        "evaluate": f"hydrant evaluate {shlex.quote(folder)}",
+        "compare": f"hydrant compare {shlex.quote(parent)}",
+    }
+
+
+def result_text(state: TrainState, total_updates: int, rows: list[dict[str, Any]]) -> str:
+    """Return the number of updates, the last and the best value of the deciding metric, and why a run ended early."""
+    why = "pruned by the study" if state.is_pruned else state.end_reason or "no new best within patience"
+    text = f"{state.num_updates} updates{f' ({why})' if state.num_updates < total_updates else ''}"
+    if state.best is not None:
+        metric, value = state.best["metric"], state.best["value"]
+        last = last_values(rows).get(metric, value)
+        shown = "not finite" if last is None else f"{last:.4f}"  # it is null in the record
+        text += f", {metric} {shown}, best {value:.4f} at update {state.best['num_updates']}"
+    return text
+
+
+def _choice(job: Job, group: str) -> str:
+    """Return the chosen option of a group, else the name of what the config or the caller gives instead."""
+    node = job.config[group]
+    return job.choices.get(group) or str(node.get("type") or node.get("_target_", "")).rpartition(".")[2]
+
+
+def _data(plan: Plan) -> str:
+    data = plan.data
+    splits = {"train": plan.train, "val": plan.val, **data.extra_val}
+    splits |= {} if data.test is None else {"test": data.test}
+    parts = [", ".join(f"{source.num_samples:,} {name}" for name, source in splits.items())]
+    parts += [] if data.input_shape is None else ["shape " + "x".join(map(str, data.input_shape))]
+    parts += [] if data.num_classes is None else [f"{data.num_classes:,} classes"]
+    return "; ".join(parts)
+
+
+def _parameters(plan: Plan) -> str:
+    total, trained = count_parameters(plan.task)
+    return f"{total:,} parameters" + ("" if total == trained else f", {trained:,} trained")
+
+
+def _optimizers(job: Job, plan: Plan) -> str:
+    entries = plan.optimizers.entries
+    if list(entries) == ["main"]:
+        return f"{_choice(job, 'optimizer')}: {_groups(entries['main'].optimizer.param_groups)}"
+    described = {name: entry.optimizer for name, entry in entries.items()}
+    return "; ".join(f"{k} {type(o).__name__}: {_groups(o.param_groups)}" for k, o in described.items())
+
+
+def _groups(groups: Sequence[Mapping[str, Any]]) -> str:
+    """Return the learning rate and weight decay of parameter groups, as a range where they differ."""
+    fields = {"lr": "lr", "weight_decay": "weight decay"}
+    values = {name: [float(g[key]) for g in groups if key in g] for key, name in fields.items()}
+    parts = [f"{name} {_range(numbers)}" for name, numbers in values.items() if numbers]
+    return ", ".join(parts + ([f"{len(groups)} groups"] if len(groups) > 1 else []))
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+
+
+def _schedules(job: Job, plan: Plan) -> str:
+    last = plan.clock.total_updates - 1
+    points = sorted({n * last // _MAX_POINTS for n in range(_MAX_POINTS + 1)})
+    curves = plan.optimizers.schedules.curves(points)
+    lr = next((curve for name, curve in curves.items() if _is_lr(name)), None)
+    others = [name for name in curves if not _is_lr(name)]
+    values = "" if lr is None else f": lr {lr[0]:.3g} -> {max(lr):.3g} -> {lr[-1]:.3g}"
+    return _choice(job, "scheduler") + values + (f"; also {', '.join(others)}" if others else "")
+
+
+def _is_lr(metric_name: str) -> bool:
+    """Return whether this is the name of a learning rate in the metrics: `lr`, `lr/head` or `critic/lr`."""
+    return "lr" in metric_name.split("/")
+
+
+def _device(plan: Plan) -> str:
+    device, size = plan.world.device, plan.world.world_size
+    name = f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
+    return f"{name}, {size} rank{'s' * (size != 1)}"

@@ -17,6 +17,7 @@ from hydrant.signals import Stopped, signal_name
 
 # Each command: its module in `hydrant.commands`, imported when called, and what `hydrant --help` says about it.
 COMMANDS = {
+    "init": ("init", "write a project of your own that trains at once"),
     "trust": ("trust", "let configs name the packages of a project of yours"),
     "train": ("train", "train a model, or a sweep of them with --multirun"),
     "preview": ("preview", "show the schedules, groups and size of a config without training"),
@@ -33,6 +34,9 @@ COMMANDS = {
 
 WRITING_COMMANDS = ("train", "export", "bench", "agent", "sync")
 """Their results are files, or at W&B. The result of any other command is what it prints."""
+
+WITHOUT_DOTENV = ("init", "trust", "schema", "list")
+"""Commands that need no variables from `.env`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -78,6 +82,8 @@ def _call(command: str, *arguments: str) -> int:
         raise _no_command(command)
     if "-h" in arguments or "--help" in arguments:
         return _print(help_of(command))
+    if command not in WITHOUT_DOTENV:
+        _read_dotenv()
     with import_without_gc():
         from hydrant.runs.log_setup import preserve_loggers
 
@@ -101,6 +107,14 @@ def _import_from_working_folder() -> None:
         raise ConfigError("", message) from error
     if folder not in sys.path:
         sys.path.insert(0, folder)
+
+
+def _read_dotenv() -> None:
+    """Set the variables of `.env`. Only rank 0 says if the file is not read."""
+    from hydrant.config.dotenv import read_dotenv
+
+    if (reason := read_dotenv()) and os.environ.get("RANK", "0") == "0":
+        notice(reason)
 
 
 def _function_of(command: str) -> Callable[[list[str]], int]:

@@ -12,6 +12,16 @@ TAKE_GROUPS = ("train", "preview", "evaluate", "diagnose", "bench", "agent")
 """The commands that take the overrides of a config."""
 
 TEXTS = {
+    "init": """
+Write a project that trains, tests and compares at once: conf/ with an experiment, a package with an own data set,
+model, task, metric and hook, tests, and a README with its commands. No file is overwritten.
+
+  hydrant init my_project             the package is my_project too
+  hydrant init .                      in this folder, with its name
+
+The project's package is trusted on this machine from then on, see `hydrant trust --help`.
+
+Exit status: 0 written, 2 the name cannot be a package's, or a file is there already.""",
     "trust": """
 Trust a project of yours: where its root is the working folder, configs may name its packages without
 allow_targets, and the variables in its .env are read. Trust only code that you wrote or read.

@@ -9,8 +9,7 @@ from hydrant.config.trust import could_be_trusted, working_project
 from hydrant.errors import ConfigError, shown
 
 CONSENT_VARIABLE = "HYDRANT_ALLOW_TARGETS"
-"""The environment variable that lists, separated by commas, the packages that config files may name in
-`allow_targets`."""
+"""The environment variable that lists, separated by commas, the packages that config files may name."""
 
 
 def check_consent(packages: object, words: Iterable[str]) -> None:
@@ -24,7 +23,7 @@ def check_consent(packages: object, words: Iterable[str]) -> None:
     """
     if not packages or "allow_targets" in keys_set_by(words):
         return
-    consented = [*os.environ.get(CONSENT_VARIABLE, "").split(","), *working_project().packages]
+    consented = [*consented_packages(), *working_project().packages]
     names = [str(package) for package in packages] if isinstance(packages, list) else [str(packages)]
     if refused := [name for name in names if name not in consented]:
         message = f"a config file requests to run code of {', '.join(map(shown, refused))}"
@@ -33,6 +32,11 @@ def check_consent(packages: object, words: Iterable[str]) -> None:
         if all(map(could_be_trusted, refused)):
             remedy += ". If this folder is your project, trust it once: hydrant trust"
         raise ConfigError("allow_targets", f"{message}. If you trust it, {remedy}")
+
+
+def consented_packages() -> list[str]:
+    """Return the packages that the environment variable allows."""
+    return [package for package in os.environ.get(CONSENT_VARIABLE, "").split(",") if package]
 
 
 def keys_set_by(words: Iterable[str]) -> set[str]:

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,10 +61,24 @@ def install_command(extra: str) -> str:
         folder = Path(origin["url"].removeprefix("file://"))
         place = "." if folder == Path.cwd() else str(folder)
         return f"{tool} -e {shlex.quote(f'{place}[{extra}]')}"
-    url = origin.get("url")
-    if vcs := origin.get("vcs_info"):
-        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+    url = _url(origin)
     return f"{tool} {shlex.quote(f'{NAME}[{extra}]' + (f' @ {url}' if url else ''))}"
+
+
+def requirement() -> str:
+    """Return the requirement of this installation, for a project that needs it: from the same source, in this version.
+
+    For a checkout this is its folder, which exists on this machine only.
+    """
+    url = _url(_origin())
+    return f"{NAME} @ {url}" if url else f"{NAME}=={version()}"
+
+
+def _url(origin: Mapping[str, Any]) -> str:
+    """Return the URL of a direct reference; "" for an index."""
+    url = origin.get("url", "")
+    vcs = origin.get("vcs_info")
+    return f"{vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else url
 
 
 def _origin() -> dict[str, Any]:

@@ -10,6 +10,9 @@ from typing import Any
 
 HIDDEN = "***"
 
+DOTENV_NAMES = "HYDRANT_DOTENV"
+"""The environment variable that lists, separated by commas, the variables that come from `.env`: all are secrets."""
+
 _NUMBERS = r"""['"]?\s*[=:]\s*\[?[\d., ]+(?:[\]}&;\s]|$)"""
 _NAMES = (
     r"(?:api_?key|(?:access|private|secret)_?key|secret|password|passwd|pwd|credential|bearer|signature)s?"
@@ -95,8 +98,12 @@ def _text(text: str, secrets: re.Pattern[str] | None) -> str:
 
 
 def _secrets() -> re.Pattern[str] | None:
-    """Return a pattern for the values of variables such as WANDB_API_KEY. Short values and paths do not count."""
-    values = [value for name, value in os.environ.items() if _is_secret(name)]
+    """Return a pattern for the values of `.env` and of variables such as WANDB_API_KEY.
+
+    Short values and paths do not count.
+    """
+    hidden = os.environ.get(DOTENV_NAMES, "").split(",")
+    values = [value for name, value in os.environ.items() if name in hidden or _is_secret(name)]
     # A message may have the first line of a value only.
     parts = {part.strip() for value in values for part in (value, *value.splitlines())}
     return _pattern(frozenset(part for part in parts if len(part) >= 8 and not os.path.exists(part)))  # noqa: PTH110

@@ -19,6 +19,7 @@ from itertools import takewhile
 from typing import Any, Literal
 
 from hydrant.clock import Duration, converted
+from hydrant.config.consent import consented_packages
 from hydrant.config.distribution import extra_of, install_command
 from hydrant.config.flat import children
 from hydrant.config.import_without_gc import import_without_gc
@@ -94,10 +95,15 @@ def check_targets(config: Mapping[str, Any]) -> None:
 
 
 def with_own_packages(config: Mapping[str, Any]) -> list[str]:
-    """Return `allow_targets` with those packages of the trusted working folder that the targets of a config name."""
+    """Return `allow_targets` with the packages that the targets of a config name, and that the user trusts elsewhere.
+
+    These are the packages of the trusted working folder, and those of the variable HYDRANT_ALLOW_TARGETS.
+    """
     trusted: list[str] = config["allow_targets"]
-    own = _project_of(path for _, path in targets_of(config) if not lies_under(path, trusted))
-    return [*trusted, *own.named_by(path for _, path in targets_of(config))]
+    paths = [path for _, path in targets_of(config) if not lies_under(path, trusted)]
+    consented = [name for name in consented_packages() if any(lies_under(path, [name]) for path in paths)]
+    own = _project_of(paths).named_by(path for path in paths if not lies_under(path, consented))
+    return [*trusted, *consented, *own]
 
 
 def _project_of(paths: Iterable[object]) -> Project:

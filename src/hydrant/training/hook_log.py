@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 
 from torch import Tensor
 
+from hydrant.config.redaction import redacted, redacted_text
 from hydrant.training.plotting import draw_pixels
 
 Draw = Callable[[Path], None]
@@ -54,12 +55,14 @@ class HookLog:
             self._metrics[name] = float(value)
 
     def text(self, name: str, text: str) -> None:
-        """Log a text as `texts/<name>/update_<num_updates>.txt`."""
-        self._media.append(lambda logger: logger.text(name, text))
+        """Log a text as `texts/<name>/update_<num_updates>.txt`, without secrets."""
+        public = redacted_text(text)
+        self._media.append(lambda logger: logger.text(name, public))
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Log a table as `tables/<name>/update_<num_updates>.csv`."""
-        self._media.append(lambda logger: logger.table(name, columns, rows))
+        """Log a table as `tables/<name>/update_<num_updates>.csv`, without secrets."""
+        public = redacted([list(row) for row in rows])
+        self._media.append(lambda logger: logger.table(name, columns, public))
 
     def picture(self, name: str, picture: Any) -> None:
         """Log a picture as `pictures/<name>/update_<num_updates>.png`.

@@ -1,0 +1,5 @@
+"""`hydrant init`: a project of one's own, made from the files in `template/`."""
+
+from hydrant.commands.init.command import main
+
+__all__ = ["main"]

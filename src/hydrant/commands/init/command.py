@@ -1,0 +1,106 @@
+"""`init`: write the files of a new project, and trust its package."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import keyword
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hydrant.commands.trust import trust_folder
+from hydrant.config.distribution import requirement, version
+from hydrant.errors import ConfigError
+from hydrant.runs.console import say
+
+_TEMPLATE = Path(__file__).parent / "template"
+_SUFFIX = ".template"
+_PACKAGE_FOLDER = "package"  # of the template; its name in a project is the project's
+_NAME = re.compile(r"\{\{(\w+)\}\}")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write a project into a folder and return the exit status."""
+    if unknown := [word for word in arguments if word.startswith("-")]:
+        raise ConfigError("", f"unknown option {unknown[0]}; init takes only a folder")
+    if len(arguments) != 1:
+        raise ConfigError("", "needs one folder for the project: hydrant init my_project")
+    root = Path(arguments[0])
+    package = package_name(root)
+    write_project(root, package)
+    say(f"written: {root}, a project with the package {package}")
+    trust_folder(root)
+    enter = [] if root.resolve() == Path.cwd() else [f"  cd {root}"]
+    say(
+        "\n".join(
+            ["next:", *enter, "  hydrant train experiment=first name=first", "  README.md has the others"]
+        )
+    )
+    return 0
+
+
+def package_name(root: Path) -> str:
+    """Return the name of the package of a project in this folder: the folder's, with `_` for what no name may have.
+
+    Raises:
+        ConfigError: there is no such name, or Python or another package has it.
+    """
+    folder = root.resolve().name
+    name = re.sub(r"[-. ]+", "_", folder)
+    if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
+        message = (
+            f"{folder!r} cannot be the name of a package; use letters, digits and '_', and a letter first"
+        )
+        raise ConfigError("", message)
+    if name in {"conf", "tests", "test", "src", "outputs", "multirun"}:
+        raise ConfigError("", f"{name!r} is the name of another folder in a project; choose another name")
+    if name in sys.stdlib_module_names or _is_importable_elsewhere(name, root.resolve()):
+        message = f"{name!r} is the name of a package that is installed already; choose another name"
+        raise ConfigError("", message)
+    return name
+
+
+def _is_importable_elsewhere(name: str, root: Path) -> bool:
+    """Whether a package is installed. Folders in the working folder, such as that of the project, do not count."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:  # a folder without __init__.py
+        return False
+    return not Path(spec.origin).resolve().is_relative_to(root)
+
+
+def write_project(root: Path, package: str) -> None:
+    """Write the files of the template into a folder, which need not be empty.
+
+    Raises:
+        ConfigError: one of the files is there already; nothing was written. Or a file cannot be written.
+    """
+    values = {
+        "package": package,
+        "distribution": package.replace("_", "-"),
+        "requirement": json.dumps(requirement()),
+        "version": version(),
+    }
+    files = {root / path: text for path, text in rendered(values).items()}
+    if present := [str(file) for file in files if file.exists() or file.is_symlink()]:
+        raise ConfigError(
+            "", f"{', '.join(present)} would be overwritten; choose another folder, or move them"
+        )
+    try:
+        for file, text in files.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError("", f"{error.filename} cannot be written ({error.strerror})") from error
+
+
+def rendered(values: Mapping[str, str]) -> dict[Path, str]:
+    """Return the files of a project, by their paths in it. `{{name}}` is replaced by `values[name]`."""
+    files: dict[Path, str] = {}
+    for source in sorted(_TEMPLATE.rglob(f"*{_SUFFIX}")):
+        folder, *rest = source.relative_to(_TEMPLATE).with_suffix("").parts
+        path = Path(values["package"] if folder == _PACKAGE_FOLDER else folder, *rest)
+        text = source.read_text(encoding="utf-8")
+        files[path] = _NAME.sub(lambda found: values[found[1]], text)
+    return files

@@ -1,0 +1,139 @@
+"""`hydrant init` writes a project that trains, tests and compares at once, and overwrites nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hydrant
+from hydrant import cli
+from hydrant.commands.init.command import package_name
+from hydrant.config import distribution, trust
+from hydrant.errors import ConfigError
+
+SHORT = ("duration=2", "eval_every=2")
+
+
+@pytest.fixture(autouse=True)
+def _own_process(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(workdir.parent / f"{workdir.name}-config"))
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_study"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def project(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A new project, which is the working folder."""
+    assert cli.main(["init", "my-study"]) == 0
+    monkeypatch.chdir(workdir / "my-study")
+    return workdir / "my-study"
+
+
+def test_a_new_project_trains_evaluates_and_compares(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["train", "experiment=first", "name=first", *SHORT]) == 0
+    assert (project / "outputs" / "first" / "pictures" / "decision_map").is_dir()
+    assert cli.main(["evaluate", "outputs/first", "--split", "test", "--json"]) == 0
+    assert "test/worst_class" in json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert cli.main(["compare", "outputs/first"]) == 0
+    run = hydrant.load_run("outputs/first")
+    assert run.config["allow_targets"] == ("my_study",) or list(run.config["allow_targets"]) == ["my_study"]
+
+
+def test_the_project_depends_on_this_installation(project: Path) -> None:
+    [requirement] = tomllib.loads((project / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert requirement == distribution.requirement()
+    assert requirement.startswith("hydrant-ml")
+
+
+@pytest.mark.parametrize(
+    ("origin", "expected"),
+    [
+        ({}, "hydrant-ml==0.1.0"),
+        ({"url": "file:///dist/h.whl", "archive_info": {}}, "hydrant-ml @ file:///dist/h.whl"),
+        ({"url": "file:///home/h", "dir_info": {"editable": True}}, "hydrant-ml @ file:///home/h"),
+        (
+            {"url": "https://host/h.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            "hydrant-ml @ git+https://host/h.git@abc",
+        ),
+    ],
+)
+def test_the_requirement_names_version_and_source(
+    origin: dict[str, object], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distribution, "_origin", lambda: origin)
+    monkeypatch.setattr(distribution, "version", lambda: "0.1.0")
+    assert distribution.requirement() == expected
+
+
+def test_every_file_is_rendered_and_in_style(project: Path) -> None:
+    for file in project.rglob("*"):
+        assert not file.is_file() or not re.search(r"\{\{|my-study-", file.read_text()), file
+        assert "template" not in file.name
+    for words in (["check", "."], ["format", "--check", "."]):
+        done = subprocess.run(["ruff", *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+
+
+def test_nothing_is_overwritten(project: Path, workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "README.md").write_text("mine")
+    assert cli.main(["init", "."]) == 2
+    assert "README.md" in (message := capsys.readouterr().err)
+    assert "would be overwritten" in message
+    assert (project / "README.md").read_text() == "mine"
+
+
+def test_a_folder_with_other_files_is_completed(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = workdir / "my_study"
+    folder.mkdir()
+    (folder / "points.csv").touch()
+    monkeypatch.chdir(folder)
+    assert cli.main(["init", "."]) == 0
+    assert {path.name for path in folder.iterdir()} >= {"points.csv", "my_study", "conf"}
+    assert trust.trusted_projects() == {str(folder): ["my_study"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("3d", "cannot be the name of a package"), ("class", "cannot be"), ("été", "cannot be"), ("a+b", "cannot be"),
+        ("torch", "installed already"), ("json", "installed already"), ("hydrant", "installed already"),
+        ("conf", "another folder in a project"), ("tests", "another folder in a project"), ("/", "cannot be"),
+    ],
+)  # fmt: skip
+def test_a_name_that_no_package_can_have_is_refused(name: str, message: str, workdir: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        package_name(workdir / name)
+    assert list(workdir.iterdir()) == []
+
+
+def test_names_are_those_of_the_folder(workdir: Path) -> None:
+    assert [package_name(Path(name)) for name in ("a/my-study", "My Study", "a.b")] == [
+        "my_study",
+        "My_Study",
+        "a_b",
+    ]
+
+
+@pytest.mark.slow
+def test_the_project_passes_its_tests_and_its_commands_run(project: Path) -> None:
+    tests = [sys.executable, "-m", "pytest", "-q"]
+    done = subprocess.run(tests, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert subprocess.run(["pyright"], check=False).returncode == 0
+    commands = re.findall(r"^hydrant .*", (project / "README.md").read_text(), re.MULTILINE)
+    assert len(commands) >= 5
+    for command in commands:
+        words = shlex.split(command, comments=True)[1:]
+        assert cli.main([*words, *(SHORT if words[0] == "train" else ())]) == 0, command

@@ -1,0 +1,207 @@
+"""Tables in CSV files: what columns become, how rows are split, and which cells are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from sources import joined, spec
+from training_runs import Train
+
+from hydrant.config.csv_file import read_table
+from hydrant.config.csv_layout import read_layout
+from hydrant.config.groups import conf_dir
+from hydrant.data import Data, csv
+from hydrant.errors import ConfigError, DataError, HydrantError
+
+HOUSES = """\
+area,city,rooms,price
+40,Ulm,1,100
+80,Bonn,3,200.5
+
+60,"Ulm",2,150
+20,"Kiel
+am See",1,50
+"""
+
+
+@pytest.fixture
+def houses(tmp_path: Path) -> Path:
+    (tmp_path / "houses.csv").write_text(HOUSES)
+    return tmp_path / "houses.csv"
+
+
+def read(train: Path, **changes: Any) -> Data:
+    """Return the data by the defaults of conf/data/csv.yaml, with the shapes that the config takes from the file."""
+    plain = yaml.safe_load((conf_dir() / "data" / "csv.yaml").read_text())
+    del plain["_target_"]
+    made = plain | {"train": str(train), "val": str(train), "target": "price"} | changes
+    layout = read_layout(made)[0]
+    shape = [layout.num_inputs] if layout.is_one_hot else None
+    return csv(**made | {"input_shape": shape, "num_classes": layout.num_outputs})
+
+
+def samples(data: Data) -> tuple[Any, Any]:
+    batch = next(iter(data.val.batches(spec(), 100)))
+    return batch.inputs, batch.targets
+
+
+def test_numbers_are_standardized_and_texts_are_one_hot(houses: Path) -> None:
+    data = read(houses)
+    inputs, targets = samples(data)
+    area, rooms = torch.tensor([40.0, 80, 60, 20]), torch.tensor([1.0, 3, 2, 1])
+    torch.testing.assert_close(inputs[:, 0], (area - area.mean()) / area.std(correction=0))
+    torch.testing.assert_close(inputs[:, 1], (rooms - rooms.mean()) / rooms.std(correction=0))
+    assert inputs[:, 2:].tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 0]]  # Bonn, Kiel am See, Ulm
+    assert targets.tolist() == [100, 200.5, 150, 50]
+    assert (data.input_shape, data.num_classes, targets.dtype) == ((5,), None, torch.float32)
+
+
+def test_features_targets_and_standardization_are_chosen(houses: Path) -> None:
+    data = read(houses, features=["rooms"], target=["price", "area"], standardize=False)
+    inputs, targets = samples(data)
+    assert inputs.tolist() == [[1], [3], [2], [1]]
+    assert targets.tolist() == [[100, 40], [200.5, 80], [150, 60], [50, 20]]
+
+
+def test_codes_are_integers_and_unknown_categories_are_zero(houses: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text("price,city,area,rooms\n1,Ulm,40,3\n2,Rome,40,2\n")
+    data = read(houses, val=str(other), categories="codes", categorical=["rooms"], standardize=False)
+    inputs, targets = samples(data)
+    assert inputs["numbers"].tolist() == [[40], [40]]
+    assert inputs["categories"].tolist() == [[3, 3], [0, 2]]
+    assert (inputs["categories"].dtype, data.input_shape) == (torch.int64, None)
+    assert targets.tolist() == [1, 2]
+    one_hot = samples(read(houses, val=str(other), features=["city"]))[0]
+    assert one_hot.tolist() == [[0, 0, 1], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("cells", "setting", "names", "indices"),
+    [
+        (["no", "yes", "no"], "auto", ("no", "yes"), [0, 1, 0]),
+        (["2", "0", "1"], "auto", ("0", "1", "2"), [2, 0, 1]),
+        (["10", "9", "10"], True, ("9", "10"), [1, 0, 1]),
+        (["0.5", "1", "2"], "auto", None, [0.5, 1, 2]),
+        (["3", "4", "3"], False, None, [3, 4, 3]),
+    ],
+)  # fmt: skip
+def test_targets_are_classes_or_numbers(
+    cells: list[str], setting: Any, names: Any, indices: list[Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "kinds.csv"
+    file.write_text("x,price\n" + "".join(f"1,{cell}\n" for cell in cells))
+    data = read(file, classes=setting)
+    targets = samples(data)[1]
+    assert (data.class_names, targets.tolist()) == (names, indices)
+    assert targets.dtype == (torch.float32 if names is None else torch.int64)
+    assert data.num_classes == (None if names is None else len(names))
+
+
+def test_missing_cells_get_the_mean_of_the_training_rows(tmp_path: Path) -> None:
+    file, other = tmp_path / "train.csv", tmp_path / "val.csv"
+    file.write_text("x,city,price\n1,Ulm,1.5\n3,Bonn,2\nNA,,3\n")
+    other.write_text("x,city,price\n,nan,1\n")
+    inputs, _ = samples(read(file, val=str(other), missing="mean", standardize=False))
+    assert inputs.tolist() == [[2, 0, 0]]
+    with pytest.raises(
+        ConfigError, match=r"data.missing: line 4 of .*train.csv, column 'x' has no value \(1 in"
+    ):
+        read(file)
+
+
+def test_rows_are_split_by_the_split_seed_and_statistics_are_those_of_training(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("x,price\n" + "".join(f"{n * n},{n}\n" for n in range(50)))
+    parts = {}
+    for seed in (0, 1):
+        data = read(file, val=None, test_ratio=0.1, split_seed=seed, classes=False)
+        assert data.test is not None
+        parts[seed] = [joined(source.batches(spec(), 50)) for source in (data.train, data.val, data.test)]
+        assert [len(targets) for _, targets in parts[seed]] == [35, 10, 5]
+        assert sorted(torch.cat([targets for _, targets in parts[seed]]).tolist()) == list(range(50))
+        inputs = parts[seed][0][0].double()
+        assert abs(float(inputs.mean())) < 1e-6
+        assert abs(float(inputs.std(correction=0)) - 1) < 1e-6
+    assert parts[0][1][1].tolist() != parts[1][1][1].tolist()
+
+
+def test_large_files_are_read_in_parts_and_a_late_text_makes_a_column_of_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hydrant.config.csv_file._CHUNK_ROWS", 3)
+    file = tmp_path / "rows.csv"
+    file.write_text("a;b\n" + "".join(f"{n};0{n}\n" for n in range(10)) + "10;late\n")
+    table = read_table(str(file), ";", "data.train")
+    np.testing.assert_array_equal(table.columns["a"], np.arange(11.0))
+    assert list(table.columns["b"]) == [*(f"0{n}" for n in range(10)), "late"]
+    assert table.lines.tolist() == list(range(2, 13))
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "error", "message"),
+    [
+        ("x\n1\n", {}, DataError, "names 1 column, with data.delimiter=','"),
+        ("x,x\n1,2\n", {}, DataError, "names the column 'x' twice"),
+        ("x,price\n1,2\n3\n", {}, DataError, "line 3 of .* has 1 cells, but there are 2 columns"),
+        ("x,price\n", {}, DataError, "has no rows"),
+        ("x,price\ninf,2\n", {}, DataError, "line 2 of .*, column 'x': the number is infinite"),
+        ("x,pric\n1,2\n", {}, ConfigError, "data.target: .* has no column 'price'; did you mean 'pric'"),
+        ("x,price\n1,2\n", {"features": ["y"]}, ConfigError, "data.features: .* no column 'y'"),
+        ("x,price\n1,2\n", {"features": ["price"]}, ConfigError, "none in both"),
+        ("x,price\n1,\n", {}, ConfigError, "data.target: has no value in line 2 of"),
+        ("x,price\n1,3\n1,4\n", {}, ConfigError, "data.classes: .*2 whole numbers from 3 to 4; true makes"),
+        ("x,price\n1,a\n1,b\n", {"classes": False}, ConfigError, "data.target: 'price' has texts, such as 'a'"),
+        ("x,y,price\n1,2,a\n", {"target": ["price", "y"]}, ConfigError, "several targets are numbers"),
+        ("x,price\na,0.5\nb,1\n7,2\n", {"max_categories": 2}, ConfigError,
+         "3 different texts, such as 'a' .line 2 of .*, column 'x'"),
+        ("x,price\n1,0.5\n", {"val": None}, ConfigError, "1 lines with .* leave none to train on"),
+        ("x,price\n1,0.5\n", {"test_ratio": 1.0}, ConfigError, "data.test_ratio: 1.0 is not between"),
+        ("x,price\n,0.5\n", {"missing": "mean"}, ConfigError, "'x' has no number in the training lines"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(
+    text: str, changes: dict[str, Any], error: type[HydrantError], message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "table.csv"
+    file.write_text(text)
+    with pytest.raises(error, match=message):
+        read(file, **changes)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("1,a\n1,c\n", r"data.target: 'c' in line 3 of .*val.csv, column 'price' is no class of data.train"),
+        ("x,a\n", "'x' in line 2 of .*val.csv, column 'x' is no number, as in data.train"),
+        ("1,\n", "data.target: has no value in line 2 of .*val.csv"),
+    ],
+)
+def test_other_files_must_fit_the_training_file(rows: str, message: str, tmp_path: Path) -> None:
+    file, other = tmp_path / "train.csv", tmp_path / "val.csv"
+    file.write_text("x,price\n1,a\n2,b\n")
+    other.write_text("x,price\n" + rows)
+    with pytest.raises(ConfigError, match=message):
+        read(file, val=str(other))
+
+
+def test_a_run_takes_its_shapes_from_the_file(
+    workdir: Path, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(80, 2))
+    lines = [f"{x},{y},{'up' if x + y > 0 else 'down'}\n" for x, y in points]
+    (workdir / "kinds.csv").write_text("x,y,kind\n" + "".join(lines))
+    words = ("data=csv", "data.train=kinds.csv", "data.target=kind", "model.hidden=[4]", "tracker=local",
+             "duration=4", "global_batch_size=16", "eval_every=4", "save_every=null")  # fmt: skip
+    folder = train(*words)
+    assert "input_shape:\n  - 2\n  num_classes: 2\n" in (folder / "config.yaml").read_text()
+    train(*words, "data.num_classes=3", name="other", status=2)
+    assert "data.num_classes: 3 is configured, but there are 2 classes" in capsys.readouterr().err
+    train("data=csv", "tracker=local", name="none", status=2)
+    assert "data.train: needs a value" in capsys.readouterr().err

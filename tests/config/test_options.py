@@ -33,6 +33,8 @@ NEEDS = {
     "task/gan": ("model=gan", "best.metric=val/generator", "best.mode=min"),
     "model/two": ("task=two_models",),
     "task/two_models": ("model=two",),
+    "task/regression": ("model.num_classes=1",),
+    "task/supervised": ("task.loss._target_=torch.nn.CrossEntropyLoss",),
     "precision/fp8": ("precision.emulate=true",),
     "compile/max_autotune": ("model.hidden=[8]",),
     "compile/max_autotune_no_cudagraphs": ("model.hidden=[8]",),

@@ -32,8 +32,8 @@ import torch
 from hydrant.tasks import Classification
 
 class Scaled(Classification):
-    def __init__(self, model, *, label_smoothing, metrics):
-        super().__init__(model, label_smoothing=label_smoothing, metrics=metrics)
+    def __init__(self, model, **settings):
+        super().__init__(model, **settings)
         self.temperature = torch.nn.Parameter(torch.ones(()))
         self.register_buffer("count", torch.zeros(()))
 

@@ -14,7 +14,7 @@ class Best:
     """The evaluation metric that decides which checkpoint is the best."""
 
     metric: str
-    mode: Literal["max", "min"]
+    mode: Literal["auto", "max", "min"]
 
 
 @dataclass(frozen=True)

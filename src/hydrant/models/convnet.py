@@ -14,13 +14,13 @@ class ConvNet(nn.Module):
 
     Args:
         input_shape: (C, H, W) of one image.
-        num_classes: size of the output.
+        num_classes: size of the output; None, of data without classes: 1, for a regression.
         widths: channels of the stages; the image is halved `len(widths) - 1` times.
         dropout: probability of dropping a pooled feature, 0..1.
     """
 
     def __init__(
-        self, *, input_shape: Sequence[int], num_classes: int, widths: Sequence[int], dropout: float
+        self, *, input_shape: Sequence[int], num_classes: int | None, widths: Sequence[int], dropout: float
     ) -> None:
         super().__init__()
         if len(input_shape) != 3:
@@ -50,7 +50,7 @@ class ConvNet(nn.Module):
             )
         )
         self.dropout = nn.Dropout(dropout)
-        self.classifier = nn.Linear(channels[-1], num_classes)
+        self.classifier = nn.Linear(channels[-1], 1 if num_classes is None else num_classes)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """`inputs` (B, C, H, W) -> logits (B, num_classes)."""

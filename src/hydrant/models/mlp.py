@@ -15,13 +15,13 @@ class MLP(nn.Module):
 
     Args:
         input_shape: shape of one sample, e.g. (1, 8, 8).
-        num_classes: size of the output.
+        num_classes: size of the output; None, of data without classes: 1, for a regression.
         hidden: widths of the hidden layers; none makes it logistic regression.
         dropout: probability of dropping a hidden unit, 0..1.
     """
 
     def __init__(
-        self, *, input_shape: Sequence[int], num_classes: int, hidden: Sequence[int], dropout: float
+        self, *, input_shape: Sequence[int], num_classes: int | None, hidden: Sequence[int], dropout: float
     ) -> None:
         super().__init__()
         if not 0 <= dropout < 1:
@@ -35,7 +35,7 @@ class MLP(nn.Module):
                 for fan_in, fan_out in zip(widths, hidden, strict=False)
             )
         )
-        self.classifier = nn.Linear(widths[-1], num_classes)
+        self.classifier = nn.Linear(widths[-1], 1 if num_classes is None else num_classes)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """`inputs` (B, *input_shape) -> logits (B, num_classes)."""

@@ -14,11 +14,17 @@ PRELOAD = ("timm",)
 
 
 def timm_model(
-    *, name: str, input_shape: Sequence[int], num_classes: int, pretrained: bool, kwargs: Mapping[str, Any]
+    *,
+    name: str,
+    input_shape: Sequence[int],
+    num_classes: int | None,
+    pretrained: bool,
+    kwargs: Mapping[str, Any],
 ) -> nn.Module:
     """Return `timm.create_model(name, in_chans=C, num_classes=num_classes, **kwargs)`.
 
     Args:
+        num_classes: size of the output; None, of data without classes: 1, for a regression.
         pretrained: load pretrained weights.
         kwargs: arguments of this model (`img_size`, `drop_path_rate`, `depth` ...).
 
@@ -29,9 +35,10 @@ def timm_model(
 
     check_timm_name(name, "model.name")
     check_loads_nothing("model.kwargs", kwargs)
+    num_outputs = 1 if num_classes is None else num_classes
     try:
         return timm.create_model(
-            name, pretrained=pretrained, in_chans=input_shape[0], num_classes=num_classes, **kwargs
+            name, pretrained=pretrained, in_chans=input_shape[0], num_classes=num_outputs, **kwargs
         )
     except OSError as error:
         message = f"timm cannot load {name}'s weights: {first_line(error)}"

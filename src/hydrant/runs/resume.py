@@ -44,6 +44,13 @@ _ADDED_KEYS: dict[str, dict[str, Any]] = {
     },
     "hydrant.data.image_folder": {"decoder": "pillow"},
     "hydrant.optimizers.MuonWithAdamW": {"fused": None},
+    "hydrant.tasks.Classification": {
+        "multi_label": False,
+        "class_weights": None,
+        "ignore_index": None,
+        "class_dim": 1,
+        "loss": None,
+    },
 }
 """Keys that runs of earlier versions lack, at the top level ("") and of a target, with the defaults of today."""
 

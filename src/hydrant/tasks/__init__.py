@@ -4,6 +4,8 @@ from hydrant.tasks.base import Task
 from hydrant.tasks.classification import Classification
 from hydrant.tasks.distillation import Distillation
 from hydrant.tasks.gan import Gan
+from hydrant.tasks.regression import R2, Regression
+from hydrant.tasks.supervised import Supervised
 from hydrant.tasks.two_models import TwoModels
 
-__all__ = ["Classification", "Distillation", "Gan", "Task", "TwoModels"]
+__all__ = ["R2", "Classification", "Distillation", "Gan", "Regression", "Supervised", "Task", "TwoModels"]

@@ -8,23 +8,32 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome
+from hydrant.config.best import DEFAULT_METRIC
+from hydrant.errors import ConfigError
 
 
 def are_correct(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return for each sample whether the target class has the highest logit, (B,) bool. The mean is the accuracy.
+    """Return for each target whether its class has the highest logit, (B, ...) bool. The mean is the accuracy.
 
     Args:
-        logits: (B, num_classes).
-        targets: class indices, (B,) int64; or class probabilities or other logits, (B, num_classes), whose largest
-            value is the target class.
+        logits: (B, C, ...) of C classes.
+        targets: class indices, (B, ...) integers; or class probabilities or other logits, (B, C, ...) floats, whose
+            largest value is the target class.
 
     >>> import torch
     >>> logits = torch.tensor([[0.1, 0.9], [0.8, 0.2]])
     >>> are_correct(logits, torch.tensor([1, 1])), are_correct(logits, torch.tensor([[0.3, 0.7], [0.6, 0.4]]))
     (tensor([ True, False]), tensor([True, True]))
     """
-    classes = targets if targets.ndim == 1 else targets.argmax(dim=1)
+    classes = targets.argmax(dim=1) if targets.is_floating_point() else targets
     return logits.argmax(dim=1) == classes
+
+
+def check_single_model(model: nn.Module) -> None:
+    """Raise a ConfigError if a task that needs one model gets several."""
+    if isinstance(model, nn.ModuleDict):
+        message = f"takes one model, but this one holds {', '.join(model)}; choose another task"
+        raise ConfigError("task", message)
 
 
 class Task(nn.Module):
@@ -39,7 +48,9 @@ class Task(nn.Module):
 
     model: nn.Module
     metrics: nn.ModuleDict
-    best_metric: ClassVar[str] = "val/loss"  # decides the best checkpoint unless the config names another one
+    best_metric: ClassVar[str] = (
+        DEFAULT_METRIC  # decides the best checkpoint unless the config names another one
+    )
     measures_training = True  # false if nothing reads the measurements of training batches
     class_names: Sequence[str] | None = None  # of the data, if they have some
 

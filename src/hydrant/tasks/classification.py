@@ -1,42 +1,142 @@
-"""Classification into one of several classes."""
+"""Classification into one of several classes, or by several labels: of samples, pixels or tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Literal
 
-import torch.nn.functional as F
+import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome
 from hydrant.errors import ConfigError
-from hydrant.tasks.base import Task, are_correct
+from hydrant.tasks.base import Task, are_correct, check_single_model
+from hydrant.tasks.entropy import binary_cross_entropy, cross_entropy
+
+OwnLoss = Callable[[Tensor, Tensor], Tensor]
+"""`(logits (B, C, ...), targets)` -> the mean over the targets that count, shape ()."""
 
 
 class Classification(Task):
-    """Cross entropy with label smoothing (Szegedy et al., 2016, section 7) and top-1 accuracy.
+    """Cross entropy with label smoothing (Szegedy et al., 2016, section 7) and accuracy.
+
+    A sample has one target, or one for each of its pixels or tokens. The loss is the mean over the targets that count.
+    Class weights multiply the terms of this mean and are not normalized, so the loss does not depend on how an update
+    is divided into micro-batches.
 
     Args:
-        model: `inputs (B, ...) -> logits (B, num_classes)`.
-        label_smoothing: part of the target probability that is spread evenly over all classes, 0..1.
-        metrics: torchmetrics by name, for evaluation.
+        model: `inputs (B, ...) -> logits (B, C, ...)`, or `(B, ..., C)` with `class_dim=-1`.
+        label_smoothing: part of the target probability that is spread evenly over all classes, 0..1; with `multi_label`
+            over having the label or not.
+        multi_label: a sample may have several classes (labels) or none. The loss is the binary cross entropy, and each
+            label of a sample is a target.
+        class_weights: a number above 0 for each class. With `multi_label` it multiplies the terms of the targets that
+            have the label, like torch's `pos_weight`.
+        ignore_index: targets of this number do not count; None: all count.
+        class_dim: the dimension of the logits that has the classes, 1 or the last.
+        loss: replaces the cross entropy.
+        metrics: torchmetrics by name, for evaluation. They get logits of shape (B, C, ...).
     """
 
-    def __init__(self, model: nn.Module, *, label_smoothing: float, metrics: Mapping[str, nn.Module]) -> None:
+    best_metric: ClassVar[str] = "val/accuracy"
+    class_weights: Tensor | None
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        label_smoothing: float,
+        multi_label: bool = False,
+        class_weights: Sequence[float] | None = None,
+        ignore_index: int | None = None,
+        class_dim: Literal[1, -1] = 1,
+        loss: OwnLoss | None = None,
+        metrics: Mapping[str, nn.Module],
+    ) -> None:
         super().__init__(model, metrics)
-        if isinstance(model, nn.ModuleDict):
-            message = f"takes one model, but this one holds {', '.join(model)}; choose another task"
-            raise ConfigError("task", message)
+        check_single_model(model)
         if not 0 <= label_smoothing <= 1:
             raise ConfigError("task.label_smoothing", f"needs a number from 0 to 1, not {label_smoothing}")
-        self._label_smoothing = label_smoothing
+        if class_weights is not None and (not class_weights or min(class_weights) <= 0):
+            raise ConfigError("task.class_weights", f"needs numbers above 0, not {list(class_weights)}")
+        for key, value in {"label_smoothing": label_smoothing, "class_weights": class_weights}.items():
+            if loss is not None and value:
+                message = "belongs to the cross entropy, which task.loss replaces; leave it out"
+                raise ConfigError(f"task.{key}", message)
+        weights = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
+        self.register_buffer("class_weights", weights, persistent=False)
+        self._label_smoothing, self._is_multi_label, self._own_loss = label_smoothing, multi_label, loss
+        self._ignore_index, self._class_dim = ignore_index, class_dim
 
     def forward(self, batch: Batch) -> Outcome:
-        """`batch.targets` are class indices, (B,) int64, or class probabilities, (B, num_classes)."""
+        """`batch.targets` are class indices, (B, ...) integers, or class probabilities in the shape of the logits.
+
+        With `multi_label` they have the shape of the logits: 1 or 0, or the probability of each label.
+        """
         return self.assess(self.model(batch.inputs), batch)
 
     def assess(self, outputs: Tensor, batch: Batch) -> Outcome:
-        """Return the loss of the model's logits, (B, num_classes)."""
-        logits = outputs.float()
-        loss = F.cross_entropy(logits, batch.targets, label_smoothing=self._label_smoothing)
-        measurements = {"accuracy": are_correct(logits, batch.targets)} if self.measures else {}
-        return Outcome({"cross_entropy": loss}, measurements, logits.detach(), batch.targets.shape[0])
+        """Return the loss of the model's logits."""
+        logits, targets = self._classes_second(outputs.float(), batch.targets)
+        has_classes = targets.ndim == logits.ndim  # and not indices of classes
+        counts = self._ignore_index is not None and (self._is_multi_label or not has_classes)
+        valid = targets != self._ignore_index if counts else None
+        if valid is None:
+            num_targets = targets.numel() // (
+                logits.shape[1] if has_classes and not self._is_multi_label else 1
+            )
+        else:
+            num_targets = valid.sum()
+        name, loss = self._loss(logits, targets, valid)
+        measurements = self._measurements(logits, targets, valid) if self.measures else {}
+        return Outcome({name: loss}, measurements, logits.detach(), num_targets)
+
+    def _loss(self, logits: Tensor, targets: Tensor, valid: Tensor | None) -> tuple[str, Tensor]:
+        if self._own_loss is not None:
+            return "loss", self._own_loss(logits, targets)
+        weights = None if self.class_weights is None else self.class_weights.float()
+        if self._is_multi_label:
+            loss = binary_cross_entropy(logits, targets, weights, self._label_smoothing, valid)
+            return "binary_cross_entropy", loss
+        return "cross_entropy", cross_entropy(logits, targets, weights, self._label_smoothing, valid)
+
+    def _measurements(self, logits: Tensor, targets: Tensor, valid: Tensor | None) -> dict[str, Tensor]:
+        is_right = (logits > 0) == (targets > 0.5) if self._is_multi_label else are_correct(logits, targets)
+        if valid is not None:
+            return {"accuracy": (is_right & valid).sum() / valid.sum().clamp(min=1)}
+        exact = {"exact_match": is_right.flatten(1).all(dim=1)} if self._is_multi_label else {}
+        return {"accuracy": is_right, **exact}
+
+    def _classes_second(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits and, if they have classes, the targets with the classes in dimension 1.
+
+        Raises:
+            ConfigError: the shapes do not fit.
+        """
+        shape, given = list(logits.shape[1:]), list(targets.shape[1:])
+        if logits.ndim < 2 or (logits.shape[self._class_dim] < 2 and not self._is_multi_label):
+            message = f"gives logits of shape {shape} for a sample, but task=classification needs one for each class"
+            remedy = "set model.num_classes, or use task.multi_label=true or task=regression"
+            raise ConfigError("model", f"{message}; {remedy}")
+        num_classes = logits.shape[self._class_dim]
+        if self.class_weights is not None and len(self.class_weights) != num_classes:
+            message = f"has {len(self.class_weights)} numbers, but the model has {num_classes} classes"
+            raise ConfigError("task.class_weights", message)
+        has_classes = self._is_multi_label or targets.is_floating_point()
+        without_classes = shape[1:] if self._class_dim == 1 else shape[:-1]
+        if given != (shape if has_classes else without_classes):
+            raise ConfigError("task", self._misfit(shape, given, has_classes))
+        targets = targets.float() if has_classes else targets.long()
+        if self._class_dim == 1:
+            return logits, targets
+        return logits.movedim(-1, 1), targets.movedim(-1, 1) if has_classes else targets
+
+    def _misfit(self, shape: list[int], given: list[int], has_classes: bool) -> str:
+        message = f"a sample has targets of shape {given}, but the model gives logits of shape {shape}"
+        if has_classes:
+            return f"{message}; these targets need the same shape"
+        if given == shape:
+            return f"{message}; several labels for a sample need task.multi_label=true"
+        if given == (shape[:-1] if self._class_dim == 1 else shape[1:]):
+            return f"{message}; task.class_dim={-self._class_dim} takes their other dimension as the classes"
+        return f"{message}; class indices need that shape without the dimension of the classes"

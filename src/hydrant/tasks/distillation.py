@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +32,8 @@ class Distillation(Task):
         input_shape: shape of one sample.
         metrics: torchmetrics by name, for evaluation of the student's logits.
     """
+
+    best_metric: ClassVar[str] = "val/accuracy"
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,8 @@ class Gan(Task):
         num_pictures: samples per class in the picture, made from the same noise each time.
         metrics: torchmetrics by name, for evaluation of the discriminator's logits.
     """
+
+    best_metric: ClassVar[str] = "val/kernel_distance"
 
     def __init__(self, model: nn.ModuleDict, *, num_pictures: int, metrics: Mapping[str, nn.Module]) -> None:
         super().__init__(model, metrics)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch.nn.functional as F
 from torch import nn
@@ -21,6 +21,8 @@ class TwoModels(Task):
         model: `first` and `second`, each `inputs (B, ...) -> logits (B, num_classes)`.
         metrics: torchmetrics by name, for evaluation of `2 o0 + 3 o1`.
     """
+
+    best_metric: ClassVar[str] = "val/accuracy"
 
     def __init__(self, model: nn.ModuleDict, *, metrics: Mapping[str, nn.Module]) -> None:
         super().__init__(model, metrics)

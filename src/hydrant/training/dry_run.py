@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -136,7 +137,9 @@ def check_split(task: Any, data: Data, source: Source, split: str) -> None:
 
 def _forward(task: Any, batch: Batch, what: str) -> tuple[int, Outcome]:
     try:
-        return count_flops(task, batch)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "Using a target size")  # torch's losses broadcast other shapes
+            return count_flops(task, batch)
     except ConfigError:
         raise
     except Exception as error:  # a user's model may raise anything, and there is no train.log yet
@@ -197,6 +200,9 @@ def check_best(key: str, metric: str, mode: str, prefixes: Sequence[str], dry: D
     names = eval_metrics(prefixes, dry)
     if metric not in names:
         raise ConfigError(f"{key}metric", f"no evaluation gives {metric!r}{suggestion(metric, names)}")
+    if mode == "auto":
+        message = f"nothing says whether a higher or a lower {metric} is better; give max or min"
+        raise ConfigError(f"{key}mode", message)
     losses = {f"{prefix}/{name}" for prefix in prefixes for name in dry.losses}
     if metric in losses and mode == "max":
         raise ConfigError(f"{key}mode", f"the best {metric} is the lowest; give {key}mode=min")

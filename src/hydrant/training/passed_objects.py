@@ -19,6 +19,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from hydrant.config.best import DEFAULT_METRIC, declared_metric
 from hydrant.config.passed import PREFIX, not_passed
 from hydrant.data import Data
 from hydrant.errors import ConfigError
@@ -63,15 +64,18 @@ def passed_data(
     return _object("data", type)
 
 
-def passed_task(model: nn.Module, *, type: str, arguments: str = "") -> Task:
+def passed_task(
+    model: nn.Module, *, type: str, arguments: str = "", best_metric: str = DEFAULT_METRIC
+) -> Task:
     """Return the task that the passed class or function makes of a model.
 
-    `arguments` is a hash of those that a `functools.partial` adds.
+    `arguments` is a hash of those that a `functools.partial` adds. The config has the task's `best_metric`, because
+    `best.metric` may refer to it.
 
     Raises:
         ConfigError: none was passed, or it makes something else.
     """
-    del arguments
+    del arguments, best_metric
     task = _object("task", type)(model)
     if not isinstance(task, Task):
         raise ConfigError("task", f"{type} returns a {_name(task)}; it must return a hydrant.tasks.Task")
@@ -126,10 +130,11 @@ def _task_node(task: Any) -> dict[str, Any]:
     if isinstance(task, nn.Module) or not callable(task):
         needed = "a class or a function that takes the model and returns a hydrant.tasks.Task"
         raise ConfigError("task", f"needs {needed}, not a {_name(task)}")
+    made_by: Any = task.func if isinstance(task, partial) else task
     node: dict[str, Any] = {"_target_": f"{PREFIX}task", "_partial_": True, "type": class_path(task)}
     if isinstance(task, partial):
         node["arguments"] = _hash(repr(task.args), repr(sorted(task.keywords.items())))
-    return node
+    return node | declared_metric(made_by)
 
 
 _NODES = {"model": _model_node, "data": _data_node, "task": _task_node}

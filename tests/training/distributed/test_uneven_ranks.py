@@ -20,8 +20,7 @@ pytestmark = pytest.mark.slow
 BASE = ("tracker=local", "allow_targets=[rank_parts]", "duration=4", "log_every=1", "eval_every=2", "save_every=2",
         "limit_val_samples=40", "eval_batch_size=2", "global_batch_size=12", "micro_batch_size=2")  # fmt: skip
 NET = (*BASE, "~model.hidden", "~model.dropout")
-SPARSE = (*BASE, "model.hidden=[8]", "~task.label_smoothing", "task._target_=rank_parts.Sparse", "skip_non_finite=true",
-          "best.metric=val/loss", "best.mode=min")  # fmt: skip
+SPARSE = (*BASE, "model.hidden=[8]", "task=two_models", "task._target_=rank_parts.Sparse", "skip_non_finite=true")  # fmt: skip
 NOISY = (*NET, "model._target_=rank_parts.Noisy")
 NORMED = (*NET, "model._target_=rank_parts.Normed", "averaging=ema", "averaging.decay=0.5", "log_every=4")
 MIDDLE = (*NOISY, "log_every=4")

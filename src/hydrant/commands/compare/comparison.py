@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,13 +33,11 @@ from hydrant.commands.compare.time_to_target import (
     time_to_target,
     workload_time,
 )
+from hydrant.config.best import mode_by_name
 from hydrant.errors import ConfigError, unknown_name
 
 _WORKLOAD = ("data", "model", "task", "experiment")
 """The config groups that define what is trained, not how."""
-
-_LESS_IS_BETTER = {"loss", "error", "perplexity", "nll", "mse", "mae", "fid", "distance", "seconds", "memory"}
-"""A metric with one of these words in its name is better if it is smaller."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +115,9 @@ def _choose_metric(runs: Sequence[Run], name: str | None, mode: str | None) -> M
     deciding = Counter(
         (name, mode) for name, mode in chosen_best if isinstance(name, str) and mode in ("max", "min")
     )
-    default_name, default_mode = deciding.most_common(1)[0][0] if deciding else ("val/accuracy", "max")
+    has_accuracy = any("val/accuracy" in run.series for run in runs)
+    fallback = ("val/accuracy", "max") if has_accuracy else ("val/loss", "min")
+    default_name, default_mode = deciding.most_common(1)[0][0] if deciding else fallback
     chosen: str = default_name if name is None else name
     _check_metric(runs, "--metric", chosen)
     if mode is None and chosen == default_name:
@@ -127,9 +126,8 @@ def _choose_metric(runs: Sequence[Run], name: str | None, mode: str | None) -> M
 
 
 def mode_of(metric: str) -> str:
-    """Return whether a metric should be large or small ("max" or "min"), by the words in its name."""
-    is_less_better = not _LESS_IS_BETTER.isdisjoint(re.split(r"[^a-z]+", metric.lower()))
-    return "min" if is_less_better else "max"
+    """Return whether a metric should be large or small ("max" or "min"), by the words in its name; else "max"."""
+    return mode_by_name(metric) or "max"
 
 
 def _check_metric(runs: Iterable[Run], flag: str, name: str) -> None:

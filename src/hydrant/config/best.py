@@ -1,0 +1,83 @@
+"""The metric of the best checkpoint, and whether a higher or a lower value is better. Imports no torch by itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast
+
+from hydrant.config.passed import PREFIX
+from hydrant.config.targets import locate, target_nodes
+
+Mode = Literal["max", "min"]
+
+DEFAULT_METRIC = "val/loss"
+"""Of a task that declares no `best_metric`."""
+
+_LOWER = {"loss", "error", "perplexity", "nll", "mse", "mae", "rmse", "mape", "wer", "cer", "fid", "kid", "distance",
+          "divergence", "seconds", "memory"}  # fmt: skip
+_HIGHER = {"accuracy", "acc", "top1", "top5", "match", "agreement", "f1", "precision", "recall", "sensitivity",
+           "specificity", "auc", "auroc", "ap", "map", "iou", "jaccard", "dice", "kappa", "mcc", "r2", "score",
+           "correlation", "bleu", "rouge", "psnr", "ssim"}  # fmt: skip
+
+
+def resolve_best(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the key `best` of a checked config without `auto`: the metric of the task, and the metric's own mode.
+
+    The mode remains `auto` if neither a class in `task.metrics` nor the metric's name says what is better.
+    """
+    metric, mode, task = config["best"]["metric"], config["best"]["mode"], config["task"]
+    if metric == "auto":
+        is_passed = task["_target_"].startswith(PREFIX)
+        declared = task if is_passed else declared_metric(locate(task["_target_"], "task._target_"))
+        metric = declared.get("best_metric", DEFAULT_METRIC)
+    if mode == "auto":
+        mode = _mode_by_class(metric, task.get("metrics")) or mode_by_name(metric) or "auto"
+    return {"metric": metric, "mode": mode}
+
+
+def declared_metric(task: Any) -> dict[str, str]:
+    """Return `best_metric` of a task's class, or of the function that makes the task, if it has one.
+
+    The config of a task that is passed from Python has it too.
+    """
+    metric = getattr(task, "best_metric", None)
+    return {"best_metric": metric} if isinstance(metric, str) else {}
+
+
+def mode_by_name(metric: str) -> Mode | None:
+    """Return whether a metric should be large or small, by the words in its name; None if they do not say it.
+
+    >>> mode_by_name("val/accuracy"), mode_by_name("val/scores/MeanSquaredError"), mode_by_name("val/energy")
+    ('max', 'min', None)
+    """
+    words = re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+\d*|[A-Z]+\d*", metric)
+    known = {word.lower() for word in words}
+    is_lower, is_higher = not known.isdisjoint(_LOWER), not known.isdisjoint(_HIGHER)
+    if is_lower == is_higher:
+        return None
+    return "max" if is_higher else "min"
+
+
+def _mode_by_class(metric: str, metrics: object) -> Mode | None:
+    """Return the mode by `higher_is_better` of the class in `task.metrics` that computes a metric."""
+    names = metric.split("/")[1:]
+    own = cast("Mapping[str, Any]", metrics) if isinstance(metrics, Mapping) else {}
+    node = next((own[name] for name in names if name in own), None)
+    declared = (getattr(target, "higher_is_better", None) for target in _targets(node, names))
+    flags = {flag for flag in declared if isinstance(flag, bool)}
+    if len(flags) != 1:
+        return None
+    return "max" if flags.pop() else "min"
+
+
+def _targets(node: object, names: Sequence[str]) -> list[Any]:
+    """Return the classes in the node of a metric; of those in a collection, the one that the metric's name names."""
+    classes: dict[str, Any] = {}
+    named: list[Any] = []
+    for key, inner in target_nodes(node, ""):
+        path = inner["_target_"]
+        classes[key] = locate(path, "task.metrics")
+        if names and names[-1] in (key.rpartition(".")[2], path.rpartition(".")[2]):
+            named.append(classes[key])
+    return named or list(classes.values())

@@ -1,0 +1,57 @@
+"""Cross entropies of logits, with class weights, label smoothing and targets that do not count."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+_NO_INDEX = -(2**31)  # that no target has
+
+
+def cross_entropy(
+    logits: Tensor, targets: Tensor, weights: Tensor | None, smoothing: float, valid: Tensor | None
+) -> Tensor:
+    """Return the mean cross entropy, shape (). Terms are multiplied by class weights, which are not normalized.
+
+    Args:
+        logits: (B, C, ...).
+        targets: class indices, (B, ...) int64, or class probabilities, (B, C, ...).
+        weights: of the classes, (C,), or None.
+        smoothing: label smoothing, 0..1.
+        valid: which targets count, (B, ...) bool; None: all.
+
+    >>> import torch
+    >>> logits = torch.zeros(3, 2)
+    >>> round(float(cross_entropy(logits, torch.tensor([0, 1, 1]), torch.tensor([4.0, 1.0]), 0.0, None)), 4)
+    1.3863
+    """
+    is_index = not targets.is_floating_point()
+    if valid is not None:
+        targets = targets.where(valid, _NO_INDEX)
+    if logits.ndim > 2 and (classes_last := logits.movedim(1, -1)).is_contiguous():  # faster in this order
+        logits = classes_last.flatten(0, -2)
+        targets = targets.flatten() if is_index else targets.movedim(1, -1).flatten(0, -2)
+    if weights is None and valid is None:
+        return F.cross_entropy(logits, targets, ignore_index=_NO_INDEX, label_smoothing=smoothing)
+    terms = F.cross_entropy(
+        logits, targets, weights, ignore_index=_NO_INDEX, reduction="none", label_smoothing=smoothing
+    )
+    return terms.mean() if valid is None else terms.sum() / valid.sum().clamp(min=1)
+
+
+def binary_cross_entropy(
+    logits: Tensor, targets: Tensor, weights: Tensor | None, smoothing: float, valid: Tensor | None
+) -> Tensor:
+    """Return the mean binary cross entropy, shape ().
+
+    Args:
+        logits: (B, C, ...).
+        targets: whether a label is there, 0..1, float, in the shape of the logits.
+        weights: of the targets that are 1, for each label, (C,), or None.
+        smoothing: label smoothing, 0..1.
+        valid: which targets count, bool; None: all.
+    """
+    smoothed = targets * (1 - smoothing) + smoothing / 2 if smoothing else targets
+    per_label = None if weights is None else weights.view(-1, *[1] * (logits.ndim - 2))
+    terms = F.binary_cross_entropy_with_logits(logits, smoothed, pos_weight=per_label, reduction="none")
+    return terms.mean() if valid is None else terms.where(valid, 0).sum() / valid.sum().clamp(min=1)

@@ -1,0 +1,101 @@
+"""Regression: one number or several for a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hydrant.batch import Batch, Outcome
+from hydrant.errors import ConfigError
+from hydrant.tasks.supervised import Loss, Supervised, fitted
+
+
+class Regression(Supervised):
+    """Squared, absolute or Huber error of the model's outputs, with both mean errors as measurements.
+
+    Args:
+        model: `inputs (B, ...) -> outputs` in the shape of the targets; (B, 1) also fits targets (B,).
+        loss: `mse`, the mean squared error; `mae`, the mean absolute error; `huber`, which is squared below `delta` and
+            linear above it (Huber, 1964); or another loss.
+        delta: of the Huber loss, above 0.
+        metrics: torchmetrics by name, for evaluation.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        loss: Literal["mse", "mae", "huber"] | Loss,
+        delta: float,
+        metrics: Mapping[str, nn.Module],
+    ) -> None:
+        if delta <= 0:
+            raise ConfigError("task.delta", f"needs a number above 0, not {delta}")
+        losses: dict[object, Loss] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": nn.HuberLoss(delta=delta)}
+        super().__init__(model, loss=losses[loss] if isinstance(loss, str) else loss, metrics=metrics)
+
+    def assess(self, outputs: Tensor, batch: Batch) -> Outcome:
+        """Return the loss of the model's outputs. `batch.targets` (B, ...) are numbers.
+
+        Raises:
+            ConfigError: the outputs have not the shape of the targets.
+        """
+        targets: Tensor = batch.targets.float()
+        outputs = fitted(outputs, targets)
+        if outputs.shape[1:] != targets.shape[1:]:
+            needed = targets.shape[1] if targets.ndim == 2 else 1
+            remedy = f"; give model.num_classes={needed}" if targets.ndim < 3 else ""
+            found = f"gives {list(outputs.shape[1:])} for a sample, but its targets have {list(targets.shape[1:])}"
+            raise ConfigError("model", f"{found}; a regression needs the same shape{remedy}")
+        outcome = super().assess(outputs, Batch(batch.inputs, targets))
+        return outcome._replace(num_targets=targets.numel())
+
+    def measure(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
+        errors = outputs - batch.targets
+        return {"mse": errors.square().mean(), "mae": errors.abs().mean()}
+
+
+class R2(nn.Module):
+    """The coefficient of determination of a whole split: 1 - (squared errors) / (squared distances from the mean).
+
+    1 is perfect, and 0 is as good as the mean of the targets. With several outputs it is the mean over them. Where all
+    targets are equal, it is 1 without an error and else 0.
+
+    >>> metric = R2()
+    >>> metric.update(torch.tensor([2.5, 0.0, 2.0, 8.0]), torch.tensor([3.0, -0.5, 2.0, 7.0]))
+    >>> round(float(metric.compute()), 4)
+    0.9486
+    """
+
+    higher_is_better = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sums: Tensor | None = None
+
+    def update(self, predictions: Tensor, targets: Tensor) -> None:
+        """Add a batch, (B, ...) each."""
+        x, y = predictions.double(), targets.double()
+        parts = [torch.ones_like(y), y, y.square(), (y - x).square()]
+        sums = torch.stack([part.sum(dim=0) for part in parts])  # (4, ...), float64
+        self._sums = sums if self._sums is None else self._sums + sums
+
+    def compute(self) -> Tensor:
+        """Return the value over the batches of all ranks, shape (). All ranks call this together."""
+        assert self._sums is not None
+        sums = self._sums.clone()
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(sums)
+        count, total, squares, errors = sums
+        spread = squares - total.square() / count
+        is_spread = spread > 1e-12 * squares  # less is rounding
+        constant = (errors == 0).double()
+        return torch.where(is_spread, 1 - errors / spread, constant).mean()
+
+    def reset(self) -> None:
+        """Forget all batches."""
+        self._sums = None

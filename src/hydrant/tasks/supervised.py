@@ -1,0 +1,73 @@
+"""Any loss of the outputs of a model and the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from hydrant.batch import Batch, Outcome, Tensors, map_tensors
+from hydrant.errors import ConfigError
+from hydrant.tasks.base import Task, check_single_model
+
+Loss = Callable[[Any, Any], Any]
+"""`(outputs, targets)` -> the mean over the samples, shape (), or several such means by name, which are added."""
+
+
+class Supervised(Task):
+    """A model and a loss of its outputs and the targets, both of any structure.
+
+    Floating-point outputs become float32. Outputs (B, ..., 1) for targets (B, ...) lose their last side, because most
+    losses would broadcast them.
+
+    Args:
+        model: `inputs -> outputs`. It gets the inputs of the batch as they are, such as a dict.
+        loss: a module or a function.
+        metrics: torchmetrics by name, for evaluation. They are updated with `(outputs, targets)`.
+    """
+
+    def __init__(self, model: nn.Module, *, loss: Loss, metrics: Mapping[str, nn.Module]) -> None:
+        super().__init__(model, metrics)
+        check_single_model(model)
+        self.loss = loss
+
+    def forward(self, batch: Batch) -> Outcome:
+        return self.assess(self.model(batch.inputs), batch)
+
+    def assess(self, outputs: Tensors, batch: Batch) -> Outcome:
+        """Return the loss of the model's outputs."""
+        outputs = fitted(map_tensors(_as_float32, outputs), batch.targets)
+        losses = self.loss(outputs, batch.targets)
+        losses = dict(losses) if isinstance(losses, Mapping) else {"loss": losses}
+        for name, loss in losses.items():
+            if not isinstance(loss, Tensor) or loss.ndim:
+                found = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
+                message = (
+                    f"gives {found} for {name!r}; it needs the mean over the samples, a tensor of shape ()"
+                )
+                raise ConfigError("task.loss", message)
+        predictions = map_tensors(Tensor.detach, outputs)
+        return Outcome(
+            losses, self.measure(outputs, batch) if self.measures else {}, predictions, batch.num_samples
+        )
+
+    def measure(self, outputs: Tensors, batch: Batch) -> dict[str, Tensor]:
+        """Return the measurements of a batch. Default: none."""
+        del outputs, batch
+        return {}
+
+
+def fitted(outputs: Tensors, targets: Tensors) -> Tensors:
+    """Return outputs (B, ..., 1) for targets (B, ...) without the last side, and all others as they are.
+
+    >>> import torch
+    >>> fitted(torch.zeros(4, 1), torch.zeros(4)).shape, fitted(torch.zeros(4, 1), torch.zeros(4, 1)).shape
+    (torch.Size([4]), torch.Size([4, 1]))
+    """
+    are_tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
+    return outputs.squeeze(-1) if are_tensors and outputs.shape == (*targets.shape, 1) else outputs
+
+
+def _as_float32(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor

@@ -52,7 +52,7 @@ def test_preview_writes_only_the_picture(workdir: Path, capsys: pytest.CaptureFi
     assert [p.name for p in workdir.iterdir()] == ["lr.png"]
     text = capsys.readouterr().out
     for part in (
-        "1,348 of 64 samples: 60.04 epochs",
+        "1,348 of 64 samples: 60 epochs",
         "85,002 parameters",
         "FLOPs",
         "main.0 (all): 84,480",

@@ -26,6 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--png", type=Path)
     options, overrides = parser.split(arguments)
     config = check(compose(overrides))
+    from hydrant.runs.schedule_files import schedule_curves
     from hydrant.training.build import prepare  # imports torch
     from hydrant.training.plotting import draw_curves
 
@@ -34,28 +35,30 @@ def main(arguments: Sequence[str]) -> int:
     step = 1 if options.json else max(total // _MAX_POINTS, 1)
     updates = [*range(0, total - 1, step), total - 1]
     schedules = plan.schedule_values(updates)
+    curves = schedule_curves(plan, schedules)
     if options.png is not None:
         with writing_to("--png", options.png):
-            draw_curves({key: {"": (updates, values)} for key, values in schedules.items()}, options.png)
+            draw_curves({k: {g: (updates, v) for g, v in c.items()} for k, c in curves.items()}, options.png)
     if options.json:
         emit(json.dumps({"total_updates": total, "schedules": schedules}))
         return 0
     if options.png is not None:
         say(f"picture      {options.png}")
-    _print_plan(plan, schedules)
+    _print_plan(plan)
+    for field, groups in curves.items():
+        _print_schedule(field, groups)
     return 0
 
 
-def _print_plan(plan: Plan, schedules: Mapping[str, Sequence[float]]) -> None:
-    from hydrant.training.plotting import sparkline
+def _print_plan(plan: Plan) -> None:
     from hydrant.training.profiling import count_parameters
 
     clock, spec = plan.clock, plan.spec
+    epochs = clock.epochs_text(clock.total_updates)
     total, trained = count_parameters(plan.task)
-    epochs = clock.epoch(clock.total_updates)
     limit = " at most: auto finds what fits" if plan.config["micro_batch_size"] == "auto" else ""
     micro_batches = f"{spec.micro_batch_size} samples x {spec.num_micro_steps} x {spec.world_size} rank(s)"
-    say(f"updates      {clock.total_updates:,} of {spec.global_batch_size} samples: {epochs:.4g} epochs")
+    say(f"updates      {clock.total_updates:,} of {spec.global_batch_size} samples: {epochs}")
     say(f"samples      {plan.train.num_samples:,} to train on, {plan.val.num_samples:,} to evaluate on")
     say(f"micro-batch  {micro_batches}{limit}")
     say(f"model        {total:,} parameters, {trained:,} trained")
@@ -63,9 +66,27 @@ def _print_plan(plan: Plan, schedules: Mapping[str, Sequence[float]]) -> None:
     for name, entry in plan.optimizers.entries.items():
         for group_idx, group in enumerate(entry.optimizer.param_groups):
             say(f"group        {name}.{group_idx} {_describe_group(group)}")
-    for key, values in schedules.items():
-        say(f"schedule     {key}: {values[0]:.4g} -> {max(values):.4g} -> {values[-1]:.4g}")
-        say(f"             {sparkline(values)}")
+
+
+def _print_schedule(field: str, groups: Mapping[str, Sequence[float]]) -> None:
+    """Print each shape of the curves of a field, with the groups that have it: from the smallest to the largest."""
+    from hydrant.training.plotting import sparkline
+
+    shapes = dict[str, list[str]]()
+    for group, values in groups.items():
+        shapes.setdefault(sparkline(values), []).append(group)
+    for shape, names in shapes.items():
+        names = sorted(names, key=lambda name: max(groups[name]))
+        lines = [_describe_curve(field, name, groups[name]) for name in dict.fromkeys((names[0], names[-1]))]
+        lines[1:1] = [f"and {len(names) - 2} between"] if len(names) > 2 else []
+        for n, line in enumerate([*lines, shape]):
+            say(f"{'' if n else 'schedule':<12} {line}")
+
+
+def _describe_curve(field: str, group: str, values: Sequence[float]) -> str:
+    """Return the first, the largest and the last value of a field."""
+    of_group = f" of {group}" if group else ""
+    return f"{field}{of_group}: {values[0]:.4g} -> {max(values):.4g} -> {values[-1]:.4g}"
 
 
 def _describe_group(group: Mapping[str, Any]) -> str:

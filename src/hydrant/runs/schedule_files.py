@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,32 @@ def draw_schedules(plan: Plan, path: Path) -> None:
     """Draw every scheduled field over the run."""
     total = plan.clock.total_updates
     updates = range(0, total, max(total // 2000, 1))  # a picture shows no more points
-    curves = plan.schedule_values(updates)
-    draw_curves({key: {"": (updates, values)} for key, values in curves.items()}, path)
+    curves = schedule_curves(plan, plan.schedule_values(updates))
+    panels = {field: {k: (updates, v) for k, v in groups.items()} for field, groups in curves.items()}
+    draw_curves(panels, path)
+
+
+def schedule_curves(
+    plan: Plan, values: Mapping[str, Sequence[float]]
+) -> dict[str, dict[str, Sequence[float]]]:
+    """Return the values of `Plan.schedule_values` by field, such as `lr` or `critic.lr`, and by parameter group.
+
+    Groups with the same values have one curve, named for them; the name is "" if these are all groups.
+    """
+    groups_of = dict[str, dict[tuple[float, ...], list[str]]]()
+    for key, curve in values.items():
+        optimizer, group_idx, field = key.split(".", 2)
+        group = plan.optimizers.entries[optimizer].optimizer.param_groups[int(group_idx)]
+        name = field if optimizer == "main" else f"{optimizer}.{field}"
+        groups_of.setdefault(name, {}).setdefault(tuple(curve), []).append(str(group.get("name", group_idx)))
+    return {
+        name: {_joined(groups) if len(curves) > 1 else "": curve for curve, groups in curves.items()}
+        for name, curves in groups_of.items()
+    }
+
+
+def _joined(groups: Sequence[str]) -> str:
+    return ", ".join(groups) if len(groups) <= 3 else f"{groups[0]} and {len(groups) - 1} more groups"
 
 
 def schedule_points(plan: Plan) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Curve = tuple[Sequence[float], Sequence[float]]
 """(x, y) of the same length."""
 
+_MAX_LABELS = 8  # of a legend that names every curve
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
@@ -85,7 +86,8 @@ def draw_confusion(counts: Tensor, path: Path) -> None:
 def draw_curves(panels: Mapping[str, Mapping[str, Curve]], path: Path, *, columns: int = 1) -> None:
     """Write a PNG with a panel for each title and, in it, a curve over the updates for each label.
 
-    A panel whose only label is "" has no legend.
+    A panel whose only label is "" has no legend. With many labels, the colours of its curves go from dark to light in
+    their order, and the legend has a few of them.
     """
     num_rows = -(-len(panels) // columns)
     width, height = 8 if columns == 1 else 5 * columns, 2.8 * num_rows  # inches, as below
@@ -99,14 +101,26 @@ def draw_curves(panels: Mapping[str, Mapping[str, Curve]], path: Path, *, column
     for panel in axes[len(panels) :]:
         panel.set_visible(False)
     for panel, (title, curves) in zip(axes, panels.items(), strict=False):
-        for label, (x, y) in curves.items():
-            panel.plot(x, y, label=label, linewidth=1.5)
+        colors, shown = _colors_and_labels(list(curves))
+        for (label, (x, y)), color in zip(curves.items(), colors, strict=True):
+            panel.plot(x, y, label=label if label in shown else None, linewidth=1.5, color=color)
         panel.set_title(title, y=1.0)  # a fixed height spares matplotlib measuring what lies below
         panel.set_xlabel("update")
         panel.grid(alpha=0.3)
         if set(curves) != {""}:
             panel.legend(fontsize="small")
     _save(figure, path)
+
+
+def _colors_and_labels(labels: Sequence[str]) -> tuple[Sequence[Any], Sequence[str]]:
+    """Return a colour for each curve, None for matplotlib's own, and the labels that the legend has."""
+    if len(labels) <= _MAX_LABELS:
+        return [None] * len(labels), labels
+    import matplotlib as mpl
+
+    last, num_shown = len(labels) - 1, 5
+    colors = [mpl.colormaps["viridis"](0.92 * n / last) for n in range(len(labels))]
+    return colors, [labels[round(n * last / (num_shown - 1))] for n in range(num_shown)]
 
 
 @dataclass(frozen=True)

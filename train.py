@@ -2,7 +2,7 @@
 
 import sys
 
-from hydrant.cli import main
+from hydrant.cli import run
 
 if __name__ == "__main__":
-    raise SystemExit(main(["train", *sys.argv[1:]]))
+    run(["train", *sys.argv[1:]])

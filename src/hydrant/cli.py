@@ -8,11 +8,12 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from hydrant.config.import_without_gc import import_without_gc
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory, unknown_name
-from hydrant.runs.console import notice, output_status, standard_streams
-from hydrant.runs.process_settings import process_settings
+from hydrant.runs.console import begin_activity, notice, output_status, standard_streams
+from hydrant.runs.process_settings import end_command, process_settings
 from hydrant.signals import Stopped, signal_name
 
 # Each command: its module in `hydrant.commands`, imported when called, and what `hydrant --help` says about it.
@@ -37,6 +38,11 @@ WRITING_COMMANDS = ("train", "export", "bench", "agent", "sync")
 
 WITHOUT_DOTENV = ("init", "trust", "schema", "list")
 """Commands that need no variables from `.env`."""
+
+
+def run(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and end this process."""
+    end_command(main(arguments))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,6 +88,8 @@ def _call(command: str, *arguments: str) -> int:
         raise _no_command(command)
     if "-h" in arguments or "--help" in arguments:
         return _print(help_of(command))
+    if "RANK" not in os.environ and "SLURM_STEP_ID" not in os.environ:  # else every rank would show it
+        begin_activity(f"hydrant {command}")
     if command not in WITHOUT_DOTENV:
         _read_dotenv()
     with import_without_gc():

@@ -68,6 +68,12 @@ def test_features_targets_and_standardization_are_chosen(houses: Path) -> None:
     assert targets.tolist() == [[100, 40], [200.5, 80], [150, 60], [50, 20]]
 
 
+def test_targets_can_be_standardized_too(houses: Path) -> None:
+    targets = samples(read(houses, standardize_targets=True))[1]
+    prices = torch.tensor([100, 200.5, 150, 50])
+    torch.testing.assert_close(targets, (prices - prices.mean()) / prices.std(correction=0))
+
+
 def test_codes_are_integers_and_unknown_categories_are_zero(houses: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.csv"
     other.write_text("price,city,area,rooms\n1,Ulm,40,3\n2,Rome,40,2\n")

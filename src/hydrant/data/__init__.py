@@ -5,9 +5,11 @@ from hydrant.data.base import Data, Indices, PositionedStream, Source, Stream, S
 from hydrant.data.dataset import dataset, tensors
 from hydrant.data.digits import digits
 from hydrant.data.folder import ImageAugment, image_folder
+from hydrant.data.hugging_face import hugging_face
 from hydrant.data.in_memory import InMemorySource
 from hydrant.data.iterable import IterableSource, stream
 from hydrant.data.loader import LoaderSource, SampleSet
+from hydrant.data.memmap import memmap
 from hydrant.data.mixup import MixupCutmix, NoMixing
 from hydrant.data.synthetic import synthetic
 from hydrant.data.table import csv
@@ -33,7 +35,9 @@ __all__ = [
     "csv",
     "dataset",
     "digits",
+    "hugging_face",
     "image_folder",
+    "memmap",
     "mnist",
     "stream",
     "synthetic",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import numpy as np
@@ -31,6 +31,7 @@ def csv(
     categories: Literal["one_hot", "codes"],
     max_categories: int,
     standardize: bool,
+    standardize_targets: bool,
     missing: Literal["fail", "mean"],
     classes: bool | Literal["auto"],
     delimiter: str,
@@ -65,7 +66,9 @@ def csv(
     files = {"val": val, "test": test}
     ratios = {"val": val_ratio if val is None else 0.0, "test": test_ratio if test is None else 0.0}
     rows = _split(table.num_rows, ratios, split_seed)
-    encoder = _Encoder(layout, table, rows["train"], standardize=standardize, fills=missing == "mean")
+    targets = layout.targets if standardize_targets and layout.classes is None else ()
+    standardized = {*(layout.numbers if standardize else ()), *targets}
+    encoder = _Encoder(layout, table, rows["train"], standardized, fills=missing == "mean")
     whole = encoder.source(table, is_single=isinstance(target, str))
     sources = {split: whole.subset(part) for split, part in rows.items() if len(part)}
     for split, file in files.items():
@@ -121,18 +124,17 @@ class _Encoder:
     """Turns rows of tables into inputs and targets, by the layout and the statistics of the training rows."""
 
     def __init__(
-        self, layout: Layout, table: Table, rows: np.ndarray, *, standardize: bool, fills: bool
+        self, layout: Layout, table: Table, rows: np.ndarray, standardized: Collection[str], *, fills: bool
     ) -> None:
-        self._layout, self._fills = layout, fills
+        self._layout, self._fills, self._standardized = layout, fills, standardized
         self._mean, self._std = dict[str, float](), dict[str, float]()
-        for name in layout.numbers:
+        for name in {*layout.numbers, *standardized}:
             cells = table.columns[name][rows]
             cells = cells[~np.isnan(cells)]
             if not len(cells):
                 raise ConfigError("data.features", f"the column {name!r} has no number in the training lines")
             self._mean[name] = float(cells.mean())
             self._std[name] = float(cells.std()) or 1.0
-        self._standardizes = standardize
 
     def source(self, table: Table, *, is_single: bool) -> InMemorySource:
         """Return the rows of a table as samples.
@@ -160,12 +162,12 @@ class _Encoder:
         return torch.cat([*(column.unsqueeze(1) for column in numbers), *one_hot], dim=1)
 
     def _numbers(self, table: Table, name: str) -> np.ndarray:
-        """Return a column of numbers, float32 (N,)."""
+        """Return a column of numbers, float32 (N,), standardized if it is one of these."""
         cells = _as_numbers(table, name)
-        empty = missing_rows(cells)
-        self._check_filled(table, name, empty)
-        cells = np.where(np.isnan(cells), self._mean[name], cells)
-        if self._standardizes:
+        if name in self._layout.numbers:
+            self._check_filled(table, name, missing_rows(cells))
+            cells = np.where(np.isnan(cells), self._mean[name], cells)
+        if name in self._standardized:
             cells = (cells - self._mean[name]) / self._std[name]
         return cells.astype(np.float32)
 
@@ -187,7 +189,7 @@ class _Encoder:
             if len(empty := missing_rows(table.columns[name])):
                 raise ConfigError("data.target", f"has no value in {table.place(int(empty[0]), name)}")
         if layout.classes is None:
-            columns = [torch.from_numpy(_as_numbers(table, name)).float() for name in names]
+            columns = [torch.from_numpy(self._numbers(table, name)) for name in names]
             return columns[0] if is_single else torch.stack(columns, dim=1)
         cells, indices = table.columns[names[0]], {name: n for n, name in enumerate(layout.classes)}
         if not is_text(cells):

@@ -1,0 +1,164 @@
+"""Data sets of the library `datasets` by Hugging Face."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from hydrant.batch import Tensors
+from hydrant.config.distribution import require_extra
+from hydrant.data.base import Data, check_normalization
+from hydrant.data.damaged import DamagedSamples
+from hydrant.data.dataset import map_style_source
+from hydrant.data.loader import Collate, LoaderSource, Transform
+from hydrant.errors import ConfigError, suggestion, typed_line
+
+PRELOAD = ("datasets",)
+
+_UNSAFE = ("pandas",)
+"""The formats of `datasets` whose files can execute code."""
+
+
+def hugging_face(
+    *,
+    path: str,
+    name: str | None,
+    options: Mapping[str, Any],
+    train: str,
+    val: str,
+    test: str | None,
+    inputs: str | list[str] | None,
+    target: str | None,
+    train_transform: Transform | None,
+    eval_transform: Transform | None,
+    collate: Collate | None,
+    mean: Sequence[float],
+    std: Sequence[float],
+    input_shape: Sequence[int] | None,
+    num_classes: int | None,
+    num_workers: int,
+    on_error: Literal["fail", "skip"],
+) -> Data:
+    """Return splits of a data set of Hugging Face, read by worker processes; conf/data/hugging_face.yaml explains more.
+
+    Numbers and lists of numbers become tensors, images uint8 (C, H, W), which are scaled to 0..1 and normalized by
+    `mean` and `std` on the device. Texts stay strings, for `collate`.
+
+    Args:
+        path, name, options: arguments of `datasets.load_dataset`; or `path` is a folder of `save_to_disk`.
+        inputs: one column is the input itself; several are a dict; None: all except the target.
+
+    Raises:
+        ConfigError: the data set cannot be loaded, or has no such split or column.
+    """
+    require_extra("datasets", ["datasets"], "data", "data=hugging_face")
+    check_normalization(mean, std, len(mean))
+    loaded = _load(path, name, options)
+    damaged = DamagedSamples(on_error == "skip", "; repair it, or skip it with data.on_error=skip")
+    columns = _Columns(inputs, target)
+
+    def source(key: str, split: str) -> LoaderSource:
+        if split not in loaded:
+            raise ConfigError(
+                f"data.{key}", f"{path} has no split {split!r}{suggestion(split, loaded, 'Splits')}"
+            )
+        rows = columns.of(loaded[split])
+        made = map_style_source(f"data.{key}", rows, None, collate, num_workers, damaged)
+        return replace(
+            made,
+            train_transform=train_transform or made.train_transform,
+            eval_transform=eval_transform or made.eval_transform,
+            mean=tuple(mean) if rows.is_image else (),
+            std=tuple(std) if rows.is_image else (),
+        )
+
+    sources = {
+        key: source(key, split) for key, split in (("train", train), ("val", val), ("test", test)) if split
+    }
+    names = columns.class_names(loaded[train])
+    if None not in (names, num_classes) and num_classes != len(names or ()):
+        message = f"{num_classes} is configured, but {target!r} has {len(names or ())} classes; use that"
+        raise ConfigError("data.num_classes", message)
+    return Data(
+        sources["train"],
+        sources["val"],
+        None if input_shape is None else tuple(input_shape),
+        num_classes if names is None else len(names),
+        damaged,
+        test=sources.get("test"),
+        class_names=names,
+    )
+
+
+def _load(path: str, name: str | None, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the splits of a data set by name.
+
+    Raises:
+        ConfigError: it cannot be loaded, or has no splits.
+    """
+    import datasets
+
+    if path in _UNSAFE:
+        raise ConfigError("data.path", f"{path!r} reads pickles, which may execute code; use another format")
+    is_saved = any((Path(path) / file).is_file() for file in ("dataset_dict.json", "state.json"))
+    try:
+        loaded = datasets.load_from_disk(path) if is_saved else datasets.load_dataset(path, name, **options)
+    except Exception as error:  # the library raises anything, also of the network
+        raise ConfigError("data.path", f"{path} cannot be loaded: {typed_line(error)}") from error
+    if not isinstance(loaded, dict):
+        message = f"{path} is a {type(loaded).__name__} without splits; a DatasetDict is needed"
+        raise ConfigError("data.path", message)
+    return cast("Mapping[str, Any]", loaded)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Which columns of a data set are inputs and targets."""
+
+    inputs: str | Sequence[str] | None
+    target: str | None
+
+    def of(self, items: Any) -> _Rows:
+        """Return the rows of a split.
+
+        Raises:
+            ConfigError: it has no such column, or no length.
+        """
+        names: list[str] = list(items.column_names or ())
+        listed = [self.inputs] if isinstance(self.inputs, str) else list(self.inputs or ())
+        for key, columns in (("inputs", listed), ("target", [self.target] if self.target else [])):
+            if unknown := [column for column in columns if column not in names]:
+                message = f"there is no column {unknown[0]!r}{suggestion(unknown[0], names, 'Columns')}"
+                raise ConfigError(f"data.{key}", message)
+        chosen = tuple(listed or (name for name in names if name != self.target))
+        return _Rows(items.with_format("torch"), chosen, self.target, isinstance(self.inputs, str))
+
+    def class_names(self, items: Any) -> tuple[str, ...] | None:
+        """Return the names of the target's classes, if the data set has some."""
+        names = getattr(items.features.get(self.target), "names", None)
+        return None if names is None else tuple(names)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a split as pairs (input, target)."""
+
+    items: Any
+    inputs: tuple[str, ...]
+    target: str | None
+    is_single: bool  # the input is a column, not a dict of columns
+
+    @property
+    def is_image(self) -> bool:
+        """Whether the input is an image."""
+        return self.is_single and type(self.items.features[self.inputs[0]]).__name__ == "Image"
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> tuple[Tensors, Tensors]:
+        row = self.items[index]
+        inputs = row[self.inputs[0]] if self.is_single else {name: row[name] for name in self.inputs}
+        return inputs, () if self.target is None else row[self.target]

@@ -1,0 +1,107 @@
+"""NumPy files that stay on disk: a sample is read when it is needed, so they may be larger than the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hydrant.batch import Tensors
+from hydrant.data.base import Data
+from hydrant.data.dataset import map_style_source
+from hydrant.data.loader import LoaderSource
+from hydrant.errors import ConfigError, DataError, typed_line
+
+_AS_TORCH = {"uint16": np.int64, "uint32": np.int64}
+"""The types that torch's embeddings do not take, and those that hold the same integers."""
+
+
+def memmap(
+    *,
+    train: str,
+    val: str,
+    test: str | None,
+    input_shape: Sequence[int] | None,
+    num_classes: int | None,
+    num_workers: int,
+) -> Data:
+    """Return the samples in folders of `.npy` files, which are memory-mapped and read by worker processes.
+
+    The first side of every array counts the samples. `targets.npy` holds the targets, if there are any. `inputs.npy`
+    alone is the input; if there are other files, the input is a dict of them by name. Integers stay integers.
+
+    Raises:
+        ConfigError: a folder or its files are missing, or the arrays have different numbers of samples.
+        DataError: a file is no array of numbers.
+    """
+
+    def source(key: str, folder: str) -> LoaderSource:
+        return map_style_source(
+            f"data.{key}", Arrays.open(f"data.{key}", Path(folder)), None, None, num_workers
+        )
+
+    return Data(
+        source("train", train),
+        source("val", val),
+        None if input_shape is None else tuple(input_shape),
+        num_classes,
+        test=None if test is None else source("test", test),
+    )
+
+
+class Arrays:
+    """The samples of several memory-mapped arrays, as pairs (input, target). A copy in a worker maps them itself."""
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self._files = dict(files)
+
+    @classmethod
+    def open(cls, key: str, folder: Path) -> Arrays:
+        """Map the files of a folder; see `memmap`."""
+        files = {file.stem: file for file in sorted(folder.glob("*.npy"))}
+        if not files.keys() - {"targets"}:
+            message = f"{folder} is no folder with inputs.npy, or other .npy files besides targets.npy"
+            raise ConfigError(key, message)
+        arrays = cls(files)
+        sizes = {name: len(array) for name, array in arrays._arrays.items()}
+        if len(set(sizes.values())) > 1:
+            shown = ", ".join(f"{size} in {name}.npy" for name, size in sizes.items())
+            raise ConfigError(key, f"{folder} has different numbers of samples: {shown}")
+        return arrays
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Arrays, (self._files,)  # pickling a mapped array would read it as a whole
+
+    def __len__(self) -> int:
+        return len(next(iter(self._arrays.values())))
+
+    def __getitem__(self, index: int) -> tuple[Tensors, Tensors]:
+        sample = {name: _tensor(array[index]) for name, array in self._arrays.items()}
+        target = sample.pop("targets", ())
+        return (sample["inputs"] if sample.keys() == {"inputs"} else sample), target
+
+    @cached_property
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return {name: _mapped(file) for name, file in self._files.items()}
+
+
+def _mapped(file: Path) -> np.ndarray:
+    try:
+        array = np.load(file, mmap_mode="r", allow_pickle=False)
+        torch.from_numpy(
+            np.zeros(1, _AS_TORCH.get(array.dtype.name, array.dtype))
+        )  # does torch have this type?
+    except (OSError, ValueError, TypeError, EOFError) as error:
+        raise DataError(f"{file} cannot be read: {typed_line(error)}") from error
+    if not array.ndim:
+        raise DataError(f"{file} holds a single number; the first side of an array counts the samples")
+    return array
+
+
+def _tensor(values: Any) -> torch.Tensor:
+    array = np.array(values)  # a copy, because torch does not take memory that cannot be written
+    return torch.from_numpy(array.astype(_AS_TORCH.get(array.dtype.name, array.dtype), copy=False))

@@ -1,0 +1,129 @@
+"""Data sets of Hugging Face's library, made in memory and saved; there is no network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import torch
+import yaml
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, List, Value
+from sources import spec
+from training_runs import Train
+
+from hydrant.config.groups import conf_dir
+from hydrant.data import Data, hugging_face
+from hydrant.errors import ConfigError
+
+KINDS = ["cat", "dog", "fish"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quiet() -> Any:
+    datasets.disable_progress_bars()
+    yield
+    datasets.enable_progress_bars()
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A data set with two splits: images, ids of different lengths, texts and classes."""
+    from PIL import Image as PillowImage
+
+    images = [PillowImage.fromarray(np.full((4, 5, 3), 10 * n, dtype=np.uint8)) for n in range(9)]
+    rows = {"image": images, "ids": [[2**20 - n] * (1 + n % 3) for n in range(9)], "text": list("abcdefghi"),
+            "number": [n + 0.5 for n in range(9)], "label": [n % 3 for n in range(9)]}  # fmt: skip
+    kinds = {"image": Image(), "ids": List(Value("int64")), "text": Value("string"), "number": Value("float64"),
+             "label": ClassLabel(names=KINDS)}  # fmt: skip
+    folder = tmp_path_factory.mktemp("hugging_face") / "saved"
+    split = Dataset.from_dict(rows, features=Features(kinds))
+    DatasetDict(train=split, validation=split.select(range(6))).save_to_disk(folder)
+    return str(folder)
+
+
+def read(path: str, **changes: Any) -> Data:
+    plain = yaml.safe_load((conf_dir() / "data" / "hugging_face.yaml").read_text())
+    del plain["_target_"]
+    return hugging_face(**plain | {"path": path, "num_workers": 0} | changes)
+
+
+def first(data: Data, count: int = 2) -> Any:
+    return next(iter(data.val.batches(spec(), count)))
+
+
+def test_images_are_normalized_pixels_and_classes_have_names(saved: str) -> None:
+    data = read(saved, inputs="image", mean=[0.5], std=[0.25])
+    batch = first(data)
+    assert (batch.inputs.shape, batch.inputs.dtype) == ((2, 3, 4, 5), torch.float32)
+    torch.testing.assert_close(batch.inputs[1].unique(), torch.tensor([(10 / 255 - 0.5) / 0.25]))
+    assert (data.num_classes, data.class_names, batch.targets.tolist()) == (3, tuple(KINDS), [0, 1])
+    assert (data.train.num_samples, data.val.num_samples) == (9, 6)
+
+
+def test_columns_are_a_dict_and_integers_stay_integers(saved: str) -> None:
+    batch = first(read(saved, inputs=["text", "number"], target=None))
+    assert batch.inputs["text"] == ["a", "b"]
+    assert batch.inputs["number"].tolist() == [0.5, 1.5]
+    assert not batch.targets
+    one = first(read(saved, inputs="ids"), 1).inputs
+    assert (one.tolist(), one.dtype) == ([[2**20]], torch.int64)
+    assert set(first(read(saved), 1).inputs) == {"image", "ids", "text", "number"}
+
+
+def test_transforms_and_collate_see_the_input(saved: str) -> None:
+    data = read(saved, inputs="image", eval_transform=lambda image: image[:, :2, :2],
+                train_transform=lambda image: image[:1])  # fmt: skip
+    assert first(data).inputs.shape == (2, 3, 2, 2)
+    assert next(iter(data.train.stream(spec()).micro_batches(0))).inputs.shape == (12, 1, 4, 5)
+    data = read(
+        saved, inputs="ids", collate=lambda pairs: (torch.cat([ids for ids, _ in pairs]), torch.zeros(2))
+    )
+    assert first(data).inputs.tolist() == [2**20, 2**20 - 1, 2**20 - 1]
+
+
+def test_files_are_read_by_the_loaders_of_the_library(tmp_path: Path) -> None:
+    file = tmp_path / "points.parquet"
+    Dataset.from_dict({"x": [0.5, 1.5], "label": [1, 0]}).to_parquet(file)
+    splits = {"train": str(file), "validation": str(file)}
+    data = read("parquet", inputs="x", options={"data_files": splits, "cache_dir": str(tmp_path / "cache")})
+    assert (first(data).inputs.tolist(), first(data).targets.tolist(), data.class_names) == (
+        [0.5, 1.5],
+        [1, 0],
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"val": "test"}, r"data.val: .* has no split 'test'.* Splits: train, validation"),
+        ({"target": "lable"}, "data.target: there is no column 'lable'; did you mean 'label'"),
+        ({"inputs": ["ids", "x"]}, "data.inputs: there is no column 'x'"),
+        ({"num_classes": 4}, "data.num_classes: 4 is configured, but 'label' has 3 classes"),
+        ({"std": [0.0]}, "data.std: .* not above 0"),
+        ({"path": "pandas"}, "data.path: 'pandas' reads pickles"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str, saved: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read(**{"path": saved, **changes})
+
+
+def test_a_data_set_needs_splits(saved: str) -> None:
+    with pytest.raises(ConfigError, match="is a Dataset without splits"):
+        read(f"{saved}/train")
+
+
+def test_a_missing_data_set_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    with pytest.raises(ConfigError, match=r"data.path: .*nothing cannot be loaded: "):
+        read(str(tmp_path / "nothing"))
+
+
+def test_a_run_with_workers_trains_on_a_saved_data_set(saved: str, train: Train) -> None:
+    train("data=hugging_face", f"data.path={saved}", "data.inputs=image", "data.input_shape=[3,4,5]",
+          "data.num_classes=3", "model.hidden=[4]", "tracker=local", "duration=2", "global_batch_size=4",
+          "eval_every=2", "save_every=null")  # fmt: skip

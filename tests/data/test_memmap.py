@@ -1,0 +1,81 @@
+"""NumPy files that stay on disk."""
+
+from __future__ import annotations
+
+import mmap
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sources import joined, same, spec, update
+
+from hydrant.data import Data, InMemorySource, memmap
+from hydrant.data.memmap import Arrays
+from hydrant.errors import ConfigError, DataError
+
+
+def write(folder: Path, **arrays: np.ndarray) -> str:
+    folder.mkdir(parents=True)
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    return str(folder)
+
+
+def read(folder: str, num_workers: int = 0) -> Data:
+    return memmap(
+        train=folder, val=folder, test=folder, input_shape=None, num_classes=None, num_workers=num_workers
+    )
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_samples_are_those_of_tensors_in_memory(num_workers: int, tmp_path: Path) -> None:
+    inputs, targets = np.random.default_rng(0).normal(size=(25, 3)), np.arange(25) % 4
+    data = read(write(tmp_path / "set", inputs=inputs, targets=targets), num_workers)
+    reference = InMemorySource(torch.from_numpy(inputs).float(), torch.from_numpy(targets))
+    for world_size, micro_batch_size in ((1, 12), (2, 3)):
+        parts = update(data.train, 3, world_size, micro_batch_size=micro_batch_size)
+        assert same(parts, update(reference, 3))
+    assert data.test is not None
+    assert same(joined(data.test.batches(spec(), 7)), joined(reference.batches(spec(), 25)))
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.uint32, np.int32, np.int64, np.uint8, np.bool_])
+def test_several_files_are_a_dict_and_integers_stay_integers(kind: Any, tmp_path: Path) -> None:
+    largest = 2**20 if np.iinfo(np.int64 if kind is np.bool_ else kind).max > 2**20 else 1
+    ids = (np.arange(12).reshape(6, 2) % 2 * largest).astype(kind)
+    data = read(write(tmp_path / "set", ids=ids, weight=np.ones(6, dtype=np.float32)))
+    batch = next(iter(data.val.batches(spec(), 6)))
+    assert batch.inputs["ids"].tolist() == ids.tolist()
+    assert not batch.inputs["ids"].is_floating_point()
+    assert batch.inputs["ids"].dtype == (
+        torch.int64 if kind in (np.uint16, np.uint32) else torch.from_numpy(ids).dtype
+    )
+    assert batch.inputs["weight"].tolist() == [1] * 6
+    assert not batch.targets
+
+
+def test_files_are_mapped_also_in_a_copy_for_a_worker(tmp_path: Path) -> None:
+    arrays = Arrays.open("data.train", Path(write(tmp_path / "set", inputs=np.zeros((10**5, 8)))))
+    copy = pickle.dumps(arrays)
+    assert len(copy) < 1000
+    [mapped] = pickle.loads(copy)._arrays.values()
+    assert isinstance(mapped.base, mmap.mmap)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "error", "message"),
+    [
+        ({}, ConfigError, "data.train: .* is no folder with inputs.npy"),
+        ({"targets": np.zeros(3)}, ConfigError, "is no folder with inputs.npy"),
+        ({"inputs": np.zeros(3), "targets": np.zeros(2)}, ConfigError, "3 in inputs.npy, 2 in targets.npy"),
+        ({"inputs": np.zeros(())}, DataError, "inputs.npy holds a single number"),
+        ({"inputs": np.array(["a"])}, DataError, "inputs.npy cannot be read: TypeError"),
+        ({"inputs": np.array([{}])}, DataError, "inputs.npy cannot be read"),  # a pickle may execute code
+    ],
+)
+def test_other_folders_are_refused(arrays: Any, error: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(error, match=message):
+        read(write(tmp_path / "set", **arrays))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,16 @@ def test_each_option_keeps_its_own_keys(words: Sequence[str]) -> None:
 
 def test_a_list_of_one_option_is_that_option() -> None:
     assert compose(["tracker=[wandb]"]) == ONE
+
+
+def test_a_config_file_may_list_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "experiment" / "both.yaml"
+    file.parent.mkdir()
+    file.write_text("# @package _global_\ndefaults:\n  - override /tracker: [tensorboard, local]\n")
+    monkeypatch.setenv("HYDRANT_CONF", str(tmp_path))
+    config = check(compose(["experiment=both", "tracker.flush_seconds=1.5"]))
+    assert config["tracker"] == {**compose(["tracker=tensorboard"]).tracker, "flush_seconds": 1.5}
+    assert config["trackers"] == {"local": compose(["tracker=local"]).tracker}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from hydrant.config.bounded_yaml import BoundedComposer, reason_of
+from hydrant.config.option_lists import expand_defaults
 from hydrant.config.read_file import check_plain
 from hydrant.errors import ConfigError, shown
 
@@ -24,7 +25,10 @@ _ERRORS = (OSError, YAMLError, OmegaConfBaseException, ValueError, LookupError, 
 
 
 class FileConfigSource(file_config_source.FileConfigSource):
-    """Replaces the class that has this name in Hydra, and gives the same configs."""
+    """Replaces the class that has this name in Hydra, and gives the same configs.
+
+    Only lists of options, such as `override /tracker: [wandb, tensorboard]`, are expanded.
+    """
 
     def load_config(self, config_path: str) -> ConfigResult:
         """Read a config file.
@@ -37,6 +41,8 @@ class FileConfigSource(file_config_source.FileConfigSource):
             text = file.read_text(encoding="utf-8")
             content = yaml.load(text, _loader())
             _check(content)
+            if content and "defaults" in content:
+                content["defaults"] = expand_defaults(content["defaults"])
             header = self._get_header_dict(text[:512])
             config = OmegaConf.create(content or {})
         except _ERRORS as error:

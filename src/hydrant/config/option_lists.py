@@ -1,4 +1,4 @@
-"""Several options of one group at once: `tracker=[wandb,tensorboard]`.
+"""Several options of one group at once: `tracker=[wandb,tensorboard]`, or `override /tracker: [...]` in a config file.
 
 Hydra merges the options of such a list into one node, in which each overwrites the keys of the one before. So the
 first option stays at the group's own key, with its keys as ever (`tracker.project`), and each other one is composed at
@@ -8,6 +8,7 @@ a key of its own (`trackers.tensorboard.flush_seconds`), as `+tracker@trackers.t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -38,9 +39,40 @@ def _expanded(text: str) -> list[str]:
         names = OverridesParser.create().parse_override(text).value()
     except (HydraException, RecursionError):  # `check_overrides` reports it
         return [text]
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ConfigError(group, f"needs one or more options, not {value}; write {group}=[wandb,tensorboard]")
+    first, *others = _checked(group, list(map(str, names)))
+    return [f"{group}={first}", *(f"+{group}@{PLURALS[group]}.{name}={name}" for name in others)]
+
+
+def expand_defaults(defaults: Sequence[Any]) -> list[Any]:
+    """Return the defaults list of a config file with one option each, for Hydra.
+
+    >>> expand_defaults(["_self_", {"override /tracker": ["wandb", "tensorboard"]}])
+    ['_self_', {'/tracker@_global_.trackers.tensorboard': 'tensorboard'}, {'override /tracker': 'wandb'}]
+
+    Raises:
+        ConfigError: The list is empty, or names an option twice.
+    """
+    firsts: list[Any] = []
+    others: list[Any] = []
+    for entry in defaults:
+        group, options = next(iter(entry.items())) if isinstance(entry, dict) else (entry, None)
+        name = group.rpartition(" ")[2].removeprefix("/")  # without `override`
+        if name in PLURALS and isinstance(options, list):
+            first, *more = _checked(name, list(map(str, options)))
+            firsts.append({group: first})
+            others += [{f"/{name}@_global_.{PLURALS[name]}.{option}": option} for option in more]
+        else:
+            firsts.append(entry)
+    is_override = [isinstance(entry, dict) and next(iter(entry)).startswith("override ") for entry in firsts]
+    position = is_override.index(True) if True in is_override else len(firsts)  # Hydra wants overrides last
+    return [*firsts[:position], *others, *firsts[position:]]
+
+
+def _checked(group: str, names: list[str]) -> list[str]:
+    if not names:
+        raise ConfigError(group, f"needs one or more options, not []; write {group}=[wandb,tensorboard]")
     if len(set(names)) < len(names):
         raise ConfigError(group, f"{shown(names)} names an option twice; name each once")
-    first, *others = map(str, names)
-    return [f"{group}={first}", *(f"+{group}@{PLURALS[group]}.{name}={name}" for name in others)]
+    return names

@@ -25,12 +25,17 @@ OVERLAYS = [
 SHAPES = ("data.input_shape=[3]", "data.num_classes=2")
 # Arguments of options that read the disk while they are composed, or need a name from the user.
 ARGUMENTS = {
+    "data=csv": ("data.train=train.csv", "data.target=price", *SHAPES),
     "data=dataset": ("data.train._target_=torch.nn.Identity", "data.val._target_=torch.nn.Identity", *SHAPES),
+    "data=hugging_face": ("data.path=train", *SHAPES),
     "data=image_folder": ("data.num_classes=3",),
+    "data=memmap": ("data.train=train", "data.val=val", *SHAPES),
+    "data=stream": ("data.train._target_=torch.nn.Identity", "data.val._target_=torch.nn.Identity",
+                    "data.num_samples=8", *SHAPES),
     "data=tensors": ("data.train=train.pt", "data.val=val.pt", *SHAPES),
     "scheduler=lambda": ("scheduler.fn._target_=torch.nn.Identity",),
     "scheduler=stepped": ("scheduler._target_=torch.optim.lr_scheduler.ConstantLR",),
-}
+}  # fmt: skip
 
 
 def composed(*overrides: str) -> DictConfig:

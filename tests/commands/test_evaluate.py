@@ -34,6 +34,21 @@ def test_evaluate_prints_the_metrics_of_the_run(trained: Path, capsys: pytest.Ca
     assert "899 samples" in capsys.readouterr().out
 
 
+def test_splits_by_name(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["evaluate", str(trained), "--split", "train"]) == 0
+    printed = capsys.readouterr().out
+    assert "1,437 samples" in printed
+    assert "train/accuracy" in printed
+    assert cli.main(["evaluate", str(trained), "--split", "test"]) == 2
+    assert capsys.readouterr().err.startswith(
+        "error: --split: the data have no test split, only train, val; data.test_ratio gives one"
+    )
+    assert cli.main(["evaluate", str(trained), "--split", "vall"]) == 2
+    assert "unknown split 'vall'; did you mean 'val'?" in capsys.readouterr().err
+    assert cli.main(["evaluate", str(trained), "--split", "test", "data.test_ratio=0.2"]) == 0
+    assert "360 samples" in capsys.readouterr().out
+
+
 def test_a_renamed_checkpoint_with_overrides(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def evaluated(*words: str) -> dict[str, Any]:
         assert cli.main(["evaluate", *words, "--json"]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +36,25 @@ def test_export_replaces_only_files_and_needs_only_one_sample(
     assert len(modes) == 1
 
 
+def names_in_safetensors(path: Path) -> str:
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        return file.metadata()["class_names"]
+
+
+def names_in_torch_export(path: Path) -> str:
+    files = {"class_names": ""}
+    torch.export.load(path, extra_files=files)
+    return files["class_names"]
+
+
+def names_in_onnx(path: Path) -> str:
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(str(path)).get_modelmeta().custom_metadata_map["class_names"]
+
+
 def load_safetensors(path: Path, trained: Path) -> Callable[[torch.Tensor], torch.Tensor]:
     from safetensors.torch import load_file
 
@@ -57,16 +77,20 @@ def load_onnx(path: Path, trained: Path) -> Callable[[torch.Tensor], torch.Tenso
 
 
 @pytest.mark.parametrize(
-    ("file_format", "suffix", "load"),
+    ("file_format", "suffix", "load", "names"),
     [
-        ("safetensors", "safetensors", load_safetensors),
-        ("torch_export", "pt2", load_torch_export),
-        ("onnx", "onnx", load_onnx),
+        ("safetensors", "safetensors", load_safetensors, names_in_safetensors),
+        ("torch_export", "pt2", load_torch_export, names_in_torch_export),
+        ("onnx", "onnx", load_onnx, names_in_onnx),
     ],
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_an_exported_model_gives_the_outputs_of_the_trained_model(
-    trained: Path, file_format: str, suffix: str, load: Callable[[Path, Path], Any]
+    trained: Path,
+    file_format: str,
+    suffix: str,
+    load: Callable[[Path, Path], Any],
+    names: Callable[[Path], str],
 ) -> None:
     from hydrant.models import ConvNet
 
@@ -77,3 +101,4 @@ def test_an_exported_model_gives_the_outputs_of_the_trained_model(
     with torch.no_grad():
         exported = load(trained / "export" / f"model.{suffix}", trained)(inputs)
         torch.testing.assert_close(exported, model(inputs), rtol=1e-4, atol=1e-5)
+    assert json.loads(names(trained / "export" / f"model.{suffix}")) == [str(n) for n in range(10)]

@@ -58,7 +58,8 @@ class Published:
         shapes = {"input_shape": list(self.shape), "num_classes": self.num_classes}
         normalization = {"mean": [0.5] * self.shape[0], "std": [0.25] * self.shape[0]}
         options = {
-            "root": str(root), "download": False, "augment": None, **normalization, **shapes, **changes
+            "root": str(root), "download": False, "val_ratio": 0.0, "split_seed": 0, "augment": None,
+            **normalization, **shapes, **changes,
         }  # fmt: skip
         return getattr(hydrant.data, self.name)(**options)
 

@@ -24,7 +24,7 @@ def load(option: str) -> dict[str, Any]:
 def parts(config: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the option and the nodes nested in it, but those of the user's classes, and empty dicts."""
     nested = [value for value in config.values() if isinstance(value, dict) and value]
-    return [config, *(part for part in nested if part["_target_"] != "???")]
+    return [config, *(part for part in nested if part.get("_target_", "???") != "???")]
 
 
 @pytest.mark.parametrize("option", OPTIONS)

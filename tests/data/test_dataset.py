@@ -147,7 +147,15 @@ class Items:
 
 
 def read(*items: Any, target: str | None = None, num_classes: int | None = None) -> Any:
-    settings: Any = {"collate": None, "input_shape": None, "num_workers": 0, "on_error": "fail"}
+    settings: Any = {
+        "test": None,
+        "extra_val": {},
+        "class_names": None,
+        "collate": None,
+        "input_shape": None,
+        "num_workers": 0,
+        "on_error": "fail",
+    }
     data = dataset(train=Items(*items), val=Items(*items), target=target, num_classes=num_classes, **settings)
     return next(iter(data.val.batches(spec(), len(items))))
 
@@ -190,8 +198,10 @@ def save(folder: Path, content: Any, name: str = "part.pt") -> str:
     return str(folder / name)
 
 
-def from_files(train: str, val: str) -> Any:
-    return tensors(train=train, val=val, input_shape=None, num_classes=None, mean=[0.0], std=[1.0])
+def from_files(train: str, val: str | None, **changes: Any) -> Any:
+    parts: Any = {"train": train, "val": val, "test": None, "extra_val": {}}
+    shape: Any = {"input_shape": None, "num_classes": None, "class_names": None, "mean": [0.0], "std": [1.0]}
+    return tensors(**{**parts, **shape, **changes})
 
 
 def test_tensors_in_files_are_read_as_they_are(tmp_path: Path) -> None:
@@ -205,6 +215,17 @@ def test_tensors_in_files_are_read_as_they_are(tmp_path: Path) -> None:
     inputs, targets = joined(data.val.batches(spec(), 2))
     assert torch.equal(inputs, ids)
     assert targets.tolist() == [0, 1, 2]
+
+
+def test_files_may_hold_further_splits(tmp_path: Path) -> None:
+    files = [
+        save(tmp_path, {"inputs": torch.rand(n, 2), "targets": torch.arange(n)}, f"{n}.pt") for n in (3, 4, 5)
+    ]
+    data = from_files(files[0], None, test=files[1], extra_val={"night": files[2]}, class_names=["a", "b"])
+    sizes = [part.num_samples for part in (data.train, data.val, data.test, data.extra_val["night"])]
+    assert (sizes, data.class_names) == ([3, 0, 4, 5], ("a", "b"))
+    with pytest.raises(ConfigError, match=r"^data\.extra_val\.night: there is no file"):
+        from_files(files[0], None, extra_val={"night": "none.pt"})
 
 
 @pytest.mark.parametrize(
@@ -250,7 +271,7 @@ def test_a_normalization_that_does_not_fit_is_refused(
 ) -> None:
     file = save(tmp_path, {"inputs": torch.zeros(3, 2), "targets": torch.zeros(3)})
     with pytest.raises(ConfigError, match=message):
-        tensors(train=file, val=file, input_shape=None, num_classes=None, mean=mean, std=std)
+        from_files(file, file, mean=mean, std=std)
 
 
 def test_pictures_of_inputs_that_are_no_images_show_the_predictions(

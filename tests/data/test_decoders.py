@@ -97,7 +97,8 @@ def build(root: Path, decoder: str, **changes: Any) -> Data:
         **changes,
     }
     return image_folder(
-        root=str(root), decoder=decoder, num_classes=1, train_dir="train", val_dir="val", on_error="fail",
+        root=str(root), decoder=decoder, num_classes=1, train_dir="train", val_dir="val", test_dir=None,
+        extra_val={}, on_error="fail",
         crop_pct=0.875, mean=(0.0,) * 3, std=(1.0,) * 3, **options,
     )  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -12,7 +14,7 @@ from hydrant.data import digits
 from hydrant.errors import ConfigError
 
 
-@pytest.mark.parametrize("val_ratio", [0.0, 1.0, 1e-4])
+@pytest.mark.parametrize("val_ratio", [-0.1, 1.0, 1e-4])
 def test_a_split_without_samples_is_rejected(val_ratio: float) -> None:
     with pytest.raises(ConfigError, match=r"^data\.val_ratio: "):
         digits(val_ratio=val_ratio)
@@ -42,3 +44,26 @@ def test_the_split_depends_on_the_classes_and_the_split_seed() -> None:
     assert abs(train.std() - 1) < 0.01
     other = joined(digits(split_seed=1).val.batches(spec(), 360))
     assert not torch.equal(joined(data.val.batches(spec(), 360))[0], other[0])
+
+
+def test_a_test_set_is_cut_apart_from_the_others() -> None:
+    plain, cut = digits(), digits(test_ratio=0.25)
+    assert plain.test is None
+    assert cut.test is not None
+    parts = [joined(source.batches(spec(), 2000)) for source in (cut.train, cut.val, cut.test)]
+    assert [len(targets) for _, targets in parts] == [987, 360, 450]
+    for _, targets in parts:
+        ratios = torch.bincount(targets) / len(targets)
+        assert ratios.max() - ratios.min() < 0.02
+    images = torch.cat([inputs for inputs, _ in parts]).flatten(1)
+    every = torch.cat([joined(s.batches(spec(), 2000))[0] for s in (plain.train, plain.val)]).flatten(1)
+    assert len(images) == len(every)
+    assert torch.equal(images.unique(dim=0), every.unique(dim=0))
+    fewer: Any = digits(test_ratio=0.25, val_ratio=0.1).test
+    assert torch.equal(joined(fewer.batches(spec(), 2000))[0], parts[2][0]), (
+        "the test set does not depend on val_ratio"
+    )
+    with pytest.raises(
+        ConfigError, match=r"^data\.val_ratio: 0\.5, with test_ratio=0\.5, leaves no training"
+    ):
+        digits(val_ratio=0.5, test_ratio=0.5)

@@ -34,6 +34,8 @@ def build(root: Path, **changes: Any) -> Data:
         "num_classes": 3,
         "train_dir": "train",
         "val_dir": "val",
+        "test_dir": None,
+        "extra_val": {},
         "num_workers": 0,
         "on_error": "fail",
         "decoder": "pillow",
@@ -101,6 +103,24 @@ def test_sizes_and_shapes_are_those_of_the_folder(image_root: Path) -> None:
     data = build(image_root)
     assert (data.train.num_samples, data.val.num_samples) == (21, 9)
     assert (data.input_shape, data.num_classes) == ((3, 16, 20), 3)
+    assert data.class_names == tuple(sorted(path.name for path in (image_root / "train").iterdir()))
+
+
+def test_further_folders_are_further_splits(image_root: Path) -> None:
+    data = build(image_root, val_dir=None, test_dir="val", extra_val={"seen": "train"})
+    assert data.test is not None
+    assert (data.val.num_samples, data.test.num_samples, data.extra_val["seen"].num_samples) == (0, 9, 21)
+    one, other = (
+        next(iter(s.batches(StreamSpec(0, 1, 1, 0, 1, CPU), 4))) for s in (data.test, build(image_root).val)
+    )
+    assert torch.equal(one.inputs, other.inputs)
+    rename_in_val(image_root)
+    for key, changes in {
+        "test_dir": {"test_dir": "val"},
+        "extra_val.odd": {"extra_val": {"odd": "val"}},
+    }.items():
+        with pytest.raises(ConfigError, match=rf"^data\.{key}: .* lacks cat and adds dog"):
+            build(image_root, val_dir=None, **changes)
 
 
 def empty_a_class(root: Path) -> None:

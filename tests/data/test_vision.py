@@ -156,3 +156,20 @@ def test_a_download_gives_the_same_data(
         for root in ("new", "data")
     )
     assert torch.equal(one.inputs, other.inputs)
+
+
+def test_a_validation_set_of_training_images_leaves_the_published_one_for_the_test(
+    published: Any, tmp_path: Path
+) -> None:
+    plain, cut = (
+        published.build(tmp_path / "data", val_ratio=ratio, augment=ShiftFlip(1)) for ratio in (0.0, 0.5)
+    )
+    assert plain.test is None
+    count = published.num_classes
+    assert [part.num_samples for part in (cut.train, cut.val, cut.test)] == [count, count, count]
+    assert sorted(cut.val.labels) == list(range(count)), "the same ratio of each class"
+    (batch,), (expected,) = (part.batches(SPEC, 1000) for part in (cut.test, plain.val))
+    assert torch.equal(batch.inputs, expected.inputs)
+    images = torch.cat([part.inputs for part in (cut.train, cut.val)])
+    assert torch.equal(images.flatten(1).unique(dim=0), plain.train.inputs.flatten(1).unique(dim=0))
+    assert len(cut.class_names) == count

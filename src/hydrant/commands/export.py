@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,14 +45,20 @@ def main(arguments: Sequence[str]) -> int:
         models = f"the run holds several models ({', '.join(children)})"
         raise ConfigError("--format", f"{models}, which have no common input; use safetensors")
     path = options.output or saved.folder / EXPORT / f"model.{_SUFFIXES[options.format]}"
-    difference = _write(options.format, model, _sample_inputs(saved), path)
+    names = saved.plan.data.class_names
+    metadata = {} if names is None else {"class_names": json.dumps(names)}
+    difference = _write(options.format, model, _sample_inputs(saved), metadata, path)
     equal = "all is equal" if difference == 0 else f"the outputs differ by {difference:.1e} at most"
     say(f"{path.resolve()}: {options.format} of {saved.checkpoint}; {equal}")
     return 0
 
 
-def _write(file_format: str, model: nn.Module, inputs: Tensor, path: Path) -> float:
+def _write(
+    file_format: str, model: nn.Module, inputs: Tensor, metadata: Mapping[str, str], path: Path
+) -> float:
     """Write a model file under a temporary name, check it and rename it. Return the largest difference of outputs.
+
+    The file holds `metadata`.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -63,7 +70,7 @@ def _write(file_format: str, model: nn.Module, inputs: Tensor, path: Path) -> fl
     try:
         with writing_to("--output", path), tempfile.TemporaryDirectory(dir=path.parent) as folder:
             file = Path(folder, path.name)
-            difference = _WRITERS[file_format](model, inputs, file)
+            difference = _WRITERS[file_format](model, inputs, metadata, file)
             file.chmod(0o666 & ~_umask())
             file.replace(path)
     except HydrantError:
@@ -92,14 +99,14 @@ def _sample_inputs(saved: SavedRun) -> Tensor:
     return inputs if len(inputs) > 1 else torch.cat([inputs, inputs])
 
 
-def _write_safetensors(model: nn.Module, inputs: Tensor, path: Path) -> float:
+def _write_safetensors(model: nn.Module, inputs: Tensor, metadata: Mapping[str, str], path: Path) -> float:
     import copy
 
     import torch
     from safetensors.torch import load_model, save_model
     from torch import nn
 
-    save_model(model, str(path))
+    save_model(model, str(path), dict(metadata) or None)
     loaded = copy.deepcopy(model)
     for tensor in (*loaded.parameters(), *loaded.buffers()):
         tensor.data.zero_()
@@ -112,16 +119,17 @@ def _write_safetensors(model: nn.Module, inputs: Tensor, path: Path) -> float:
     return _compare(model, loaded, inputs)
 
 
-def _write_torch_export(model: nn.Module, inputs: Tensor, path: Path) -> float:
+def _write_torch_export(model: nn.Module, inputs: Tensor, metadata: Mapping[str, str], path: Path) -> float:
     import torch
 
     batch = torch.export.Dim("batch", min=1)
     program = torch.export.export(model, (inputs,), dynamic_shapes=({0: batch},))
-    torch.export.save(program, path)
+    torch.export.save(program, path, extra_files=dict(metadata))
     return _compare(model, torch.export.load(path).module(), inputs)
 
 
-def _write_onnx(model: nn.Module, inputs: Tensor, path: Path) -> float:
+def _write_onnx(model: nn.Module, inputs: Tensor, metadata: Mapping[str, str], path: Path) -> float:
+    import onnx
     import onnxruntime
     import torch
 
@@ -130,6 +138,10 @@ def _write_onnx(model: nn.Module, inputs: Tensor, path: Path) -> float:
         model, (inputs,), str(path), input_names=["inputs"], output_names=["logits"], dynamo=True,
         dynamic_shapes=({0: batch},), external_data=False, verbose=False,
     )  # fmt: skip
+    if metadata:
+        content = onnx.load(path)
+        onnx.helper.set_model_props(content, dict(metadata))
+        onnx.save(content, path)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
     def infer(samples: Tensor) -> Tensor:

@@ -133,10 +133,14 @@ def _not_in_struct(error: Any) -> ConfigError:
         return ConfigError(key, f"no such schedule; choose one: +scheduler@{key}=linear")
     if parent == "hooks":
         return ConfigError(key, f"no such hook; choose it first: hook={name}, or several: hook=[{name},...]")
-    if re.match(r"optimizers\.|param_groups\.patterns\.", key):  # the user chooses these names
+    if re.match(
+        r"optimizers\.|param_groups\.patterns\.|data\.extra_val\.", key
+    ):  # the user chooses these names
         return ConfigError(key, "does not exist yet; to add it, write + before the key")
     node = error.parent_node
     siblings: Mapping[Any, Any] = node if isinstance(node, DictConfig) else {}
+    if not siblings and name == "_target_":  # of a part that is null
+        return ConfigError(key, f"{parent} is null; to make it a part, write +{key}=<class>")
     if not siblings:
         return ConfigError(key, f"no such key, because {parent} has no keys")
     unknown = unknown_key(key, [str(s) for s in siblings if not str(s).startswith("_") and s != "hydra"])

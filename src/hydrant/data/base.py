@@ -111,7 +111,7 @@ class Data:
 
     Args:
         train: the samples to train on.
-        val: the main validation set.
+        val: the main validation set. It may be empty, if folds are cut from the training set.
         input_shape: of a sample's input.
         num_classes: of a classification.
         damaged: the samples that cannot be read, shared by all sources.
@@ -128,6 +128,11 @@ class Data:
     extra_val: Mapping[str, Source] = field(default_factory=dict[str, Source])
     test: Source | None = None
     class_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        names, count = self.class_names, self.num_classes
+        if names is not None and count is not None and len(names) != count:
+            raise ConfigError("data.class_names", f"{len(names)} names are given for {count} classes")
 
 
 def check_shapes(data: Data, input_shape: Sequence[int], num_classes: int) -> Data:

@@ -16,6 +16,7 @@ from hydrant.data.base import Data, check_normalization
 from hydrant.data.damaged import DamagedSamples
 from hydrant.data.in_memory import InMemorySource
 from hydrant.data.loader import Collate, LoaderSource
+from hydrant.data.parts import make_parts
 from hydrant.errors import ConfigError, DataError, suggestion, typed_line
 
 TENSOR_FILES = (".pt", ".npz")
@@ -25,26 +26,32 @@ def dataset(
     *,
     train: Any,
     val: Any,
+    test: Any,
+    extra_val: Mapping[str, Any],
     target: str | None,
     collate: Collate | None,
     input_shape: Sequence[int] | None,
     num_classes: int | None,
+    class_names: Sequence[str] | None,
     num_workers: int,
     on_error: Literal["fail", "skip"],
 ) -> Data:
-    """Return the samples of two map-style data sets, read by worker processes.
+    """Return the samples of map-style data sets, read by worker processes.
 
     An item is a pair (input, target), whose parts are tensors, numbers or nested dicts, tuples and lists of them; or a
     dict. Integers stay integers. Random numbers that an item draws in training, from Python, NumPy or torch, are a
     function of the seed, the epoch and the sample.
 
     Args:
-        train, val: with `__len__` and `__getitem__`.
+        train, val, test: with `__len__` and `__getitem__`. None: no such set. If a set has `targets` that are classes,
+            like those of torchvision, folds have the same ratio of each class.
+        extra_val: further validation sets by name.
         target: the key of a dict that is its target; the rest of the dict is the input. None: the items are pairs, or
             dicts which are inputs as a whole, for a task that reads its targets from them.
         collate: makes the inputs and targets of a batch of a list of pairs (input, target), for example by padding;
             None: torch's `default_collate`, which stacks; doubles become float32.
         input_shape, num_classes: for models that need them.
+        class_names: the name of each class.
         on_error: `skip` leaves out samples that cannot be read, `fail` ends the run.
 
     Raises:
@@ -52,11 +59,16 @@ def dataset(
     """
     damaged = DamagedSamples(on_error == "skip", "; repair it, or skip it with data.on_error=skip")
 
-    def source(key: str, items: Any) -> LoaderSource:
-        return map_style_source(f"data.{key}", items, target, collate, num_workers, damaged)
+    def source(name: str, items: Any) -> LoaderSource:
+        return map_style_source(f"data.{name}", items, target, collate, num_workers, damaged)
 
-    shape = None if input_shape is None else tuple(input_shape)
-    return Data(source("train", train), source("val", val), shape, num_classes, damaged)
+    return Data(
+        **make_parts(source, train=train, val=val, test=test, extra_val=extra_val),
+        input_shape=None if input_shape is None else tuple(input_shape),
+        num_classes=num_classes,
+        damaged=damaged,
+        class_names=None if class_names is None else tuple(class_names),
+    )
 
 
 def map_style_source(
@@ -113,6 +125,11 @@ class _Pairs:
     def __len__(self) -> int:
         return len(self.items)
 
+    @property
+    def targets(self) -> Any:
+        """Those of the items, if they have some, like the data sets of torchvision."""
+        return getattr(self.items, "targets", None)
+
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         return as_pair(self.items[index], self.target, f"sample {index}")
 
@@ -139,13 +156,16 @@ def as_pair(item: Any, target: str | None, name: str) -> tuple[Any, Any]:
 def tensors(
     *,
     train: str,
-    val: str,
+    val: str | None,
+    test: str | None,
+    extra_val: Mapping[str, str],
     input_shape: Sequence[int] | None,
     num_classes: int | None,
+    class_names: Sequence[str] | None,
     mean: Sequence[float],
     std: Sequence[float],
 ) -> Data:
-    """Return samples from two files, held on the device.
+    """Return samples from files, one for each set, held on the device.
 
     A file holds `inputs` and `targets`: a `.pt` file a dict of both, written by `torch.save`, each a tensor or nested
     dicts, tuples and lists of tensors; an `.npz` file two arrays. The first side of every tensor counts the samples. A
@@ -157,15 +177,19 @@ def tensors(
         DataError: it cannot be read.
     """
 
-    def source(key: str, name: str) -> InMemorySource:
-        parts = _single(_read(f"data.{key}", Path(name)))
+    def source(name: str, file: str) -> InMemorySource:
+        parts = _single(_read(f"data.{name}", Path(file)))
         inputs = parts["inputs"]
         is_image = isinstance(inputs, torch.Tensor) and inputs.ndim > 1 and (len(mean), len(std)) != (1, 1)
         check_normalization(mean, std, inputs.shape[1] if is_image else 1)
         return InMemorySource(inputs, parts["targets"], tuple(mean), tuple(std))
 
-    shape = None if input_shape is None else tuple(input_shape)
-    return Data(source("train", train), source("val", val), shape, num_classes)
+    return Data(
+        **make_parts(source, train=train, val=val, test=test, extra_val=extra_val),
+        input_shape=None if input_shape is None else tuple(input_shape),
+        num_classes=num_classes,
+        class_names=None if class_names is None else tuple(class_names),
+    )
 
 
 def _read(key: str, path: Path) -> dict[str, Tensors]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from hydrant.data.base import Data, check_normalization, check_shapes
 from hydrant.data.damaged import DamagedSamples
 from hydrant.data.decoders import Decoder, decoder_of
 from hydrant.data.loader import LoaderSource, Transform
+from hydrant.data.parts import make_parts
 from hydrant.errors import ConfigError, unknown_name
 
 _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
@@ -81,7 +82,9 @@ def image_folder(
     input_shape: Sequence[int],
     num_classes: int,
     train_dir: str,
-    val_dir: str,
+    val_dir: str | None,
+    test_dir: str | None,
+    extra_val: Mapping[str, str],
     num_workers: int,
     on_error: Literal["fail", "skip"],
     decoder: str,
@@ -91,8 +94,9 @@ def image_folder(
     std: Sequence[float],
     augment: ImageAugment,
 ) -> Data:
-    """Return the images under `root/train_dir/<class>/` and `root/val_dir/<class>/`, read as RGB by a `decoder`.
+    """Return the images under `root/train_dir/<class>/`, `root/val_dir/<class>/` and so on, read as RGB by a `decoder`.
 
+    `test_dir` and `val_dir` may be None. `extra_val` are the folders of further validation sets, by their name.
     Evaluation resizes the image so that the input is `crop_pct` of its shorter edge, and crops the center.
     `on_error=skip` skips images that cannot be read; `fail` ends the run.
     """
@@ -100,11 +104,7 @@ def image_folder(
     check_normalization(mean, std, num_channels=3)
     shape = tuple(input_shape)
     reader = decoder_of(decoder, interpolation)
-    train, classes = _scan(Path(root), train_dir, "data.train_dir", reader)
-    val, val_classes = _scan(Path(root), val_dir, "data.val_dir", reader)
-    if classes != val_classes:
-        raise ConfigError("data.val_dir", _difference(Path(root, val_dir), classes, val_classes))
-
+    _, classes = train = _scan(Path(root), train_dir, "data.train_dir", reader)
     mean, std = tuple(mean), tuple(std)
     common: dict[str, Any] = {"input_size": shape, "interpolation": interpolation, "mean": mean, "std": std}
     transforms = (
@@ -115,10 +115,15 @@ def image_folder(
     )
     damaged = DamagedSamples(on_error == "skip", "; repair or remove it, or skip it with data.on_error=skip")
 
-    def source(images: _Images) -> LoaderSource:
+    def source(name: str, folder: str) -> LoaderSource:
+        key = f"data.{name}" if name.startswith("extra_val.") else f"data.{name}_dir"
+        images, its_classes = _scan(Path(root), folder, key, reader) if name != "train" else train
+        if its_classes != classes:
+            raise ConfigError(key, _difference(Path(root, folder), classes, its_classes))
         return LoaderSource(images, *transforms, mean, std, num_workers, images.name_of, damaged)
 
-    data = Data(source(train), source(val), shape, len(classes), damaged)
+    parts = make_parts(source, train=train_dir, val=val_dir, test=test_dir, extra_val=extra_val)
+    data = Data(**parts, input_shape=shape, num_classes=len(classes), damaged=damaged, class_names=classes)
     return check_shapes(data, input_shape, num_classes)
 
 

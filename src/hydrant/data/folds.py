@@ -3,44 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
 from hydrant import seeding
-from hydrant.data.base import Data, Source
+from hydrant.data.base import Data
+from hydrant.data.labels import labels_of
 from hydrant.errors import ConfigError
-
-
-@runtime_checkable
-class Labelled(Protocol):
-    """A source that knows the class of each sample without reading it."""
-
-    @property
-    def labels(self) -> np.ndarray | None:
-        """The class of each sample, integers of shape (num_samples,); None if it is not known."""
-        ...
-
-
-def labels_of(source: Source) -> np.ndarray | None:
-    """Return the class of each sample of a source, shape (num_samples,); None if the source does not know it."""
-    return source.labels if isinstance(source, Labelled) else None
-
-
-def as_labels(targets: object, num_samples: int) -> np.ndarray | None:
-    """Return targets as labels; None if they are not one integer for each sample.
-
-    >>> as_labels([1, 0, 1], 3), as_labels([0.5, 1.0], 2)
-    (array([1, 0, 1]), None)
-    """
-    if not isinstance(targets, list | tuple | np.ndarray | torch.Tensor) or len(targets) != num_samples:
-        return None
-    try:
-        labels = np.asarray(targets)
-    except ValueError:  # lists of several lengths
-        return None
-    return labels if labels.ndim == 1 and labels.dtype.kind in "iu" else None
 
 
 def fold_numbers(num_samples: int, folds: int, seed: int, labels: np.ndarray | None) -> np.ndarray:
@@ -50,7 +20,7 @@ def fold_numbers(num_samples: int, folds: int, seed: int, labels: np.ndarray | N
     differ by 1 at most, and so do the numbers of their samples of each class.
 
     >>> fold_numbers(6, 3, seed=0, labels=np.array([0, 0, 0, 1, 1, 1])).tolist()
-    [0, 2, 1, 0, 1, 2]
+    [0, 2, 1, 2, 0, 1]
     """
     generator = torch.Generator().manual_seed(seeding.mix(seed, seeding.FOLDS))
     order = torch.randperm(num_samples, generator=generator).numpy()

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from hydrant.batch import Batch, Tensors, leaves_of, map_tensors, tensors_of, with_tensors
 from hydrant.data.base import Indices, SampleOrder, StreamSpec, batch_ranges
+from hydrant.data.labels import as_labels
 from hydrant.errors import ConfigError
 
 Augment = Callable[[Tensor, Tensor, int], Tensor]
@@ -124,6 +126,10 @@ class InMemorySource:
     @property
     def num_samples(self) -> int:
         return Batch(self.inputs, self.targets).num_samples
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        return as_labels(self.targets, self.num_samples)
 
     def stream(self, spec: StreamSpec) -> DeviceStream:
         order = SampleOrder(spec.seed, self.num_samples, spec.device)

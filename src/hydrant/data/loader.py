@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
@@ -16,6 +17,7 @@ from hydrant.batch import Batch, Tensors, tensors_of, with_tensors
 from hydrant.data.base import Indices, SampleOrder, StreamSpec, batch_ranges
 from hydrant.data.copies import Copies, copies_to
 from hydrant.data.damaged import MAX_DAMAGED_IN_A_ROW, DamagedSamples
+from hydrant.data.labels import as_labels
 from hydrant.data.workers import WorkerProgress, init_worker, iterate_loader, preserve_rngs, seed_rngs
 from hydrant.errors import ConfigError, DataError, HydrantError, OutOfMemory, location, typed_line
 
@@ -71,6 +73,11 @@ class LoaderSource:
     def num_samples(self) -> int:
         return len(self.samples)
 
+    @property
+    def labels(self) -> np.ndarray | None:
+        """What the samples have as `targets`, like the data sets of torchvision, if those are classes."""
+        return as_labels(getattr(self.samples, "targets", None), self.num_samples)
+
     def stream(self, spec: StreamSpec) -> LoaderStream:
         return LoaderStream(self, spec)
 
@@ -103,6 +110,11 @@ class _Chosen:
 
     def __getitem__(self, index: int, /) -> tuple[Any, Any]:
         return self.samples[int(self.indices[index])]
+
+    @property
+    def targets(self) -> np.ndarray | None:
+        targets = as_labels(getattr(self.samples, "targets", None), len(self.samples))
+        return None if targets is None else targets[np.asarray(self.indices)]
 
     def name(self, index: int) -> str:
         return self.name_of(int(self.indices[index]))

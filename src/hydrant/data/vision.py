@@ -1,8 +1,13 @@
-"""MNIST and CIFAR: read once by torchvision, then kept on the device."""
+"""MNIST and CIFAR: read once by torchvision, then kept on the device.
+
+The published test images are the validation set. With a `val_ratio`, the validation set is that ratio of each class of
+the published training images, and the published test images are the test set.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +17,8 @@ from torch import Tensor
 from hydrant.data.archive import Archive
 from hydrant.data.base import Data, check_normalization, check_shapes
 from hydrant.data.in_memory import Augment, InMemorySource
+from hydrant.data.labels import labels_of
+from hydrant.data.stratified import cut_part
 from hydrant.errors import DataError
 
 
@@ -21,6 +28,8 @@ def mnist(
     input_shape: Sequence[int],
     num_classes: int,
     download: bool,
+    val_ratio: float,
+    split_seed: int,
     mean: Sequence[float],
     std: Sequence[float],
     augment: Augment | None,
@@ -38,7 +47,8 @@ def mnist(
     checks = {folder / name: read_image_file if "images" in name else read_label_file for name in names}
     archive = Archive("MNIST", Path(root), MNIST, checks)
     data = _build(archive, download, augment, lambda part: part.data.unsqueeze(1), mean, std)
-    return check_shapes(data, input_shape, num_classes)
+    data = replace(data, class_names=tuple(map(str, range(10))))
+    return _cut_val(check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
 
 
 def cifar10(
@@ -47,6 +57,8 @@ def cifar10(
     input_shape: Sequence[int],
     num_classes: int,
     download: bool,
+    val_ratio: float,
+    split_seed: int,
     mean: Sequence[float],
     std: Sequence[float],
     augment: Augment | None,
@@ -60,7 +72,7 @@ def cifar10(
 
     archive = _cifar_archive("CIFAR-10", Path(root), CIFAR10)
     data = _build(archive, download, augment, _channels_first, mean, std)
-    return check_shapes(data, input_shape, num_classes)
+    return _cut_val(check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
 
 
 def cifar100(
@@ -69,6 +81,8 @@ def cifar100(
     input_shape: Sequence[int],
     num_classes: int,
     download: bool,
+    val_ratio: float,
+    split_seed: int,
     mean: Sequence[float],
     std: Sequence[float],
     augment: Augment | None,
@@ -81,7 +95,7 @@ def cifar100(
 
     archive = _cifar_archive("CIFAR-100", Path(root), CIFAR100)
     data = _build(archive, download, augment, _channels_first, mean, std)
-    return check_shapes(data, input_shape, num_classes)
+    return _cut_val(check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
 
 
 def _cifar_archive(name: str, root: Path, dataset: Any) -> Archive:
@@ -122,4 +136,17 @@ def _build(
 
     shape = tuple(images_of(train).shape[1:])
     check_normalization(mean, std, shape[0])
-    return Data(source(train, augment), source(val, None), shape, num_classes)
+    class_names = tuple(train.classes)
+    return Data(source(train, augment), source(val, None), shape, num_classes, class_names=class_names)
+
+
+def _cut_val(data: Data, val_ratio: float, split_seed: int) -> Data:
+    """Return data whose validation set is this ratio of each class of the training set, and whose test set is `val`.
+
+    With a ratio of 0, return the data unchanged.
+    """
+    labels = labels_of(data.train)
+    if val_ratio == 0 or labels is None:
+        return data
+    train, val = cut_part(labels, val_ratio, split_seed, "data.val_ratio")
+    return replace(data, train=data.train.subset(train), val=data.train.subset(val), test=data.val)

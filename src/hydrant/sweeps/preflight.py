@@ -18,7 +18,7 @@ from hydrant.sweeps.executors.base import modules_to_preload
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 from hydrant.sweeps.plan import read_plan
 
-_NEUTRAL_KEYS = ("name", "seed")
+_NEUTRAL_KEYS = ("name", "seed", "fold")
 """Keys that do not decide whether a run can start: jobs that differ only in these are checked once."""
 
 _LOST_SECONDS = 300.0

@@ -159,7 +159,7 @@ def build(
         trained,
         optimizers,
         stream=plan.train.stream(plan.spec),
-        pictures=EvaluationPictures(config["pictures"], plan.pictured_classes, device),
+        pictures=EvaluationPictures(config["pictures"], plan.pictured_classes, plan.data.class_names, device),
         early_stopping=EarlyStopping(best["metric"], best["mode"], patience, plan.intervals.eval_every),
         logger=logger,
         save=save,

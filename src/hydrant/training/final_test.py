@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from hydrant.training.evaluation import evaluate_splits
 from hydrant.training.reports import log_row
@@ -33,11 +35,15 @@ def test_best(trainer: Trainer, checkpoint: Path | None) -> None:
         row = evaluate_splits(trainer, (TEST,))
     trainer.enter("other")
     if trainer.plan.world.is_rank_zero:
-        is_best = best is not None and best["num_updates"] == num_updates
-        what = (
-            f"update {num_updates}, the best {best['metric']}"
-            if is_best
-            else f"the last update, {num_updates}"
-        )
-        log.info("test of %s: %s", what, ", ".join(f"{key} {value:.4f}" for key, value in row.items()))
+        shown = ", ".join(f"{key} {value:.4f}" for key, value in row.items())
+        log.info("test of %s: %s", _described(num_updates, best), shown)
     log_row(trainer, {**row, f"{TEST}/num_updates": num_updates})
+
+
+def _described(num_updates: int, best: Mapping[str, Any] | None) -> str:
+    """Return in words which weights are tested."""
+    if best is None:
+        return f"the last update, {num_updates}"
+    if best["num_updates"] == num_updates:
+        return f"update {num_updates}, the best {best['metric']}"
+    return f"the last update, {num_updates}, because the best, {best['num_updates']}, is not saved"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -28,6 +28,7 @@ When = Literal["end", "evaluation"]
 
 NUM_SAMPLES = 24
 _MAX_CLASSES = 2000  # whose confusion matrix takes 32 MB
+_NAME_WIDTH = 16  # characters of a class name above an image
 
 log = logging.getLogger("hydrant")
 
@@ -56,8 +57,8 @@ class _Predictions:
     only the confusion matrix.
     """
 
-    def __init__(self, num_classes: int, device: torch.device) -> None:
-        self._num_classes = num_classes
+    def __init__(self, num_classes: int, class_names: Sequence[str] | None, device: torch.device) -> None:
+        self._num_classes, self._class_names = num_classes, class_names
         self._counts = torch.zeros(num_classes**2 + 1, dtype=torch.int64, device=device)  # the last: no class
         self._mistakes: _Mistakes | None = None
 
@@ -83,16 +84,32 @@ class _Predictions:
         confusion = counts.view(self._num_classes, self._num_classes)
         mistakes = None if self._mistakes is None else _Mistakes(*(values.cpu() for values in self._mistakes))
         per_rank = [part for part in world.all_gather(mistakes) if part is not None]
-        pictures: dict[str, Draw] = {"confusion": partial(draw_confusion, confusion)}
+        pictures: dict[str, Draw] = {"confusion": partial(draw_confusion, confusion, self._class_names)}
         if per_rank:
             worst = _Mistakes(*map(torch.cat, zip(*per_rank, strict=True))).worst()
             worst = _Mistakes(*(values[worst.losses > -math.inf] for values in worst))
             if _are_images(worst.inputs) and len(worst.losses):
-                columns = (worst.targets, worst.predicted, worst.probabilities)
-                rows = zip(*(column.tolist() for column in columns), strict=True)
-                titles = [f"{target}, predicted {predicted}\n({p:.0%} sure)" for target, predicted, p in rows]
+                titles = _mistake_titles(worst, self._class_names)
                 pictures["mistakes"] = partial(draw_images, worst.inputs, titles)
         return pictures
+
+
+def _mistake_titles(mistakes: _Mistakes, class_names: Sequence[str] | None) -> list[str]:
+    columns = (mistakes.targets, mistakes.predicted, mistakes.probabilities)
+    rows = [
+        (_class_name(class_names, target), _class_name(class_names, predicted), probability)
+        for target, predicted, probability in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+    is_short = max(len(name) for row in rows for name in row[:2]) <= 3
+    between = ", " if is_short else "\n"
+    return [f"{target}{between}predicted {predicted}\n({p:.0%} sure)" for target, predicted, p in rows]
+
+
+def _class_name(class_names: Sequence[str] | None, number: int) -> str:
+    """Return the name of a class, cut to the width of an image; its number if it has none."""
+    names = class_names or ()
+    name = names[number] if 0 <= number < len(names) else str(number)
+    return name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 1]}…"
 
 
 class EvaluationPictures:
@@ -101,10 +118,18 @@ class EvaluationPictures:
     Args:
         when: draw after every `evaluation`, after the last one (`end`), or never (None).
         num_classes: of the predictions; None if they are no classes, so that nothing of them is drawn.
+        class_names: None: the classes are numbers.
     """
 
-    def __init__(self, when: When | None, num_classes: int | None, device: torch.device) -> None:
+    def __init__(
+        self,
+        when: When | None,
+        num_classes: int | None,
+        class_names: Sequence[str] | None,
+        device: torch.device,
+    ) -> None:
         self._when, self._num_classes, self._device = when, num_classes, device
+        self._class_names = class_names
         self._predictions: _Predictions | None = None
 
     @property
@@ -114,7 +139,8 @@ class EvaluationPictures:
     def observer(self) -> Observe | None:
         """Start an evaluation; return the function to call with each of its batches, or None if nothing is drawn."""
         draws = self.is_on and self._num_classes is not None
-        self._predictions = _Predictions(self._num_classes or 0, self._device) if draws else None
+        names, device = self._class_names, self._device
+        self._predictions = _Predictions(self._num_classes or 0, names, device) if draws else None
         return self._predictions
 
     def pictures(
@@ -169,30 +195,34 @@ def _num_classes(targets: Any, predictions: Any) -> int | None:
     return shape[1] if is_index and fits else None
 
 
-def input_pictures(batch: Batch) -> dict[str, Draw]:
+def input_pictures(batch: Batch, class_names: Sequence[str] | None = None) -> dict[str, Draw]:
     """Return a picture of the first samples of a batch as the model receives them; {} if they are not images."""
     if not _are_images(batch.inputs):
         return {}
     images, targets = batch.inputs[:NUM_SAMPLES].cpu(), batch.targets
     has_titles = isinstance(targets, Tensor) and 1 <= targets.ndim <= 2
     titles = (
-        [_target_title(target) for target in targets[:NUM_SAMPLES].cpu()]
+        [_target_title(target, class_names) for target in targets[:NUM_SAMPLES].cpu()]
         if has_titles
         else [""] * len(images)
     )
     return {"inputs": partial(draw_images, images, titles)}
 
 
-def _target_title(target: Tensor) -> str:
+def _target_title(target: Tensor, class_names: Sequence[str] | None) -> str:
     """Return the class or number, the two classes with the largest weights of a mixed target, or the labels."""
     if target.ndim == 0:
-        return f"{target.item():.4g}"
+        number = target.item()
+        return f"{number:.4g}" if isinstance(number, float) else _class_name(class_names, number)
     if not target.is_floating_point() or not math.isclose(float(target.sum()), 1, rel_tol=1e-3):
         labels = target.nonzero().flatten().tolist()
-        return ", ".join(map(str, labels[:4])) + (" ..." if len(labels) > 4 else "")
+        names = [_class_name(class_names, label) for label in labels[:4]]
+        return ", ".join(names) + (" ..." if len(labels) > 4 else "")
     weights, classes = target.topk(min(2, len(target)))
     pairs = zip(weights.tolist(), classes.tolist(), strict=True)
-    return ", ".join(f"{number}: {weight:.0%}" for weight, number in pairs if weight > 0)
+    return ", ".join(
+        f"{_class_name(class_names, number)}: {weight:.0%}" for weight, number in pairs if weight > 0
+    )
 
 
 def _are_images(inputs: Any) -> bool:

@@ -61,8 +61,11 @@ def draw_images(images: Tensor, titles: Sequence[str], path: Path) -> None:
     _save(figure, path)
 
 
-def draw_confusion(counts: Tensor, path: Path) -> None:
-    """Write a PNG of a confusion matrix, (C, C): rows are classes, columns predictions; colors are row ratios."""
+def draw_confusion(counts: Tensor, class_names: Sequence[str] | None, path: Path) -> None:
+    """Write a PNG of a confusion matrix, (C, C): rows are classes, columns predictions; colors are row ratios.
+
+    Up to 20 classes have their names, or else their numbers.
+    """
     ratios = counts / counts.sum(dim=1, keepdim=True).clamp(min=1)
     num_classes, has_numbers = len(counts), len(counts) <= 20
     side = max(4.0, 0.45 * num_classes) if has_numbers else 9.0
@@ -70,8 +73,13 @@ def draw_confusion(counts: Tensor, path: Path) -> None:
     axes = figure.subplots()
     image = axes.imshow(ratios.numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
     if has_numbers:
-        axes.set_xticks(range(num_classes))
-        axes.set_yticks(range(num_classes))
+        names = list(class_names or map(str, range(num_classes)))
+        names = [name if len(name) <= 20 else f"{name[:19]}…" for name in names]
+        is_short = max(map(len, names)) <= 3
+        axes.set_xticks(
+            range(num_classes), names, rotation=0 if is_short else 45, ha="center" if is_short else "right"
+        )
+        axes.set_yticks(range(num_classes), names)
         for row, column in counts.nonzero().tolist():
             color = "white" if ratios[row, column] > 0.5 else "black"
             number = f"{int(counts[row, column]):,}"

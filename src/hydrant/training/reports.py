@@ -111,7 +111,7 @@ def log_pictures(trainer: Trainer, *, is_last: bool) -> None:
 def log_inputs(trainer: Trainer) -> None:
     """Log the first samples of the next update as the model receives them, if pictures are configured."""
     if trainer.pictures.is_on:
-        for name, picture in input_pictures(trainer.first_batch()).items():
+        for name, picture in input_pictures(trainer.first_batch(), trainer.plan.data.class_names).items():
             trainer.logger.picture(name, picture)
 
 

@@ -93,3 +93,27 @@ def test_the_best_value_excludes_the_untrained_model(comparing: Compare, tmp_pat
     write_run(tmp_path / "worse", {}, None, values=[0.5, 0.3, 0.2])
     comparison = comparing(tmp_path)
     assert comparison.metric.best_of(comparison.runs[0]) == 0.3
+
+
+def test_a_cross_validation_is_grouped_over_its_folds(tmp_path: Path, comparing: Compare) -> None:
+    for optimizer, num_folds in {"adamw": 3, "sgd": 3, "lion": 2}.items():
+        for fold in range(num_folds):
+            overrides = {"optimizer": optimizer, "folds": 3, "fold": fold}
+            write_run(
+                tmp_path / f"{optimizer}-{fold}", overrides, 0.9 + fold / 100 - (optimizer == "sgd") / 10
+            )
+    comparison = comparing(tmp_path)
+    assert [group.name for group in comparison.groups] == [
+        "optimizer=adamw",
+        "optimizer=lion",
+        "optimizer=sgd",
+    ]
+    assert comparison.winner is comparison.groups[0]
+    assert [group.missing_repetitions for group in comparison.groups] == [[], ["seed 0 fold 2"], []]
+    worse = comparison.groups[2].versus
+    assert worse is not None
+    assert (worse.num_pairs, worse.mean) == (3, pytest.approx(-0.1)), "paired by fold"
+    text = to_text(comparison, None)
+    assert "val/accuracy 0.91 (95 % interval 0.8852 to 0.9348, 3 folds)" in text
+    assert "Folds share training samples" in text
+    assert [group.name for group in comparing(tmp_path, by=["fold"]).groups] == ["fold=0", "fold=1", "fold=2"]

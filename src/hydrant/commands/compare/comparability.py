@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hydrant.commands.compare.config_keys import label
+from hydrant.commands.compare.config_keys import REPETITIONS, label
 from hydrant.commands.compare.groups import Group, Metric
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.time_to_target import UNITS, runs_without_time
@@ -46,12 +46,12 @@ def find_warnings(
     if dirty:
         text = f"uncommitted changes in {_names(dirty, runs)}: the code differs from the commit"
         warnings.append(ComparisonWarning("code commit", text))
-    warnings += _mixed_groups(groups, [key for key in other_keys if key != "seed"])
+    warnings += _mixed_groups(groups, [key for key in other_keys if key not in REPETITIONS])
     twice = [run for run in runs if run.is_read_twice]
     if twice:
         text = f"{_names(twice, runs)}: given as a folder and from W&B; only the folder is used"
         warnings.append(ComparisonWarning("runs", text))
-    missing = [f"seed {', '.join(g.missing_seeds)} in {g.name}" for g in groups if g.missing_seeds]
+    missing = [f"{', '.join(g.missing_repetitions)} in {g.name}" for g in groups if g.missing_repetitions]
     if missing:
         warnings.append(ComparisonWarning("results", f"no run with {'; '.join(missing)}"))
     return warnings + _without_result(runs, metric)
@@ -146,7 +146,7 @@ def _data(runs: Sequence[Run]) -> Callable[[Run], str]:
 
 def _is_data(key: str) -> bool:
     is_setting = key.startswith("data.") and not is_neutral(key)
-    return is_setting or key in ("data", "limit_train_samples", "limit_val_samples")
+    return is_setting or key in ("data", "limit_train_samples", "limit_val_samples", "folds", "fold_seed")
 
 
 def _budget(run: Run) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hydrant.commands.compare.comparability import ComparisonWarning, find_unknown_times, find_warnings
-from hydrant.commands.compare.config_keys import differing_keys, label
+from hydrant.commands.compare.config_keys import REPETITIONS, differing_keys, label, repetition
 from hydrant.commands.compare.groups import (
     Group,
     Metric,
@@ -64,18 +64,41 @@ class Comparison:
     profiles: Mapping[str, Profile]  # by unit
     price_per_hour: float | None  # of the hardware of one run
 
+    @property
+    def repetitions(self) -> str:
+        """What the runs of a group are: `seeds`, `folds`, or `seeds and folds`."""
+        varied = [f"{key}s" for key in REPETITIONS if key in self.keys and key not in self.by]
+        return " and ".join(varied) or "seeds"
+
+    def counted(self, num_runs: int) -> str:
+        """Return a number of runs of a group in words: `n = 3`, or `5 folds`."""
+        return (
+            f"{num_runs} fold{'' if num_runs == 1 else 's'}"
+            if self.repetitions == "folds"
+            else f"n = {num_runs}"
+        )
+
+    @property
+    def caution(self) -> str:
+        """Why intervals and p-values are too small; "" if nothing is known to make them so."""
+        if "folds" not in self.repetitions:
+            return ""
+        return "Folds share training samples, so intervals and p are too small (Nadeau & Bengio, 2003)."
+
 
 def compare(
     runs: Sequence[Run], *, by: Sequence[str] | None, metric: str | None, mode: str | None, baseline: str | None,
     target: Target | None, price_per_hour: float | None = None,
 ) -> Comparison:  # fmt: skip
-    """Compare the last value of a metric, grouped by the keys `by` (None: all that differ, except the seed).
+    """Compare the last value of a metric, grouped by the keys `by`.
+
+    None: all keys that differ, except the seed and the fold.
 
     Raises:
         ConfigError: unknown key, metric, baseline or target.
     """
     compared, keys = _choose_metric(runs, metric, mode), differing_keys(runs)
-    by = [key for key in keys if key != "seed"] if by is None else _known_keys(runs, by, keys)
+    by = [key for key in keys if key not in REPETITIONS] if by is None else _known_keys(runs, by, keys)
     runs = mark_repeats(runs, [*keys, *by])
     times = _times(runs, target)
     groups = group_runs(runs, by, keys, compared)
@@ -166,8 +189,8 @@ def _profiles(
     """Return the performance profiles by unit.
 
     The values of the grouping keys are the submissions, those of data, model, task and experiment among them the
-    workloads, the seeds the studies, and all other differences the trials. A unit has no profile if the time of a run
-    that reached the target is unknown.
+    workloads, the seeds and folds the studies, and all other differences the trials. A unit has no profile if the time
+    of a run that reached the target is unknown.
     """
     if not times:
         return {}
@@ -184,7 +207,7 @@ def _profiles(
         for run in (run for run in runs if run.state != REPEAT):
             workloads = submissions.setdefault(_joined_labels(run, submission_keys), {})
             studies = workloads.setdefault(_joined_labels(run, workload_keys), {})
-            studies.setdefault(label(run, "seed"), []).append(times[run.name][unit])
+            studies.setdefault(repetition(run), []).append(times[run.name][unit])
         profiles[unit] = profile(
             {
                 submission: {workload: workload_time(studies) for workload, studies in workloads.items()}

@@ -17,6 +17,19 @@ _EXACT = 2.0**53
 """Below this, every whole number is exact as a float."""
 
 
+REPETITIONS = ("seed", "fold")
+"""Keys that repeat an experiment: they form no groups, and results are paired by their values."""
+
+
+def repetition(run: Run) -> str:
+    """Return which repetition of its experiment a run is: `seed 0`, `seed 0 fold 2` in a cross-validation.
+
+    All runs have a fold, but it says nothing without folds.
+    """
+    keys = [key for key in REPETITIONS if key != "fold" or run.config.get("folds") is not None]
+    return " ".join(f"{key} {label(run, key)}" for key in keys)
+
+
 def differing_keys(runs: Sequence[Run]) -> list[str]:
     """Return the keys that distinguish the runs: those of overrides, and others that differ.
 
@@ -35,7 +48,7 @@ def differing_keys(runs: Sequence[Run]) -> list[str]:
             continue
         if key in overrides or not any(_determines(begun, other, key) for other in keys):
             keys.append(key)
-    return sorted(keys, key=lambda key: (key == "seed", "." in key, key))
+    return sorted(keys, key=lambda key: (key in REPETITIONS, "." in key, key))
 
 
 def _is_idle_interval(key: str, runs: Sequence[Run]) -> bool:

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hydrant.commands.compare.config_keys import as_text, equals_label, in_natural_order, label
+from hydrant.commands.compare.config_keys import (
+    REPETITIONS,
+    as_text,
+    equals_label,
+    in_natural_order,
+    label,
+    repetition,
+)
 from hydrant.commands.compare.run import REPEAT, Run
 from hydrant.commands.compare.statistics import Difference, Estimate, estimate, holm, paired
 from hydrant.errors import ConfigError, unknown_name
@@ -57,7 +64,9 @@ class Group:
     estimate: Estimate
     best: float | None
     states: Mapping[str, int]  # number of runs by state; "not finite": finished without a finite value
-    missing_seeds: Sequence[str] = ()  # seeds of most other groups; their runs count as missing
+    missing_repetitions: Sequence[
+        str
+    ] = ()  # seeds (and folds) of most other groups; their runs count as missing
     versus: Difference | None = None  # from the baseline
 
     @property
@@ -95,16 +104,16 @@ def group_runs(runs: Sequence[Run], by: Sequence[str], keys: Sequence[str], metr
     groups = [
         _group(dict(zip(by, labels, strict=True)), members[labels], other_keys, metric) for labels in ordered
     ]
-    return _with_missing_seeds(groups) if "seed" in other_keys else groups
+    return _with_missing_repetitions(groups) if {*other_keys} & {*REPETITIONS} else groups
 
 
-def _with_missing_seeds(groups: Sequence[Group]) -> list[Group]:
-    """Return the groups with the seeds that they lack.
+def _with_missing_repetitions(groups: Sequence[Group]) -> list[Group]:
+    """Return the groups with the seeds that they lack; in cross-validations with the seeds and folds.
 
     A seed is missing if more than half of the groups have it, or half of them and one of these has all seeds of the
     group too. So with seeds 0, 1, 2 of one group and 0 of another, two are missing; with different seeds none is.
     """
-    seeds = [{label(run, "seed") for run in group.runs} for group in groups]
+    seeds = [{repetition(run) for run in group.runs} for group in groups]
     num_groups = Counter(seed for group_seeds in seeds for seed in group_seeds)
     common = [seed for seed, num in num_groups.items() if 2 * num >= len(groups)]
     common.sort(key=lambda seed: (len(seed), seed))
@@ -115,7 +124,7 @@ def _with_missing_seeds(groups: Sequence[Group]) -> list[Group]:
 
     missing = [[seed for seed in common if is_missing(seed, group_seeds)] for group_seeds in seeds]
     return [
-        replace(g, missing_seeds=lacking, states=Counter(g.states) + Counter(missing=len(lacking)))
+        replace(g, missing_repetitions=lacking, states=Counter(g.states) + Counter(missing=len(lacking)))
         for g, lacking in zip(groups, missing, strict=True)
     ]
 

@@ -36,6 +36,8 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "test": "paired t-test, corrected by Holm",
             "keys": c.keys,
             "by": c.by,
+            "repetitions": c.repetitions,
+            "caution": c.caution,
             "price_per_hour": c.price_per_hour,
             "winner": _name(c.winner),
             "passed_over": [group.name for group in passed_over(c.groups, c.winner, c.metric)],

@@ -86,7 +86,7 @@ def _legend(c: Comparison) -> str:
             "\nThe baseline is the best group. It was chosen by these results, so p is too small. "
             "Choose a baseline beforehand with --baseline."
         )
-    return legend
+    return "\n".join([legend, *([c.caution] if c.caution else [])])
 
 
 def _missing(c: Comparison) -> list[str]:
@@ -102,7 +102,7 @@ def _target(c: Comparison) -> str:
         return ""
     num = sum(time.num_reached for time in c.group_times.values())
     head = f"{num} of {sum(group.num_runs for group in c.groups)} runs reach {c.target}"
-    medians = [["median over the seeds", "reached", *UNITS]]
+    medians = [[f"median over the {c.repetitions}", "reached", *UNITS]]
     for group in c.groups:
         time = c.group_times[group.name]
         values = [_number(time.times[unit] if math.isfinite(time.times[unit]) else None) for unit in UNITS]
@@ -127,12 +127,12 @@ def _conclusion(c: Comparison) -> str:
     if c.winner is None:
         return f"no winner: no run has finished with a finite {c.metric.name}"
     winner, mean = c.winner, _number(c.winner.estimate.mean)
-    lines = [_bold(f"best: {winner.name}, {c.metric.name} {mean} ({_certainty(winner)})")]
+    lines = [_bold(f"best: {winner.name}, {c.metric.name} {mean} ({_certainty(c, winner)})")]
     if winner.without_result:
         lines.append(f"no group is complete, including this one: {winner.shortfall}")
     if c.runner_up is not None:
         mean = _number(c.runner_up.estimate.mean)
-        lines.append(f"second: {c.runner_up.name}, {mean} ({_certainty(c.runner_up)})")
+        lines.append(f"second: {c.runner_up.name}, {mean} ({_certainty(c, c.runner_up)})")
     if c.lead is not None and c.lead.mean is not None:
         lines.append(f"best - second: {_signed(c.lead.mean)} ({_evidence(c.lead)})")
     for group in passed_over(c.groups, winner, c.metric):
@@ -148,11 +148,11 @@ def _evidence(lead: Difference) -> str:
     return f"{test}; p is too small, because the two were chosen by these results"
 
 
-def _certainty(group: Group) -> str:
-    estimate = group.estimate
+def _certainty(c: Comparison, group: Group) -> str:
+    estimate, counted = group.estimate, c.counted(group.estimate.num)
     if estimate.low is None:
-        return f"n = {estimate.num}, {'too few for an interval' if estimate.num == 1 else 'all equal'}"
-    return f"95 % interval {_interval(estimate.low, estimate.high)}, n = {estimate.num}"
+        return f"{counted}, {'too few for an interval' if estimate.num == 1 else 'all equal'}"
+    return f"95 % interval {_interval(estimate.low, estimate.high)}, {counted}"
 
 
 def _interval(low: float | None, high: float | None) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hydrant.commands.compare.config_keys import repetition
 from hydrant.commands.compare.run import REPEAT, Run
 from hydrant.commands.compare.series import FloatArray
 from hydrant.training import early_stopping
@@ -61,20 +62,20 @@ def workload_time(studies: Mapping[str, Sequence[float]]) -> float:
 
 @dataclass(frozen=True)
 class GroupTime:
-    """How many runs of a group reached the target, and when: the median over the seeds, by unit."""
+    """How many runs of a group reached the target, and when: the median over the seeds (and folds), by unit."""
 
     num_reached: int
-    times: Mapping[str, float]  # infinite if half of the seeds did not reach it, NaN if a time is unknown
+    times: Mapping[str, float]  # infinite if half of them did not reach it, NaN if a time is unknown
 
 
 def group_time(runs: Sequence[Run], times: Mapping[str, Mapping[str, float]]) -> GroupTime:
-    """Return when a group of runs reached the target. For each seed, the fastest run counts."""
+    """Return when a group of runs reached the target. For each seed (and fold), the fastest run counts."""
     counted = [run for run in runs if run.state != REPEAT]
     medians: dict[str, float] = {}
     for unit in UNITS:
         studies: dict[str, list[float]] = {}
         for run in counted:
-            studies.setdefault(str(run.config.get("seed")), []).append(times[run.name][unit])
+            studies.setdefault(repetition(run), []).append(times[run.name][unit])
         is_known = not any(math.isnan(times[run.name][unit]) for run in counted)
         medians[unit] = workload_time(studies) if is_known else math.nan
     return GroupTime(sum(math.isfinite(times[run.name]["updates"]) for run in counted), medians)

@@ -1,8 +1,13 @@
-// The groups over seeds: their means with intervals, as a figure and as a table.
+// The groups over seeds or folds: their means with intervals, as a figure and as a table.
 
 /** The runs of a group without a result, by state. */
 function withoutResult(group) {
   return Object.entries(group.states).filter(([state]) => state !== "finished").map(([state, count]) => `${count} ${state}`).join(", ");
+}
+
+/** A number of runs of a group in words. */
+function counted(num) {
+  return DATA.repetitions === "folds" ? `${num} fold${num === 1 ? "" : "s"}` : `n = ${num}`;
 }
 
 function groupsSection() {
@@ -20,9 +25,9 @@ function groupsSection() {
       number(group.median), number(group.best), difference, interval(versus.low, versus.high), pValue(versus.p), pValue(versus.p_holm), withoutResult(group) || "–"];
     return { cells, isBest: group.name === DATA.winner };
   });
-  const caution = DATA.baseline && !DATA.is_baseline_given ? " The baseline is the best group. It was chosen by these results, so p is too small. Choose a baseline beforehand with --baseline." : "";
+  const caution = DATA.baseline && !DATA.is_baseline_given ? " The baseline is the best group. It was chosen by these results, so p is too small. Choose a baseline beforehand with --baseline." : "", shared = DATA.caution && ` ${DATA.caution}`;
   shown.append(scrollable("Table of groups",
-    plainTable(`n: runs with a result, of all runs. Difference: from the baseline (${DATA.baseline ?? "none"}), ${DATA.test}.${caution}`, titles, rows, Math.max(DATA.by.length, 1), { id: "groups-table" })));
+    plainTable(`n: runs with a result, of all runs. Difference: from the baseline (${DATA.baseline ?? "none"}), ${DATA.test}.${caution}${shared}`, titles, rows, Math.max(DATA.by.length, 1), { id: "groups-table" })));
   if (DATA.missing.length) {
     const cells = DATA.missing.slice(0, 40).map((cell) => joined(cell));
     shown.append(h("p", { class: "note", id: "missing" }, `Missing: ${DATA.missing.length} of ${DATA.num_cells} combinations have no run: ${cells.join("; ")}${DATA.missing.length > 40 ? "; …" : ""}`));
@@ -50,10 +55,10 @@ function drawGroups(svg, width, order) {
     const at = isNarrow ? { x: room, y: y + 21 } : { x: room - 12, y: y + 4 }, kind = `${isNarrow ? "" : "end"}${group.name === DATA.winner ? " strong" : ""}`;
     svg.append(s("text", { ...at, class: kind, "data-tip": group.name }, cut(short(group.name), isNarrow ? width - 2 * room : room - 14)));
     for (const run of finals(row)) svg.append(s("line", { x1: xs(run.final), x2: xs(run.final), y1: y - 6, y2: y + 6, class: `${strokeOf(place % 10)} thin`, "data-tip": runTip(run) }));
-    const tip = `${group.name}\nmean ${number(group.mean)}\n${100 * DATA.confidence} % interval ${interval(group.low, group.high)}\nn = ${group.num} of ${group.num_runs}`;
+    const tip = `${group.name}\nmean ${number(group.mean)}\n${100 * DATA.confidence} % interval ${interval(group.low, group.high)}\n${counted(group.num)} of ${group.num_runs}`;
     if (group.low !== null) svg.append(s("line", { x1: xs(group.low), x2: xs(group.high), y1: y, y2: y, class: `whisker ${strokeOf(place % 10)}`, "data-tip": tip }));
     if (group.mean !== null) svg.append(s("circle", { cx: xs(group.mean), cy: y, r: 5, class: `dot ${fillOf(place)}`, "data-tip": tip }));
-    const note = [`n = ${group.num}`, withoutResult(group)].filter(Boolean).join(", ");
+    const note = [counted(group.num), withoutResult(group)].filter(Boolean).join(", ");
     if (side > 16) svg.append(s("text", { x: inner.right + 10, y: y + 4, class: "soft" }, cut(note, side - 14)));
   });
   return { height, description: DATA.winner ? `best is ${DATA.winner}` : "no group has a result" };

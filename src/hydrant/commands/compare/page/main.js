@@ -7,8 +7,8 @@ function warningsSection() {
 }
 
 function certainty({ num, low, high }) {
-  if (low === null) return `n = ${num}, ${num === 1 ? "too few for an interval" : "all equal"}`;
-  return `${100 * DATA.confidence} % interval ${interval(low, high)}, n = ${num}`;
+  if (low === null) return `${counted(num)}, ${num === 1 ? "too few for an interval" : "all equal"}`;
+  return `${100 * DATA.confidence} % interval ${interval(low, high)}, ${counted(num)}`;
 }
 
 function evidence({ low, high, p, num_pairs }) {

@@ -1,0 +1,134 @@
+"""`test_at_end`: the best checkpoint on the test split, once, without a change of anything else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from marks import slow
+from run_folders import assert_same_state, rows, summary, training, weights
+from training_runs import Train
+
+from hydrant import cli
+from hydrant.runs import execute
+from hydrant.training import loop
+from hydrant.training.trainer import Trainer
+
+WORDS = ("tracker=local", "data=digits", "data.test_ratio=0.2", "limit_train_samples=256", "model.hidden=[8]",
+         "averaging=ema", "averaging.decay=0.9", "duration=12", "eval_every=4", "save_every=4", "log_every=4",
+         "optimizer.lr=0.05")  # fmt: skip
+
+
+def without_test(folder: Path) -> list[dict[str, Any]]:
+    return [row for row in rows(folder) if "test/loss" not in row]
+
+
+def evaluated(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert cli.main(["evaluate", *words, "--split", "test", "--json"]) == 0
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def best_at(monkeypatch: pytest.MonkeyPatch, num_updates: int) -> None:
+    """Let the evaluation after an update be the best."""
+    evaluate = loop.evaluate_run
+
+    def fake_evaluation(trainer: Trainer) -> dict[str, float]:
+        return evaluate(trainer) | {"val/accuracy": float(trainer.state.num_updates == num_updates)}
+
+    monkeypatch.setattr(loop, "evaluate_run", fake_evaluation)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(), *slow((("compile=aot_eager",),), (("precision=bf16", "optimizer=sgd"),))],
+)
+def test_the_test_is_of_the_best_checkpoint_and_changes_nothing_else(
+    words: tuple[str, ...],
+    train: Train,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    best_at(monkeypatch, 8)
+    plain = train(*WORDS, *words, name="plain")
+    folder = train(*WORDS, *words, "test_at_end=true", name="tested")
+    assert "test of update 8, the best val/accuracy: test/loss " in capsys.readouterr().out
+    *earlier, row = rows(folder)
+    assert earlier == rows(plain) == without_test(folder)
+    assert (row["num_updates"], row["test/num_updates"]) == (12, 8)
+    assert summary(folder)["metrics"]["test/accuracy"] == row["test/accuracy"]
+    for state in (weights, training):
+        assert_same_state(state(folder), state(plain))
+    best, last = str(folder / "checkpoints" / "best"), str(folder)
+    if not words:
+        for part, prefix in (("model", "test"), ("ema", "test_ema")):
+            values = evaluated(capsys, best, "--weights", part)
+            assert values["test/loss"] == row[f"{prefix}/loss"] != evaluated(capsys, last)["test/loss"]
+
+
+def test_a_run_that_is_killed_before_its_test_completes_it(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    best_at(monkeypatch, 8)
+    words = (*WORDS, "test_at_end=true")
+    whole = train(*words, name="whole")
+
+    def killed(trainer: Trainer, checkpoint: Path | None) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(execute, "test_best", killed)
+        folder = train(*words, name="killed", status=130)
+    assert without_test(folder) == rows(folder)
+    assert rows(train(*words, name="killed")) == rows(whole)
+    train(*words, name="killed")
+    assert "already finished" in capsys.readouterr().out
+
+
+def test_a_finished_run_is_tested_later(train: Train) -> None:
+    folder = train(*WORDS, name="run")
+    train(*WORDS, "test_at_end=true", name="run", status=2)
+    train(*WORDS, "test_at_end=true", "resume_strict=false", name="run")
+    assert [row["num_updates"] for row in rows(folder) if "test/loss" in row] == [12]
+
+
+@pytest.mark.parametrize(
+    ("words", "num_updates", "tested"),
+    [
+        (("patience=1",), 12, 8),  # it ends early
+        (("hook=stop_at", "hooks.stop_at.metric='val/loss>=0'"), 4, 4),
+        (("eval_every=null", "best.metric=val/loss", "best.mode=min"), 12, 12),  # nothing is the best
+        (("save_every=null",), 12, 12),  # the best one is not saved
+    ],
+)
+def test_every_end_is_tested(
+    words: tuple[str, ...],
+    num_updates: int,
+    tested: int,
+    train: Train,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if words[0] != "eval_every=null":
+        best_at(monkeypatch, 8)
+    row = rows(
+        train(
+            *WORDS, "test_at_end=true", "duration=16" if words[0].startswith("patience") else "seed=0", *words
+        )
+    )[-1]
+    assert (row["num_updates"], row["test/num_updates"]) == (num_updates, tested)
+    if words == ("save_every=null",):
+        assert "test of the last update, 12, because the best, 8, is not saved: " in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [(), ("parallel=fsdp",)])
+def test_ranks_test_the_same(words: tuple[str, ...], train: Train) -> None:
+    one = rows(train(*WORDS, "test_at_end=true", name="one"))[-1]
+    two = train(*WORDS, "test_at_end=true", *words, "parallel.num_processes=2", name="two")
+    row = rows(two)[-1]
+    for key in ("test/loss", "test/accuracy", "test_ema/loss"):
+        assert row[key] == pytest.approx(one[key], rel=1e-4)
+    assert row["test/num_updates"] == one["test/num_updates"]

@@ -1,4 +1,4 @@
-"""Every attack runs twice: a tenth of its trials in the default tests, all of them in the slow ones."""
+"""Every attack runs twice: a twentieth of its trials in the default tests, all of them in the slow ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import pytest
 from attacks import Trials
 
 
-@pytest.fixture(params=[pytest.param(0.1, id="tenth"), pytest.param(1.0, id="whole", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=[pytest.param(0.05, id="twentieth"), pytest.param(1.0, id="whole", marks=pytest.mark.slow)]
+)
 def trials(
     request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
 ) -> Iterator[Trials]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from checkpoints import names, save
 from killing import start_and_kill
+from marks import slow
 from run_folders import saved_updates
 from safetensors.torch import load_file
 
@@ -114,9 +115,12 @@ def copy(checkpoint: Path, to: Path) -> int:
     return 0
 
 
-def test_a_kill_during_a_copy_from_another_run_leaves_both_checkpoints_or_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stride", [4, *slow(1)])
+def test_a_kill_during_a_copy_from_another_run_leaves_both_checkpoints_or_none(
+    stride: int, tmp_path: Path
+) -> None:
     save(tmp_path / "source", 10, 20, best=(10,))
-    for num_writes in itertools.count():
+    for num_writes in itertools.count(step=stride):
         to = tmp_path / f"run_{num_writes}" / "checkpoints"
         (to / ".update_00000005").mkdir(parents=True)  # another kill has left it
         arguments = (tmp_path / "source" / "update_00000020", to)

@@ -30,6 +30,7 @@ COMMANDS = {
     "compare": ("compare", "compare runs and sweeps: groups over seeds, the winner, a page"),
     "agent": ("agent", "train the runs that a W&B sweep hands out"),
     "sync": ("sync", "send the offline data of runs to W&B, once"),
+    "schema": ("schema", "write JSON schemas by which editors complete and check YAML"),
     "list": ("list_backends", "list the backends of torch.compile that this machine can use"),
 }
 

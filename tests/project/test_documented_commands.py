@@ -104,9 +104,11 @@ def arguments(command: str, position: int) -> list[str]:
     "page", [pytest.param(page, marks=[] if page in QUICK else pytest.mark.slow) for page in PAGES]
 )
 def test_commands_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+    (folder := tmp_path / "my_study").mkdir()
+    monkeypatch.chdir(folder)
     monkeypatch.setenv("WANDB_MODE", "offline")
-    write_parts(page, tmp_path, monkeypatch)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    write_parts(page, folder, monkeypatch)
     documented = commands(page)
     assert documented
     for position, command in enumerate(documented):
@@ -138,7 +140,7 @@ def write_parts(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             continue
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(block)
-        if path.endswith(".py") and package:  # otherwise a module of the user
+        if path.endswith(".py") and package.startswith("hydrant"):  # otherwise a module of the user
             module = importlib.import_module(package)
             monkeypatch.setattr(module, "__path__", [*module.__path__, str((folder / path).parent)])
 

@@ -152,6 +152,15 @@ after it was killed.
   --json               print {"<run folder>": {"state": ..., "detail": ...}} instead of the table
 
 Exit status: 0 everything is sent except running runs, 1 an upload failed, 2 no key or no such folder.""",
+    "schema": """
+Write JSON schemas by which editors (yaml-language-server) complete and check the files of conf folders: options
+by name, keys with types, defaults and explanations. Your own options are included, so run it again after changes.
+
+  hydrant schema                  into .schemas/: config.json for experiments and sweeps, model.json for conf/model ...
+  hydrant schema --out FOLDER
+
+A project of `hydrant init` names them in .vscode/settings.json. Elsewhere, a file names its own in a comment:
+  # yaml-language-server: $schema=../../.schemas/model.json""",
     "list": """
 List the backends of torch.compile (compile.backend=...), and what each lacks on this machine.
 

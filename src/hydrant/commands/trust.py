@@ -6,23 +6,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hydrant.config import trust
+from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError
 from hydrant.runs.console import say
 
 
 def main(arguments: Sequence[str]) -> int:
     """Trust a folder, trust it no longer, or list what is trusted. Return the exit status."""
-    options = {word for word in arguments if word.startswith("-")}
-    folders = [word for word in arguments if word not in options]
-    if unknown := options - {"--list", "--remove"}:
-        raise ConfigError("", f"unknown option {', '.join(sorted(unknown))}; options: --list, --remove")
-    if len(folders) > 1 or len(options) > 1 or ("--list" in options and folders):
+    parser = Flags("trust")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--remove", action="store_true")
+    options, folders = parser.split(arguments)
+    if len(folders) > 1 or (options.list and (folders or options.remove)):
         raise ConfigError("", "takes one folder, or --list, or --remove and a folder")
     root = Path(*folders)
-    if "--list" in options:
+    if options.list:
         for folder, packages in trust.trusted_projects().items():
             say(described(Path(folder), packages))
-    elif "--remove" in options:
+    elif options.remove:
         trust.distrust(root)
         say(f"no longer trusted: {root.resolve()}")
     else:

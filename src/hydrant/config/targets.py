@@ -261,7 +261,7 @@ def _check_signature(key: str, node: Mapping[Any, Any], target: Any) -> None:
         parameters = inspect.signature(target).parameters
     except ValueError:  # a builtin without a signature
         return
-    hints = _hints(target)
+    hints = type_hints_of(target)
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     if _awaits_optimizer(target, parameters, node):
         node = _of_stepped(key, node, parameters)
@@ -320,7 +320,8 @@ def _check_complete(key: str, node: Mapping[str, Any], parameters: Mapping[str, 
             raise ConfigError(f"{key}.{name}", message)
 
 
-def _hints(target: Any) -> dict[str, Any]:
+def type_hints_of(target: Any) -> dict[str, Any]:
+    """Return the type hints of the arguments of a class or function; none if type checkers alone can resolve them."""
     try:
         return typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
     except (NameError, TypeError, AttributeError):  # a hint uses names that exist for type checkers only

@@ -61,7 +61,7 @@ def accepts(hint: Any, value: Any) -> bool:
         return isinstance(value, int | hint) and not isinstance(value, bool)
     if hint in (bool, str, type(None)):
         return isinstance(value, hint)
-    return not _is_torch_class(hint)  # only a _target_ can create its objects
+    return not is_torch_class(hint)  # only a _target_ can create its objects
 
 
 def _accepts_items(origin: Any, arguments: tuple[Any, ...], items: list[Any]) -> bool:
@@ -80,7 +80,7 @@ def describe(hint: Any, *, several: bool = False) -> str:
     if hint in _PLAIN_TYPES:
         return _PLAIN_TYPES[hint][several]
     if origin in _UNIONS:
-        plain = [a for a in arguments if not _is_torch_class(a)] or list(arguments)
+        plain = [a for a in arguments if not is_torch_class(a)] or list(arguments)
         return " or ".join(dict.fromkeys(describe(a, several=several) for a in plain))
     if origin is typing.Literal:
         return " or ".join(map(str, arguments))
@@ -103,5 +103,6 @@ def _choices(hint: Any) -> tuple[Any, ...]:
     return tuple(c for a in arguments for c in _choices(a)) if typing.get_origin(hint) in _UNIONS else ()
 
 
-def _is_torch_class(hint: Any) -> bool:
+def is_torch_class(hint: Any) -> bool:
+    """Whether a hint is a class of torch, whose objects only a `_target_` can create."""
     return inspect.isclass(hint) and hint.__module__.startswith("torch")

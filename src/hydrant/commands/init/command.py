@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hydrant.commands.trust import trust_folder
+from hydrant.config.command_line import Flags
 from hydrant.config.distribution import requirement, version
 from hydrant.errors import ConfigError
 from hydrant.runs.console import say
@@ -23,11 +24,10 @@ _NAME = re.compile(r"\{\{(\w+)\}\}")
 
 def main(arguments: Sequence[str]) -> int:
     """Write a project into a folder and return the exit status."""
-    if unknown := [word for word in arguments if word.startswith("-")]:
-        raise ConfigError("", f"unknown option {unknown[0]}; init takes only a folder")
-    if len(arguments) != 1:
+    _, folders = Flags("init").split(arguments)
+    if len(folders) != 1:
         raise ConfigError("", "needs one folder for the project: hydrant init my_project")
-    root = Path(arguments[0])
+    root = Path(folders[0])
     package = package_name(root)
     write_project(root, package)
     say(f"written: {root}, a project with the package {package}")

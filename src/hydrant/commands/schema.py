@@ -1,0 +1,38 @@
+"""`schema`: write JSON schemas, by which editors complete and check the YAML of conf folders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from hydrant.config.atomic_write import replace_file
+from hydrant.config.command_line import Flags, writing_to
+from hydrant.config.json_schema import json_schemas
+from hydrant.errors import ConfigError, first_line
+from hydrant.runs.console import relative, say
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write a schema for each group into a folder and return the exit status."""
+    parser = Flags("schema")
+    parser.add_argument("--out", default=".schemas")
+    options, words = parser.split(arguments)
+    if words:
+        raise ConfigError("", f"takes no overrides, but {words[0]} is one; name a folder with --out")
+    folder = Path(options.out)
+    try:
+        schemas = json_schemas()
+    except yaml.YAMLError as error:
+        raise ConfigError("", f"a file in the conf folder is no YAML ({first_line(error)})") from error
+    for name, content in schemas.items():
+        file = folder / f"{name}.json"
+        with writing_to("--out", file):
+            replace_file(file, json.dumps(content, indent=1) + "\n")
+    say(
+        f"{len(schemas)} schemas in {relative(folder.resolve())}. In a file of conf/model, this line names its schema:"
+    )
+    say(f"  # yaml-language-server: $schema=../../{options.out}/model.json")
+    return 0

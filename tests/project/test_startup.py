@@ -159,3 +159,4 @@ def test_the_default_run_imports_only_what_it_uses(tmp_path: Path) -> None:
     assert "hydrant.training.profiling.trace" not in importtime
     assert "torch" in modules
     assert modules & (SLOW - {"torch", "matplotlib"}) == set()
+    assert "rich" not in modules  # stdout is no terminal

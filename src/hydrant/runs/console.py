@@ -7,8 +7,10 @@ import io
 import os
 import re
 import select
+import shutil
 import signal
 import sys
+import textwrap
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
@@ -20,10 +22,12 @@ _CONTROLS = re.compile(
 )
 """Characters that control a terminal or change the direction of text; all but bold type."""
 
+_BOLD = re.compile(r"\x1b\[[01]m")
+
 
 def say(text: str) -> None:
-    """Print a line, without secrets."""
-    emit(public(text))
+    """Print lines, without secrets. On a terminal, they are broken between words."""
+    emit(_broken(public(text), sys.stdout))
 
 
 def public(text: str) -> str:
@@ -41,13 +45,35 @@ def emit(text: str) -> None:
 
 
 def notice(text: str) -> None:
-    """Print a line to stderr, without secrets."""
-    print(public(text), file=sys.stderr, flush=True)
+    """Print a line to stderr, without secrets. On a terminal, it is broken between words, and `error:` is red."""
+    text = _broken(public(text), sys.stderr)
+    if is_terminal(sys.stderr) and not os.environ.get("NO_COLOR"):
+        text = re.sub(r"^((?:[\w ]+: )?)error: ", "\\1\x1b[1;31merror:\x1b[0m ", text)
+    print(text, file=sys.stderr, flush=True)
 
 
 def is_terminal(stream: TextIO) -> bool:
     """Return whether a stream is a terminal that can move its cursor."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def text_width() -> int:
+    """Return the number of columns that a line on stdout may have: those of the terminal, if it is one."""
+    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else sys.maxsize
+
+
+def _broken(text: str, stream: TextIO) -> str:
+    """Return a text whose lines are broken between words to fit a terminal, with the indentation of each line."""
+    if not is_terminal(stream):
+        return text
+    width, lines = shutil.get_terminal_size().columns, list[str]()
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        parts = textwrap.wrap(
+            line, width, break_long_words=False, break_on_hyphens=False, subsequent_indent=indent
+        )
+        lines += parts if len(_BOLD.sub("", line)) > width else [line]
+    return "\n".join(lines)
 
 
 def begin_activity(name: str) -> None:

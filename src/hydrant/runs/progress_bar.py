@@ -31,6 +31,7 @@ class ProgressBar:
     The bar is drawn at most 10 times a second, for the first time at the first call. Log lines for the same terminal,
     and what is printed, appear above it.
 
+    >>> import contextlib
     >>> with contextlib.closing(ProgressBar.start(total_updates=500, num_updates=0)) as bar:  # no terminal: no output
     ...     bar.advance()
     ...     bar.log({"num_updates": 1, "train/loss": 0.71, "optim/lr": 1e-3})

@@ -115,8 +115,13 @@ def _schedules(job: Job, plan: Plan) -> str:
     curves = plan.optimizers.schedules.curves(points)
     lr = next((curve for name, curve in curves.items() if _is_lr(name)), None)
     others = [name for name in curves if not _is_lr(name)]
-    values = "" if lr is None else f": lr {lr[0]:.3g} -> {max(lr):.3g} -> {lr[-1]:.3g}"
+    values = "" if lr is None else f": lr {' -> '.join(_course(lr))}"
     return _choice(job, "scheduler") + values + (f"; also {', '.join(others)}" if others else "")
+
+
+def _course(curve: Sequence[float]) -> list[str]:
+    """Return the first, the largest and the last value of a curve, without repetitions."""
+    return list(dict.fromkeys(f"{value:.3g}" for value in (curve[0], max(curve), curve[-1])))
 
 
 def _is_lr(metric_name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -30,10 +31,11 @@ from hydrant.runs.job import Job
 from hydrant.runs.lock import exclusive, remove_dead_lease
 from hydrant.runs.metadata import write_records
 from hydrant.runs.outcome import RunResult, report
+from hydrant.runs.terminal import console
 from hydrant.signals import Stopped
 from hydrant.sweeps.executors.base import Executor, SweepJob, result_from_folder
 from hydrant.sweeps.fork_server.call import forward_signals
-from hydrant.sweeps.live_table import live_display, render_table
+from hydrant.sweeps.live_table import live_display, render_table, styled
 from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.progress import sweep_progress
@@ -158,12 +160,21 @@ class Sweep:
         if not any(run.has_begun for run in runs):
             return False
         self._write_table(folder, runs)
-        print_table(folder, runs, list(self._claims))
+        if self._has_table and not self._claims:
+            self._print_styled_table(folder)
+        else:
+            print_table(folder, runs, list(self._claims))
         for line in self.closing_lines:
             say(line)
         has_refused = any(job.refused for job in self._jobs.values())
         has_failed = any(r.status == RunStatus.FAILED and r.summary_time >= self._began for r in runs)
         return not self.may_fail and (has_refused or has_failed)
+
+    def _print_styled_table(self, folder: Path) -> None:
+        lines = render_table(relative(folder.resolve()), sweep_progress(folder), console().width)
+        console().print(styled(lines))
+        name = relative(folder.resolve())
+        say(f"\n{name}/{SWEEP_TABLE} has the results; hydrant compare {shlex.quote(name)} compares them")
 
     def _runs(self, folder: Path) -> list[RunFolder]:
         """Return the runs of the jobs in their order, then the other runs in the folder."""

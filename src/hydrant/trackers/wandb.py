@@ -241,12 +241,12 @@ class WandbTracker:
         folder = Path(run.dir).parent
         if mode == "online":
             self._path = run.path
-            self._sync_command = f"wandb sync --include-online {shlex.quote(str(folder))}"
+            self._sync_command = f"wandb sync --include-online {_shown(folder)}"
         else:
             self._path = os.path.relpath(folder, self._folder)
-            self._sync_command = f"hydrant sync {shlex.quote(str(self._folder))}"
+            self._sync_command = f"hydrant sync {_shown(self._folder)}"
         if is_requested_mode:
-            log.info("W&B: %s", run.url if mode == "online" else f"offline in {folder}")
+            log.info("W&B: %s", run.url if mode == "online" else f"offline in {_shown(folder)}")
         return None
 
     def _send(self, send: Callable[[wandb.Run], None]) -> None:
@@ -284,6 +284,11 @@ def _define_metrics(run: wandb.Run, best: tuple[str, str] | None) -> None:
     modes = {"train/loss": "min", "val/loss": "min"} | dict([best] if best else [])
     for name, mode in modes.items():
         run.define_metric(name, step_metric="num_updates", summary=f"last,{mode}")
+
+
+def _shown(folder: Path) -> str:
+    """Return a folder for a command in a shell, relative to the working folder if it is in it."""
+    return shlex.quote(str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder))
 
 
 def resolve_mode(mode: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from hydrant.commands.compare.groups import Group, passed_over
 from hydrant.commands.compare.serialize import FIGURES, figure, run_to_dict
 from hydrant.commands.compare.statistics import Difference
 from hydrant.commands.compare.time_to_target import UNITS
-from hydrant.training.text_table import align_columns
+from hydrant.runs.console import text_width
+from hydrant.training.text_table import align_columns, fit_columns
 
 _TITLES = ("updates/s", "samples/s", "GiB", "MFU", "graphs", "breaks", "recompiles", "compile s")
 _GROUP_TITLES = ("n", "mean", "std", "95 % interval", "median", "best", "difference", "p (Holm)")
+_DISPENSABLE = ("median", "best", "std")  # what a narrow terminal leaves out first
 _MAX_ERROR = 100  # characters of an error in the table
 _MAX_CELLS = 6  # missing cells that are named
 
@@ -53,8 +56,13 @@ def _runs(c: Comparison) -> str:
             + [_number(row["figures"][name]) for name in names]
         )
         errors.append(f"  {run.error[:_MAX_ERROR]}{'...' if len(run.error) > _MAX_ERROR else ''}")
-    texts = align_columns(lines, range(max(len(c.keys), 1) + 1))
-    return "\n".join((text + error).rstrip() for text, error in zip(texts, errors, strict=True))
+    num_columns = len(lines[0])
+    figures = range(num_columns - 1, num_columns - 1 - len(titles), -1)
+    width = text_width()
+    texts, left_out = fit_columns(lines, range(max(len(c.keys), 1) + 1), width, figures)
+    table = [(text + error).rstrip() for text, error in zip(texts, errors, strict=True)]
+    table = [line if len(line) <= width else f"{line[: width - 1]}…" for line in table]
+    return "\n".join(table + _note(left_out))
 
 
 def _groups(c: Comparison) -> str:
@@ -69,9 +77,22 @@ def _groups(c: Comparison) -> str:
         )
         if group is c.baseline:
             lines[-1][-2] = "baseline"
-    title, *table = align_columns(lines, range(max(len(c.by), 1)))
-    table = [_bold(line) if group is c.winner else line for group, line in zip(c.groups, table, strict=True)]
-    return "\n".join(text.rstrip() for text in [title, *table, *_missing(c)]) + f"\n{_legend(c)}"
+    num_keys = max(len(c.by), 1)
+    dispensable = [num_keys + _GROUP_TITLES.index(title) for title in _DISPENSABLE]
+    (title, *table), left_out = fit_columns(lines, range(num_keys), text_width(), dispensable)
+    table = [
+        _bold(line.rstrip()) if group is c.winner else line
+        for group, line in zip(c.groups, table, strict=True)
+    ]
+    return (
+        "\n".join(text.rstrip() for text in [title, *table, *_note(left_out), *_missing(c)])
+        + f"\n{_legend(c)}"
+    )
+
+
+def _note(left_out: Sequence[str]) -> list[str]:
+    """Return the line that names the columns for which the terminal has no room."""
+    return [f"A wider terminal also shows {', '.join(left_out)}."] if left_out else []
 
 
 def _legend(c: Comparison) -> str:

@@ -55,10 +55,11 @@ and every schedule. Takes the overrides of train, and
 
   hydrant preview scheduler=wsd scheduler.warmup=5% --png wsd.png""",
     "evaluate": """
-Evaluate the newest checkpoint of a run, or another one, on the validation set.
+Evaluate the newest checkpoint of a run, or another one, on the validation set or another split.
 
   hydrant evaluate outputs/lr_study                               the newest checkpoint
   hydrant evaluate outputs/lr_study/checkpoints/best              the best one
+  hydrant evaluate outputs/lr_study --split test                  test, train, or a further validation set by its name
   hydrant evaluate outputs/lr_study eval_batch_size=64 --json     overrides as in train
   hydrant evaluate outputs/lr_study --weights ema                 the averaged weights (averaging=ema)""",
     "export": """
@@ -111,12 +112,12 @@ A run whose process was killed is `killed`. A run on another machine, which cann
 Compare runs: a table with the keys in which they differ, groups over seeds with means, 95 % intervals and
 paired tests, warnings of unfair comparisons, and the winner. Takes run folders, sweeps, globs, and W&B runs.
 
-  hydrant compare multirun/lr_study                                by all keys that differ except the seed
+  hydrant compare multirun/lr_study                                by all keys that differ except seed and fold
   hydrant compare outputs/a 'multirun/*' --by optimizer,scheduler --baseline optimizer=sgd,scheduler=cosine
   hydrant compare multirun/lr_study --target 'val/accuracy>=0.95' --html report.html
   hydrant compare multirun/lr_study 'wandb:me/lr_study?state=finished&optimizer=adamw,sgd'
 
-  --by KEYS           the keys that make a group (default: every key that differs, except the seed)
+  --by KEYS           the keys that make a group (default: every key that differs, except seed and fold)
   --metric METRIC     compare its last value (default: the metric of the best checkpoints)  --mode max|min
   --baseline GROUP    test the others against it (default: against the winner)
   --target TARGET     updates, samples and seconds to reach it, performance profiles, the AlgoPerf score

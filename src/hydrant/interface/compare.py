@@ -98,7 +98,7 @@ def compare(
 
     Args:
         runs: runs, run folders, folders of sweeps, globs, or `wandb:entity/project`.
-        by: the keys that form the groups; by default all that differ, except the seed.
+        by: the keys that form the groups; by default all that differ, except the seed and the fold.
         metric: what to compare; by default the metric of the best checkpoints.
         mode: whether more (`max`) or less (`min`) of the metric is better; by default as known, or by its name.
         baseline: the group from which differences are taken, such as `optimizer=sgd`; by default the winner.

@@ -48,7 +48,10 @@ def curves(comparison: Comparison) -> dict[str, Any]:
 def _metrics(c: Comparison) -> list[str]:
     """Return the metrics of the runs, the compared one first. Those of torch.compile are only in the table."""
     metrics = {key for run in c.runs for key in run.series if not key.startswith("compile/")}
-    places = {prefix: place for place, prefix in enumerate(("val", "val_ema", "train", "optim", "perf"))}
+    places = {
+        prefix: place
+        for place, prefix in enumerate(("val", "val_ema", "test", "test_ema", "train", "optim", "perf"))
+    }
     return sorted(
         metrics, key=lambda m: (m != c.metric.name, places.get(m.partition("/")[0], len(places)), m)
     )

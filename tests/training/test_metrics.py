@@ -110,6 +110,20 @@ def test_bool_tensors_are_means_over_targets(saved_at: int, size: int) -> None:
     assert read == {"loss": 2.0, "accuracy": pytest.approx(num_true / num_targets, rel=1e-12)}
 
 
+def test_weights_that_are_tensors_count_like_numbers() -> None:
+    """A weight of 0 too, and if the state is saved in between."""
+    numbers, tensors = Meter(CPU), Meter(CPU)
+    for position, weight in enumerate([3, 0, 1, 4, 0]):
+        values = {"loss": torch.tensor(float(position)), "flags": torch.arange(5) < position}
+        numbers.add(values, weight)
+        tensors.add(values, torch.tensor(weight))
+        resumed = Meter(CPU)
+        resumed.load_state_dict(tensors.state_dict())
+        tensors = resumed
+    assert tensors.read() == pytest.approx(numbers.read(), rel=1e-12)
+    assert tensors.read() == {}
+
+
 @pytest.mark.parametrize("value", [torch.zeros(3), torch.zeros(70_000), torch.zeros(2, 2, dtype=torch.int64)])
 def test_other_measurements_than_scalars_and_bools_are_rejected(value: torch.Tensor) -> None:
     meter = Meter(CPU)

@@ -72,12 +72,12 @@ def _mode_by_class(metric: str, metrics: object) -> Mode | None:
 
 
 def _targets(node: object, names: Sequence[str]) -> list[Any]:
-    """Return the classes in the node of a metric; of those in a collection, the one that the metric's name names."""
-    classes: dict[str, Any] = {}
-    named: list[Any] = []
-    for key, inner in target_nodes(node, ""):
+    """Return the classes in the node of a metric; of those in a collection, the ones that the metric's name names."""
+    nodes = list(target_nodes(node, ""))
+    is_collection = bool(nodes) and nodes[0][1]["_target_"].endswith(".MetricCollection")
+    classes: list[Any] = []
+    for key, inner in nodes:
         path = inner["_target_"]
-        classes[key] = locate(path, "task.metrics")
-        if names and names[-1] in (key.rpartition(".")[2], path.rpartition(".")[2]):
-            named.append(classes[key])
-    return named or list(classes.values())
+        if not is_collection or names[-1] in (key.rpartition(".")[2], path.rpartition(".")[2]):
+            classes.append(locate(path, "task.metrics"))
+    return classes

@@ -20,7 +20,10 @@ pytestmark = pytest.mark.slow
 BASE = ("tracker=local", "allow_targets=[rank_parts]", "duration=4", "log_every=1", "eval_every=2", "save_every=2",
         "limit_val_samples=40", "eval_batch_size=2", "global_batch_size=12", "micro_batch_size=2")  # fmt: skip
 NET = (*BASE, "~model.hidden", "~model.dropout")
-SPARSE = (*BASE, "model.hidden=[8]", "task=two_models", "task._target_=rank_parts.Sparse", "skip_non_finite=true")  # fmt: skip
+SPARSE = (*BASE, "model.hidden=[8]", "task=two_models", "task._target_=rank_parts.Sparse",
+          "skip_non_finite=true")  # fmt: skip
+COUNTED = (*SPARSE, "task._target_=rank_parts.Counted")
+REGRESSION = (*BASE, "model.hidden=[8]", "model.num_classes=1", "task=regression", "optimizer.lr=1e-2")
 NOISY = (*NET, "model._target_=rank_parts.Noisy")
 NORMED = (*NET, "model._target_=rank_parts.Normed", "averaging=ema", "averaging.decay=0.5", "log_every=4")
 MIDDLE = (*NOISY, "log_every=4")
@@ -98,6 +101,14 @@ class Sparse(Task):
         counts = (batch.targets < 2).float()
         mean = (losses * counts).sum() / counts.sum()
         return Outcome({"cross_entropy": mean}, {"double": 2 * mean.detach()}, losses.detach(), int(counts.sum()))
+
+class Counted(Sparse):
+    """Counts the targets with a tensor."""
+    def forward(self, batch):
+        losses = F.cross_entropy(self.model(batch.inputs), batch.targets, reduction="none")
+        counts = batch.targets < 2
+        mean = (losses * counts).sum() / counts.sum().clamp(min=1)
+        return Outcome({"cross_entropy": mean}, {"double": 2 * mean.detach()}, losses.detach(), counts.sum())
 '''
 
 
@@ -129,6 +140,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         named("few", *NOISY, "limit_val_samples=4", "eval_batch_size=512"),
         named("damaged", *DAMAGED),
         named("sparse", *SPARSE),
+        named("counted", *COUNTED),
+        named("regression", *REGRESSION),
         named("lbfgs", *LBFGS),
         named("middle", *MIDDLE),
         named("one_to_three", *MIDDLE, f"resume=outputs/one/{HALF}"),
@@ -155,6 +168,8 @@ def one(train: Train, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
     [
         ("few", (*NOISY, "limit_val_samples=4", "eval_batch_size=1")),  # 4 samples on 3 ranks
         ("sparse", SPARSE),
+        ("counted", SPARSE),  # numbers and tensors count alike
+        ("regression", REGRESSION),
         ("lbfgs", LBFGS),
         *((name, PLAIN) for name in DDP_OPTIONS),
     ],

@@ -1,0 +1,76 @@
+"""The metric of the best checkpoint, and whether more or less of it is better, follow from the config."""
+
+from __future__ import annotations
+
+import pytest
+from training_runs import Train
+
+from hydrant.config.best import mode_by_name
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+
+PREFIX = "+task.metrics.m={_target_: torchmetrics"
+BOTH = (
+    f"{PREFIX}.MetricCollection, metrics: {{f1: {{_target_: torchmetrics.F1Score, task: multiclass, num_classes: 10}}, "
+    "hinge: {_target_: torchmetrics.classification.MulticlassHingeLoss, num_classes: 10}}}"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "metric", "mode"),
+    [
+        ((), "val/accuracy", "max"),
+        (("task.multi_label=true",), "val/accuracy", "max"),
+        (("task=regression",), "val/loss", "min"),
+        (("task=supervised",), "val/loss", "min"),
+        (("task=regression", "best.metric=val/r2"), "val/r2", "max"),
+        (("best.metric=val/loss",), "val/loss", "min"),
+        (("best.metric=val_ema/accuracy",), "val_ema/accuracy", "max"),
+        (("best.metric=val/night/accuracy",), "val/night/accuracy", "max"),
+        (("best.mode=min",), "val/accuracy", "min"),
+        (("best.metric=val/acuracy",), "val/acuracy", "auto"),  # refused once the metrics are known
+        ((f"{PREFIX}.R2Score}}", "best.metric=val/m"), "val/m", "max"),
+        ((f"{PREFIX}.MeanSquaredError}}", "best.metric=val/m"), "val/m", "min"),
+        (
+            (
+                f"{PREFIX}.ClasswiseWrapper, metric: {{_target_: torchmetrics.MeanAbsoluteError}}}}",
+                "best.metric=val/m/3",
+            ),
+            "val/m/3",
+            "min",
+        ),
+        ((BOTH, "best.metric=val/m/hinge"), "val/m/hinge", "min"),
+        ((BOTH, "best.metric=val/m/f1"), "val/m/f1", "max"),
+        ((BOTH, "best.metric=val/m/energy"), "val/m/energy", "auto"),
+    ],
+)
+def test_the_metric_and_its_mode_are_resolved(words: tuple[str, ...], metric: str, mode: str) -> None:
+    assert check(compose([*words]))["best"] == {"metric": metric, "mode": mode}
+
+
+@pytest.mark.parametrize(
+    ("metric", "mode"),
+    [
+        ("val/exact_match", "max"),
+        ("val/kernel_distance", "min"),
+        ("val/scores/MulticlassF1Score", "max"),
+        ("val/scores/BinaryAUROC", "max"),
+        ("val/scores/MeanSquaredError", "min"),
+        ("val/top5_accuracy", "max"),
+        ("val/energy", None),
+        ("val/f1/error", None),  # of a class with this name
+    ],
+)
+def test_the_words_of_a_name_tell_the_mode(metric: str, mode: str | None) -> None:
+    assert mode_by_name(metric) == mode
+
+
+def test_a_mode_that_nothing_tells_is_asked_for(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("task=gan", "model=gan", "tracker=local", "best.metric=val/generator")
+    train(*words, status=2)
+    assert (
+        "best.mode: nothing says whether a higher or a lower val/generator is better"
+        in capsys.readouterr().err
+    )
+    train(*words[:-1], "best.metric=val/generatr", status=2)
+    assert "best.metric: no evaluation gives 'val/generatr'; did you mean" in capsys.readouterr().err

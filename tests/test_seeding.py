@@ -58,3 +58,13 @@ def test_host_state_is_restored_from_a_file(tmp_path: pytest.TempPathFactory) ->
     expected = random.random(), float(np.random.standard_normal()), float(np.random.rand())
     seeding.set_host_state(torch.load(path, weights_only=True))
     assert (random.random(), float(np.random.standard_normal()), float(np.random.rand())) == expected
+
+
+def test_a_user_s_warnings_become_errors_if_the_config_asks_for_determinism() -> None:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        seeding.use_deterministic_kernels(True)
+        assert not torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        seeding.use_deterministic_kernels(False)
+    assert not torch.are_deterministic_algorithms_enabled()

@@ -134,7 +134,9 @@ def use_deterministic_kernels(enabled: bool) -> None:
     """Make torch raise an error for CUDA kernels without deterministic results, or allow them again."""
     if enabled:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    if torch.are_deterministic_algorithms_enabled() != enabled:  # the setter imports Inductor, which is slow
+    warns_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    # The setter imports Inductor, which is slow.
+    if torch.are_deterministic_algorithms_enabled() != enabled or (enabled and warns_only):
         torch.use_deterministic_algorithms(enabled)
     torch.backends.cudnn.deterministic = enabled
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from hydra.core.global_hydra import GlobalHydra
-from hydra.version import VersionBase
+from hydra.version import VersionBase, base_at_least
 from process_states import process_state
 from training_runs import interrupt_at
 
@@ -64,6 +64,7 @@ def random_numbers() -> list[Any]:
 
 
 def hydra_state() -> list[Any]:
+    base_at_least("1.1")  # sets Hydra's default, as its parser does, if no version is set
     return [GlobalHydra.instance().hydra, VersionBase.instance().version_base]
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ragged_texts import TEXTS, WORDS
+from training_runs import UserModule
 
 import hydrant.data
 from hydrant.data import Data
@@ -140,3 +142,13 @@ def published(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(dataset, "test_list", sums[-2:-1])
     monkeypatch.setattr(dataset, "meta", {**dataset.meta, "md5": sums[-1][1]})
     return made
+
+
+@pytest.fixture
+def words(user_module: UserModule, workdir: Path) -> tuple[str, ...]:
+    """The overrides of a run over dicts of padded sequences with masks."""
+    user_module("own_texts", TEXTS)
+    option = workdir / "conf" / "model" / "bag.yaml"
+    option.parent.mkdir(parents=True)
+    option.write_text("_target_: own_texts.Bag\n")
+    return WORDS

@@ -1,7 +1,7 @@
 """Data sets. An option of the config group `data` builds a `Data`, whose sources read the batches of any update."""
 
 from hydrant.data.augment import ShiftFlip
-from hydrant.data.base import Data, Indices, PositionedStream, Source, Stream, StreamSpec
+from hydrant.data.base import Data, Indices, PositionedStream, Reader, Source, Stream, StreamSpec
 from hydrant.data.dataset import dataset, tensors
 from hydrant.data.digits import digits
 from hydrant.data.folder import ImageAugment, image_folder
@@ -25,6 +25,7 @@ __all__ = [
     "MixupCutmix",
     "NoMixing",
     "PositionedStream",
+    "Reader",
     "SampleSet",
     "ShiftFlip",
     "Source",

@@ -6,8 +6,9 @@ function of the seed. The augmentation of a draw is a pure function of the seed 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hydrant import seeding
-from hydrant.batch import Batch
+from hydrant.batch import Batch, Tensors
 from hydrant.data.damaged import DamagedSamples
 from hydrant.errors import ConfigError
 
@@ -106,6 +107,25 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
+class Reader:
+    """Reads inputs that are in no split, and prepares them as in an evaluation: for predictions.
+
+    The sources that it returns need no targets, which may be `()`.
+
+    Args:
+        files: returns the samples in these files, in their order.
+        suffixes: the endings of such files in lower case, such as `.png`; empty: any.
+        is_sample_per_file: whether each file is one sample; else one file holds many.
+        tensors: returns the samples of inputs in memory, (N, ...) each.
+    """
+
+    files: Callable[[Sequence[Path]], Source] | None = None
+    suffixes: tuple[str, ...] = ()
+    is_sample_per_file: bool = True
+    tensors: Callable[[Tensors], Source] | None = None
+
+
+@dataclass(frozen=True)
 class Data:
     """A data set: a source for each of its splits, and what a model needs to know, if it is defined.
 
@@ -118,6 +138,9 @@ class Data:
         extra_val: further validation sets by name, evaluated together with `val`.
         test: evaluated only on request.
         class_names: the name of each class.
+        reader: of inputs that are in no split; None: only splits can be predicted.
+        in_target_units: turns targets, and predictions of them, into numbers of the unit that they had before they were
+            standardized; None: they were not.
     """
 
     train: Source
@@ -128,6 +151,8 @@ class Data:
     extra_val: Mapping[str, Source] = field(default_factory=dict[str, Source])
     test: Source | None = None
     class_names: tuple[str, ...] | None = None
+    reader: Reader | None = None
+    in_target_units: Callable[[Tensor], Tensor] | None = None
 
     def __post_init__(self) -> None:
         names, count = self.class_names, self.num_classes

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-import numpy as np
 import torch
 from torch.utils.data import default_collate
 
-from hydrant.batch import Tensors, map_tensors
-from hydrant.data.base import Data, check_normalization
+from hydrant.batch import Tensors
+from hydrant.data.base import Data, Reader, check_normalization
 from hydrant.data.damaged import DamagedSamples
-from hydrant.data.in_memory import InMemorySource
+from hydrant.data.in_memory import InMemorySource, tensor_reader
 from hydrant.data.loader import Collate, LoaderSource
 from hydrant.data.parts import make_parts
-from hydrant.errors import ConfigError, DataError, suggestion, typed_line
+from hydrant.data.tensor_files import load_tensors, single
+from hydrant.errors import ConfigError, suggestion
 
-TENSOR_FILES = (".pt", ".npz")
+_SPLIT_FILES = (".pt", ".npz")
 
 
 def dataset(
@@ -35,6 +35,7 @@ def dataset(
     class_names: Sequence[str] | None,
     num_workers: int,
     on_error: Literal["fail", "skip"],
+    read: Callable[[Sequence[Path]], Any] | None,
 ) -> Data:
     """Return the samples of map-style data sets, read by worker processes.
 
@@ -53,6 +54,7 @@ def dataset(
         input_shape, num_classes: for models that need them.
         class_names: the name of each class.
         on_error: `skip` leaves out samples that cannot be read, `fail` ends the run.
+        read: makes of a list of files a data set with the input of each of them, for predictions.
 
     Raises:
         ConfigError: a data set is not map-style, or has no samples.
@@ -62,11 +64,13 @@ def dataset(
     def source(name: str, items: Any) -> LoaderSource:
         return map_style_source(f"data.{name}", items, target, collate, num_workers, damaged)
 
+    reader = None if read is None else Reader(files=lambda files: source("read", _Inputs.of(read(files))))
     return Data(
         **make_parts(source, train=train, val=val, test=test, extra_val=extra_val),
         input_shape=None if input_shape is None else tuple(input_shape),
         num_classes=num_classes,
         damaged=damaged,
+        reader=reader,
         class_names=None if class_names is None else tuple(class_names),
     )
 
@@ -107,12 +111,7 @@ def _same(sample: Any) -> Any:
 
 def stack(samples: list[tuple[Tensors, Tensors]]) -> tuple[Tensors, Tensors]:
     """Make a batch as torch's `default_collate` does. Doubles become float32."""
-    return _single(tuple(default_collate(samples)))
-
-
-def _single(tree: Tensors) -> Tensors:
-    """Return doubles, which Python's and NumPy's numbers become, as float32."""
-    return map_tensors(lambda tensor: tensor.float() if tensor.dtype == torch.float64 else tensor, tree)
+    return single(tuple(default_collate(samples)))
 
 
 @dataclass(frozen=True)
@@ -132,6 +131,23 @@ class _Pairs:
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         return as_pair(self.items[index], self.target, f"sample {index}")
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """The inputs of a data set as pairs (input, target) without targets."""
+
+    items: Any
+
+    @classmethod
+    def of(cls, items: Any) -> Any:
+        return cls(items) if is_map_style(items) else items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        return self.items[index], ()
 
 
 def as_pair(item: Any, target: str | None, name: str) -> tuple[Any, Any]:
@@ -178,7 +194,7 @@ def tensors(
     """
 
     def source(name: str, file: str) -> InMemorySource:
-        parts = _single(_read(f"data.{name}", Path(file)))
+        parts = single(_read(f"data.{name}", Path(file)))
         inputs = parts["inputs"]
         is_image = isinstance(inputs, torch.Tensor) and inputs.ndim > 1 and (len(mean), len(std)) != (1, 1)
         check_normalization(mean, std, inputs.shape[1] if is_image else 1)
@@ -189,26 +205,17 @@ def tensors(
         input_shape=None if input_shape is None else tuple(input_shape),
         num_classes=num_classes,
         class_names=None if class_names is None else tuple(class_names),
+        reader=tensor_reader(mean, std),
     )
 
 
 def _read(key: str, path: Path) -> dict[str, Tensors]:
     if not path.is_file():
         raise ConfigError(key, f"there is no file {path}")
-    if path.suffix not in TENSOR_FILES:
-        raise ConfigError(key, f"{path.name} is neither {' nor '.join(TENSOR_FILES)}")
-    try:
-        content = _load(path)
-    except Exception as error:  # the file may hold anything, of which the libraries raise anything
-        raise DataError(f"{path} cannot be read: {typed_line(error)}") from error
+    if path.suffix not in _SPLIT_FILES:
+        raise ConfigError(key, f"{path.name} is neither {' nor '.join(_SPLIT_FILES)}")
+    content = load_tensors(path)
     if not isinstance(content, dict) or not {"inputs", "targets"} <= content.keys():
         keys = ", ".join(map(str, content)) if isinstance(content, dict) else f"a {type(content).__name__}"
         raise ConfigError(key, f"{path} holds {keys or 'nothing'}, but inputs and targets are needed")
     return content
-
-
-def _load(path: Path) -> Any:
-    if path.suffix == ".pt":
-        return torch.load(path, map_location="cpu", weights_only=True)
-    with np.load(path, allow_pickle=False) as arrays:
-        return {name: torch.from_numpy(arrays[name]) for name in arrays.files}

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hydrant.data.base import Data, check_normalization, check_shapes
-from hydrant.data.in_memory import Augment, InMemorySource
+from hydrant.data.in_memory import Augment, InMemorySource, tensor_reader
 from hydrant.data.stratified import cut_val_and_test
 
 
@@ -50,6 +50,7 @@ def digits(
         (1, 8, 8),
         10,
         test=part(test, None) if len(test) else None,
+        reader=tensor_reader(mean, std),
         class_names=tuple(map(str, range(10))),
     )
     return check_shapes(data, input_shape, num_classes)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hydrant.data.base import Data, check_normalization, check_shapes
+from hydrant.data.base import Data, Reader, check_normalization, check_shapes
 from hydrant.data.damaged import DamagedSamples
 from hydrant.data.decoders import Decoder, decoder_of
 from hydrant.data.loader import LoaderSource, Transform
@@ -102,6 +102,8 @@ def image_folder(
     """
     _check(input_shape, crop_pct, interpolation)
     check_normalization(mean, std, num_channels=3)
+    from torchvision.datasets.folder import IMG_EXTENSIONS
+
     shape = tuple(input_shape)
     reader = decoder_of(decoder, interpolation)
     _, classes = train = _scan(Path(root), train_dir, "data.train_dir", reader)
@@ -115,15 +117,26 @@ def image_folder(
     )
     damaged = DamagedSamples(on_error == "skip", "; repair or remove it, or skip it with data.on_error=skip")
 
+    def of_images(images: _Images) -> LoaderSource:
+        return LoaderSource(
+            images, *transforms, mean, std, num_workers, images.name_of, damaged, names_are_files=True
+        )
+
     def source(name: str, folder: str) -> LoaderSource:
         key = f"data.{name}" if name.startswith("extra_val.") else f"data.{name}_dir"
         images, its_classes = _scan(Path(root), folder, key, reader) if name != "train" else train
         if its_classes != classes:
             raise ConfigError(key, _difference(Path(root, folder), classes, its_classes))
-        return LoaderSource(images, *transforms, mean, std, num_workers, images.name_of, damaged)
+        return of_images(images)
 
-    parts = make_parts(source, train=train_dir, val=val_dir, test=test_dir, extra_val=extra_val)
-    data = Data(**parts, input_shape=shape, num_classes=len(classes), damaged=damaged, class_names=classes)
+    data = Data(
+        **make_parts(source, train=train_dir, val=val_dir, test=test_dir, extra_val=extra_val),
+        input_shape=shape,
+        num_classes=len(classes),
+        damaged=damaged,
+        class_names=classes,
+        reader=Reader(files=lambda files: of_images(_images(files, reader)), suffixes=IMG_EXTENSIONS),
+    )
     return check_shapes(data, input_shape, num_classes)
 
 
@@ -174,6 +187,12 @@ def _scan(root: Path, split_dir: str, key: str, decoder: Decoder) -> tuple[_Imag
     paths = [os.fsencode(os.path.relpath(path, folder)) for path, _ in dataset.samples]
     images = _Images(folder, np.array(paths), np.array(dataset.targets), decoder)
     return images, tuple(dataset.classes)
+
+
+def _images(files: Sequence[Path], decoder: Decoder) -> _Images:
+    """Return image files without targets."""
+    paths = np.array([os.fsencode(file) for file in files])
+    return _Images(Path(), paths, np.zeros(len(files), dtype=np.int64), decoder)
 
 
 def _timm_transform(**options: Any) -> Transform:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hydrant.batch import Batch, Tensors, leaves_of, map_tensors, tensors_of, with_tensors
-from hydrant.data.base import Indices, SampleOrder, StreamSpec, batch_ranges
+from hydrant.data.base import Indices, Reader, SampleOrder, StreamSpec, batch_ranges
 from hydrant.data.labels import as_labels
 from hydrant.errors import ConfigError
 
@@ -161,6 +161,11 @@ class InMemorySource:
                 inputs = (inputs - mean) / std
             self._on_device[device] = inputs, targets, mean, std
         return self._on_device[device]
+
+
+def tensor_reader(mean: Sequence[float] = (0.0,), std: Sequence[float] = (1.0,)) -> Reader:
+    """Return the reader of inputs in memory, which are normalized as those of an `InMemorySource`."""
+    return Reader(tensors=lambda inputs: InMemorySource(inputs, (), tuple(mean), tuple(std)))
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,9 @@ class LoaderSource:
     (per channel, for pixels in 0..1), it is scaled to 0..1 and normalized on the device. Any other result is used as it
     is; integers stay integers. `collate` makes a batch of samples. With `num_workers=0` the training process reads.
 
-    `name_of` returns the name of a sample for messages. A damaged sample ends the run unless `damaged.skip` is set. In
-    that case, evaluation leaves it out, and training uses the next readable sample of the set instead.
+    `name_of` returns the name of a sample for messages; with `names_are_files`, its file. A damaged sample ends the run
+    unless `damaged.skip` is set. In that case, evaluation leaves it out, and training uses the next readable sample of
+    the set instead.
     """
 
     samples: SampleSet
@@ -63,6 +64,7 @@ class LoaderSource:
     name_of: Callable[[int], str] = "sample {} of the data set".format
     damaged: DamagedSamples = field(default_factory=DamagedSamples)
     collate: Collate = default_collate
+    names_are_files: bool = False
 
     def __post_init__(self) -> None:
         if self.num_workers < 0:

@@ -13,6 +13,7 @@ import torch
 from hydrant.batch import Tensors
 from hydrant.data.base import Data
 from hydrant.data.dataset import map_style_source
+from hydrant.data.in_memory import tensor_reader
 from hydrant.data.loader import LoaderSource
 from hydrant.errors import ConfigError, DataError, typed_line
 
@@ -50,6 +51,7 @@ def memmap(
         None if input_shape is None else tuple(input_shape),
         num_classes,
         test=None if test is None else source("test", test),
+        reader=tensor_reader(),
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from hydrant import seeding
 from hydrant.batch import Batch
 from hydrant.data.base import Data, Indices, SampleOrder, StreamSpec, select
-from hydrant.data.in_memory import DeviceStream, device_batches
+from hydrant.data.in_memory import DeviceStream, device_batches, tensor_reader
 from hydrant.errors import ConfigError
 
 _NUM_OFFSETS = 1 << 16
@@ -35,7 +35,7 @@ def synthetic(
             raise ConfigError(f"data.{key}", f"{value} is below 1")
     train = SyntheticSource(range(num_samples), shape, num_classes)
     val = replace(train, samples=range(num_samples, num_samples + num_val_samples))
-    return Data(train, val, shape, num_classes)
+    return Data(train, val, shape, num_classes, reader=tensor_reader())
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -12,9 +13,11 @@ from torch import Tensor
 from hydrant.batch import Tensors
 from hydrant.config.csv_file import Table, is_text, missing_rows, read_table
 from hydrant.config.csv_layout import Layout, is_number, read_layout
-from hydrant.data.base import Data
+from hydrant.data.base import Data, Reader
 from hydrant.data.in_memory import InMemorySource
 from hydrant.errors import ConfigError
+
+_SUFFIXES = (".csv", ".tsv", ".txt")
 
 
 def csv(
@@ -84,6 +87,12 @@ def csv(
         num_outputs,
         test=sources.get("test"),
         class_names=layout.classes,
+        reader=Reader(
+            files=lambda paths: encoder.unlabelled(paths, delimiter),
+            suffixes=_SUFFIXES,
+            is_sample_per_file=False,
+        ),
+        in_target_units=encoder.in_target_units if targets else None,
     )
 
 
@@ -142,19 +151,39 @@ class _Encoder:
         Raises:
             ConfigError: a column or a cell does not fit the layout.
         """
-        layout = self._layout
-        table.check_columns([*layout.numbers, *layout.categories, *layout.targets], "data")
+        table.check_columns(self._layout.targets, "data")
+        return InMemorySource(self._inputs(table), self._targets(table, is_single))
+
+    def unlabelled(self, files: Sequence[Path], delimiter: str) -> InMemorySource:
+        """Return the rows of a file that needs no targets.
+
+        Raises:
+            ConfigError: there are several files, or a column or a cell does not fit the layout.
+        """
+        if len(files) > 1:
+            raise ConfigError("inputs", f"{len(files)} tables are given; one is read at a time")
+        table = read_table(str(files[0]), delimiter, "inputs", self._layout.texts)
+        return InMemorySource(self._inputs(table), ())
+
+    def in_target_units(self, targets: Tensor) -> Tensor:
+        """Return standardized targets, (B,) or (B, K), in the units of their columns."""
+        mean, std = (
+            torch.tensor([values[name] for name in self._layout.targets])
+            for values in (self._mean, self._std)
+        )
+        return targets * std.to(targets.device) + mean.to(targets.device)
+
+    def _inputs(self, table: Table) -> Tensors:
+        layout, num_rows = self._layout, table.num_rows
+        table.check_columns([*layout.numbers, *layout.categories], "data")
         numbers = [torch.from_numpy(self._numbers(table, name)) for name in layout.numbers]
         codes = [torch.from_numpy(self._codes(table, name)) for name in layout.categories]
-        return InMemorySource(self._inputs(numbers, codes, table.num_rows), self._targets(table, is_single))
-
-    def _inputs(self, numbers: list[Tensor], codes: list[Tensor], num_rows: int) -> Tensors:
-        if not self._layout.is_one_hot:
+        if not layout.is_one_hot:
             return {
                 "numbers": torch.stack(numbers, dim=1) if numbers else torch.zeros(num_rows, 0),
                 "categories": torch.stack(codes, dim=1) if codes else torch.zeros(num_rows, 0).long(),
             }
-        sizes = map(len, self._layout.categories.values())
+        sizes = map(len, layout.categories.values())
         one_hot = [
             torch.nn.functional.one_hot(code, size + 1)[:, 1:].float()
             for code, size in zip(codes, sizes, strict=True)

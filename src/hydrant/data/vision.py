@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hydrant.data.archive import Archive
 from hydrant.data.base import Data, check_normalization, check_shapes
-from hydrant.data.in_memory import Augment, InMemorySource
+from hydrant.data.in_memory import Augment, InMemorySource, tensor_reader
 from hydrant.data.labels import labels_of
 from hydrant.data.stratified import cut_part
 from hydrant.errors import DataError
@@ -136,8 +136,14 @@ def _build(
 
     shape = tuple(images_of(train).shape[1:])
     check_normalization(mean, std, shape[0])
-    class_names = tuple(train.classes)
-    return Data(source(train, augment), source(val, None), shape, num_classes, class_names=class_names)
+    return Data(
+        source(train, augment),
+        source(val, None),
+        shape,
+        num_classes,
+        reader=tensor_reader(mean, std),
+        class_names=tuple(train.classes),
+    )
 
 
 def _cut_val(data: Data, val_ratio: float, split_seed: int) -> Data:

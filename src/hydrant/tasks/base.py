@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from torch import Tensor, nn
 
-from hydrant.batch import Batch, Outcome
+from hydrant.batch import Batch, Outcome, Tensors, map_tensors
 from hydrant.config.best import DEFAULT_METRIC
 from hydrant.errors import ConfigError
 
@@ -27,6 +27,11 @@ def are_correct(logits: Tensor, targets: Tensor) -> Tensor:
     """
     classes = targets.argmax(dim=1) if targets.is_floating_point() else targets
     return logits.argmax(dim=1) == classes
+
+
+def as_float32(tensor: Tensor) -> Tensor:
+    """Return floating-point numbers as float32, and others as they are."""
+    return tensor.float() if tensor.is_floating_point() else tensor
 
 
 def check_single_model(model: nn.Module) -> None:
@@ -62,6 +67,27 @@ class Task(nn.Module):
     def forward(self, batch: Batch) -> Outcome:
         """Return the losses and measurements of one batch."""
         raise NotImplementedError
+
+    def predict(self, inputs: Tensors) -> Mapping[str, Tensor]:
+        """Return what the model predicts for the inputs of a batch, by name: (B, ...) each, for `hydrant predict`.
+
+        Integers named `prediction` are classes, which tables show by name. `probabilities` (B, C) have a number for
+        each class. `logits` are in no table. Default: the outputs of the model; if they are a tensor, as `prediction`.
+
+        Raises:
+            ConfigError: there are several models, or the outputs are neither a tensor nor a dict of tensors.
+        """
+        if isinstance(self.model, nn.ModuleDict):
+            models = ", ".join(self.model)
+            raise ConfigError("task", f"the method predict of {type(self).__name__} is needed for {models}")
+        outputs = map_tensors(as_float32, self.model(inputs))
+        named = outputs if isinstance(outputs, Mapping) else {"prediction": outputs}
+        if wrong := [value for value in named.values() if not isinstance(value, Tensor)]:
+            message = (
+                f"a model whose outputs hold a {type(wrong[0]).__name__} needs a task with a method predict"
+            )
+            raise ConfigError("task", message)
+        return cast("Mapping[str, Tensor]", named)
 
     @property
     def measures(self) -> bool:

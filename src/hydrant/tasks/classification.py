@@ -8,10 +8,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from hydrant.batch import Batch, Outcome
+from hydrant.batch import Batch, Outcome, Tensors
 from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task, are_correct, check_single_model
 from hydrant.tasks.entropy import binary_cross_entropy, cross_entropy
+from hydrant.tasks.predictions import class_predictions, label_predictions
 
 OwnLoss = Callable[[Tensor, Tensor], Tensor]
 """`(logits (B, C, ...), targets)` -> the mean over the targets that count, shape ()."""
@@ -90,6 +91,12 @@ class Classification(Task):
         name, loss = self._loss(logits, targets, valid)
         measurements = self._measurements(logits, targets, valid) if self.measures else {}
         return Outcome({name: loss}, measurements, logits.detach(), num_targets)
+
+    def predict(self, inputs: Tensors) -> dict[str, Tensor]:
+        """Return `prediction`, `probability`, `probabilities` and `logits`; with `multi_label`, the last two."""
+        logits = self.model(inputs).float()
+        logits = logits.movedim(-1, 1) if self._class_dim == -1 else logits
+        return label_predictions(logits) if self._is_multi_label else class_predictions(logits)
 
     def _loss(self, logits: Tensor, targets: Tensor, valid: Tensor | None) -> tuple[str, Tensor]:
         if self._own_loss is not None:

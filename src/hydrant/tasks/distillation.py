@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydrant.batch import Batch, Outcome
+from hydrant.batch import Batch, Outcome, Tensors
 from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task, are_correct
 from hydrant.tasks.distances import FeatureDistance, LogitDistance
+from hydrant.tasks.predictions import class_predictions
 
 
 class Distillation(Task):
@@ -89,3 +90,7 @@ class Distillation(Task):
             measurements["accuracy"] = are_correct(logits, batch.targets)
             measurements["agreement"] = are_correct(logits, teacher_logits)
         return Outcome(losses, measurements, logits.detach(), len(batch.targets))
+
+    def predict(self, inputs: Tensors) -> dict[str, Tensor]:
+        """Return the classes that the student predicts."""
+        return class_predictions(self.model(inputs).float())

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors, map_tensors
 from hydrant.errors import ConfigError
-from hydrant.tasks.base import Task, check_single_model
+from hydrant.tasks.base import Task, as_float32, check_single_model
 
 Loss = Callable[[Any, Any], Any]
 """`(outputs, targets)` -> the mean over the samples, shape (), or several such means by name, which are added."""
@@ -37,7 +37,7 @@ class Supervised(Task):
 
     def assess(self, outputs: Tensors, batch: Batch) -> Outcome:
         """Return the loss of the model's outputs."""
-        outputs = fitted(map_tensors(_as_float32, outputs), batch.targets)
+        outputs = fitted(map_tensors(as_float32, outputs), batch.targets)
         losses = self.loss(outputs, batch.targets)
         losses = dict(losses) if isinstance(losses, Mapping) else {"loss": losses}
         for name, loss in losses.items():
@@ -67,7 +67,3 @@ def fitted(outputs: Tensors, targets: Tensors) -> Tensors:
     """
     are_tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
     return outputs.squeeze(-1) if are_tensors and outputs.shape == (*targets.shape, 1) else outputs
-
-
-def _as_float32(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.is_floating_point() else tensor

@@ -1,0 +1,59 @@
+"""Tensors in files, read without code that they might hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from hydrant.batch import Tensors, map_tensors
+from hydrant.errors import ConfigError, DataError, suggestion, typed_line
+
+TENSOR_FILES = (".pt", ".npz", ".npy")
+"""A `.pt` file is written by `torch.save`, an `.npz` file by `numpy.savez`, an `.npy` file by `numpy.save`."""
+
+
+def load_tensors(path: Path) -> Any:
+    """Return what a tensor file holds: of a `.pt` file anything, of `.npz` a dict of tensors, of `.npy` a tensor.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    try:
+        if path.suffix == ".pt":
+            return torch.load(path, map_location="cpu", weights_only=True)
+        loaded = np.load(path, allow_pickle=False)
+        if path.suffix == ".npy":
+            return torch.from_numpy(loaded)
+        with loaded as arrays:
+            return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+    except Exception as error:  # the file may hold anything, of which the libraries raise anything
+        raise DataError(f"{path} cannot be read: {typed_line(error)}") from error
+
+
+def read_inputs(path: Path, key: str) -> Tensors:
+    """Return the inputs in a tensor file: all of it if it is one array, else the entry `inputs`.
+
+    Raises:
+        ConfigError: there is no such entry; `key` is what the user gave the file by.
+        DataError: the file cannot be read.
+    """
+    content = load_tensors(path)
+    if not isinstance(content, Mapping):
+        return content
+    entries = cast("Mapping[str, Tensors]", content)
+    if "inputs" in entries:
+        return entries["inputs"]
+    if len(entries) == 1 and path.suffix == ".npz":
+        return next(iter(entries.values()))
+    raise ConfigError(
+        key, f"{path} has no entry 'inputs'{suggestion('inputs', map(str, entries), 'Entries')}"
+    )
+
+
+def single(tree: Tensors) -> Tensors:
+    """Return doubles, which Python's and NumPy's numbers become, as float32."""
+    return map_tensors(lambda tensor: tensor.float() if tensor.dtype == torch.float64 else tensor, tree)

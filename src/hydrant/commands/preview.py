@@ -59,7 +59,9 @@ def _print_plan(plan: Plan) -> None:
     limit = " at most: auto finds what fits" if plan.config["micro_batch_size"] == "auto" else ""
     micro_batches = f"{spec.micro_batch_size} samples x {spec.num_micro_steps} x {spec.world_size} rank(s)"
     say(f"updates      {clock.total_updates:,} of {spec.global_batch_size} samples: {epochs}")
-    say(f"samples      {plan.train.num_samples:,} to train on, {plan.val.num_samples:,} to evaluate on")
+    purposes = {"train": "to train on", "val": "to evaluate on", "test": "to test on"}
+    samples = {purposes.get(name, f"in {name}"): s.source.num_samples for name, s in plan.splits.items()}
+    say(f"samples      {', '.join(f'{count:,} {purpose}' for purpose, count in samples.items())}")
     say(f"micro-batch  {micro_batches}{limit}")
     say(f"model        {total:,} parameters, {trained:,} trained")
     say(f"cost         {plan.flops_per_sample:,} FLOPs per sample to evaluate, about 3 times that to train")

@@ -129,6 +129,9 @@ def check_name(name: str) -> None:
 INTERVALS = ("log_every", "eval_every", "save_every", "keep_every", "histogram_every")
 """How often a run is logged, evaluated and saved: durations, or null for never."""
 
+REPETITIONS = ("seed", "fold")
+"""Keys that repeat an experiment: runs that differ only in them are compared as one setting."""
+
 DURATIONS = ("duration", *INTERVALS)
 """Keys whose value is a duration."""
 

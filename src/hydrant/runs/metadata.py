@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from hydrant.config.atomic_write import remove_temporary, replace_file
 from hydrant.config.flat import flatten, is_neutral
 from hydrant.config.redaction import redacted
-from hydrant.config.schema import INTERVALS
+from hydrant.config.schema import INTERVALS, REPETITIONS
 from hydrant.runs.folder import CONFIG, HYDRA
 from hydrant.runs.job import Job
 from hydrant.trackers.base import RunIdentity
@@ -18,7 +18,7 @@ from hydrant.trackers.base import RunIdentity
 def identify(job: Job) -> RunIdentity:
     """Return how trackers name and group a run, from its choices of config groups and its overrides.
 
-    Runs that differ only in the seed, or in keys that do not affect the result, share a group.
+    Runs that differ only in the seed, the fold, or in keys that do not affect the result, share a group.
     """
     choices = {group: choice for group, choice in job.choices.items() if choice is not None}
     subject = choices.get("experiment") or f"{choices['data']}-{choices['model']}"
@@ -45,7 +45,7 @@ def identify(job: Job) -> RunIdentity:
 def _is_left_out(override: str, shown: Collection[str]) -> bool:
     """Return whether the group leaves out an override: it is named already, or does not affect the result."""
     key = override.lstrip("+~").partition("=")[0]
-    return key in {*shown, *INTERVALS, "optimizer", "scheduler", "seed"} or is_neutral(key)
+    return key in {*shown, *INTERVALS, "optimizer", "scheduler", *REPETITIONS} or is_neutral(key)
 
 
 def write_records(job: Job) -> None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, HydrantError, RecordError
 from hydrant.runs.console import notice, relative
 from hydrant.runs.folder import HYDRA, RunStatus, read_run, runs_of_sweep
@@ -18,7 +19,7 @@ from hydrant.sweeps.executors.base import modules_to_preload
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 from hydrant.sweeps.plan import read_plan
 
-_NEUTRAL_KEYS = ("name", "seed", "fold")
+_NEUTRAL_KEYS = ("name", *REPETITIONS)
 """Keys that do not decide whether a run can start: jobs that differ only in these are checked once."""
 
 _LOST_SECONDS = 300.0

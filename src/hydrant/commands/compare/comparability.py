@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hydrant.commands.compare.config_keys import REPETITIONS, label
+from hydrant.commands.compare.config_keys import label
 from hydrant.commands.compare.groups import Group, Metric
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.time_to_target import UNITS, runs_without_time
 from hydrant.config.flat import is_neutral
+from hydrant.config.schema import REPETITIONS
 from hydrant.runs.folder import RunStatus
 
 _MAX_NAMES = 3
@@ -146,7 +147,14 @@ def _data(runs: Sequence[Run]) -> Callable[[Run], str]:
 
 def _is_data(key: str) -> bool:
     is_setting = key.startswith("data.") and not is_neutral(key)
-    return is_setting or key in ("data", "limit_train_samples", "limit_val_samples", "folds", "fold_seed")
+    return is_setting or key in (
+        "data",
+        "limit_train_samples",
+        "limit_val_samples",
+        "limit_test_samples",
+        "folds",
+        "fold_seed",
+    )
 
 
 def _budget(run: Run) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hydrant.commands.compare.comparability import ComparisonWarning, find_unknown_times, find_warnings
-from hydrant.commands.compare.config_keys import REPETITIONS, differing_keys, label, repetition
+from hydrant.commands.compare.config_keys import differing_keys, label, repetition
 from hydrant.commands.compare.groups import (
     Group,
     Metric,
@@ -34,6 +34,7 @@ from hydrant.commands.compare.time_to_target import (
     workload_time,
 )
 from hydrant.config.best import mode_by_name
+from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, unknown_name
 
 _WORKLOAD = ("data", "model", "task", "experiment")

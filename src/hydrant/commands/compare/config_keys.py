@@ -9,16 +9,12 @@ from typing import Any, cast
 
 from hydrant.commands.compare.run import Run
 from hydrant.config.flat import is_neutral
-from hydrant.config.schema import INTERVALS
+from hydrant.config.schema import INTERVALS, REPETITIONS
 from hydrant.errors import shown
 from hydrant.runs.folder import RunStatus
 
 _EXACT = 2.0**53
 """Below this, every whole number is exact as a float."""
-
-
-REPETITIONS = ("seed", "fold")
-"""Keys that repeat an experiment: they form no groups, and results are paired by their values."""
 
 
 def repetition(run: Run) -> str:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hydrant.commands.compare.config_keys import (
-    REPETITIONS,
     as_text,
     equals_label,
     in_natural_order,
@@ -21,6 +20,7 @@ from hydrant.commands.compare.config_keys import (
 )
 from hydrant.commands.compare.run import REPEAT, Run
 from hydrant.commands.compare.statistics import Difference, Estimate, estimate, holm, paired
+from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.runs.folder import RunStatus, choices_in
 

@@ -37,7 +37,7 @@ REMAINDER = {
         "Writing one row takes 50 us in isolation, 1 us per update. The rest is cache misses in the following "
         "updates, and the noise of the machine."
     ),
-    BAR: "tqdm draws the line ten times a second, whatever the number of updates. It takes 1 ms on a slow core.",
+    BAR: "rich draws the line ten times a second, whatever the number of updates. It takes 0.2 ms.",
     MEANS: (
         "Detaching a scalar takes 0.7 us and copying eight flags 1.5 us in isolation, and several times that within "
         "an update. They are added up for 64 updates at once."

@@ -50,8 +50,8 @@ def end_command(status: int) -> NoReturn:
     module apart, which takes half a second after torch was imported.
     """
     if not any(os.environ.get(name) for name in _INJECTED):
-        threading._shutdown()  # pyright: ignore  # waits for the threads that are no daemons
-        atexit._run_exitfuncs()
+        threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]  # waits for those that are no daemons
+        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
         with contextlib.suppress(OSError, ValueError):  # a closed stream
             sys.stdout.flush()
             sys.stderr.flush()

@@ -216,7 +216,9 @@ def test_evaluation_takes_a_map_style_set_or_the_first_items() -> None:
         data.train.subset(range(1, 4))
 
 
-@pytest.mark.parametrize("more", [(), ("data.num_workers=1", "micro_batch_size=4", "precision=fp16")])
+@pytest.mark.parametrize(
+    "more", [("data.num_workers=1", "micro_batch_size=4", "precision=fp16"), *slow(((),))]
+)
 def test_a_run_over_a_stream_resumes_exactly(
     more: tuple[str, ...], points: tuple[str, ...], train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:

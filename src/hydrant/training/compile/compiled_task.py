@@ -138,6 +138,7 @@ class Compile:
         import torch._dynamo
         import torch._functorch.config as autograd
         import torch._inductor.config as inductor
+        import torch.fx.experimental._config as shapes
 
         torch._dynamo.reset()  # forget what earlier runs of this process have compiled
         # timm.optim raises this limit to a million on import, which would hide endless recompilation.
@@ -147,6 +148,8 @@ class Compile:
             # Else Dynamo misses that a parameter was unfrozen, and the parameter gets no gradient.
             torch._dynamo.config.skip_tensor_guards_with_matching_dict_tags = False
         inductor.fallback_random = self._same_random
+        # Else sides that are equal in the first batch, such as 8 sequences of length 8, must stay equal.
+        shapes.use_duck_shape = self._arguments["dynamic"] is not True
         logging.getLogger("torch.utils.cpp_extension").addFilter(_is_not_about_cuda)
         if retains_graph:
             autograd.donated_buffer = False  # else the first backward may overwrite tensors of the next

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from run_folders import rows, summary, weights
+from run_folders import assert_close_rows, rows, summary, weights
 from torch import Tensor
-from training_runs import Train, UserModule
+from training_runs import Train, UserModule, whole_and_resumed
 
 from hydrant.training import pictures
 
@@ -160,14 +160,19 @@ def test_a_task_trains_draws_and_chooses(
         divided = train(*TINY, *words, "micro_batch_size=2", name="divided")
         for one, other in zip(weights(run).values(), weights(divided).values(), strict=True):
             assert torch.allclose(one, other, rtol=1e-4, atol=1e-6)
-        for one, other in zip(rows(run), rows(divided), strict=True):
-            assert one.keys() == other.keys()
-            for key in one:
-                assert (
-                    key == "time"
-                    or key.startswith("perf/")
-                    or other[key] == pytest.approx(one[key], rel=1e-4)
-                )
+        assert_close_rows(run, divided, rel=1e-4)
+
+
+@pytest.mark.parametrize("case", ["pixels", "numbers"])
+def test_a_resume_between_two_log_points_is_exact(
+    case: str, train: Train, user_module: UserModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, words, _ = CASES[case]
+    user_module("task_parts", PARTS)
+    make()
+    words = (*TINY, *words, "duration=6", "log_every=4", "eval_every=3", "save_every=null")
+    whole, resumed = whole_and_resumed(train, monkeypatch, words, stop_at=3)
+    assert rows(whole) == rows(resumed)
 
 
 @pytest.mark.parametrize(

@@ -178,9 +178,8 @@ def check_pictures(config: Mapping[str, Any], batch: Batch, outcome: Outcome, wo
     if num_classes is not None and num_classes <= _MAX_CLASSES:
         return num_classes
     if world.is_rank_zero:
-        reason = (
-            "the task predicts no classes" if num_classes is None else f"{num_classes} classes are too many"
-        )
+        is_none = num_classes is None
+        reason = "the targets are no class indices" if is_none else f"{num_classes} classes are too many"
         log.info("pictures: no confusion matrix and no mistakes, because %s", reason)
     return None
 

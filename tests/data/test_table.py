@@ -39,7 +39,8 @@ def read(train: Path, **changes: Any) -> Data:
     """Return the data by the defaults of conf/data/csv.yaml, with the shapes that the config takes from the file."""
     plain = yaml.safe_load((conf_dir() / "data" / "csv.yaml").read_text())
     del plain["_target_"]
-    made = plain | {"train": str(train), "val": str(train), "target": "price"} | changes
+    made = plain | {"train": str(train), "val": str(train), "target": "price",
+                    "standardize_targets": False} | changes  # fmt: skip
     layout = read_layout(made)[0]
     shape = [layout.num_inputs] if layout.is_one_hot else None
     return csv(**made | {"input_shape": shape, "num_classes": layout.num_outputs})

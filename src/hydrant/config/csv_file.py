@@ -58,7 +58,7 @@ def is_text(cells: np.ndarray) -> bool:
 
 def missing_rows(cells: np.ndarray) -> np.ndarray:
     """Return the rows of a column whose cell is missing, int64."""
-    return np.flatnonzero(np.equal(cells, None) if is_text(cells) else np.isnan(cells))
+    return np.flatnonzero([cell is None for cell in cells] if is_text(cells) else np.isnan(cells))
 
 
 def read_table(path: str, delimiter: str, key: str, texts: Collection[str] = ()) -> Table:

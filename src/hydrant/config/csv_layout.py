@@ -72,7 +72,7 @@ def layout_of(node: DictConfig) -> Layout | None:
     shapes = ("input_shape", "num_classes")
     if any(OmegaConf.is_missing(node, key) for key in node):
         return None
-    return read_layout({key: node[key] for key in node if key not in shapes})[0]
+    return read_layout({str(key): node[key] for key in node if key not in shapes})[0]
 
 
 def _categories(table: Table, name: str, limit: int) -> tuple[str, ...]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytorch_optimizer
 import schedulefree
 import timm.optim
 import torch
@@ -23,7 +26,9 @@ from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.groups import conf_dir
 from hydrant.config.instantiate import instantiate_node
-from hydrant.optimizers import MuonWithAdamW, timm_optimizer
+from hydrant.errors import ConfigError
+from hydrant.optimizers import MuonWithAdamW, library_optimizer, timm_optimizer
+from hydrant.optimizers.library import LEFT_OUT, library_names
 from hydrant.training.build import prepare
 from hydrant.training.checkpoint.tree import join, split
 
@@ -144,19 +149,27 @@ def timm_names() -> list[str]:
     return [str(n) for n in timm.optim.list_optimizers() if not str(n).startswith(("bnb", "fused", "kron"))]
 
 
+NEEDS_MORE = {"ranger21", "spectralsphere"}  # the number of updates; a model of matrices only
+
+
+PACKAGES: dict[str, tuple[Any, list[str]]] = {
+    "timm": (partial(timm_optimizer, weight_decay=0.01, kwargs={}), sorted({*timm_names()} - {"adahessian"})),
+    "library": (partial(library_optimizer, weight_decay=None), sorted({*library_names()} - NEEDS_MORE)),
+}
+
+
 @pytest.mark.parametrize(
-    "name",
+    ("package", "name"),
     [
-        pytest.param(name, marks=pytest.mark.slow if place % 6 else [])
-        for place, name in enumerate(sorted({*timm_names()} - {"adahessian"}))
+        pytest.param(package, name, marks=pytest.mark.slow if place % 6 else [])
+        for package, (_, package_names) in PACKAGES.items()
+        for place, name in enumerate(package_names)
     ],
 )
-def test_a_saved_timm_optimizer_continues_exactly(name: str) -> None:
+def test_a_saved_optimizer_of_a_package_continues_exactly(package: str, name: str) -> None:
+    make_optimizer, _ = PACKAGES[package]
     models = [nn.Sequential(nn.Linear(20, 40), nn.Tanh(), nn.Linear(40, 10)) for _ in range(2)]
-    optimizers = [
-        timm_optimizer([{"params": list(m.parameters())}], name=name, lr=1e-2, weight_decay=0.01, kwargs={})
-        for m in models
-    ]
+    optimizers = [make_optimizer([{"params": list(m.parameters())}], name=name, lr=1e-2) for m in models]
 
     def update(position: int, seed: int) -> None:
         optimizers[position].zero_grad()
@@ -174,6 +187,36 @@ def test_a_saved_timm_optimizer_continues_exactly(name: str) -> None:
         update(0, seed)
         update(1, seed)
     assert_same_state(*(dict(model.state_dict()) for model in models))
+
+
+def test_optimizers_of_the_package_are_options_or_left_out() -> None:
+    known = set(pytorch_optimizer.get_supported_optimizers())
+    assert set(LEFT_OUT) < known
+    by_licence = {name for name, reason in LEFT_OUT.items() if "licence" in reason}
+    assert by_licence == {"fromage", "nero"}  # as the package's README says
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key", "message"),
+    [
+        ({"name": "sopa"}, "optimizer.name", "did you mean 'soap'?"),
+        ({"name": "fromage"}, "optimizer.name", "its licence"),
+        ({"name": "soap", "frequency": 2}, "optimizer.frequency", "precondition_frequency"),
+        ({"name": "a2grad", "weight_decay": 0.1}, "optimizer.weight_decay", "has no weight decay"),
+        ({"name": "adan", "lr": -1.0}, "optimizer", "learning rate must be positive"),
+    ],
+)
+def test_an_unknown_name_or_argument_is_refused(arguments: dict[str, Any], key: str, message: str) -> None:
+    groups = [{"params": [nn.Parameter(torch.zeros(2, 2))]}]
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        library_optimizer(groups, **{"lr": 0.1, "weight_decay": None, **arguments})
+    assert caught.value.key == key
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hydrant.config.distribution.find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=r"pytorch_optimizer.*\[optimizers\]"):
+        library_optimizer([], name="soap", lr=0.1, weight_decay=None)
 
 
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=8", "log_every=1", "eval_every=4", "save_every=4")

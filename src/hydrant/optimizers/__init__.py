@@ -1,7 +1,8 @@
 """Optimizers beyond `torch.optim`: a function or class called with the parameter groups."""
 
 from hydrant.optimizers.ema import Ema, NoAveraging
+from hydrant.optimizers.library import library_optimizer
 from hydrant.optimizers.muon import MuonWithAdamW
 from hydrant.optimizers.timm import timm_optimizer
 
-__all__ = ["Ema", "MuonWithAdamW", "NoAveraging", "timm_optimizer"]
+__all__ = ["Ema", "MuonWithAdamW", "NoAveraging", "library_optimizer", "timm_optimizer"]

@@ -23,6 +23,7 @@ COMMANDS = {
     "train": ("train", "train a model, or a sweep of them with --multirun"),
     "preview": ("preview", "show the schedules, groups and size of a config without training"),
     "evaluate": ("evaluate", "evaluate a run or a checkpoint"),
+    "predict": ("predict", "write what a run predicts for files, tensors or a split"),
     "export": ("export", "write a run's model as safetensors, torch_export or onnx"),
     "diagnose": ("diagnose", "explain what torch.compile does with a config"),
     "bench": ("bench", "compare precisions and compile settings by speed, memory and result"),

@@ -58,10 +58,29 @@ and every schedule. Takes the overrides of train, and
 Evaluate the newest checkpoint of a run, or another one, on the validation set or another split.
 
   hydrant evaluate outputs/lr_study                               the newest checkpoint
-  hydrant evaluate outputs/lr_study/checkpoints/best              the best one
+  hydrant evaluate outputs/lr_study --weights best                the best one; or give its folder
   hydrant evaluate outputs/lr_study --split test                  test, train, or a further validation set by its name
   hydrant evaluate outputs/lr_study eval_batch_size=64 --json     overrides as in train
   hydrant evaluate outputs/lr_study --weights ema                 the averaged weights (averaging=ema)""",
+    "predict": """
+Write what the model of a run predicts: for image files, folders of them, a CSV file or tensors, prepared as in the
+run's evaluations, or for a split of its data. A row for each sample; classes by name.
+
+  hydrant predict outputs/pets photos/ --out predictions.csv      all images in a folder and below
+  hydrant predict outputs/pets a.jpg b.jpg                        print CSV
+  hydrant predict outputs/pets test --out predictions.npz         a split, with its targets
+  hydrant predict outputs/prices new_houses.csv --out prices.csv  a run of data=csv
+  hydrant predict outputs/digits digits.npy --out digits.jsonl    tensors: .pt, .npz, .npy
+
+  --out FILE         .csv or .jsonl: a row for each sample; .npz: arrays, also probabilities and logits
+  --probabilities    columns for the probability of each class
+  --weights WHICH    best, last, or ema for the averaged weights (default: those of the newest checkpoint)
+  --batch-size N     samples at once (default: eval_batch_size of the run)
+
+A command that was killed continues when it is started again, and then writes the same file. Other words are overrides
+as in train: data.on_error=skip leaves out damaged images.
+
+Exit status: 0 predicted, 1 a file is damaged, 2 the command line is wrong, 130 Ctrl-C.""",
     "export": """
 Write the model of a run for use elsewhere, and check that it gives the same outputs.
 

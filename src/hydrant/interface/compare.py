@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hydrant.errors import unknown_name
 from hydrant.interface.arguments import list_of_texts
-from hydrant.interface.run import Run, data_frame
+from hydrant.interface.data_frame import data_frame
+from hydrant.interface.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydrant.config.distribution import require_extra
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.interface.arguments import list_of_texts
+from hydrant.interface.data_frame import data_frame
 from hydrant.runs.console import relative
 from hydrant.runs.folder import (
     CHECKPOINTS,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hydrant.data import Data
+    from hydrant.interface.predictions import Predictions
     from hydrant.runs.load import SavedRun
     from hydrant.tasks import Task
 
@@ -124,6 +125,34 @@ class Run:
         with unchanged_process():
             return evaluate_saved(saved, chosen)
 
+    def predict(
+        self,
+        inputs: Any,
+        *,
+        weights: Weights = "last",
+        probabilities: bool = False,
+        batch_size: int | None = None,
+    ) -> Predictions:
+        """Return what the model predicts, as `hydrant predict` does.
+
+        Args:
+            inputs: the name of a split, a file, a folder, or a list of files; or inputs in memory: an array or tensor
+                (N, ...) as the files of `data=tensors` hold them, or a dict of these.
+            weights: see `Weights`.
+            probabilities: whether the table has a column for the probability of each class.
+            batch_size: how many samples are predicted at once; None: `eval_batch_size` of the run.
+
+        Raises:
+            ConfigError: as `model`; or the data of the run cannot read the inputs.
+            DataError: a file is damaged.
+        """
+        saved = self._open(weights)
+        from hydrant.interface.predictions import collect
+        from hydrant.interface.process import unchanged_process
+
+        with unchanged_process():
+            return collect(saved, inputs, batch_size, probabilities=probabilities)
+
     def _open(self, weights: str) -> SavedRun:
         with process_settings():
             from hydrant.interface.process import unchanged_process  # imports torch
@@ -169,15 +198,3 @@ def passed_objects(model: Any, data: Any, task: Any) -> dict[str, Any]:
     """Return the objects that were given, by config group."""
     given = {"model": model, "data": data, "task": task}
     return {group: value for group, value in given.items() if value is not None}
-
-
-def data_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return rows as a DataFrame.
-
-    Raises:
-        ConfigError: pandas is not installed.
-    """
-    require_extra("pandas", ["pandas"], "pandas", "a table of results")
-    import pandas as pd
-
-    return pd.DataFrame([dict(row) for row in rows])

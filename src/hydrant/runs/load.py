@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
+from torch import nn
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
@@ -18,7 +20,7 @@ from hydrant.runs.folder import choices_in, read_options, read_overrides
 from hydrant.runs.resume import saved_config
 from hydrant.training.build import prepare
 from hydrant.training.checkpoint.content import weight_parts
-from hydrant.training.checkpoint.folder import find_checkpoint
+from hydrant.training.checkpoint.folder import BEST, CHECKPOINTS, LAST, find_checkpoint
 from hydrant.training.checkpoint.weights import Weights
 from hydrant.training.distributed.base import SINGLE_RANK
 from hydrant.training.evaluation import evaluate, with_prefix
@@ -26,7 +28,7 @@ from hydrant.training.plan import Plan
 from hydrant.training.splits import Split, find_split
 from hydrant.training.train_state import restore_outside_model, saved_state
 
-WEIGHTS = ("model", "ema")
+WEIGHTS = ("model", "ema", BEST, LAST)
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class SavedRun:
     folder: Path
     checkpoint: Path
     num_updates: int
+    weights: str  # `model`, or `ema`: the average
     plan: Plan
 
     def split(self, name: str, key: str) -> Split:
@@ -46,6 +49,15 @@ class SavedRun:
         """
         return find_split(self.plan.config, self.plan.splits, name, key)
 
+    @contextlib.contextmanager
+    def on_device(self) -> Generator[nn.Module]:
+        """Yield the task on the device of the run, in its precision."""
+        plan = self.plan
+        plan.precision.activate()
+        plan.world.set_device()
+        with plan.world.process_group():
+            yield plan.precision.prepare(plan.task).to(plan.world.device)
+
 
 def open_run(
     path: str, overrides: Sequence[str], *, weights: str, allow_targets: Sequence[str] = ()
@@ -54,16 +66,14 @@ def open_run(
 
     Args:
         overrides: change keys of the saved config.
-        weights: `model`, or `ema` for the averaged weights.
+        weights: `model`, or `ema` for the averaged weights; `best` or `last` choose a checkpoint of a run folder.
         allow_targets: packages that the user trusts; they replace those in the saved config.
 
     Raises:
         ConfigError: there is no such run, it has no such weights, or the overrides are wrong.
     """
-    checkpoint = find_checkpoint(path, "")
-    if weights not in WEIGHTS:
-        raise unknown_name("--weights", "weights", weights, WEIGHTS)
-    if weights not in weight_parts(checkpoint):
+    checkpoint, part = _find_weights(path, weights)
+    if part not in weight_parts(checkpoint):
         raise ConfigError("--weights", f"{checkpoint} holds no averaged weights; the run needs averaging=ema")
     folder = checkpoint.parents[1]
     saved = saved_config(folder, "")
@@ -74,26 +84,41 @@ def open_run(
     config = OmegaConf.create(saved)
     resolved = _override(config, folder, overrides) if overrides else check(config)
     plan = prepare({**resolved, "parallel": SINGLE_RANK})
-    Weights(checkpoint, weights).load(plan.task.model, "model")
+    Weights(checkpoint, part).load(plan.task.model, "model")
     restore_outside_model(plan.task, checkpoint)
     plan.task.eval()
-    return SavedRun(folder, checkpoint, saved_state(checkpoint).num_updates, plan)
+    return SavedRun(folder, checkpoint, saved_state(checkpoint).num_updates, part, plan)
 
 
 def evaluate_saved(saved: SavedRun, split: Split) -> dict[str, float]:
     """Return the losses and metrics of a saved run on a split, as `val/...` or `test/...`; computed on its device."""
     plan = saved.plan
-    plan.precision.activate()
-    plan.world.set_device()
-    with plan.world.process_group():
+    with saved.on_device() as task:
         values = evaluate(
-            plan.precision.prepare(plan.task).to(plan.world.device),
+            task,
             split.source.batches(plan.spec, split.batch_size),
             plan.precision,
             plan.parallel,
             lambda task, batch: task(batch),
         )
     return with_prefix(split.prefix, values)
+
+
+def _find_weights(path: str, weights: str) -> tuple[Path, str]:
+    """Return the checkpoint that a path and `weights` mean, and the part of it that holds the weights.
+
+    Raises:
+        ConfigError: there is no such checkpoint, or no such name of weights.
+    """
+    if weights not in WEIGHTS:
+        raise unknown_name("--weights", "weights", weights, WEIGHTS)
+    if weights not in (BEST, LAST):
+        return find_checkpoint(path, ""), weights
+    checkpoints = Path(path) / CHECKPOINTS
+    if Path(path).is_dir() and not checkpoints.is_dir():
+        message = f"{weights} chooses a checkpoint of a run, but {path} is no run folder with checkpoints"
+        raise ConfigError("--weights", message)
+    return find_checkpoint(checkpoints / weights if weights == BEST else path, "--weights"), "model"
 
 
 def _override(config: DictConfig, folder: Path, overrides: Sequence[str]) -> Mapping[str, Any]:

@@ -38,23 +38,26 @@ class ProgressBar:
     """
 
     @staticmethod
-    def start(total_updates: int, num_updates: int) -> ProgressBar | NullProgressBar:
-        """Return a bar that starts at `num_updates`, or one that shows nothing without a terminal or a notebook."""
+    def start(total_updates: int, num_updates: int, unit: str = "updates") -> ProgressBar | NullProgressBar:
+        """Return a bar that starts at `num_updates`, or one that shows nothing without a terminal or a notebook.
+
+        A command that makes no updates counts something else: its `unit`.
+        """
         if in_notebook():
-            return ProgressBar(total_updates, num_updates, _NotebookLine())
+            return ProgressBar(total_updates, num_updates, _NotebookLine(), unit)
         if is_terminal(sys.stdout):
-            return ProgressBar(total_updates, num_updates, _TerminalLine())
+            return ProgressBar(total_updates, num_updates, _TerminalLine(), unit)
         return NullProgressBar()
 
-    def __init__(self, total_updates: int, num_updates: int, line: _Line) -> None:
-        self._total, self._done, self._line = total_updates, num_updates, line
+    def __init__(self, total_updates: int, num_updates: int, line: _Line, unit: str = "updates") -> None:
+        self._total, self._done, self._line, self._unit = total_updates, num_updates, line, unit
         self._drawn = deque[tuple[float, int]](maxlen=_RATE_DRAWS)  # the time and update of each draw
         self._next_draw = 0.0
         self._values: dict[str, float] = {}
 
-    def advance(self) -> None:
-        """Count one update. Takes about 0.3 us, because the training loop calls it."""
-        self._done += 1
+    def advance(self, count: int = 1) -> None:
+        """Count an update, or several units. Takes about 0.3 us, because the training loop calls it."""
+        self._done += count
         if monotonic() >= self._next_draw:
             self._draw()
 
@@ -96,7 +99,7 @@ class ProgressBar:
             key: f"  {key} {self._values[key]:.4g}" for key in ("loss", *metrics, "lr") if key in self._values
         }
         extras = [shown.pop("loss", ""), *(shown[key] for key in metrics)]
-        extras += [f"  {rate:.3g} updates/s" if rate else "", shown.get("lr", "")]
+        extras += [f"  {rate:.3g} {self._unit}/s" if rate else "", shown.get("lr", "")]
         room = width - _MIN_WIDTH - sum(len(text) for text, _ in parts)
         for text in extras:
             if len(text) <= room:
@@ -111,7 +114,7 @@ class ProgressBar:
 class NullProgressBar:
     """Replaces `ProgressBar` without a terminal and without a notebook: shows nothing."""
 
-    def advance(self) -> None: ...
+    def advance(self, count: int = 1) -> None: ...
 
     def log(self, row: Mapping[str, float]) -> None: ...
 

@@ -1,0 +1,56 @@
+"""`predict`: write what the model of a run predicts for files, tensors or a split of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydrant.config.command_line import Flags
+from hydrant.errors import ConfigError
+from hydrant.runs.console import relative, say
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write or print predictions and return the exit status."""
+    parser = Flags("predict")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--weights", default="model")
+    parser.add_argument("--batch-size", type=int)
+    parser.add_argument("--probabilities", action="store_true")
+    options, words = parser.split(arguments)
+    overrides = [word for word in words[1:] if _is_override(word)]
+    inputs = [word for word in words[1:] if word not in overrides]
+    if not inputs or _is_override(words[0]):
+        example = "hydrant predict outputs/lr_study photos/ --out predictions.csv"
+        raise ConfigError("", f"predict what? Give a run, and then files, a folder or a split: {example}")
+    if options.batch_size is not None and options.batch_size < 1:
+        raise ConfigError("--batch-size", f"needs a number above 0, not {options.batch_size}")
+    from hydrant.runs.load import open_run  # imports torch
+    from hydrant.runs.prediction import (
+        Prediction,
+        find_inputs,
+        format_of,
+        print_predictions,
+        write_predictions,
+    )
+
+    if options.out is not None:
+        format_of(options.out)  # before the run is opened, which takes a while
+    saved = open_run(words[0], overrides, weights=options.weights)
+    samples = find_inputs(saved.plan, inputs)
+    batch_size = options.batch_size or saved.plan.config["eval_batch_size"]
+    prediction = Prediction(saved, samples, batch_size, options.probabilities)
+    if options.out is None:
+        print_predictions(prediction)
+        return 0
+    count = write_predictions(prediction, options.out)
+    left_out = samples.source.num_samples - count
+    more = f", without {left_out:,} damaged" if left_out else ""
+    noun = "prediction" if count == 1 else "predictions"
+    say(f"{options.out}: {count:,} {noun} of {samples.title}{more}, by {relative(saved.checkpoint)}")
+    return 0
+
+
+def _is_override(word: str) -> bool:
+    """Return whether a word changes the config; a path may contain `=` too."""
+    return ("=" in word or word.startswith("~")) and not Path(word).exists()

@@ -1,0 +1,154 @@
+"""What to predict: a split of the run's data, files, folders of them, tensors, or a table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydrant.batch import Batch, Tensors, tensors_of
+from hydrant.data import LoaderSource, Reader, Source
+from hydrant.data.tensor_files import TENSOR_FILES, read_inputs, single
+from hydrant.errors import ConfigError
+from hydrant.runs.console import notice
+from hydrant.training.plan import Plan
+
+KEY = "inputs"
+"""Names the inputs in error messages."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Samples to predict.
+
+    Args:
+        source: the samples.
+        title: what they are, for people.
+        identity: changes if other samples are meant; JSON.
+        file_of: returns the file of a sample; None: samples are named by their number.
+        has_targets: whether the targets of the source are known ones.
+    """
+
+    source: Source
+    title: str
+    identity: Any
+    file_of: Callable[[int], str] | None = None
+    has_targets: bool = False
+
+    @property
+    def column(self) -> str:
+        """The name of the column that names the samples."""
+        return "index" if self.file_of is None else "file"
+
+    def name_of(self, number: int) -> str | int:
+        """Return the name of a sample: its file, or its number."""
+        return number if self.file_of is None else self.file_of(number)
+
+
+def find_inputs(plan: Plan, words: Sequence[str]) -> Inputs:
+    """Return the samples that words mean: one split or tensor file, or files and folders.
+
+    Raises:
+        ConfigError: there is no such split or file, or the data of the run cannot read it.
+        DataError: a file is damaged.
+    """
+    if len(words) == 1 and words[0] in plan.splits:
+        if Path(words[0]).exists():
+            notice(f"{words[0]} is the split of the data; write ./{words[0]} for the path of this name")
+        return _of_split(plan, words[0])
+    for word in words:
+        if not Path(word).exists():
+            splits = ", ".join(plan.splits)
+            raise ConfigError(KEY, f"there is no file or folder {word}, nor such a split; splits: {splits}")
+    if len(words) == 1 and Path(words[0]).suffix.lower() in TENSOR_FILES and _reader(plan).tensors:
+        path = Path(words[0])
+        return of_tensors(plan, read_inputs(path, KEY), str(path), [_identity(path)])
+    return _of_files(_reader(plan), words, plan)
+
+
+def of_tensors(plan: Plan, inputs: Tensors, title: str = "the given inputs", identity: Any = None) -> Inputs:
+    """Return inputs in memory as samples.
+
+    Raises:
+        ConfigError: the data of the run take none, or the shape differs from that of the run's samples.
+    """
+    reader = _reader(plan)
+    if reader.tensors is None:
+        raise ConfigError(KEY, f"this run cannot read tensors; {_offers(plan)}")
+    inputs, shape = single(inputs), plan.data.input_shape
+    tensors = list(tensors_of(inputs))
+    if len(tensors) == 1 and shape is not None and tuple(tensors[0].shape[1:]) != shape:
+        message = f"{title} has the shape {list(tensors[0].shape)}"
+        raise ConfigError(KEY, f"{message}, but the run needs (N, {', '.join(map(str, shape))})")
+    source = reader.tensors(inputs)
+    if not tensors or not Batch(inputs, ()).num_samples:
+        raise ConfigError(KEY, f"{title} has no samples")
+    return Inputs(source, title, identity)
+
+
+def _of_split(plan: Plan, name: str) -> Inputs:
+    source = plan.splits[name].source
+    is_file = isinstance(source, LoaderSource) and source.names_are_files
+    return Inputs(
+        source, f"the split {name}", [name, source.num_samples], source.name_of if is_file else None, has_targets=True
+    )  # fmt: skip
+
+
+def _of_files(reader: Reader, words: Sequence[str], plan: Plan) -> Inputs:
+    if reader.files is None:
+        raise ConfigError(KEY, f"this run cannot read {words[0]}; {_offers(plan)}")
+    files = [file for word in words for file in _files_of(Path(word), reader, plan)]
+    title = str(files[0]) if len(files) == 1 else f"{len(files):,} files"
+    source, identity = reader.files(files), [_identity(file) for file in files]
+    if not reader.is_sample_per_file:
+        return Inputs(source, title, identity)
+    if source.num_samples != len(files):
+        message = f"gives {source.num_samples} samples for {len(files)} files; one for each is needed"
+        raise ConfigError("data", message)
+    return Inputs(source, title, identity, lambda number: str(files[number]))
+
+
+def _files_of(path: Path, reader: Reader, plan: Plan) -> list[Path]:
+    """Return a file, or the files in a folder and in folders within it that a reader can read, sorted."""
+    suffixes = reader.suffixes
+    if path.is_dir():
+        found = sorted(file for file in _walk(path) if not suffixes or file.suffix.lower() in suffixes)
+        if not found:
+            raise ConfigError(KEY, f"the folder {path} holds no file that this run reads; {_offers(plan)}")
+        return found
+    if suffixes and path.suffix.lower() not in suffixes:
+        raise ConfigError(KEY, f"this run cannot read {path}; {_offers(plan)}")
+    return [path]
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder and below, but not hidden ones. A folder that links lead to again is read once."""
+    seen = set[str]()
+    for root, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        if (real := os.path.realpath(root)) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        yield from (Path(root, name) for name in files if not name.startswith("."))
+
+
+def _identity(file: Path) -> list[Any]:
+    status = file.stat()
+    return [str(file), status.st_size, status.st_mtime_ns]
+
+
+def _reader(plan: Plan) -> Reader:
+    return plan.data.reader or Reader()
+
+
+def _offers(plan: Plan) -> str:
+    """Return what the data of a run can read, for messages."""
+    reader, splits = _reader(plan), f"its splits ({', '.join(plan.splits)})"
+    offers = [f"tensors ({', '.join(TENSOR_FILES)})"] if reader.tensors else []
+    if reader.files is not None:
+        kinds = f"files ({', '.join(reader.suffixes)})" if reader.suffixes else "files"
+        offers.append(f"{kinds} and folders of them" if reader.is_sample_per_file else f"one of {kinds}")
+    return f"it reads {', '.join([*offers, splits])}"

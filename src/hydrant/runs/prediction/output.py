@@ -1,0 +1,96 @@
+"""Write predictions into a file, which appears when it is complete, or print them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hydrant.config.command_line import writing_to
+from hydrant.errors import DataError
+from hydrant.runs.console import emit, notice, relative
+from hydrant.runs.prediction.formats import Format, csv_text, format_of
+from hydrant.runs.prediction.partial_file import PartialFile
+from hydrant.runs.prediction.prediction import Prediction
+from hydrant.runs.prediction.table import Table
+from hydrant.runs.progress_bar import ProgressBar
+
+
+def print_predictions(prediction: Prediction) -> None:
+    """Print the predictions as CSV, each batch when it is there.
+
+    Raises:
+        ConfigError: they have no place in a table.
+        DataError: no sample can be read.
+    """
+    table: Table | None = None
+    for arrays in prediction.batches():
+        if table is None:
+            table = prediction.table(arrays)
+            emit(csv_text([table.columns]).rstrip("\n"))
+        emit(csv_text(table.rows(arrays)).rstrip("\n"))
+    if table is None:
+        raise _no_samples(prediction)
+
+
+def write_predictions(prediction: Prediction, out: Path) -> int:
+    """Write the predictions into a file, and return their number.
+
+    Until the file is complete, they are in a file beside it; the same command continues after its last batch.
+
+    Raises:
+        ConfigError: the file cannot be written, or cannot hold these predictions.
+        DataError: a sample cannot be read, or none can.
+    """
+    file_format, path = format_of(out), out.resolve()  # write through a link instead of replacing it
+    partial_path = path.with_name(f"{path.name}.partial")
+    with writing_to("--out", out), PartialFile.open(partial_path, prediction.identity) as partial:
+        try:
+            _fill(partial, prediction, file_format)
+        except BaseException:
+            if partial.num_rows:
+                done, name = f"{partial.num_rows:,} predictions", relative(partial_path)
+                notice(f"{done} are in {name}; the same command continues there")
+            else:
+                partial_path.unlink()
+            raise
+        _publish(partial, prediction, file_format, path)
+        partial_path.unlink()
+        return partial.num_rows
+
+
+def _fill(partial: PartialFile, prediction: Prediction, file_format: Format) -> None:
+    """Add the batches that are missing."""
+    total, size = prediction.inputs.source.num_samples, prediction.batch_size
+    first = min(-(-partial.next_number // size) * size, total)
+    if partial.num_rows:
+        file_format.check(prediction, partial.last)
+        notice(f"continues after {first:,} of {total:,} samples")
+    bar = ProgressBar.start(total, first, unit="samples")
+    try:
+        for arrays in prediction.batches(first) if first < total else ():
+            if not partial.num_rows:
+                file_format.check(prediction, arrays)
+            partial.append(arrays)
+            bar.advance(partial.next_number - first)
+            first = partial.next_number
+    finally:
+        bar.close()
+    if not partial.num_rows:
+        raise _no_samples(prediction)
+
+
+def _publish(partial: PartialFile, prediction: Prediction, file_format: Format, path: Path) -> None:
+    """Write the whole file beside `path` and rename it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file_format.write(file, partial, prediction)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _no_samples(prediction: Prediction) -> DataError:
+    return DataError(f"no sample of {prediction.inputs.title} can be read; the warnings above say why")

@@ -1,0 +1,143 @@
+"""The predictions so far, in a file that the same command continues after a kill.
+
+The first line is a JSON object that tells what is predicted. A record for each batch follows: its length in 8 bytes,
+and an .npz file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import zipfile
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from hydrant.errors import ConfigError, FolderInUse
+from hydrant.runs.console import notice, relative
+from hydrant.runs.prediction.npz import read_arrays, write_arrays
+from hydrant.training.prediction import NUMBERS, Arrays
+
+_LENGTH_BYTES = 8
+_MAX_HEAD_BYTES = 10_000
+
+
+class PartialFile:
+    """The records of a file that only this process writes."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._start = 0  # of the first record
+        self._shapes: dict[str, Any] = {}
+        self.num_rows = 0
+        self.last: Arrays = {}  # the last record
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, path: Path, identity: Mapping[str, Any]) -> Generator[PartialFile]:
+        """Open a file, or make it, and keep its whole records if they are of the same predictions.
+
+        Raises:
+            FolderInUse: another process is writing it.
+            OSError: it cannot be written.
+        """
+        with path.open("a+b") as file:
+            _lock(file, path)
+            partial = cls(file)
+            partial._continue(path, identity)
+            yield partial
+
+    @property
+    def next_number(self) -> int:
+        """The number after that of the last sample."""
+        return int(self.last[NUMBERS][-1]) + 1 if self.last else 0
+
+    def append(self, arrays: Arrays) -> None:
+        """Add the arrays of a batch.
+
+        Raises:
+            ConfigError: their types or shapes differ from those of earlier batches.
+        """
+        self._check(arrays)
+        content = io.BytesIO()
+        write_arrays(content, arrays)
+        self._file.write(len(content.getbuffer()).to_bytes(_LENGTH_BYTES, "little"))
+        self._file.write(content.getbuffer())
+        self._file.flush()
+        self._count(arrays)
+
+    def records(self) -> Iterator[Arrays]:
+        """Yield the arrays of each batch."""
+        self._file.seek(self._start)
+        while length := int.from_bytes(self._file.read(_LENGTH_BYTES), "little"):
+            end = self._file.tell() + length
+            yield read_arrays(io.BytesIO(self._file.read(length)))
+            self._file.seek(end)
+
+    def _continue(self, path: Path, identity: Mapping[str, Any]) -> None:
+        """Read what the file holds, and remove what is not whole, or not of the same predictions."""
+        self._file.seek(0)
+        head = self._file.readline(_MAX_HEAD_BYTES)
+        expected = (json.dumps(identity) + "\n").encode()
+        self._start = len(expected)
+        if head == expected:
+            with contextlib.suppress(ValueError, OSError, KeyError, zipfile.BadZipFile):
+                self._read_whole_records()
+                return
+            notice(f"{relative(path)} is damaged; starting anew")
+        elif head:
+            notice(f"{relative(path)} is of {_difference(head, identity)}; starting anew")
+        self.num_rows, self.last = 0, {}
+        self._file.truncate(0)
+        self._file.write(expected)
+        self._file.flush()
+
+    def _read_whole_records(self) -> None:
+        size, end = os.fstat(self._file.fileno()).st_size, self._start
+        self._file.seek(end)
+        while end + _LENGTH_BYTES <= size:
+            length = int.from_bytes(self._file.read(_LENGTH_BYTES), "little")
+            if not length or end + _LENGTH_BYTES + length > size:
+                break
+            self._count(read_arrays(io.BytesIO(self._file.read(length))))
+            end += _LENGTH_BYTES + length
+        self._file.truncate(end)
+
+    def _count(self, arrays: Arrays) -> None:
+        self.num_rows += len(arrays[NUMBERS])
+        self.last = arrays
+
+    def _check(self, arrays: Arrays) -> None:
+        for name in self.last.keys() | arrays.keys() if self.last else ():
+            shapes = [
+                f"{part[name].dtype} {list(part[name].shape[1:])}" if name in part else "missing"
+                for part in (self.last, arrays)
+            ]
+            if shapes[0] != shapes[1]:
+                message = f"{name!r} of a sample is {shapes[0]} in one batch and {shapes[1]} in the next"
+                raise ConfigError("task", f"{message}; pad all samples to one length")
+
+
+def _lock(file: IO[bytes], path: Path) -> None:
+    is_locked = True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        is_locked = False
+    except OSError:  # a file system without locks
+        return
+    if not is_locked or not os.fstat(file.fileno()).st_nlink:  # the other process has just finished
+        raise FolderInUse("--out", f"another process is writing {relative(path)}; give another file")
+
+
+def _difference(head: bytes, identity: Mapping[str, Any]) -> str:
+    """Return which parts of the identity of a file differ."""
+    try:
+        found: Any = json.loads(head)
+        differing = [name for name, value in identity.items() if found[name] != value]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        differing = []
+    return f"other {' and '.join(differing)}" if differing else "something else"

@@ -1,0 +1,80 @@
+"""What a task predicts for samples, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hydrant import seeding
+from hydrant.batch import Batch
+from hydrant.data import Source, StreamSpec
+from hydrant.data.numbered import numbered_batches
+from hydrant.errors import ConfigError
+from hydrant.training.evaluation import eval_mode
+from hydrant.training.memory import explain_out_of_memory
+from hydrant.training.precision import Precision
+
+NUMBERS, TARGET = "numbers", "target"
+"""The names of arrays that do not come from the task: the numbers of the samples in the source, and their targets."""
+
+Arrays = dict[str, np.ndarray]
+"""Arrays of a batch by name, (B, ...) each."""
+
+
+def predict(
+    task: Any, source: Source, spec: StreamSpec, batch_size: int, precision: Precision, *, first: int = 0
+) -> Iterator[Arrays]:
+    """Yield the arrays of each batch: `numbers`, `target` if it is a tensor, and what the task predicts.
+
+    Samples that are damaged are left out, if the data say so. Random numbers that a task draws are the same for the
+    same batch.
+
+    Args:
+        task: on the device of `spec`.
+        source: the samples.
+        spec: which samples this rank reads.
+        batch_size: how many samples are predicted at once.
+        precision: autocasts the forward pass.
+        first: the number of the first sample, a multiple of the batch size. Earlier ones are not read.
+
+    Raises:
+        ConfigError: the task predicts something else than tensors with an entry for each sample.
+    """
+    rest = source.subset(range(first, source.num_samples)) if first else source
+    with eval_mode(task):
+        for numbers, batch in numbered_batches(rest, spec, batch_size):
+            numbers += first
+            seeding.seed_evaluation(int(numbers[0]) // batch_size, spec.device)
+            arrays = {NUMBERS: numbers.numpy(), **_targets(batch, len(numbers))}
+            yield arrays | _predict_batch(task, batch, precision)
+
+
+@torch.no_grad()
+@explain_out_of_memory("Lower --batch-size")
+def _predict_batch(task: Any, batch: Batch, precision: Precision) -> Arrays:
+    with precision.autocast():
+        predictions: Any = task.predict(precision.cast(batch).inputs)
+    arrays = Arrays()
+    for name, value in predictions.items():
+        if not isinstance(value, Tensor) or value.shape[:1] != (batch.num_samples,):
+            found = f"shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            message = f"predicts {name!r} as {found} for {batch.num_samples} samples"
+            raise ConfigError("task", f"{message}; a tensor with an entry for each is needed")
+        if name in (NUMBERS, TARGET):
+            raise ConfigError("task", f"predicts {name!r}, which names something else; use another name")
+        arrays[name] = _as_array(value)
+    return arrays
+
+
+def _targets(batch: Batch, num_samples: int) -> Arrays:
+    targets = batch.targets
+    is_tensor = isinstance(targets, Tensor) and targets.shape[:1] == (num_samples,)
+    return {TARGET: _as_array(targets)} if is_tensor else {}
+
+
+def _as_array(tensor: Tensor) -> np.ndarray:
+    return (tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).cpu().numpy()

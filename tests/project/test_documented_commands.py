@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from documentation import blocks, commands, path_of
 from repository import ROOT
 
 from hydrant import cli
@@ -69,16 +70,6 @@ SHORT = {"duration": "3", "save_every": "2", "eval_every": "2", "tracker": "loca
 SHORT_BENCH = ["precision=fp32", "compile.backend=eager", "--repeats", "1", "--updates", "1", "--warmup", "0"]
 
 
-def blocks(page: str, language: str) -> list[str]:
-    text = (ROOT / page).read_text()
-    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
-
-
-def commands(page: str) -> list[str]:
-    lines = "".join(blocks(page, "bash")).replace("\\\n", " ").splitlines()
-    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-
-
 def arguments(command: str, position: int) -> list[str]:
     """Return the arguments with which a test calls `hydrant` for a documented command."""
     start = next(start for start in COMMANDS if command.startswith(f"{start} "))
@@ -112,15 +103,16 @@ def test_commands_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     documented = commands(page)
     assert documented
     for position, command in enumerate(documented):
-        if command not in ELSEWHERE:
+        if (script := command.removeprefix("python ")) in files_of(page):
+            exec(compile((tmp_path / script).read_text(), script, "exec"), {})
+        elif command not in ELSEWHERE:
             assert cli.main(arguments(command, position)) == 0, command
     exec(compile("\n".join(code for code in blocks(page, "python") if not path_of(code)), page, "exec"), {})
 
 
-def path_of(block: str) -> str:
-    """Return the path in the first line of a block, or after the `@package` line, if there is one."""
-    match = re.match(r"(?:# @package \S+\n)?# (\S+\.(?:py|yaml))\n", block)
-    return match[1] if match else ""
+def files_of(page: str) -> set[str]:
+    """Return the paths of the files that a page shows."""
+    return {path_of(block) for language in ("python", "yaml") for block in blocks(page, language)} - {""}
 
 
 def write_parts(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

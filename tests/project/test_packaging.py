@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import site
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from documentation import blocks, commands, path_of
 from repository import ROOT
 
 UV = [sys.executable, "-m", "uv"]
@@ -62,6 +64,8 @@ def test_wheel_and_sdist_hold_every_config(built: Path) -> None:
     assert {f"hydrant/{name}" for name in configs} <= wheel
     assert configs <= sdist
     assert {f"hydrant/commands/compare/page/{name}" for name in ("page.html", "page.css", "main.js")} <= wheel
+    template = (ROOT / "src" / "hydrant" / "commands" / "init" / "template").rglob("*.template")
+    assert {path.relative_to(ROOT / "src").as_posix() for path in template} <= wheel
     assert {"hydra_plugins/hydrant_searchpath/__init__.py", "hydrant/py.typed"} <= wheel
     assert "hydra_plugins/__init__.py" not in wheel  # Hydra's namespace: others put plugins there too
 
@@ -101,6 +105,26 @@ def test_own_conf_folder_adds_and_overrides_options(hydrant: Path, tmp_path: Pat
     run(hydrant, "train", "name=own", *own_target, cwd=tmp_path)
     run(hydrant, "train", "--multirun", "name=own", "seed=0,1", *own_target, cwd=tmp_path)
     assert len((tmp_path / "multirun" / "own" / "sweep.csv").read_text().splitlines()) == 3
+
+
+@pytest.mark.slow
+def test_the_tutorial_works_in_an_empty_folder(
+    hydrant: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (folder := tmp_path / "my_study").mkdir()
+    page = "docs/tutorials/own-project.md"
+    first, *others = commands(page)
+    run(hydrant, *shlex.split(first)[1:], cwd=folder)
+    assert f'"hydrant-ml @ file://{hydrant.parents[1]}' not in (
+        text := (folder / "pyproject.toml").read_text()
+    )
+    assert re.search(r'"hydrant-ml @ file:///.*\.whl"', text)
+    for block in [*blocks(page, "python"), *blocks(page, "yaml")]:
+        (folder / path_of(block)).write_text(block)
+    for command in others:
+        run(hydrant, *shlex.split(command)[1:], cwd=folder)
+    assert len((folder / "multirun" / "models" / "sweep.csv").read_text().splitlines()) == 13
 
 
 def test_tab_completes_own_options(hydrant: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ class Project:
         """
         for package in self.named_by([path]):
             file = _origin(package)
-            if file not in _own_files(self.root, package):
+            if file is None or file not in tuple(_own_files(self.root, package)):
                 found = f"{file or 'nothing that is a file'} would be imported"
                 message = f"{package!r} is a package of the trusted project {self.root}, but {found}"
                 remedy = (

@@ -1,0 +1,23 @@
+"""The commands and examples on the pages of the documentation."""
+
+from __future__ import annotations
+
+import re
+
+from repository import ROOT
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (ROOT / page).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def commands(page: str) -> list[str]:
+    lines = "".join(blocks(page, "bash")).replace("\\\n", " ").splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def path_of(block: str) -> str:
+    """Return the path in the first line of a block, or after the `@package` line, if there is one."""
+    match = re.match(r"(?:# @package \S+\n)?# (\S+\.(?:py|yaml))\n", block)
+    return match[1] if match else ""

@@ -49,7 +49,14 @@ NEEDS = {
 }  # fmt: skip
 CUDA_ONLY = {"precision/tf32": "needs CUDA", "compile/reduce_overhead": "needs CUDA"}
 FROM_FILES = ("data/mnist", "data/cifar10", "data/cifar100", "data/image_folder")  # tested in tests/data
-OWN_DATA = ("data/csv", "data/dataset", "data/hugging_face", "data/memmap", "data/stream", "data/tensors")  # tests/data
+OWN_DATA = (
+    "data/csv",
+    "data/dataset",
+    "data/hugging_face",
+    "data/memmap",
+    "data/stream",
+    "data/tensors",
+)  # tests/data
 
 PIXEL_BAG = '''
 import torch

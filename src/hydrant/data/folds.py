@@ -50,10 +50,11 @@ def cut_fold(data: Data, folds: int, fold: int, seed: int) -> Data:
     if train.num_samples < folds:
         message = f"{folds} folds of {train.num_samples} training samples leave some empty; give fewer"
         raise ConfigError("folds", message)
+    test = data.val if data.test is None and data.val.num_samples else data.test
     is_val = fold_numbers(train.num_samples, folds, seed, labels_of(train)) == fold
     return dataclasses.replace(
         data,
         train=train.subset(np.flatnonzero(~is_val)),
         val=train.subset(np.flatnonzero(is_val)),
-        test=data.test or (data.val if data.val.num_samples else None),
+        test=test,
     )

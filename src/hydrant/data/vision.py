@@ -151,8 +151,9 @@ def _cut_val(data: Data, val_ratio: float, split_seed: int) -> Data:
 
     With a ratio of 0, return the data unchanged.
     """
-    labels = labels_of(data.train)
-    if val_ratio == 0 or labels is None:
+    if val_ratio == 0:
         return data
+    labels = labels_of(data.train)
+    assert labels is not None
     train, val = cut_part(labels, val_ratio, split_seed, "data.val_ratio")
     return replace(data, train=data.train.subset(train), val=data.train.subset(val), test=data.val)

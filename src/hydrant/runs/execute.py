@@ -38,7 +38,7 @@ from hydrant.training.checkpoint.weights import describe_misfits
 from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
-from hydrant.training.final_test import test_best
+from hydrant.training.final_evaluation import test_best
 from hydrant.training.loop import is_over, train
 from hydrant.training.memory import TRAINING_REMEDY, explain_out_of_memory
 from hydrant.training.plan import Plan

@@ -87,8 +87,9 @@ class IterableSource:
         num_workers: int = 1,
         key: str = "data.train",
     ) -> None:
+        self._number_key = "data.num_samples" if key == "data.train" else "data.num_val_samples"
         if num_samples < 1:
-            raise ConfigError("data.num_samples", f"{num_samples} is too few; an epoch has 1 or more")
+            raise ConfigError(self._number_key, f"{num_samples} is too few; give 1 or more")
         if num_workers not in (0, 1):
             message = f"{num_workers} processes cannot share a stream; 1 reads ahead, 0 reads while it trains"
             raise ConfigError("data.num_workers", message)
@@ -110,12 +111,12 @@ class IterableSource:
         """
         count, key = len(indices), self.items.key
         if not isinstance(indices, range) or indices != range(count):
-            message = "is a stream, of which only the first samples can be taken; data=dataset takes any"
+            message = "is a stream, of which only the first samples can be taken; folds need data=dataset"
             raise ConfigError(key, message)
         first = self.items.first(count)
         if len(first) < count:
-            number = "data.num_samples" if key == "data.train" else "data.num_val_samples"
-            raise ConfigError(number, f"{count} samples are needed, but {key} ends after {len(first)}")
+            message = f"{count} samples are needed, but {key} ends after {len(first)}"
+            raise ConfigError(self._number_key, message)
         return map_style_source(key, first, self.target, self.collate, 0)
 
 
@@ -189,6 +190,7 @@ class IterableStream:
         self._source, self._spec, self._copies = source, spec, copies_to(spec.device)
         self._progress = WorkerProgress(source.num_workers)
         self._begin = _Position(0, source.items.first_state)
+        self._num_readings = 0  # of the items, when an update was last read
         self.close()
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
@@ -205,7 +207,7 @@ class IterableStream:
     def state_dict(self, num_updates: int) -> dict[str, Any]:
         """Return the position after `num_updates` completed updates, however many are prepared in advance.
 
-        It is known for the last update whose batches were asked for, and for the one after it.
+        `num_updates` is that of the last call of `micro_batches`, or one more.
         """
         position = self._after if num_updates == self._after.num_updates else self._before
         assert position.num_updates == num_updates

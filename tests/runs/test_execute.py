@@ -13,7 +13,7 @@ from run_folders import rows, summary
 from training_runs import DIGITS, Train, UserModule, interrupt_at
 
 from hydrant import cli
-from hydrant.runs import execute, reporter, schedule_files
+from hydrant.runs import execute, reporter, schedule_files, session
 from hydrant.runs.record import Record
 from hydrant.trackers.base import NullTracker
 
@@ -52,7 +52,7 @@ def test_a_record_that_cannot_be_written_fails_the_run(
 def test_a_run_that_cannot_be_built_records_its_environment(
     train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(execute, "build", Failing(RuntimeError("CUDA error: no kernel image")))
+    monkeypatch.setattr(session, "build", Failing(RuntimeError("CUDA error: no kernel image")))
     folder = train(*DIGITS, "duration=4", status=1)
     record = summary(folder)
     assert record["status"] == "failed"
@@ -172,7 +172,7 @@ def test_a_start_that_completes_a_run_keeps_what_training_measured(
         patch.setattr(NullTracker, "finish", Failing(KeyboardInterrupt()))
         folder = train(*words, status=130)
     before, report = summary(folder), (folder / "compile_report.json").read_text()
-    monkeypatch.setattr(execute, "try_compiled", Failing(AssertionError("nothing is left to compile")))
+    monkeypatch.setattr(session, "try_compiled", Failing(AssertionError("nothing is left to compile")))
     train(*words)
     after = summary(folder)
     assert after["status"] == "finished"

@@ -12,7 +12,7 @@ from run_folders import assert_same_state, rows, summary, training, weights
 from training_runs import Train, train_in_child
 
 from hydrant import cli
-from hydrant.runs import execute
+from hydrant.runs import session
 from hydrant.training import loop
 from hydrant.training.trainer import Trainer
 
@@ -82,7 +82,7 @@ def test_a_run_that_is_killed_before_its_test_completes_it(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(execute, "test_best", killed)
+        patch.setattr(session, "test_best", killed)
         folder = train(*words, name="killed", status=130)
     assert without_test(folder) == rows(folder)
     assert rows(train(*words, name="killed")) == rows(whole)

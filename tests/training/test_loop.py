@@ -12,7 +12,7 @@ from training_runs import DIGITS, Train
 
 from hydrant.batch import Batch, Outcome
 from hydrant.data import InMemorySource
-from hydrant.runs import execute
+from hydrant.runs import session
 from hydrant.runs.progress_bar import ProgressBar
 from hydrant.tasks import Classification
 from hydrant.training import loop
@@ -60,7 +60,7 @@ def test_the_watchdog_observes_a_run_before_it_is_compiled(
     is_observed = list[bool]()
     monkeypatch.setattr(Watchdog, "is_on", True)
     monkeypatch.setattr(
-        execute,
+        session,
         "try_compiled",
         lambda trainer: is_observed.append(trainer.watchdog in trainer.phase_observers),
     )

@@ -12,7 +12,7 @@ from hydrant.config.import_without_gc import import_without_gc
 from hydrant.signals import stop_when_orphaned
 
 with import_without_gc():
-    from hydrant.runs.console import standard_streams
+    from hydrant.runs.console import begin_activity, standard_streams
     from hydrant.runs.elastic import take_job, write_result
     from hydrant.runs.execute import execute
     from hydrant.training.distributed.world import World, end_process
@@ -27,6 +27,8 @@ def main() -> int:
     folder, parent = Path(sys.argv[1]), int(sys.argv[2])
     rank = World.from_launcher().rank
     stop_when_orphaned(parent)  # also while it waits for its job
+    if rank == 0 and sys.stdout.isatty():  # else other jobs may run beside this one
+        begin_activity("hydrant train")
     if (job := take_job(folder, rank)) is None:
         return 1
     result = execute(job)

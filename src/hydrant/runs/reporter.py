@@ -34,11 +34,12 @@ from hydrant.runs.folder import (
 )
 from hydrant.runs.job import Job
 from hydrant.runs.lock import check_held
+from hydrant.runs.measurements import figures, measurements
 from hydrant.runs.metadata import identify, write_records
 from hydrant.runs.notebook import show_picture
 from hydrant.runs.outcome import RunResult
 from hydrant.runs.progress_bar import ProgressBar
-from hydrant.runs.record import History, Record, last_values, typical_value
+from hydrant.runs.record import History, Record, last_values
 from hydrant.runs.schedule_files import draw_schedules, schedule_points
 from hydrant.runs.summary_lines import end_lines, result_text
 from hydrant.runs.terminal import log_fields
@@ -46,12 +47,10 @@ from hydrant.trackers.base import Histogram
 from hydrant.trackers.several import Trackers
 from hydrant.training.checkpoint.manager import NoRows
 from hydrant.training.plan import Plan
-from hydrant.training.profiling import count_parameters, peak_flops, peak_memory_gib
+from hydrant.training.profiling import count_parameters
 from hydrant.training.trainer import NullRunLogger, RunLogger, TrainState
 
 log = logging.getLogger("hydrant")
-
-_PERFORMANCE = ("updates_per_second", "samples_per_second", "mfu")
 
 
 class NullRunReporter(NullRunLogger, NoRows):
@@ -120,7 +119,7 @@ class RunReporter(RunLogger):
         """
         check_held(self._folder)
         self._num_updates = int(row["num_updates"])
-        row = dict(row) | self._compile_figures() | self._model_flops_utilization(row)
+        row = dict(row) | figures(self._plan, row)
         with self._optional(METRICS):
             self._record.metrics.append(row)
         self._trackers.log(row)
@@ -207,13 +206,15 @@ class RunReporter(RunLogger):
         self._progress.close()
         self._record.sync()
         rows = read_metrics(self._folder)
+        # If this process only completes files, the figures are those of the process that made the last update.
+        measured, recorded = measurements(plan, rows), {} if self._has_trained else self._record.summary
         self._record.update_summary(
             status=RunStatus.RUNNING if is_finished else result.status,
             num_updates=state.num_updates,
             metrics=last_values(rows),
             best=state.best,
             error=result.error,
-            **self._measured(rows),
+            **(measured | {key: recorded[key] for key in measured if key in recorded}),
             **({"pruned": True} if state.is_pruned else {}),
             **({"end_reason": state.end_reason} if state.end_reason else {}),
         )
@@ -258,17 +259,6 @@ class RunReporter(RunLogger):
             with self._optional(METRICS):
                 self._record.close()
 
-    def _measured(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return what the process that made the last update measured: as recorded, if this one only completes files."""
-        measured = {
-            "compile": self._plan.compilation.report().summary(),
-            "perf": {key: typical_value(rows, f"perf/{key}") for key in _PERFORMANCE}
-            | {"peak_memory_gib": peak_memory_gib(self._plan.world.device)},
-            "num_damaged_samples": self._plan.data.damaged.num_damaged,
-        }
-        recorded = {} if self._has_trained else self._record.summary
-        return {key: recorded.get(key, value) for key, value in measured.items()}
-
     def _write_reports(self) -> None:
         picture, compiled = self._folder / SCHEDULE_PICTURE, self._folder / COMPILE_REPORT
         show_activity(f"writing {SCHEDULE_PICTURE}")
@@ -299,15 +289,3 @@ class RunReporter(RunLogger):
             path = self._folder / kind / name / f"update_{self._num_updates:08d}.{suffix}"
             path.parent.mkdir(parents=True, exist_ok=True)
             yield path
-
-    def _compile_figures(self) -> dict[str, float]:
-        report = self._plan.compilation.report()
-        return {f"compile/{k}": v for k, v in report.summary().items()} if report.graphs else {}
-
-    def _model_flops_utilization(self, row: Mapping[str, float]) -> dict[str, float]:
-        peak = peak_flops(self._plan.world.device)
-        rate = row.get("perf/samples_per_second")
-        if peak is None or rate is None:
-            return {}
-        per_device = rate / self._plan.world.world_size
-        return {"perf/mfu": 3 * self._plan.flops_per_sample * per_device / peak}

@@ -1,0 +1,36 @@
+"""What a run measures of itself: its compilation, its speed and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hydrant.runs.record import typical_value
+from hydrant.training.plan import Plan
+from hydrant.training.profiling import peak_flops, peak_memory_gib
+
+_PERFORMANCE = ("updates_per_second", "samples_per_second", "mfu")
+
+
+def figures(plan: Plan, row: Mapping[str, float]) -> dict[str, float]:
+    """Return what is added to a row: the figures of the compilation, and the utilization of the device's FLOPs."""
+    report = plan.compilation.report()
+    compiled = {f"compile/{k}": v for k, v in report.summary().items()} if report.graphs else {}
+    return compiled | _model_flops_utilization(plan, row)
+
+
+def measurements(plan: Plan, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what summary.json has about this process and the rows of the run."""
+    performance = {key: typical_value(rows, f"perf/{key}") for key in _PERFORMANCE}
+    return {
+        "compile": plan.compilation.report().summary(),
+        "perf": performance | {"peak_memory_gib": peak_memory_gib(plan.world.device)},
+        "num_damaged_samples": plan.data.damaged.num_damaged,
+    }
+
+
+def _model_flops_utilization(plan: Plan, row: Mapping[str, float]) -> dict[str, float]:
+    peak, rate = peak_flops(plan.world.device), row.get("perf/samples_per_second")
+    if peak is None or rate is None:
+        return {}
+    return {"perf/mfu": 3 * plan.flops_per_sample * rate / plan.world.world_size / peak}

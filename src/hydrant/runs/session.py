@@ -1,0 +1,223 @@
+"""`Session`: one run in its folder: train, save, stop, end."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import logging
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hydrant.errors import ConfigError, FolderLost, HydrantError, Interrupted, concerns
+from hydrant.runs.console import relative
+from hydrant.runs.folder import CHECKPOINTS, PROFILE, RunStatus
+from hydrant.runs.job import Job
+from hydrant.runs.optuna_trial import pruning_of
+from hydrant.runs.outcome import RunResult, first_failure
+from hydrant.runs.record import History
+from hydrant.runs.reporter import NullRunReporter, RunReporter
+from hydrant.runs.resume import Start, describe_changes
+from hydrant.runs.summary_lines import start_lines
+from hydrant.runs.terminal import log_fields
+from hydrant.signals import StopRequest
+from hydrant.training.build import build
+from hydrant.training.checkpoint.folder import Retention, newest_checkpoint
+from hydrant.training.checkpoint.manager import CheckpointManager, Rows
+from hydrant.training.checkpoint.manifest import read_manifest
+from hydrant.training.distributed.watchdog import Watchdog
+from hydrant.training.final_evaluation import test_best
+from hydrant.training.loop import is_over, train
+from hydrant.training.memory import TRAINING_REMEDY, explain_out_of_memory
+from hydrant.training.plan import Plan
+from hydrant.training.reports import log_inputs, log_row
+from hydrant.training.train_state import (
+    checkpoint_content,
+    restore,
+    saved_state,
+)
+from hydrant.training.trainer import Trainer, TrainState
+from hydrant.training.verify_compile import try_compiled
+
+log = logging.getLogger("hydrant")
+
+
+def open_session(job: Job, plan: Plan, start: Start, watchdog: Watchdog) -> Session:
+    """Begin a run that is prepared.
+
+    Raises:
+        ConfigError: the run folder cannot be written, or a tracker rejects its settings.
+    """
+    try:
+        return Session(job, plan, start, watchdog)
+    except OSError as error:
+        if error.filename is not None and not concerns(error, job.folder):
+            raise
+        raise ConfigError("hydra.run.dir", f"{job.folder} cannot be written: {error}") from error
+
+
+class Session:
+    """Owns the run folder for one run: start, train, finish."""
+
+    def __init__(self, job: Job, plan: Plan, start: Start, watchdog: Watchdog) -> None:
+        self._job, self._plan, self._start, self._watchdog = job, plan, start, watchdog
+        self._world = plan.world
+        self._state, history = TrainState(), History(job.folder)
+        if (checkpoint := start.checkpoint) is not None:
+            self._state, num_rows = saved_state(checkpoint), read_manifest(checkpoint).rows
+            history = History(checkpoint.parents[1], self._state.num_updates, num_rows)
+        self._reporter = (
+            self._world.on_rank_zero(lambda: RunReporter(job, plan, history)) or NullRunReporter()
+        )
+        self._checkpoints = _checkpoint_manager(job, plan, self._reporter)
+
+    def run(self, stop: StopRequest) -> RunResult:
+        """Train and write how the run ended."""
+        try:
+            with explain_out_of_memory(TRAINING_REMEDY):
+                self._train(stop)
+            result = RunResult.finished()
+        except Interrupted as error:
+            message = f"{error}; {self._job.same_command()} continues it"
+            result = RunResult(RunStatus.PREEMPTED, error.exit_status, message)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            result = self._result_of(error, stop)
+        self._watchdog.stop()
+        result = dataclasses.replace(result, value=(self._state.best or {}).get("value"))
+        try:
+            return self._finish(result)
+        except KeyboardInterrupt:  # a second Ctrl-C: plots and the end of the tracker may be missing
+            if result.status != RunStatus.FINISHED:
+                return dataclasses.replace(result, exit_status=128 + signal.SIGINT)
+            self._reporter.note(status=RunStatus.PREEMPTED)
+            return self._stopped_at_once("before everything was written")
+
+    def _train(self, stop: StopRequest) -> None:
+        plan, state = self._plan, self._state
+        if self._world.is_rank_zero:
+            log_fields(start_lines(self._job, plan))
+        with self._checkpoints:
+            trainer = build(
+                plan,
+                state,
+                logger=self._reporter,
+                save=self._save,
+                stop_signal=lambda: self._stop_signal(stop),
+                pruning=pruning_of(self._job.trial, self._world),
+                watchdog=self._watchdog,
+            )
+            try:
+                self._restore(trainer)
+                plan.hooks.call("on_start", trainer)
+                if not is_over(trainer):  # else the start completes what a killed run did not write
+                    try_compiled(trainer)
+                    log_inputs(trainer)
+                profile = self._job.folder / PROFILE
+                profiling = plan.profiler.record(profile, state.num_updates, self._reporter.file)
+                with profiling if self._world.is_rank_zero else contextlib.nullcontext():
+                    train(trainer)
+                if plan.config["test_at_end"]:
+                    test_best(trainer, self._best_checkpoint())
+                plan.data.damaged.merge_ranks(self._world.all_gather)
+                self._reporter.end_training()
+            finally:
+                trainer.stream.close()
+
+    def _stop_signal(self, stop: StopRequest) -> int | None:
+        # If a background save failed, all ranks stop after the same update; the next save raises the error on each.
+        return signal.SIGTERM if self._checkpoints.has_failed() else stop()
+
+    def _save(self, trainer: Trainer, is_best: bool) -> None:
+        self._plan.data.damaged.merge_ranks(self._world.all_gather)
+        num_updates, best = trainer.state.num_updates, trainer.state.best
+        on_written = functools.partial(self._reporter.checkpoint, num_updates=num_updates, best=best)
+        with checkpoint_content(trainer) as content:
+            self._checkpoints.save(num_updates, content, is_best=is_best, on_written=on_written)
+        path = self._checkpoints.folder.path_of(num_updates)
+        if self._plan.hooks.listens("on_checkpoint"):
+            self._checkpoints.wait()
+            if path.exists():  # else the disk is full, which the log says
+                self._plan.hooks.call("on_checkpoint", trainer, path)
+                log_row(trainer, {})
+
+    def _best_checkpoint(self) -> Path | None:
+        """Return the best checkpoint when it is on disk; None if the last update is the best, or nothing is saved."""
+        self._checkpoints.wait()
+        best = self._state.best
+        if best is None or best["num_updates"] == self._state.num_updates:
+            return None
+        path = self._checkpoints.folder.path_of(best["num_updates"])
+        return path if self._world.broadcast_from_rank_zero(path.exists) else None
+
+    def _restore(self, trainer: Trainer) -> None:
+        """Restore the checkpoint where the run continues, if any, and roll the folder back to it."""
+        start, state = self._start, trainer.state
+        if start.checkpoint is None:
+            return
+        log.info("continuing from %s at update %d", relative(start.checkpoint), state.num_updates)
+        if start.changes:
+            changes = describe_changes(start.changes)
+            log.warning("resume_strict=false: the run continues with another config: %s", changes)
+            state.end_reason = None  # the hooks may now decide otherwise
+        fields = {key.rpartition(".")[2] for key in start.changes if "optimizer" in key.split(".")}
+        restore(trainer, start.checkpoint, fields)
+        best = None if state.best is None else state.best["num_updates"]
+        folder, foreign = self._checkpoints.folder, start.checkpoint if start.is_foreign else None
+        self._world.on_rank_zero(lambda: folder.roll_back_to(state.num_updates, best, foreign=foreign))
+
+    def _finish(self, result: RunResult) -> RunResult:
+        """Write the results, the plots and the end of the tracker, however the run ended."""
+        if result.message:
+            log.debug("%s", result.message)
+        try:
+            self._reporter.conclude(result, self._state)
+        except (OSError, HydrantError) as error:
+            result = self._failed_to_write(error, result)
+        try:
+            self._reporter.close(result)
+        except (OSError, FolderLost) as error:
+            result = self._failed_to_write(error, result)
+        return result
+
+    def _failed_to_write(self, error: Exception, result: RunResult) -> RunResult:
+        failed = dataclasses.replace(self._failure(error), value=result.value)
+        self._reporter.note(status=failed.status, num_updates=self._state.num_updates, error=failed.error)
+        return failed
+
+    def _result_of(self, error: BaseException, stop: StopRequest) -> RunResult:
+        # After a second Ctrl-C, any error may be a lost connection to ranks that have stopped.
+        if stop.is_urgent or isinstance(error, KeyboardInterrupt):
+            return self._stopped_at_once("without saving")
+        log.debug("the run failed", exc_info=error)
+        return self._failure(error)
+
+    def _stopped_at_once(self, how: str) -> RunResult:
+        newest = newest_checkpoint(self._job.folder / CHECKPOINTS)
+        effect = "starts again" if newest is None else f"continues from {newest.name}"
+        return RunResult.stopped(
+            signal.SIGINT, f"stopped by SIGINT {how}; {self._job.same_command()} {effect}"
+        )
+
+    def _failure(self, error: BaseException) -> RunResult:
+        result = first_failure(error, self._job.folder, self._world)
+        # A ConfigError fails the run too, because it has begun.
+        return dataclasses.replace(result, status=RunStatus.FAILED, exit_status=1)
+
+
+def _checkpoint_manager(job: Job, plan: Plan, rows: Rows) -> CheckpointManager:
+    config = job.config
+    every = plan.clock.interval(config["keep_every"], "keep_every")
+    return CheckpointManager(
+        job.folder / CHECKPOINTS,
+        Retention(config["keep_last"], config["keep_best"], every),
+        rows,
+        in_background=config["save_async"],
+        timeout_seconds=timeout_seconds(config),
+    )
+
+
+def timeout_seconds(config: Mapping[str, Any]) -> float:
+    """Return how long a rank waits for the others."""
+    return config["parallel"].get("timeout_seconds", 1800)  # options for one rank have no timeout

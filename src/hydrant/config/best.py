@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 from hydrant.config.passed import PREFIX
+from hydrant.config.schema import DEFAULT_METRIC
 from hydrant.config.targets import locate, target_nodes
 
 Mode = Literal["max", "min"]
-
-DEFAULT_METRIC = "val/loss"
-"""Of a task that declares no `best_metric`."""
 
 _LOWER = {"loss", "error", "perplexity", "nll", "mse", "mae", "rmse", "mape", "wer", "cer", "fid", "kid", "distance",
           "divergence", "seconds", "memory"}  # fmt: skip

@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 from hydrant.errors import ConfigError
 
+DEFAULT_METRIC = "val/loss"
+"""The metric of the best checkpoint of a task that declares no `best_metric`."""
+
 
 @dataclass(frozen=True)
 class Best:

@@ -8,7 +8,7 @@ from typing import ClassVar, cast
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors, map_tensors
-from hydrant.config.best import DEFAULT_METRIC
+from hydrant.config.schema import DEFAULT_METRIC
 from hydrant.errors import ConfigError
 
 

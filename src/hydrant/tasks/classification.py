@@ -79,18 +79,14 @@ class Classification(Task):
     def assess(self, outputs: Tensor, batch: Batch) -> Outcome:
         """Return the loss of the model's logits."""
         logits, targets = self._classes_second(outputs.float(), batch.targets)
-        has_classes = targets.ndim == logits.ndim  # and not indices of classes
-        counts = self._ignore_index is not None and (self._is_multi_label or not has_classes)
-        valid = targets != self._ignore_index if counts else None
-        if valid is None:
-            num_targets = targets.numel() // (
-                logits.shape[1] if has_classes and not self._is_multi_label else 1
-            )
-        else:
-            num_targets = valid.sum()
+        has_classes = targets.ndim == logits.ndim  # instead of their indices
+        each_counts = self._is_multi_label or not has_classes
+        valid = targets != self._ignore_index if each_counts and self._ignore_index is not None else None
+        num_targets = targets.numel() if each_counts else targets.numel() // targets.shape[1]
         name, loss = self._loss(logits, targets, valid)
         measurements = self._measurements(logits, targets, valid) if self.measures else {}
-        return Outcome({name: loss}, measurements, logits.detach(), num_targets)
+        num_valid = num_targets if valid is None else valid.sum()
+        return Outcome({name: loss}, measurements, logits.detach(), num_valid)
 
     def predict(self, inputs: Tensors) -> dict[str, Tensor]:
         """Return `prediction`, `probability`, `probabilities` and `logits`; with `multi_label`, the last two."""

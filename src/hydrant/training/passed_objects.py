@@ -19,8 +19,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hydrant.config.best import DEFAULT_METRIC, declared_metric
+from hydrant.config.best import declared_metric
 from hydrant.config.passed import PREFIX, not_passed
+from hydrant.config.schema import DEFAULT_METRIC
 from hydrant.data import Data
 from hydrant.errors import ConfigError
 from hydrant.tasks import Task

@@ -152,7 +152,9 @@ def test_images_are_named_and_sorted(pets: hydrant.Run, predict: Predict, tmp_pa
     root = Path(pets.config["data"]["root"])
     split = rows_of(predict(pets, "val", "--probabilities"))
     assert [row["file"] for row in split] == [
-        str(root / "val" / name / f"{image}.png") for name in sorted(IMAGES) for image in range(IMAGES[name][1])
+        str(root / "val" / name / f"{image}.png")
+        for name in sorted(IMAGES)
+        for image in range(IMAGES[name][1])
     ]
     assert {row["target"] for row in split} == {"cat", "'=dog"}  # no formula
     folder = rows_of(predict(pets, str(root / "val"), "--probabilities"))

@@ -1,0 +1,169 @@
+"""`Run.predict`: any data and any task, also a user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hydrant
+from hydrant import cli
+from hydrant.data import Data, InMemorySource, Reader, Source
+from hydrant.tasks import Classification, Supervised, Task, TwoModels
+
+CLASSES = ("cat", "dog")
+NUM = 12
+
+
+def source(targets: Tensor) -> InMemorySource:
+    return InMemorySource(torch.randn(NUM, 3, generator=torch.Generator().manual_seed(0)), targets)
+
+
+def read_numbers(files: Sequence[Path]) -> Source:
+    """Read an input from each file: three numbers."""
+    return InMemorySource(torch.tensor([[float(n) for n in file.read_text().split()] for file in files]), ())
+
+
+def data_of(targets: Tensor, class_names: tuple[str, ...] | None = None) -> Data:
+    reader = Reader(files=read_numbers, suffixes=(".txt",), tensors=lambda x: InMemorySource(x, ()))
+    return Data(source(targets), source(targets), (3,), 2, class_names=class_names, reader=reader)
+
+
+def train(folder: Path, data: Data, model: nn.Module, task: Callable[[nn.Module], Task]) -> hydrant.Run:
+    words = ["tracker=local", "duration=2", "global_batch_size=4", "eval_batch_size=5"]
+    return hydrant.train(hydrant.compose(words), data=data, model=model, task=task, folder=folder)
+
+
+def classification(**settings: Any) -> Callable[[nn.Module], Task]:
+    return partial(Classification, label_smoothing=0.0, metrics={}, **settings)
+
+
+def test_a_reader_of_ones_own(tmp_path: Path) -> None:
+    targets = torch.arange(NUM) % 2
+    run = train(tmp_path / "run", data_of(targets, CLASSES), nn.Linear(3, 2), classification())
+    predictions = run.predict("val", probabilities=True)
+    assert np.mean(predictions["prediction"] == predictions["target"]) == pytest.approx(
+        run.evaluate()["val/accuracy"]
+    )
+    model, inputs = run.model("last"), source(targets).inputs
+    with torch.no_grad():
+        assert np.allclose(predictions["logits"], model(inputs), atol=1e-6)
+    assert predictions.table["prediction"].tolist() == [CLASSES[n] for n in predictions["prediction"]]
+    assert np.array_equal(
+        np.float32(predictions.table["probability/dog"]), predictions["probabilities"][:, 1]
+    )
+    for number, row in enumerate(inputs.tolist()):
+        (tmp_path / f"{number:02}.txt").write_text(" ".join(map(str, row)))
+    from_files = run.predict(sorted(tmp_path.glob("*.txt")))
+    assert from_files.names == [str(tmp_path / f"{number:02}.txt") for number in range(NUM)]
+    for predicted in (from_files, run.predict(inputs.numpy(), batch_size=3)):
+        assert np.allclose(predicted["probabilities"], predictions["probabilities"], atol=1e-6)
+        assert "target" not in predicted.arrays
+    with pytest.raises(hydrant.ConfigError, match="the given inputs has the shape"):
+        run.predict(inputs[:, :2])
+
+
+def test_labels_have_a_probability_each(tmp_path: Path) -> None:
+    targets = torch.eye(2).repeat(NUM // 2, 1)
+    data = data_of(targets, CLASSES)
+    run = train(tmp_path / "run", data, nn.Linear(3, 2), classification(multi_label=True))
+    predictions = run.predict("val")
+    table = predictions.table
+    assert list(table) == ["index", "target/cat", "target/dog", "probability/cat", "probability/dog"]
+    assert np.array_equal(np.float32(table["probability/dog"]), predictions["probabilities"][:, 1])
+    assert np.allclose(predictions["probabilities"], 1 / (1 + np.exp(-predictions["logits"])), atol=1e-6)
+
+
+class Pixels(nn.Module):
+    """Logits of 2 classes for each of 3 pixels, in the last dimension or before the pixels."""
+
+    def __init__(self, class_dim: int) -> None:
+        super().__init__()
+        self.linear, self.class_dim = nn.Linear(3, 6), class_dim
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.linear(inputs).view(-1, *((3, 2) if self.class_dim == -1 else (2, 3)))
+
+
+@pytest.mark.parametrize("class_dim", [1, -1])
+def test_a_class_for_each_pixel_has_no_table(class_dim: int, tmp_path: Path) -> None:
+    data = data_of(torch.zeros(NUM, 3, dtype=torch.int64), CLASSES)
+    run = train(tmp_path / "run", data, Pixels(class_dim), classification(class_dim=class_dim))
+    predictions = run.predict("val")
+    shapes = {name: array.shape for name, array in predictions.arrays.items()}
+    assert shapes == {
+        "target": (NUM, 3),
+        "prediction": (NUM, 3),
+        "probability": (NUM, 3),
+        "probabilities": (NUM, 2, 3),
+        "logits": (NUM, 2, 3),
+    }
+    assert np.allclose(predictions["probabilities"].sum(axis=1), 1)
+    with pytest.raises(hydrant.ConfigError, match="is no row of a table"):
+        run.predict("val", probabilities=True).table
+
+
+class Distance(Supervised):
+    """A task of a user that says what it predicts."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model, loss=nn.functional.mse_loss, metrics={})
+
+    def predict(self, inputs: Tensor) -> Mapping[str, Tensor]:
+        outputs = self.model(inputs)
+        return {"distance": outputs.norm(dim=1), "far": outputs.norm(dim=1) > 1, "place": outputs}
+
+
+class Sums(Distance):
+    """A task that predicts too few numbers."""
+
+    def predict(self, inputs: Tensor) -> Mapping[str, Tensor]:
+        return {"sum": self.model(inputs).sum(dim=0)}
+
+
+def test_a_task_says_what_it_predicts(tmp_path: Path) -> None:
+    data, model = data_of(torch.zeros(NUM, 2)), nn.Linear(3, 2)
+    own = train(tmp_path / "own", data, model, Distance).predict("val")
+    assert list(own.table) == ["index", "target/0", "target/1", "distance", "far", "place/0", "place/1"]
+    assert own["far"].tolist() == (own["distance"] > 1).tolist()
+    plain = partial(Supervised, loss=nn.functional.mse_loss, metrics={})
+    predicted = train(tmp_path / "plain", data, model, plain).predict("val")
+    assert predicted.arrays.keys() == {"target", "prediction"}
+    assert np.allclose(predicted["prediction"], own["place"])
+    with pytest.raises(hydrant.ConfigError, match=r"predicts .sum. as shape \[2\] for 5 samples"):
+        train(tmp_path / "sums", data, model, Sums).predict("val")
+
+
+def test_two_models_predict_only_what_the_task_says() -> None:
+    models = nn.ModuleDict({"first": nn.Linear(3, 2), "second": nn.Linear(3, 2)})
+    assert TwoModels(models, metrics={}).predict(torch.zeros(4, 3))["prediction"].shape == (4,)
+    with pytest.raises(hydrant.ConfigError, match="the method predict of Task is needed for first, second"):
+        Task(models).predict(torch.zeros(4, 3))
+
+
+def test_a_table_gives_numbers_in_the_units_of_its_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{n % 7},{'ab'[n % 2]},{1000 * (n % 7) + 500}" for n in range(40)]
+    Path("houses.csv").write_text("\n".join(["rooms,kind,price", *lines]))
+    Path("new.csv").write_text("\n".join(["kind,rooms", *(f"{'ab'[n % 2]},{n % 7}" for n in range(40))]))
+    words = ["data=csv", "data.train=houses.csv", "data.target=price", "task=regression", "tracker=local",
+             "data.classes=false", "duration=2", "global_batch_size=8", "name=houses"]  # fmt: skip
+    run = hydrant.train(hydrant.compose(words))
+    val = run.predict("val")
+    prices = {str(1000 * (n % 7) + 500.0) for n in range(40)}
+    assert {str(round(price, 1)) for price in val["target"].ravel().tolist()} <= prices
+    new = run.predict("new.csv")
+    assert (new.names, new["prediction"].shape[0]) == (list(range(40)), 40)
+    evaluated = run.evaluate()["val/mae"]
+    std = np.std([1000 * (n % 7) + 500 for n in range(40)])
+    error = np.abs(val["prediction"].ravel() - val["target"].ravel()).mean()
+    assert error == pytest.approx(evaluated * std, rel=0.1)
+    assert cli.main(["predict", "outputs/houses", "new.csv", "houses.csv", "--out", "p.csv"]) == 2

@@ -55,3 +55,9 @@ class ConvNet(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """`inputs` (B, C, H, W) -> logits (B, num_classes)."""
         return self.classifier(self.dropout(self.stages(inputs).mean(dim=(2, 3))))
+
+    @staticmethod
+    def group_matcher(coarse: bool = False) -> dict[str, str]:
+        """Return which parameters are of which layer, as timm's models do: for `param_groups.layer_decay`."""
+        del coarse  # a stage is the smallest layer
+        return {"blocks": r"^stages\.(\d+)"}

@@ -207,7 +207,7 @@ def _layer_scales(model: nn.Module, decay: float | None, min_scale: float) -> di
     groups = param_groups_layer_decay(model, weight_decay=1.0, layer_decay=decay, min_scale=min_scale)
     scales = {id(p): group["lr_scale"] for group in groups for p in group["params"]}
     if decay < 1 and len(set(scales.values())) == 1:
-        message = f"timm finds no layers in {type(model).__name__}; give patterns with lr_scale instead"
+        message = f"timm finds no layers in {type(model).__name__}; give it a group_matcher, or patterns with lr_scale"
         raise ConfigError(f"{_KEY}.layer_decay", message)
     return {name: scales[id(p)] for name, p in model.named_parameters() if id(p) in scales}
 

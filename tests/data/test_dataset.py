@@ -63,7 +63,6 @@ def test_micro_batches_that_are_padded_alone_give_the_same_gradients(
     [
         (("data.target=lable",), "data.target: no sample has the key 'lable'; did you mean 'label'?"),
         (("mixing=mixup",), "mixing: mixes classes, and these data have none; use mixing=none"),
-        (("pictures=end",), "pictures: need a classification, and this task returns no logits of classes"),
         (("data.train._target_=torch.nn.Identity",), "data.train: a Identity has no __len__ and __getitem__"),
     ],
 )  # fmt: skip

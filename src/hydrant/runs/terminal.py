@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _LABEL_WIDTH = 10
+_PIPE_WIDTH = 10_000  # with FORCE_COLOR: no line is broken
 
 log = logging.getLogger("hydrant")
 
@@ -65,7 +66,8 @@ def format_duration(seconds: float | None) -> str:
 def _console_of(stream: TextIO) -> Console:
     from rich.console import Console
 
-    return Console(file=stream, highlight=False, markup=False, emoji=False, force_jupyter=False)
+    width = None if is_terminal(stream) else _PIPE_WIDTH
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, force_jupyter=False)
 
 
 def _line(message: str, level: int) -> RenderableType:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from documentation import forget_modules
 
 import hydrant
 from hydrant import cli
@@ -26,9 +27,9 @@ SHORT = ("duration=2", "eval_every=2")
 def _own_process(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(workdir.parent / f"{workdir.name}-config"))
     monkeypatch.setattr(sys, "path", sys.path.copy())
+    forget_modules("my_study")
     yield
-    for name in [name for name in sys.modules if name.partition(".")[0] == "my_study"]:
-        del sys.modules[name]
+    forget_modules("my_study")
 
 
 @pytest.fixture
@@ -98,10 +99,21 @@ def test_a_folder_with_other_files_is_completed(workdir: Path, monkeypatch: pyte
     folder = workdir / "my_study"
     folder.mkdir()
     (folder / "points.csv").touch()
+    (folder / "theirs.py").touch()
     monkeypatch.chdir(folder)
     assert cli.main(["init", "."]) == 0
     assert {path.name for path in folder.iterdir()} >= {"points.csv", "my_study", "conf"}
     assert trust.trusted_projects() == {str(folder): ["my_study"]}
+
+
+def test_without_a_list_of_trusted_projects_the_project_is_written(
+    workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workdir / "file").touch()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(workdir / "file"))
+    assert cli.main(["init", "my_study"]) == 0
+    assert "Then run in my_study: hydrant trust" in capsys.readouterr().err
+    assert (workdir / "my_study" / "README.md").is_file()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documentation import blocks, commands, path_of
+from documentation import blocks, commands, forget_modules, path_of
 from repository import ROOT
 
 from hydrant import cli
@@ -99,6 +99,7 @@ def test_commands_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(folder)
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    forget_modules("my_study")
     write_parts(page, folder, monkeypatch)
     documented = commands(page)
     assert documented

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 from repository import ROOT
 
@@ -15,6 +16,12 @@ def blocks(page: str, language: str) -> list[str]:
 def commands(page: str) -> list[str]:
     lines = "".join(blocks(page, "bash")).replace("\\\n", " ").splitlines()
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def forget_modules(package: str) -> None:
+    """Let Python import the modules of a project again, which is elsewhere in each test."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        del sys.modules[name]
 
 
 def path_of(block: str) -> str:

@@ -27,11 +27,11 @@ def main(arguments: Sequence[str]) -> int:
         trust.distrust(root)
         say(f"no longer trusted: {root.resolve()}")
     else:
-        trust_folder(root)
+        _trust(root)
     return 0
 
 
-def trust_folder(root: Path) -> None:
+def _trust(root: Path) -> None:
     """Trust all packages that are in a folder now, and say which.
 
     Raises:

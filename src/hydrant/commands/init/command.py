@@ -10,11 +10,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hydrant.commands.trust import trust_folder
+from hydrant.commands.trust import described
 from hydrant.config.command_line import Flags
 from hydrant.config.distribution import requirement, version
+from hydrant.config.trust import trust, trusted_projects
 from hydrant.errors import ConfigError
-from hydrant.runs.console import say
+from hydrant.runs.console import notice, say
 
 _TEMPLATE = Path(__file__).parent / "template"
 _SUFFIX = ".template"
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     package = package_name(root)
     write_project(root, package)
     say(f"written: {root}, a project with the package {package}")
-    trust_folder(root)
+    _trust(root, package)
     enter = [] if root.resolve() == Path.cwd() else [f"  cd {root}"]
     say(
         "\n".join(
@@ -39,6 +40,16 @@ def main(arguments: Sequence[str]) -> int:
         )
     )
     return 0
+
+
+def _trust(root: Path, package: str) -> None:
+    """Trust the new package, and none that others have put into the folder before."""
+    try:
+        packages = {*trusted_projects().get(str(root.resolve()), ()), package}
+        trust(root, packages)
+        say(f"trusted: {described(root.resolve(), sorted(packages))}")
+    except ConfigError as error:  # the files are written
+        notice(f"not trusted yet: {error}. Then run in {root}: hydrant trust")
 
 
 def package_name(root: Path) -> str:

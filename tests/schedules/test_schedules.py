@@ -194,7 +194,8 @@ def stable(r: random.Random, total: int) -> Any:
             total,
         )
         start = {"warmup": warm, "warmup_init_ratio": low}  # transformers warms up from the floor
-        yield "wsd", {"decay": decay, "decay_shape": shape, "min_ratio": low, **start}, expected
+        shape_of = {"decay": decay, "decay_shape": shape, "power": 0.5}
+        yield "wsd", {**shape_of, "min_ratio": low, **start}, expected
 
 
 def tangents(r: random.Random, total: int) -> Any:
@@ -300,7 +301,8 @@ PLAIN: dict[str, dict[str, Any]] = {
     "exponential": {"gamma": None, "end_ratio": 0.1},
     "inverse_sqrt": {"timescale": 30},
     "tanh": {"lb": -7.0, "ub": 3.0, "min_ratio": 0.1},
-    "wsd": {"decay": 20, "decay_shape": "inverse", "min_ratio": 0.1},
+    "rex": {"min_ratio": 0.1},
+    "wsd": {"decay": 20, "decay_shape": "inverse", "power": 0.5, "min_ratio": 0.1},
     "step": {"step_size": 10, "gamma": 0.5},
     "multistep": {"milestones": [10, 20], "gamma": 0.1},
     "one_cycle": {"pct_start": 0.3, "anneal_strategy": "cos", "three_phase": True, "div_factor": 25.0,
@@ -316,8 +318,22 @@ PLAIN: dict[str, dict[str, Any]] = {
     "product": {"schedules": {"a": child("exponential", gamma=0.99, end_ratio=None)}},
 }  # fmt: skip
 END_VALUES = {"constant": 1.0, "linear": 0.1, "cosine": 0.1, "cosine_restarts": 0.1, "polynomial": 0.1,
-              "exponential": 0.1, "wsd": 0.1, "multistep": 0.01, "one_cycle": 1 / 250, "one_cycle_momentum": 1.0,
-              "sequential": 0.1}  # fmt: skip
+              "exponential": 0.1, "rex": 0.1, "wsd": 0.1, "multistep": 0.01, "one_cycle": 1 / 250,
+              "one_cycle_momentum": 1.0, "sequential": 0.1}  # fmt: skip
+
+
+def test_rex_and_the_powers_of_wsd_equal_their_formulas() -> None:
+    """Chen et al., 2021, equation 2; Hägele et al., 2024, section 3."""
+    rex = build("rex", 100, min_ratio=0.0)
+    expected = [(1 - n / 100) / (0.5 + 0.5 * (1 - n / 100)) for n in range(101)]
+    assert [rex(n) for n in range(101)] == pytest.approx(expected)
+    for power in (0.5, 1.0, 3.0):
+        wsd = build("wsd", 100, decay_shape="power", power=power, min_ratio=0.0)
+        assert [wsd(80 + n) for n in range(21)] == pytest.approx([1 - (n / 20) ** power for n in range(21)])
+    named = build("wsd", 100, decay_shape="1-sqrt", min_ratio=0.1)
+    assert [named(n) for n in range(101)] == [
+        build("wsd", 100, decay_shape="power", min_ratio=0.1)(n) for n in range(101)
+    ]
 
 
 def test_every_schedule_is_tested() -> None:
@@ -468,6 +484,7 @@ def building(name: str, total: int, **changed: Any) -> Callable[[], Schedule]:
         (building("cosine", 10, noise_range=[5, 4]), "noise_range: ends before it begins"),
         (building("wsd", 10), "decay: 20 updates of decay"),
         (building("wsd", 99, decay_shape="sqrt"), "did you mean '1-sqrt'"),
+        (building("wsd", 99, power=0.0), "power: must be above 0"),
         (building("wsd", 99, min_ratio=0.0), "min_ratio: decay_shape=inverse needs a number above 0"),
         (building("step", 10, step_size=0), "step_size: 0 is less than one update"),
         (building("multistep", 99, milestones=[20, 10]), "milestones: .* are not in rising order"),

@@ -50,6 +50,7 @@ _ADDED_KEYS: dict[str, dict[str, Any]] = {
     "hydrant.data.mnist": {"split_seed": 0, "val_ratio": 0.0},
     "hydrant.data.tensors": {"class_names": None, "extra_val": {}, "test": None},
     "hydrant.optimizers.MuonWithAdamW": {"fused": None},
+    "hydrant.schedules.wsd": {"power": 0.5},
     "hydrant.tasks.Classification": {
         "multi_label": False,
         "class_weights": None,

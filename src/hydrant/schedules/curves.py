@@ -108,27 +108,48 @@ def tanh(clock: Clock, end: int, *, lb: float, ub: float, min_ratio: float) -> C
     return curve
 
 
-DECAY_SHAPES: Mapping[str, Callable[[float, float], float]] = {
-    "linear": lambda t, low: low + (1.0 - low) * (1.0 - t),
-    "cosine": lambda t, low: low + (1.0 - low) * (1.0 + math.cos(math.pi * t)) / 2.0,
-    "1-sqrt": lambda t, low: low + (1.0 - low) * (1.0 - math.sqrt(t)),
-    "inverse": lambda t, low: 1.0 / (t / low + 1.0 - t),
+@framed
+def rex(clock: Clock, end: int, *, min_ratio: float) -> Curve:
+    """`min_ratio + (1 - min_ratio) * (1 - t) / (1 - t / 2)`: slow at first, fast at the end.
+
+    Chen et al., "REX: Revisiting budgeted training with an improved schedule", 2021.
+    """
+    check_not_negative(min_ratio=min_ratio)
+
+    def curve(k: int) -> float:
+        t = progress(k, end)
+        return min_ratio + (1.0 - min_ratio) * (1.0 - t) / (1.0 - t / 2.0)
+
+    return curve
+
+
+DECAY_SHAPES: Mapping[str, Callable[[float, float, float], float]] = {
+    "linear": lambda t, low, _: low + (1.0 - low) * (1.0 - t),
+    "cosine": lambda t, low, _: low + (1.0 - low) * (1.0 + math.cos(math.pi * t)) / 2.0,
+    "1-sqrt": lambda t, low, _: low + (1.0 - low) * (1.0 - math.sqrt(t)),
+    "power": lambda t, low, power: low + (1.0 - low) * (1.0 - t**power),
+    "inverse": lambda t, low, _: 1.0 / (t / low + 1.0 - t),
 }
-"""The decay of `wsd` from 1 to `low` as t goes from 0 to 1. `1-sqrt` is the best shape in Hägele et al., 2024. With
-`inverse` (Wen et al., "Understanding warmup-stable-decay learning rates", 2024), 1 / lr rises linearly."""
+"""The decay of `wsd` from 1 to `low` as t goes from 0 to 1; the third argument is `power`.
+
+`1-sqrt` is the best shape in Hägele et al., 2024; `power` with 0.5 is the same. With `inverse` (Wen et al.,
+"Understanding warmup-stable-decay learning rates", 2024), 1 / lr rises linearly.
+"""
 
 
 @framed
-def wsd(clock: Clock, end: int, *, decay: object, decay_shape: str, min_ratio: float) -> Curve:
+def wsd(clock: Clock, end: int, *, decay: object, decay_shape: str, power: float, min_ratio: float) -> Curve:
     """Warmup-stable-decay: constant 1, then a decay to `min_ratio` in the last part of the curve.
 
-    `decay` is the duration of that part, `decay_shape` a name in `DECAY_SHAPES`. It equals transformers'
-    `get_wsd_schedule` with its decay types. Hu et al., "MiniCPM", 2024; Hägele et al., "Scaling laws and
-    compute-optimal training beyond fixed training durations", 2024.
+    `decay` is the duration of that part, `decay_shape` a name in `DECAY_SHAPES`; `power` is that of the shape `power`,
+    `1 - t**power`. It equals transformers' `get_wsd_schedule` with its decay types. Hu et al., "MiniCPM", 2024; Hägele
+    et al., "Scaling laws and compute-optimal training beyond fixed training durations", 2024.
     """
     if decay_shape not in DECAY_SHAPES:
         raise unknown_name("decay_shape", "shape", decay_shape, DECAY_SHAPES)
     check_not_negative(min_ratio=min_ratio)
+    if power <= 0:
+        raise ConfigError("power", f"must be above 0, but is {power}")
     if decay_shape == "inverse" and min_ratio == 0:
         raise ConfigError("min_ratio", "decay_shape=inverse needs a number above 0, such as 0.01")
     num_decay, shape = clock.updates(decay, "decay"), DECAY_SHAPES[decay_shape]
@@ -136,7 +157,7 @@ def wsd(clock: Clock, end: int, *, decay: object, decay_shape: str, min_ratio: f
         space = f"the {end} that warmup and cooldown leave of {clock.total_updates}"
         message = f"{num_decay} updates of decay do not fit into {space}; shorten decay, or lengthen duration"
         raise ConfigError("decay", message)
-    return lambda k: shape(progress(k - (end - num_decay), num_decay), min_ratio)
+    return lambda k: shape(progress(k - (end - num_decay), num_decay), min_ratio, power)
 
 
 @framed

@@ -17,13 +17,15 @@ from attacks import Trials
 
 PACKAGES = ("data", "models", "optimizers", "schedules", "tasks", "trackers", "training")
 OWN_ARGUMENTS = {
-    "root", "train_dir", "val_dir", "path",  # are read: docs/reference/security.md lists them
+    "root", "train_dir", "val_dir", "test_dir", "path",  # are read: docs/reference/security.md lists them
     "cache_dir",  # of compiled code: listed there
     "backend",  # one of those that torch has registered
     "log_checkpoints", "save_code",  # what W&B receives: listed there
     "tracking_uri",  # of MLflow: the user must name it
     "download", "pretrained", "profile_memory", "evaluation", "cpu_offload",  # true or false
-    "eval_transform",  # an object
+    "names_are_files", "is_sample_per_file",  # true or false
+    "eval_transform", "files",  # objects
+    "class_weights",  # numbers
     "name", "modules",  # of timm's lists, or of the run; modules of the task
 }  # fmt: skip
 """The arguments of Hydrant's parts that may name a file, an address, code or a command."""

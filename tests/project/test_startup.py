@@ -101,7 +101,7 @@ def test_help_and_overview_name_every_command() -> None:
 @pytest.mark.parametrize(
     ("line", "completions"),
     [
-        ("hydrant tr", {"train"}),
+        ("hydrant tr", {"train", "trust"}),
         (
             "hydrant train scheduler=co",
             {"scheduler=constant", "scheduler=cosine", "scheduler=cosine_restarts"},

@@ -59,7 +59,7 @@ Evaluate the newest checkpoint of a run, or another one, on the validation set o
 
   hydrant evaluate outputs/lr_study                               the newest checkpoint
   hydrant evaluate outputs/lr_study --weights best                the best one; or give its folder
-  hydrant evaluate outputs/lr_study --split test                  test, train, or a further validation set by its name
+  hydrant evaluate outputs/lr_study --split test                  val, test, train or another set by its name
   hydrant evaluate outputs/lr_study eval_batch_size=64 --json     overrides as in train
   hydrant evaluate outputs/lr_study --weights ema                 the averaged weights (averaging=ema)""",
     "predict": """
@@ -131,7 +131,7 @@ A run whose process was killed is `killed`. A run on another machine, which cann
 Compare runs: a table with the keys in which they differ, groups over seeds with means, 95 % intervals and
 paired tests, warnings of unfair comparisons, and the winner. Takes run folders, sweeps, globs, and W&B runs.
 
-  hydrant compare multirun/lr_study                                by all keys that differ except seed and fold
+  hydrant compare multirun/lr_study                                by all keys that differ but seed and fold
   hydrant compare outputs/a 'multirun/*' --by optimizer,scheduler --baseline optimizer=sgd,scheduler=cosine
   hydrant compare multirun/lr_study --target 'val/accuracy>=0.95' --html report.html
   hydrant compare multirun/lr_study 'wandb:me/lr_study?state=finished&optimizer=adamw,sgd'

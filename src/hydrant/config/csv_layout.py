@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from omegaconf import DictConfig, OmegaConf
 
 from hydrant.config.csv_file import Table, is_text, missing_rows, read_table
 from hydrant.errors import ConfigError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 MAX_GUESSED_CLASSES = 20
 """Whole numbers with at most so many different values may be classes or numbers."""
@@ -69,6 +71,8 @@ def read_layout(settings: Mapping[str, Any]) -> tuple[Layout, Table]:
 
 def layout_of(node: DictConfig) -> Layout | None:
     """Return the layout of a node `data`; None if a key that the user must give is missing, which is said elsewhere."""
+    from omegaconf import OmegaConf  # the training loop imports this module, but no config library
+
     shapes = ("input_shape", "num_classes")
     if any(OmegaConf.is_missing(node, key) for key in node):
         return None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hydrant.interface.compare import load_runs as load_runs
     from hydrant.interface.config import Config as Config
     from hydrant.interface.config import compose as compose
+    from hydrant.interface.predictions import Predictions as Predictions
     from hydrant.interface.run import Run as Run
     from hydrant.interface.run import load_run as load_run
     from hydrant.interface.train import train as train
@@ -26,6 +27,7 @@ else:  # type checkers see the imports only, and so find a misspelt name
             "Config": "hydrant.interface.config",
             "ConfigError": "hydrant.errors",
             "HydrantError": "hydrant.errors",
+            "Predictions": "hydrant.interface.predictions",
             "Run": "hydrant.interface.run",
             "compare": "hydrant.interface.compare",
             "compose": "hydrant.interface.config",

@@ -33,6 +33,8 @@ def train_and_read(model: nn.Module, data: Data) -> None:
     assert_type(run.status, str)
     assert_type(run.model("best", device="cuda"), nn.Module)
     assert_type(run.evaluate("val", weights="ema"), dict[str, float])
+    assert_type(run.predict("photos", weights="best", probabilities=True), hydrant.Predictions)
+    assert_type(run.predict(["a.jpg", Path("b.jpg")], batch_size=8).table, pd.DataFrame)
     assert_type(hydrant.load_run("outputs/own", model=model, data=data, task=Own), hydrant.Run)
 
 

@@ -90,10 +90,8 @@ def of_tensors(plan: Plan, inputs: Tensors, title: str = "the given inputs", ide
 
 def _of_split(plan: Plan, name: str) -> Inputs:
     source = plan.splits[name].source
-    is_file = isinstance(source, LoaderSource) and source.names_are_files
-    return Inputs(
-        source, f"the split {name}", [name, source.num_samples], source.name_of if is_file else None, has_targets=True
-    )  # fmt: skip
+    file_of = source.name_of if isinstance(source, LoaderSource) and source.names_are_files else None
+    return Inputs(source, f"the split {name}", [name, source.num_samples], file_of, has_targets=True)
 
 
 def _of_files(reader: Reader, words: Sequence[str], plan: Plan) -> Inputs:

@@ -94,15 +94,32 @@ def _option_schema(options: Sequence[OptionFile]) -> Schema:
 def _config_schema(groups: Mapping[str, Sequence[OptionFile]]) -> Schema:
     """Return the schema of a whole config, of which a file may set any part."""
     primary = read_option("", "train")
-    properties = _fields(schema.TrainConfig, primary.keys)
+    properties, conditions = _fields(schema.TrainConfig, primary.keys), list[Schema]()
     for group, options in groups.items():
         if group in properties:
-            properties[group] = _group_schema(options)
-    hooks = {option.name: _group_schema([option]) for option in groups.get("hook", [])}
-    properties["hooks"] = {**properties["hooks"], "properties": hooks}
+            properties[group], strict = _group_schema(options)
+            open_ones = [option.name for option in options if not _takes_only_its_arguments(option.target)]
+            conditions.append(
+                {"if": {"not": _chooses(group, open_ones)}, "then": {"properties": {group: strict}}}
+            )
+    properties["hooks"]["properties"] = {
+        option.name: content | (strict if _takes_only_its_arguments(option.target) else {})
+        for option in groups.get("hook", [])
+        for content, strict in [_group_schema([option])]
+    }
     properties["defaults"] = _defaults_schema(groups)
     properties["hydra"] = {"type": "object", "description": "settings of Hydra: the folders, sweeps"}
-    return {"properties": properties, "additionalProperties": False}
+    return {"properties": properties, "additionalProperties": False, "allOf": conditions}
+
+
+def _chooses(group: str, names: Sequence[str]) -> Schema:
+    """Return the schema of configs whose defaults list chooses one of these options."""
+    choice: Schema = {
+        "propertyNames": {"pattern": rf"(^|[ /]){group}$"},
+        "additionalProperties": {"enum": list(names)},
+    }
+    contains = {"defaults": {"contains": {"type": "object", **choice}}}
+    return {"properties": contains, "required": ["defaults"]}
 
 
 def _fields(fields: Any, keys: Mapping[str, Key]) -> Schema:
@@ -122,15 +139,12 @@ def _fields(fields: Any, keys: Mapping[str, Key]) -> Schema:
     return properties
 
 
-def _group_schema(options: Sequence[OptionFile]) -> Schema:
-    """Return the schema of a group's keys in a config, whose option may be any."""
-    targets = [option.target for option in options]
-    known = _merged(
-        [*map(_properties, options), *(part for target in targets for part in _of_target(target))]
-    )
-    is_complete = all(target is None or _takes_only_its_arguments(target) for target in targets)
-    names: Schema = {"if": {"not": {"required": ["_target_"]}}, "then": _only(known)} if is_complete else {}
-    return {"type": "object", "properties": known, **names}
+def _group_schema(options: Sequence[OptionFile]) -> tuple[Schema, Schema]:
+    """Return the schema of a group's keys in a config, whose option may be any, and one that allows no other keys."""
+    of_targets = [part for option in options for part in _of_target(option.target)]
+    known = _merged([*map(_properties, options), *of_targets])
+    strict: Schema = {"if": {"not": {"required": ["_target_"]}}, "then": _only(known)}
+    return {"type": "object", "properties": known}, strict
 
 
 def _defaults_schema(groups: Mapping[str, Sequence[OptionFile]]) -> Schema:
@@ -181,7 +195,8 @@ def _of_target(target: str | None) -> list[Schema]:
     return [{name: _of_hint(hints.get(name, Any)) for name in _parameters(callable_)}]
 
 
-def _takes_only_its_arguments(target: str) -> bool:
+def _takes_only_its_arguments(target: str | None) -> bool:
+    """Whether a target is known and refuses arguments that it does not name."""
     callable_ = _known(target)
     kinds = [] if callable_ is None else [p.kind for p in _parameters(callable_).values()]
     return callable_ is not None and bool(kinds) and inspect.Parameter.VAR_KEYWORD not in kinds

@@ -87,6 +87,7 @@ LONG = (
     "experiment/all_reduce_net",
     "experiment/compiled_optimizer",
     "experiment/vit_fake",
+    "optimizer/kron",
 )  # these compile longer than they train
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,11 +40,21 @@ LR_FACTORS = {
     "adadelta": 30.0,
     "asgd": 10.0,
     "adagrad": 30.0,
+    "kron": 30.0,
+    "lbfgs": 1.0,
     "lion": 30.0,
     "rprop": 1.0,
+    "prodigy": 1.0,
     "radam": 30.0,
+    "shampoo": 1.0,
     "torch_muon": 30.0,
 }
+
+
+@pytest.fixture(autouse=True)
+def eager() -> Iterator[None]:
+    with torch.compiler.set_stance("force_eager"):  # kron compiles its update, which takes half a minute
+        yield
 
 
 def build(option: str, parameters: list[nn.Parameter], lr_factor: float = 1.0) -> torch.optim.Optimizer:
@@ -69,9 +80,7 @@ class Parabola(nn.Module):
 @pytest.mark.parametrize("option", OPTIONS)
 def test_converges_on_a_parabola(option: str) -> None:
     model = Parabola(sparse=option in SPARSE)
-    optimizer = build(
-        option, list(model.parameters()), LR_FACTORS.get(option, 10.0 if option != "lbfgs" else 1.0)
-    )
+    optimizer = build(option, list(model.parameters()), LR_FACTORS.get(option, 10.0))
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
@@ -111,6 +120,21 @@ def test_a_restored_optimizer_continues_exactly(option: str) -> None:
         step(twin, other)
     for one, two in zip(model.parameters(), twin.parameters(), strict=True):
         assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("option", ["kron", "soap"])
+def test_an_option_with_nested_state_resumes(
+    option: str, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, half = whole_and_resumed(train, monkeypatch, (*SHORT, f"optimizer={option}"), 7)
+    assert rows(whole) == rows(half)
+    assert_same_state(weights(whole), weights(half))
+
+
+def test_prodigy_refuses_several_learning_rates(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    head = "+param_groups.patterns.head={match: classifier, lr_scale: 10}"
+    train(*SHORT, "optimizer=prodigy", head, status=2)
+    assert "Prodigy has one lr for all parameter groups, not 1 and 10" in capsys.readouterr().err
 
 
 def test_every_torch_optimizer_is_an_option() -> None:

@@ -3,6 +3,16 @@
 from hydrant.optimizers.ema import Ema, NoAveraging
 from hydrant.optimizers.library import library_optimizer
 from hydrant.optimizers.muon import MuonWithAdamW
+from hydrant.optimizers.normuon import NorMuonWithAdamW
+from hydrant.optimizers.sam import Sam
 from hydrant.optimizers.timm import timm_optimizer
 
-__all__ = ["Ema", "MuonWithAdamW", "NoAveraging", "library_optimizer", "timm_optimizer"]
+__all__ = [
+    "Ema",
+    "MuonWithAdamW",
+    "NoAveraging",
+    "NorMuonWithAdamW",
+    "Sam",
+    "library_optimizer",
+    "timm_optimizer",
+]

@@ -24,11 +24,12 @@ from torch.optim import (
 
 from hydrant.optimizers.muon import MuonWithAdamW
 from hydrant.optimizers.norms import is_sharded, local_tensors
+from hydrant.optimizers.normuon import NorMuonWithAdamW
 
 KERNEL_FIELDS = ("foreach", "fused")
 """Fields of parameter groups that choose a kernel. They belong to the process, not to the state of an optimizer."""
 
-_FUSED_IF_SHARDED = frozenset((Adam, AdamW, MuonWithAdamW))
+_FUSED_IF_SHARDED = frozenset((Adam, AdamW, MuonWithAdamW, NorMuonWithAdamW))
 _FUSED = _FUSED_IF_SHARDED | {SGD, Adagrad}
 _FOREACH_IF_SHARDED = frozenset((SGD, Adagrad, RMSprop, Adadelta, Adamax, ASGD, NAdam, RAdam))
 """Optimizers whose operations DTensor knows: not Rprop's `_foreach_copy_`, for example."""

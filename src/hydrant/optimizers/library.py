@@ -56,6 +56,10 @@ LEFT_OUT = {
 }
 """Optimizers of the package that are refused, each with the reason."""
 
+_ONE_RATE = ("dadaptadagrad", "dadaptadam", "dadaptadan", "dadaptlion", "dadaptsgd", "prodigy")
+"""Optimizers that estimate one learning rate for all parameters: they would ignore the `lr` of all groups but the
+first."""
+
 _OWN_ARGUMENTS = ("self", "params", "kwargs", "maximize")
 
 
@@ -87,10 +91,20 @@ def library_optimizer(
         arguments = {"weight_decay": weight_decay, **arguments}
     _check_arguments(name, kind, arguments)
     try:
-        return kind(params, lr=lr, **arguments)
+        optimizer: Optimizer = kind(params, lr=lr, **arguments)
     except Exception as error:  # the package has exceptions of its own, which are not ValueErrors
         message = f"{name} of pytorch_optimizer cannot be built: {first_line(error) or type(error).__name__}"
         raise ConfigError("optimizer", message) from error
+    if name in _ONE_RATE:
+        optimizer.register_step_pre_hook(_check_one_rate)
+    return optimizer
+
+
+def _check_one_rate(optimizer: Optimizer, *_: Any) -> None:
+    rates = sorted({float(group["lr"]) for group in optimizer.param_groups})
+    if len(rates) > 1:
+        needed = f"{type(optimizer).__name__} has one lr for all parameter groups"
+        raise ConfigError("param_groups", f"{needed}, not {rates[0]:g} and {rates[-1]:g}")
 
 
 def library_names() -> list[str]:

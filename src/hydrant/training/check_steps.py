@@ -14,12 +14,13 @@ from torch.optim import Optimizer
 
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError, first_line
+from hydrant.optimizers.kinds import has_modes, needs_closure
 from hydrant.optimizers.param_groups import sparse_parameters
 from hydrant.optimizers.scheduled_fields import config_prefix
 from hydrant.training.build_optimizers import named_settings
 from hydrant.training.checkpoint.tree import join, split
 from hydrant.training.memory import is_out_of_memory
-from hydrant.training.update import Optimizers, has_modes, needs_closure
+from hydrant.training.update import Optimizers
 
 _MAX_SIDE = 4
 """Sides of weights are at most this long in their stand-ins."""

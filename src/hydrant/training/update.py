@@ -6,7 +6,6 @@ A model with one optimizer is the plain case: a single optimizer named `main`.
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -18,6 +17,7 @@ from torch.optim import Optimizer
 from hydrant.batch import AllReduce, Outcome, mean_loss
 from hydrant.errors import ConfigError
 from hydrant.optimizers.clipping import Clipping, local_gradients
+from hydrant.optimizers.kinds import has_modes, needs_closure
 from hydrant.optimizers.norms import total_norm
 from hydrant.optimizers.restore import restore
 from hydrant.optimizers.scheduled_fields import FieldSchedules, config_prefix, metric_prefix
@@ -256,14 +256,3 @@ class Optimizers:
             optimizer.train()  # type: ignore[attr-defined]
         for parameter, value in zip(self._mode_parameters, weights, strict=True):
             parameter.data.copy_(value)
-
-
-def needs_closure(optimizer: Optimizer) -> bool:
-    """Return whether the optimizer's `step` requires a closure that evaluates the loss."""
-    parameter = inspect.signature(optimizer.step).parameters.get("closure")
-    return parameter is not None and parameter.default is inspect.Parameter.empty
-
-
-def has_modes(optimizer: Optimizer) -> bool:
-    """Return whether the optimizer has modes to train and to evaluate, such as a schedule-free one."""
-    return callable(getattr(optimizer, "train", None)) and callable(getattr(optimizer, "eval", None))

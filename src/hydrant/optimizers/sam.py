@@ -1,0 +1,92 @@
+"""Sharpness-aware minimisation over any optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from hydrant.errors import ConfigError
+from hydrant.optimizers.kinds import has_modes, needs_closure
+from hydrant.optimizers.norms import total_norm
+
+
+class Sam(Optimizer):
+    """Updates the weights `w` with the gradient at `w + e`, where the loss is higher.
+
+    `e = rho * g / |g|` with the gradient `g` at `w` (Foret et al., "Sharpness-aware minimization", 2021). With
+    `adaptive`, `e = rho * w**2 * g / |w * g|` (Kwon et al., "ASAM", 2021). Each update evaluates the loss and its
+    gradient twice. With several ranks, both gradients are those of all ranks together.
+
+    Args:
+        params: parameters or parameter groups.
+        lr: learning rate of `base`.
+        rho: the length of `e`.
+        adaptive: whether `e` is larger for larger weights.
+        base: makes the optimizer that applies the second gradient, from parameter groups and `lr`.
+
+    Raises:
+        ConfigError: `base` evaluates the loss itself, or has modes to train and to evaluate.
+    """
+
+    def __init__(
+        self, params: Any, *, lr: float, rho: float, adaptive: bool, base: Callable[..., Optimizer]
+    ) -> None:
+        if rho < 0:
+            raise ConfigError("optimizer.rho", f"must not be negative, but is {rho}")
+        super().__init__(params, {"lr": lr, "rho": rho, "adaptive": adaptive})
+        self._base = base(self.param_groups, lr=lr)
+        if needs_closure(self._base) or has_modes(self._base):
+            kind = type(self._base).__name__
+            message = (
+                f"{kind} evaluates the loss or changes the weights itself; choose one such as sgd or adamw"
+            )
+            raise ConfigError("optimizer.base", message)
+        self.defaults = {**self._base.defaults, **self.defaults}
+        self._share_groups()
+
+    @torch.no_grad()
+    def step(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, closure: Callable[[], Tensor]
+    ) -> Tensor:
+        """Make an update. `closure` computes the gradients and returns the loss; the one at `w` is returned."""
+        with torch.enable_grad():
+            loss = closure()
+        weights = [(p, p.clone()) for group in self.param_groups for p in group["params"]]
+        self._climb()
+        with torch.enable_grad():
+            closure()
+        for parameter, value in weights:
+            parameter.copy_(value)
+        self._base.step()
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._base.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._base.load_state_dict(state_dict)
+        self._share_groups()
+
+    def _climb(self) -> None:
+        """Add `e` to the weights."""
+        moves: list[tuple[nn.Parameter, Tensor, float]] = []
+        scaled: list[Tensor] = []
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    scaled.append(p.abs() * p.grad if group["adaptive"] else p.grad)
+                    move = p.abs() * scaled[-1] if group["adaptive"] else p.grad
+                    moves.append((p, move, group["rho"]))
+        if moves:
+            norm = total_norm(scaled) + 1e-12
+            for parameter, move, rho in moves:
+                parameter.add_(move * (rho / norm))
+
+    def _share_groups(self) -> None:
+        # The same dicts as in the base, so that a schedule that writes self.param_groups[i]["lr"] reaches it.
+        self.param_groups = self._base.param_groups
+        self.state = self._base.state

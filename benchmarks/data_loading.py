@@ -6,8 +6,9 @@ resize, flip and normalise: 2,000 JPEG files of 160 x 160 pixels, resized to 128
 pixels and 100 KiB, resized to 224 (bicubic). The loaders are Hydrant's `data=image_folder` with each `data.decoder`,
 torchvision's ImageFolder with transforms v2, and timm's `create_loader` with its prefetcher. All loaders run in one
 process on one thread, besides their workers, and take turns by blocks. Workers fill their queues before a block starts,
-and these queued batches are read before the clock starts. A block of digits covers several epochs. PSNR compares the
-crops of a decoder with the same crops by Pillow.
+and these queued batches are read before the clock starts. A block of digits covers several epochs. A worker alone makes
+the same batches of bytes in the main process; what the CPU as device adds, normalising floats, is left out. PSNR
+compares the crops of a decoder with the same crops by Pillow.
 """
 
 from __future__ import annotations
@@ -51,8 +52,13 @@ JPEG_REMAINDER = (
     "Seeding the augmentation, so that it depends only on the sample, takes 10 us of about 1 ms."
 )
 PHOTO_REMAINDER = (
-    "Both decode all of the file's Huffman codes, which is most of the remaining time: these files are not twice as "
-    "large as the input, so that no crop of them is decoded at a reduced size."
+    "Both decode the whole file, which is most of the remaining time: these files are not twice as large as the input, "
+    "so that no crop of them is decoded at a reduced size. Here the device is the CPU, so that both loaders also "
+    "normalise floats on the two cores of their workers. A GPU relieves them of that: compare the workers alone."
+)
+WORKER_REMAINDER = (
+    "The decoder takes four fifths of the time for an image. Pillow takes 1.1 times as long to decode an image, and "
+    "3.6 times as long to resize it."
 )
 
 
@@ -128,16 +134,41 @@ def _decoders(*, quick: bool) -> list[Figure]:
         loaders = {name: _stream(folder) for name, folder in folders.items()}
         rates = _rates({**loaders, "timm": _timm_loader(root, photos)}, num_blocks, num_batches, {})
         crops = {name: _first_batch(folder) for name, folder in folders.items()}
+        alone = _worker_rates(root, photos, num_blocks, num_batches)
         del loaders  # their workers must end before the files are deleted
-    figures = _image_rates(rates, photos)
-    for name in DECODERS:
-        ratio, goal = paired(rates[name], rates["timm"], operator.truediv), GOALS.get(name)
-        figures.append(Figure(f"{name} to timm: {photos.title}", ratio, "x", goal, remainder=PHOTO_REMAINDER))
+    figures = _image_rates(rates, photos) + _image_rates(alone, replace(photos, title="a worker alone"))
+    for title, measured, remainder in (
+        (photos.title, rates, PHOTO_REMAINDER),
+        ("a worker alone", alone, WORKER_REMAINDER),
+    ):
+        for name in DECODERS:
+            ratio, goal = paired(measured[name], measured["timm"], operator.truediv), GOALS.get(name)
+            figures.append(Figure(f"{name} to timm: {title}", ratio, "x", goal, remainder=remainder))
     for name in DECODERS[1:]:
         figures.append(
             Figure(f"PSNR of {name} to pillow: {photos.title}", _psnr(crops[name], crops["pillow"]), "dB")
         )
     return figures
+
+
+def _worker_rates(root: str, photos: Photos, num_blocks: int, num_batches: int) -> dict[str, list[float]]:
+    """Return the batches a second at which one process reads, decodes, crops and resizes, by loader."""
+    loaders: dict[str, Iterable[Any]] = {
+        name: _hydrant_folder(root, photos, name, num_workers=0).train.stream(_spec())._loader
+        for name in DECODERS
+    }
+    loaders["timm"] = _endless(_timm_loader(root, photos, num_workers=0).loader)  # not yet normalised
+    trials = {title: partial(_read, iter(loader), num_batches) for title, loader in loaders.items()}
+    in_turn(trials, 1)
+    return in_turn(trials, num_blocks)
+
+
+def _read(batches: Iterator[Any], num_batches: int) -> float:
+    """Return the batches a second at which these are read."""
+    start = time.perf_counter()
+    for _ in range(num_batches):
+        next(batches)
+    return num_batches / (time.perf_counter() - start)
 
 
 def _image_rates(rates: dict[str, list[float]], photos: Photos) -> list[Figure]:
@@ -170,10 +201,7 @@ def _block(loader: Iterable[Any], num_batches: int) -> float:
     batches = iter(loader)
     for _ in range(NUM_AHEAD):
         next(batches)
-    start = time.perf_counter()
-    for _ in range(num_batches):
-        next(batches)
-    rate = num_batches / (time.perf_counter() - start)
+    rate = _read(batches, num_batches)
     time.sleep(1.5 * NUM_AHEAD / min(rate, 1000))  # until its workers have filled their queues and are idle
     return rate
 
@@ -219,7 +247,7 @@ def _write_images(root: Path, photos: Photos) -> None:
             image.save(folder / f"{number}.jpg", quality=photos.quality)
 
 
-def _hydrant_folder(root: str, photos: Photos, decoder: str) -> Data:
+def _hydrant_folder(root: str, photos: Photos, decoder: str, num_workers: int = NUM_WORKERS) -> Data:
     augment = ImageAugment(
         scale=SCALE,
         ratio=RATIO,
@@ -231,7 +259,7 @@ def _hydrant_folder(root: str, photos: Photos, decoder: str) -> Data:
     )
     return image_folder(
         root=root, input_shape=[3, photos.input_size, photos.input_size], num_classes=10, train_dir="train",
-        val_dir="val", num_workers=NUM_WORKERS, on_error="fail", decoder=decoder,
+        val_dir="val", num_workers=num_workers, on_error="fail", decoder=decoder,
         interpolation=photos.interpolation, crop_pct=0.875, mean=MEAN, std=STD, augment=augment,
     )  # fmt: skip
 
@@ -247,12 +275,12 @@ def _torchvision_loader(root: str, photos: Photos) -> Iterable[Any]:
     return _with_workers(ImageFolder(f"{root}/train", transform))
 
 
-def _timm_loader(root: str, photos: Photos) -> Iterable[Any]:
+def _timm_loader(root: str, photos: Photos, num_workers: int = NUM_WORKERS) -> Any:
     from timm.data import create_dataset, create_loader
 
     return create_loader(
         create_dataset("", f"{root}/train", is_training=True), (3, photos.input_size, photos.input_size), BATCH_SIZE,
         is_training=True, scale=SCALE, ratio=RATIO, color_jitter=0.0, interpolation=photos.interpolation,
-        mean=MEAN, std=STD, num_workers=NUM_WORKERS, device=torch.device("cpu"), use_prefetcher=True,
-        persistent_workers=True,
+        mean=MEAN, std=STD, num_workers=num_workers, device=torch.device("cpu"), use_prefetcher=True,
+        persistent_workers=num_workers > 0,
     )  # fmt: skip

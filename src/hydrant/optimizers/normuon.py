@@ -86,7 +86,7 @@ class NorMuon(Optimizer):
                 if p.grad is None:
                     continue
                 state = self.state[p]
-                if not state:
+                if "momentum_buffer" not in state:
                     state["momentum_buffer"] = torch.zeros_like(p)
                     state["row_squares"] = torch.zeros_like(p[:, :1])
                 update = self._direction(p.grad, state["momentum_buffer"], state["row_squares"], group)

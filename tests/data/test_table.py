@@ -16,6 +16,7 @@ from hydrant.config.csv_file import read_table
 from hydrant.config.csv_layout import read_layout
 from hydrant.config.groups import conf_dir
 from hydrant.data import Data, csv
+from hydrant.data.folds import cut_fold
 from hydrant.errors import ConfigError, DataError, HydrantError
 
 HOUSES = """\
@@ -120,6 +121,31 @@ def test_missing_cells_get_the_mean_of_the_training_rows(tmp_path: Path) -> None
         ConfigError, match=r"data.missing: line 4 of .*train.csv, column 'x' has no value \(1 in"
     ):
         read(file)
+
+
+def test_folds_are_standardized_by_the_lines_that_train(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("x,price\n" + "".join(f"{n * n},{n}.5\n" for n in range(50)))
+    whole = read(file, val=None, val_ratio=0.0, standardize_targets=True)
+    assert (whole.train.num_samples, whole.val.num_samples, whole.test) == (50, 0, None)
+    data = cut_fold(whole, 5, 1, seed=0)
+    for values in joined(data.train.batches(spec(), 50)):
+        assert abs(float(values.double().mean())) < 1e-6
+        assert abs(float(values.double().std(correction=0)) - 1) < 1e-6
+    assert data.in_target_units is not None
+    targets = [joined(part.batches(spec(), 50))[1] for part in (data.train, data.val)]
+    prices = data.in_target_units(torch.cat(targets)).sort().values
+    torch.testing.assert_close(prices, torch.arange(50) + 0.5)
+
+
+def test_other_values_in_a_constant_column_stay_small(tmp_path: Path) -> None:
+    file, other = tmp_path / "train.csv", tmp_path / "val.csv"
+    file.write_text(
+        "x,price\n" + "".join(f"0.1,{n}.5\n" for n in range(30))
+    )  # the mean of 30 times 0.1 is not 0.1
+    other.write_text("x,price\n0.2,1\n0.1,1\n")
+    inputs, _ = samples(read(file, val=str(other)))
+    torch.testing.assert_close(inputs, torch.tensor([[0.1], [0.0]]))
 
 
 def test_rows_are_split_by_the_split_seed_and_statistics_are_those_of_training(tmp_path: Path) -> None:

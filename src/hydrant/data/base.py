@@ -141,6 +141,8 @@ class Data:
         reader: of inputs that are in no split; None: only splits can be predicted.
         in_target_units: turns targets, and predictions of them, into numbers of the unit that they had before they were
             standardized; None: they were not.
+        with_statistics_of: returns the data prepared by the statistics of these training samples alone, such as means,
+            so that those of a fold stay unseen; None: the data have no such statistics.
     """
 
     train: Source
@@ -153,6 +155,7 @@ class Data:
     class_names: tuple[str, ...] | None = None
     reader: Reader | None = None
     in_target_units: Callable[[Tensor], Tensor] | None = None
+    with_statistics_of: Callable[[Indices], Data] | None = None
 
     def __post_init__(self) -> None:
         names, count = self.class_names, self.num_classes

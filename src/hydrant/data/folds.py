@@ -50,11 +50,11 @@ def cut_fold(data: Data, folds: int, fold: int, seed: int) -> Data:
     if train.num_samples < folds:
         message = f"{folds} folds of {train.num_samples} training samples leave some empty; give fewer"
         raise ConfigError("folds", message)
-    test = data.val if data.test is None and data.val.num_samples else data.test
     is_val = fold_numbers(train.num_samples, folds, seed, labels_of(train)) == fold
+    training, validation = np.flatnonzero(~is_val), np.flatnonzero(is_val)
+    if data.with_statistics_of is not None:
+        data = data.with_statistics_of(training)
+    test = data.val if data.test is None and data.val.num_samples else data.test
     return dataclasses.replace(
-        data,
-        train=train.subset(np.flatnonzero(~is_val)),
-        val=train.subset(np.flatnonzero(is_val)),
-        test=test,
+        data, train=data.train.subset(training), val=data.train.subset(validation), test=test
     )

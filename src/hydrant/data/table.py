@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from hydrant.batch import Tensors
 from hydrant.config.csv_file import Table, is_text, missing_rows, read_table
 from hydrant.config.csv_layout import Layout, is_number, read_layout
-from hydrant.data.base import Data, Reader
+from hydrant.data.base import Data, Indices, Reader
 from hydrant.data.in_memory import InMemorySource
 from hydrant.errors import ConfigError
 
@@ -66,34 +67,63 @@ def csv(
         }
     )
     _check_shapes(layout, input_shape, num_classes)
-    files = {"val": val, "test": test}
-    ratios = {"val": val_ratio if val is None else 0.0, "test": test_ratio if test is None else 0.0}
+    files = {split: file for split, file in {"val": val, "test": test}.items() if file is not None}
+    ratios = {
+        split: 0.0 if split in files else ratio
+        for split, ratio in {"val": val_ratio, "test": test_ratio}.items()
+    }
     rows = _split(table.num_rows, ratios, split_seed)
+    tables = {
+        split: read_table(file, delimiter, f"data.{split}", layout.texts) for split, file in files.items()
+    }
     targets = layout.targets if standardize_targets and layout.classes is None else ()
-    standardized = {*(layout.numbers if standardize else ()), *targets}
-    encoder = _Encoder(layout, table, rows["train"], standardized, fills=missing == "mean")
-    whole = encoder.source(table, is_single=isinstance(target, str))
-    sources = {split: whole.subset(part) for split, part in rows.items() if len(part)}
-    for split, file in files.items():
-        if file is not None:
-            other = read_table(file, delimiter, f"data.{split}", layout.texts)
-            sources[split] = encoder.source(other, is_single=isinstance(target, str))
-    shape = (layout.num_inputs,) if layout.is_one_hot else None
-    num_outputs = None if layout.classes is None else len(layout.classes)
-    return Data(
-        sources["train"],
-        sources["val"],
-        shape,
-        num_outputs,
-        test=sources.get("test"),
-        class_names=layout.classes,
-        reader=Reader(
-            files=lambda paths: encoder.unlabelled(paths, delimiter),
-            suffixes=_SUFFIXES,
-            is_sample_per_file=False,
-        ),
-        in_target_units=encoder.in_target_units if targets else None,
-    )
+    standardized = frozenset((*(layout.numbers if standardize else ()), *targets))
+    fills, is_single = missing == "mean", isinstance(target, str)
+    lines = _Lines(layout, table, rows, tables, standardized, delimiter, fills=fills, is_single=is_single)
+    return lines.data(range(len(rows["train"])))
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The lines of all files, and what becomes of their columns."""
+
+    layout: Layout
+    table: Table  # of the training file
+    rows: Mapping[str, np.ndarray]  # of this table, by split
+    others: Mapping[str, Table]  # of splits that have a file
+    standardized: frozenset[str]
+    delimiter: str
+    _: KW_ONLY
+    fills: bool
+    is_single: bool
+
+    def data(self, training: Indices) -> Data:
+        """Return the splits, prepared by the statistics of these training samples.
+
+        Raises:
+            ConfigError: a column or a cell does not fit the layout.
+        """
+        layout, rows = self.layout, self.rows["train"][np.asarray(training)]
+        encoder = _Encoder(layout, self.table, rows, self.standardized, fills=self.fills)
+        whole = encoder.source(self.table, is_single=self.is_single)
+        sources = {split: whole.subset(part) for split, part in self.rows.items()}
+        for split, other in self.others.items():
+            sources[split] = encoder.source(other, is_single=self.is_single)
+        return Data(
+            sources["train"],
+            sources["val"],
+            (layout.num_inputs,) if layout.is_one_hot else None,
+            None if layout.classes is None else len(layout.classes),
+            test=sources["test"] if sources["test"].num_samples else None,
+            class_names=layout.classes,
+            reader=Reader(
+                files=lambda paths: encoder.unlabelled(paths, self.delimiter),
+                suffixes=_SUFFIXES,
+                is_sample_per_file=False,
+            ),
+            in_target_units=encoder.in_target_units if self.standardized & {*layout.targets} else None,
+            with_statistics_of=self.data,
+        )
 
 
 def _check_shapes(layout: Layout, input_shape: Sequence[int] | None, num_classes: int | None) -> None:
@@ -142,8 +172,9 @@ class _Encoder:
             cells = cells[~np.isnan(cells)]
             if not len(cells):
                 raise ConfigError("data.features", f"the column {name!r} has no number in the training lines")
-            self._mean[name] = float(cells.mean())
-            self._std[name] = float(cells.std()) or 1.0
+            is_constant = cells.min() == cells.max()  # rounding gives equal numbers a tiny deviation
+            self._mean[name] = float(cells[0] if is_constant else cells.mean())
+            self._std[name] = 1.0 if is_constant else float(cells.std())
 
     def source(self, table: Table, *, is_single: bool) -> InMemorySource:
         """Return the rows of a table as samples.

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from hydrant.batch import Batch
 from hydrant.data import Data, Indices, StreamSpec
 from hydrant.data.base import Stream
 from hydrant.data.damaged import DamagedSamples
+from hydrant.data.mixup import MixupCutmix
 from hydrant.errors import ConfigError, DataError
-from hydrant.training.dry_run import read_samples
+from hydrant.tasks import Classification
+from hydrant.training.dry_run import dry_mixing, read_samples
 
 
 @dataclass
@@ -70,3 +74,14 @@ def test_damaged_samples_are_passed_over() -> None:
         read(OwnSource((1, 1), num_damaged=3), 2)
     with pytest.raises(DataError, match=r"^no sample can be read; the log names the damaged ones"):
         read(OwnSource((), num_damaged=3), 1)
+
+
+def test_targets_that_do_not_count_are_not_mixed() -> None:
+    """Their number is no class, which may be met long after the run has started."""
+    mixing: Any = object.__new__(MixupCutmix)
+    source = OwnSource((2,))
+    task = Classification(nn.Linear(4, 2), label_smoothing=0, ignore_index=-100, metrics={})
+    with pytest.raises(
+        ConfigError, match=r"^mixing: targets that do not count \(task.ignore_index=-100\) cannot"
+    ):
+        dry_mixing(task, Data(source, source), source, mixing)

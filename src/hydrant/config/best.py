@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 from hydrant.config.passed import PREFIX
 from hydrant.config.schema import DEFAULT_METRIC
 from hydrant.config.targets import locate, target_nodes
+from hydrant.errors import ConfigError
 
 Mode = Literal["max", "min"]
 
@@ -32,6 +33,11 @@ def resolve_best(config: Mapping[str, Any]) -> dict[str, str]:
     if mode == "auto":
         mode = _mode_by_class(metric, task.get("metrics")) or mode_by_name(metric) or "auto"
     return {"metric": metric, "mode": mode}
+
+
+def unknown_mode(key: str, metric: str) -> ConfigError:
+    """Return the error for a mode that remained `auto`."""
+    return ConfigError(key, f"nothing says whether a higher or a lower {metric} is better; give max or min")
 
 
 def declared_metric(task: Any) -> dict[str, str]:

@@ -58,6 +58,7 @@ class Task(nn.Module):
     )
     measures_training = True  # false if nothing reads the measurements of training batches
     class_names: Sequence[str] | None = None  # of the data, if they have some
+    ignore_index: int | None = None  # targets of this number do not count; None: all count
 
     def __init__(self, model: nn.Module, metrics: Mapping[str, nn.Module] | None = None) -> None:
         super().__init__()

@@ -67,7 +67,7 @@ class Classification(Task):
         weights = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
         self.register_buffer("class_weights", weights, persistent=False)
         self._label_smoothing, self._is_multi_label, self._own_loss = label_smoothing, multi_label, loss
-        self._ignore_index, self._class_dim = ignore_index, class_dim
+        self.ignore_index, self._class_dim = ignore_index, class_dim
 
     def forward(self, batch: Batch) -> Outcome:
         """`batch.targets` are class indices, (B, ...) integers, or class probabilities in the shape of the logits.
@@ -81,7 +81,7 @@ class Classification(Task):
         logits, targets = self._classes_second(outputs.float(), batch.targets)
         has_classes = targets.ndim == logits.ndim  # instead of their indices
         each_counts = self._is_multi_label or not has_classes
-        valid = targets != self._ignore_index if each_counts and self._ignore_index is not None else None
+        valid = targets != self.ignore_index if each_counts and self.ignore_index is not None else None
         num_targets = targets.numel() if each_counts else targets.numel() // targets.shape[1]
         name, loss = self._loss(logits, targets, valid)
         measurements = self._measurements(logits, targets, valid) if self.measures else {}

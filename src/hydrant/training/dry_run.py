@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import torch
 
 from hydrant.batch import Batch, Outcome, map_tensors
+from hydrant.config.best import unknown_mode
 from hydrant.data import Data, Source, StreamSpec
-from hydrant.data.mixup import Mixing
+from hydrant.data.mixup import Mixing, MixupCutmix
 from hydrant.errors import ConfigError, DataError, location, suggestion, typed_line
 from hydrant.training.distributed.collectives import Collective, CollectiveRecorder
 from hydrant.training.distributed.world import World
@@ -175,6 +176,9 @@ def dry_mixing(task: Any, data: Data, train: Source, mixing: Mixing) -> None:
     Raises:
         ConfigError: the mixing does not fit the data or the task.
     """
+    if isinstance(mixing, MixupCutmix) and task.ignore_index is not None:
+        message = f"targets that do not count (task.ignore_index={task.ignore_index}) cannot be mixed"
+        raise ConfigError("mixing", f"{message}; use mixing=none, or task.ignore_index=null")
     batch = read_samples(data, train, 2)
     try:
         mixed = mixing(batch, 0, 0, 0)
@@ -201,8 +205,7 @@ def check_best(key: str, metric: str, mode: str, prefixes: Sequence[str], dry: D
     if metric not in names:
         raise ConfigError(f"{key}metric", f"no evaluation gives {metric!r}{suggestion(metric, names)}")
     if mode == "auto":
-        message = f"nothing says whether a higher or a lower {metric} is better; give max or min"
-        raise ConfigError(f"{key}mode", message)
+        raise unknown_mode(f"{key}mode", metric)
     losses = {f"{prefix}/{name}" for prefix in prefixes for name in dry.losses}
     if metric in losses and mode == "max":
         raise ConfigError(f"{key}mode", f"the best {metric} is the lowest; give {key}mode=min")

@@ -12,6 +12,7 @@ from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from omegaconf import OmegaConf
 
 from hydrant.config.atomic_write import replace_file
+from hydrant.config.best import unknown_mode
 from hydrant.config.compose import shortened
 from hydrant.config.distribution import require_extra
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
@@ -62,6 +63,8 @@ class OptunaSweeper(GridSweeper):
         self._check_objectives()
         config = self._check_values(space)
         fields = [config["best"]] if self._objectives is None else self._objectives
+        if fields[0]["mode"] == "auto":
+            raise unknown_mode("best.mode", fields[0]["metric"])
         objectives = [Objective(**objective) for objective in fields]
         folder = Path(self.config.hydra.sweep.dir)
         with exclusive(folder):

@@ -162,7 +162,7 @@ def test_a_run_of_an_earlier_version_lacks_keys_that_were_added_since(
     images = {"_target_": "hydrant.data.image_folder", "root": "."}
     earlier = {key: value for key, value in saved.items() if key not in ("cudnn_benchmark", "memory_format")}
     (folder / "config.yaml").write_text(yaml.safe_dump(earlier | {"data": images}))
-    here = config | {"data": images | {"decoder": "pillow"}}
+    here = config | {"data": images | {"decoder": "pillow", "extra_val": {}, "test_dir": None}}
     assert changed_keys(here, folder) == {}
     assert changed_keys(here | {"memory_format": "channels_last", "resume_strict": False}, folder) == {
         "memory_format": ("auto", "channels_last")

@@ -14,6 +14,7 @@ from hydrant.config.flat import differences, flatten
 from hydrant.config.passed import check_passed_again
 from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError, RecordError, shown
+from hydrant.runs.added_keys import with_added_keys
 from hydrant.runs.folder import CHECKPOINTS, CONFIG, RunStatus, read_config, read_summary
 from hydrant.training.checkpoint.folder import (
     check_links,
@@ -27,39 +28,6 @@ if TYPE_CHECKING:
 
 Changes = Mapping[str, tuple[Any, Any]]
 """Keys of the config that differ: key -> (value in the run folder, value in this config)."""
-
-_ADDED_KEYS: dict[str, dict[str, Any]] = {
-    "": {
-        "cudnn_benchmark": "auto",
-        "fold": 0,
-        "fold_seed": 0,
-        "folds": None,
-        "hooks": {},
-        "limit_test_samples": None,
-        "memory_format": "auto",
-        "tags": [],
-        "notes": None,
-        "test_at_end": False,
-        "trackers": {},
-    },
-    "hydrant.data.cifar10": {"split_seed": 0, "val_ratio": 0.0},
-    "hydrant.data.cifar100": {"split_seed": 0, "val_ratio": 0.0},
-    "hydrant.data.dataset": {"class_names": None, "extra_val": {}, "test": None},
-    "hydrant.data.digits": {"test_ratio": 0.0},
-    "hydrant.data.image_folder": {"decoder": "pillow", "extra_val": {}, "test_dir": None},
-    "hydrant.data.mnist": {"split_seed": 0, "val_ratio": 0.0},
-    "hydrant.data.tensors": {"class_names": None, "extra_val": {}, "test": None},
-    "hydrant.optimizers.MuonWithAdamW": {"fused": None},
-    "hydrant.schedules.wsd": {"power": 0.5},
-    "hydrant.tasks.Classification": {
-        "multi_label": False,
-        "class_weights": None,
-        "ignore_index": None,
-        "class_dim": 1,
-        "loss": None,
-    },
-}
-"""Keys that runs of earlier versions lack, at the top level ("") and of a target, with the defaults of today."""
 
 
 @dataclass(frozen=True)
@@ -177,15 +145,7 @@ def saved_config(folder: Path, key: str) -> dict[str, Any]:
     for name, value in flatten(saved).items():
         if "${" in str(value):  # it would be resolved here, and may then be anything
             raise ConfigError(key, f"{file} is damaged ({name}: {shown(value)} is not resolved)")
-    return _ADDED_KEYS[""] | _completed(saved)
-
-
-def _completed(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a node of a saved config with the keys that were added since, also inside of it."""
-    added = _ADDED_KEYS.get(str(node.get("_target_")), {})
-    return added | {
-        key: _completed(value) if isinstance(value, dict) else value for key, value in node.items()
-    }
+    return with_added_keys(saved)
 
 
 def _check_resumes_itself(resume: str, newest: Path, first_resume: str | None) -> None:

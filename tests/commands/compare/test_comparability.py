@@ -30,6 +30,7 @@ def environment(**changes: Any) -> dict[str, Any]:
         ({"global_batch_size": 32}, {"total_updates": 200}, ""),
         ({"data.root": "elsewhere"}, {}, ""),
         ({"optimizer": "sgd"}, {}, ""),
+        ({"folds": None, "fold_seed": 0, "limit_test_samples": None}, {}, ""),  # the others are of an earlier version
         ({}, {"status": "running"}, "killed: odd; not included in any mean"),
         ({}, {"status": "preempted"}, "preempted: odd; not included in any mean"),
         ({}, {"values": [0.1, None]},

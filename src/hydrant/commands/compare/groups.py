@@ -64,9 +64,7 @@ class Group:
     estimate: Estimate
     best: float | None
     states: Mapping[str, int]  # number of runs by state; "not finite": finished without a finite value
-    missing_repetitions: Sequence[
-        str
-    ] = ()  # seeds (and folds) of most other groups; their runs count as missing
+    missing_repetitions: Sequence[str] = ()  # seeds (and folds) of most other groups, as `seed 1 fold 2`
     versus: Difference | None = None  # from the baseline
 
     @property

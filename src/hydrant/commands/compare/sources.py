@@ -13,6 +13,7 @@ from hydrant.commands.compare.run import WANDB_PREFIX, Run
 from hydrant.commands.compare.series import last_logged, read_schedules, series_by_metric
 from hydrant.config.flat import flatten, group_choices
 from hydrant.errors import ConfigError, RecordError, suggestion
+from hydrant.runs.added_keys import flat_with_added_keys
 from hydrant.runs.console import notice, relative
 from hydrant.runs.folder import (
     SCHEDULE_VALUES,
@@ -86,9 +87,10 @@ def _read_folder(folder: Path) -> Run:
     name = relative(folder.resolve())
     try:
         record = read_run(folder)
-        config = flatten(read_config(folder)) | group_choices(read_options(folder))
+        saved, options = flatten(read_config(folder)), read_options(folder)
     except RecordError as error:
         return Run(name, RunStatus.DAMAGED, {}, {}, {}, error=str(error))
+    config = (flat_with_added_keys(saved) if saved else {}) | group_choices(options)
     config = config or dict(record.choices)  # a run that failed early has no config
     run = Run(name, record.state, config, record.choices, record.summary, error=record.error)
     try:

@@ -15,6 +15,7 @@ from hydrant.commands.compare.series import last_logged, series_by_metric
 from hydrant.config.flat import flatten
 from hydrant.config.read_file import check_plain, check_type
 from hydrant.errors import ConfigError, first_line, unknown_name
+from hydrant.runs.added_keys import flat_with_added_keys
 from hydrant.runs.file_types import Summary
 from hydrant.runs.folder import RunStatus, choices_in, status_of
 from hydrant.trackers.wandb_sdk import access_problem, sdk_session
@@ -133,7 +134,7 @@ def _read_run(wandb_run: Any) -> Run:
     return Run(
         name=name,
         state=_STATES.get(state, state),
-        config=config,
+        config=flat_with_added_keys(config) if config else {},
         overrides=choices_in(words),
         summary={"num_updates": num_updates, **recorded, "wandb": address},
         series=series,

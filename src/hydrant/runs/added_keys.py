@@ -1,0 +1,61 @@
+"""The configs of runs of earlier versions, which lack the keys that were added since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_ADDED_KEYS: dict[str, dict[str, Any]] = {
+    "": {
+        "cudnn_benchmark": "auto",
+        "fold": 0,
+        "fold_seed": 0,
+        "folds": None,
+        "hooks": {},
+        "limit_test_samples": None,
+        "memory_format": "auto",
+        "tags": [],
+        "notes": None,
+        "test_at_end": False,
+        "trackers": {},
+    },
+    "hydrant.data.cifar10": {"split_seed": 0, "val_ratio": 0.0},
+    "hydrant.data.cifar100": {"split_seed": 0, "val_ratio": 0.0},
+    "hydrant.data.dataset": {"class_names": None, "extra_val": {}, "read": None, "test": None},
+    "hydrant.data.digits": {"test_ratio": 0.0},
+    "hydrant.data.image_folder": {"decoder": "pillow", "extra_val": {}, "test_dir": None},
+    "hydrant.data.mnist": {"split_seed": 0, "val_ratio": 0.0},
+    "hydrant.data.tensors": {"class_names": None, "extra_val": {}, "test": None},
+    "hydrant.optimizers.MuonWithAdamW": {"fused": None},
+    "hydrant.schedules.wsd": {"power": 0.5},
+    "hydrant.tasks.Classification": {
+        "multi_label": False,
+        "class_weights": None,
+        "ignore_index": None,
+        "class_dim": 1,
+        "loss": None,
+    },
+}
+"""Keys that runs of earlier versions lack, at the top level ("") and of a target, with the defaults of today."""
+
+
+def with_added_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a saved config with the keys that were added since, and the values that they had before they existed."""
+    return _ADDED_KEYS[""] | _completed(config)
+
+
+def _completed(node: Mapping[str, Any]) -> dict[str, Any]:
+    added = _ADDED_KEYS.get(str(node.get("_target_")), {})
+    return added | {
+        key: _completed(value) if isinstance(value, dict) else value for key, value in node.items()
+    }
+
+
+def flat_with_added_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same for a config of dotted keys, as `flatten` returns it."""
+    added = dict(_ADDED_KEYS[""])
+    for key, target in config.items():
+        group, _, name = key.rpartition(".")
+        if name == "_target_":
+            added |= {f"{group}.{name}": value for name, value in _ADDED_KEYS.get(str(target), {}).items()}
+    return added | dict(config)

@@ -43,7 +43,7 @@ LATE = "'\\${oc.create:{_target_: torch.utils.collect_env.run, command: touch ca
         "torchao.prototype.gptq.gptq_example.main", "torchvision.models.get_model", "hydrant.data.base.Data.__init__",
         "hydrant.schedules.cycles._cyclic", "hydrant.training.distributed.base.Parallel.wrap",
         "hydrant.data.archive.pickle.loads", "hydrant.trackers.wandb_sweeps.SweepAgent",
-        "hydrant.trackers.wandb.WandbTracker.file", "hydrant.data.InMemorySource.first",
+        "hydrant.trackers.wandb.WandbTracker.file", "hydrant.data.InMemorySource.subset",
     ],
 )  # fmt: skip
 def test_a_target_that_loads_or_runs_code_is_refused(target: str) -> None:

@@ -57,6 +57,9 @@ def test_the_metric_and_its_mode_are_resolved(words: tuple[str, ...], metric: st
         ("val/scores/BinaryAUROC", "max"),
         ("val/scores/MeanSquaredError", "min"),
         ("val/top5_accuracy", "max"),
+        ("val/top5_error", "min"),
+        ("val/loss_dice", "min"),
+        ("val/error_correlation", None),
         ("val/energy", None),
         ("val/f1/error", None),  # of a class with this name
     ],

@@ -52,15 +52,20 @@ def declared_metric(task: Any) -> dict[str, str]:
 def mode_by_name(metric: str) -> Mode | None:
     """Return whether a metric should be large or small, by the words in its name; None if they do not say it.
 
-    >>> mode_by_name("val/accuracy"), mode_by_name("val/scores/MeanSquaredError"), mode_by_name("val/energy")
+    >>> mode_by_name("val/accuracy"), mode_by_name("val/top5_error"), mode_by_name("val/energy")
     ('max', 'min', None)
     """
-    words = re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+\d*|[A-Z]+\d*", metric)
-    known = {word.lower() for word in words}
-    is_lower, is_higher = not known.isdisjoint(_LOWER), not known.isdisjoint(_HIGHER)
-    if is_lower == is_higher:
-        return None
-    return "max" if is_higher else "min"
+    modes = {mode for part in metric.split("/") if (mode := _mode_by_words(part)) is not None}
+    return modes.pop() if len(modes) == 1 else None
+
+
+def _mode_by_words(name: str) -> Mode | None:
+    """Return the mode of one part of a name. A loss or an error of something else is a loss or an error."""
+    words = re.findall(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+\d*|[A-Z]+\d*", name)
+    known = [word.lower() for word in words if word.lower() in _LOWER | _HIGHER]
+    if not known or _HIGHER.issuperset(known):
+        return "max" if known else None
+    return "min" if known[0] == "loss" or known[-1] in _LOWER else None
 
 
 def _mode_by_class(metric: str, metrics: object) -> Mode | None:

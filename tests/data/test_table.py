@@ -223,6 +223,15 @@ def test_other_files_must_fit_the_training_file(rows: str, message: str, tmp_pat
         read(file, val=str(other))
 
 
+def test_a_number_near_a_class_is_not_this_class(tmp_path: Path) -> None:
+    file, other = tmp_path / "train.csv", tmp_path / "val.csv"
+    file.write_text("x,price\n1,0\n2,1\n")
+    other.write_text("x,price\n1,1.0000001\n")
+    assert samples(read(file))[1].tolist() == [0, 1]
+    with pytest.raises(ConfigError, match=r"'1.0000001' in line 2 of .* is no class of data.train"):
+        read(file, val=str(other))
+
+
 def test_a_run_takes_its_shapes_from_the_file(
     workdir: Path, train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -253,7 +253,7 @@ class _Encoder:
             return columns[0] if is_single else torch.stack(columns, dim=1)
         cells, indices = table.columns[names[0]], {name: n for n, name in enumerate(layout.classes)}
         if not is_text(cells):
-            cells = np.array([f"{cell:g}" for cell in cells], dtype=object)
+            cells = np.array([str(cell).removesuffix(".0") for cell in cells.tolist()], dtype=object)
         unknown = next((row for row, cell in enumerate(cells) if cell not in indices), None)
         if unknown is not None:
             message = f"{cells[unknown]!r} in {table.place(unknown, names[0])} is no class of data.train"

@@ -55,8 +55,8 @@ def mode_by_name(metric: str) -> Mode | None:
     >>> mode_by_name("val/accuracy"), mode_by_name("val/top5_error"), mode_by_name("val/energy")
     ('max', 'min', None)
     """
-    modes = {mode for part in metric.split("/") if (mode := _mode_by_words(part)) is not None}
-    return modes.pop() if len(modes) == 1 else None
+    modes: list[Mode] = [mode for part in metric.split("/") if (mode := _mode_by_words(part)) is not None]
+    return modes[0] if len(set(modes)) == 1 else None
 
 
 def _mode_by_words(name: str) -> Mode | None:

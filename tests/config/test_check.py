@@ -13,6 +13,7 @@ def test_check_only_resolves() -> None:
     config = compose(["max_grad_norm=1", "duration=2ep", "eval_every=null"])
     resolved = check(config)
     assert (resolved["max_grad_norm"], resolved["duration"], resolved["eval_every"]) == (1, "2ep", None)
-    assert resolved == OmegaConf.to_container(config, resolve=True)
+    best = {"best": {"metric": "val/accuracy", "mode": "max"}}
+    assert resolved == {**OmegaConf.to_container(config, resolve=True), **best}
     assert check(OmegaConf.create(resolved)) == resolved
     assert check(OmegaConf.create(yaml.safe_load(yaml.safe_dump(resolved)))) == resolved

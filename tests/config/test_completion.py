@@ -12,7 +12,7 @@ from hydrant.config.completion import completions
 from hydrant.config.compose import compose
 from hydrant.config.groups import group_options
 
-ONLY_HYDRA = {"model=two", "task=distillation", "scheduler=product", "scheduler=sequential"}
+ONLY_HYDRA = {"model=two", "task=distillation", "scheduler=product", "scheduler=sequential", "optimizer=sam"}
 """Options whose keys come from other groups or have several packages."""
 
 

@@ -132,7 +132,7 @@ def test_a_key_that_exists_here_is_never_called_foreign() -> None:
     [
         ("optimizer.maximize=true", ". To add it, write +optimizer.maximize=<value>"),
         ("compile.dynamic=true", "no such key. compile=default has it"),
-        ("optimizer.momentum=0.9", ". optimizer=rmsprop or sgd or torch_muon have it"),
+        ("optimizer.momentum=0.9", ". optimizer=normuon or rmsprop or scion or sgd or torch_muon have it"),
         ("tracker=local tracker.project=x", "no such key. tracker=trackio or wandb have it"),
         ("model.depth=3", "Keys of model: dropout, hidden, input_shape, num_classes"),
     ],

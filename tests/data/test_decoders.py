@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -211,7 +212,8 @@ def test_a_decoder_refuses_an_interpolation_that_it_lacks() -> None:
 def test_a_run_resumes_exactly_and_keeps_its_decoder(
     train: Train, monkeypatch: pytest.MonkeyPatch, workdir: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    folder_of(workdir / "images", "jpeg", (101, 80))
+    for split in folder_of(workdir / "images", "jpeg", (101, 80)).iterdir():
+        shutil.copytree(split / "only", split / "other")
     words = (
         "data=image_folder", "data.root=images", "data.input_shape=[3,16,16]", "data.decoder=simplejpeg",
         "data.num_workers=1", "model=mlp", "model.hidden=[8]", "tracker=local", "global_batch_size=4", "duration=4",

@@ -117,7 +117,7 @@ def test_the_average_does_not_recompile_a_task(train: Train) -> None:
         (["train", *SHORT, "averaging=none", "~averaging.decay"], "averaging.decay"),
         (["train", "best.metric=val_ema/accuracy"], "best.metric: no evaluation gives 'val_ema/accuracy'"),
         (["evaluate", "outputs/plain", "--weights", "ema"], "--weights: "),
-        (["evaluate", "outputs/plain", "--weights", "best"], "--weights: unknown weights 'best'"),
+        (["evaluate", "outputs/plain", "--weights", "bets"], "--weights: unknown weights 'bets'"),
     ],
 )  # fmt: skip
 def test_missing_averages_are_rejected(

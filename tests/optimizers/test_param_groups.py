@@ -90,7 +90,7 @@ def test_a_group_has_its_own_schedule_which_is_logged_and_previewed(
     assert cli.main(["preview", *words]) == 0
     shown = capsys.readouterr().out
     assert "main.1 (last): 170 parameters; lr 0.01" in shown
-    assert "schedule     main.1.lr: 0.01 -> 0.01 -> 0.01" in shown
+    assert "schedule     lr of last: 0.01 -> 0.01 -> 0.01" in shown
 
 
 def _mlp() -> nn.Module:

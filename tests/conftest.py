@@ -31,6 +31,10 @@ pytest_plugins = ["wandb_fixtures"]
 # raises a TypeError in their objects. The command scans first, but pytest imports modules when it collects doctests.
 Plugins.instance()
 
+# Some tests train in forks of this process. Fake tensors on CUDA, which torch.compile and some tests make, register a
+# device. If the first backward pass comes after that, torch starts a thread for the device, and forks cannot train.
+torch.ones(1, requires_grad=True).sum().backward()
+
 
 @pytest.fixture
 def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -17,6 +17,7 @@ from sources import as_input
 from training_runs import Train
 
 from hydrant.data import LoaderSource, StreamSpec
+from hydrant.data.workers import WorkerLoader
 from hydrant.errors import DataError
 from hydrant.training import loop
 
@@ -89,3 +90,9 @@ def test_a_killed_worker_fails_the_run(
     assert re.match(r"error: a data worker \(pid \d+\) died ", capfd.readouterr().err.splitlines()[-1])
     assert summary(folder)["error"]["type"] == "DataError"
     assert not multiprocessing.active_children()
+
+
+def test_more_workers_than_cores_give_no_warning() -> None:
+    """Warnings are errors in the tests."""
+    many = 1 + 2 * (os.cpu_count() or 1)
+    assert WorkerLoader(Samples(), num_workers=many).num_workers == many  # type: ignore[arg-type]

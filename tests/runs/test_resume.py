@@ -97,6 +97,25 @@ def test_contradictory_starting_points_are_refused(
     assert not (tmp_path / "empty").exists()
 
 
+def test_a_run_that_ended_without_a_checkpoint_is_replaced_by_one_of_another_config(
+    train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ValueError("a typo")
+
+    short = ("tracker=local", "model.hidden=[4]", "duration=1", "save_every=null", "eval_every=null")
+    with monkeypatch.context() as patch:
+        patch.setattr("hydrant.runs.session.log_inputs", fail)
+        assert summary(train(*short, status=1))["status"] == "failed"
+    folder = train(*short, "seed=1")
+    message = "this run replaces one that ended without a checkpoint; changed since: seed (0 there, 1 here)"
+    assert message in capsys.readouterr().out
+    assert summary(folder)["status"] == "finished"
+    assert "ValueError: a typo" in (folder / "train.log").read_text()
+    train(*short, "seed=2", status=2)  # it is finished, although it has no checkpoint
+    assert "holds a finished run of another config" in capsys.readouterr().err
+
+
 @pytest.fixture
 def stopped_run(train: Train, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a run that was stopped after update 6."""
@@ -277,8 +296,9 @@ def test_initial_weights_from_a_file(train: Train, capsys: pytest.CaptureFixture
     assert "classifier.weight is (10, 16) in the file, (10, 8) in the model" in refused
     partly = train(*wider, "init_strict=false", name="wider")
     output = capsys.readouterr().out
-    assert "hidden.1.0.weight is absent in the file, (8, 16) in the model" in output
-    assert "classifier.weight is (10, 16) in the file, (10, 8) in the model" in output
+    [line] = [line for line in output.splitlines() if "not loaded from" in line]
+    assert "only in the model: hidden.1.0.weight, hidden.1.0.bias" in line
+    assert "of another shape: classifier.weight ((10, 16) in the file, (10, 8) in the model)" in line
     fresh = train(*SHORT, *start, "model.hidden=[16,8]", name="fresh")
     kept = {name: value for name, value in weights(partly).items() if name.startswith("hidden.0.")}
     assert_same_state(kept, {name: weights(first)[name] for name in kept})
@@ -317,7 +337,7 @@ def test_initial_weights_from_timm(
     pretrained = load_file(workdir / "hub.safetensors")
     loaded = {name: value for name, value in weights(folder).items() if not name.startswith("head.")}
     assert_same_state(loaded, {name: pretrained[name] for name in loaded})
-    assert "not loaded from timm:test_vit.r160_in1k: head.bias" in capsys.readouterr().out
+    assert "not loaded from timm:test_vit.r160_in1k: of another shape: head." in capsys.readouterr().out
 
     def offline(*_: Any, **__: Any) -> str:
         raise LocalEntryNotFoundError("Cannot find the file on the Hub. Check your connection.")

@@ -25,7 +25,7 @@ def test_a_changed_config_is_refused_before_anything_starts(
 ) -> None:
     """The folder of the second of two jobs holds a run of a shorter duration."""
     other = workdir / "multirun" / "study" / "optimizer-sgd_seed-1"
-    other.mkdir(parents=True)
+    (other / "checkpoints" / "update_00000050").mkdir(parents=True)
     config = check(compose(["optimizer=sgd", "seed=1", "duration=50"]))
     (other / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
     words = ("sweep=seeds", "seed=0,1", "optimizer=sgd", "name=study", "hydra/launcher=local")

@@ -13,6 +13,7 @@ from torch.testing import assert_close
 from hydrant.batch import Batch
 from hydrant.errors import ConfigError
 from hydrant.tasks import Classification
+from hydrant.tasks.entropy import explain_unknown_class
 
 SHAPES = [(7, 5), (7, 5, 3), (2, 5, 4, 3)]
 
@@ -131,3 +132,28 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError) as info:
         make_task(**settings)
     assert info.value.key == key
+
+
+def test_a_loss_that_is_only_a_name_is_refused() -> None:
+    for name, path in {"focal": "torch.nn.CrossEntropyLoss", "my_losses.Focal": "my_losses.Focal"}.items():
+        with pytest.raises(ConfigError, match=rf"^task.loss: '{name}' is .*loss={{_target_: {path}}}'$"):
+            make_task(loss=name)
+
+
+def test_targets_that_are_no_class_indices_are_refused() -> None:
+    logits: Any = torch.zeros(2, 3)
+    with pytest.raises(
+        ConfigError, match=r"^data: gives a list as the targets .*; if .* data\.target=<field>$"
+    ):
+        make_task()(Batch(logits, []))
+    with pytest.raises(ConfigError, match=r"must be integers, but these are floats: give targets\.long\(\)$"):
+        make_task()(Batch(logits, torch.zeros(2)))
+
+
+@pytest.mark.parametrize(("index", "remedy"), [(3, "data.num_classes=4 or more"), (-1, "task.ignore_index")])
+def test_a_class_without_an_output_is_named(index: int, remedy: str) -> None:
+    message = f"^data.num_classes: a sample has the class {index}, .* give {remedy}"
+    with pytest.raises(ConfigError, match=message), explain_unknown_class():
+        make_task()(Batch(torch.zeros(2, 3), torch.tensor([0, index])))
+    with pytest.raises(IndexError, match=r"^other$"), explain_unknown_class():
+        raise IndexError("other")

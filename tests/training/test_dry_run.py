@@ -17,7 +17,7 @@ from hydrant.data.damaged import DamagedSamples
 from hydrant.data.mixup import MixupCutmix
 from hydrant.errors import ConfigError, DataError
 from hydrant.tasks import Classification
-from hydrant.training.dry_run import dry_mixing, read_samples
+from hydrant.training.dry_run import dry_forward, dry_mixing, read_samples
 
 
 @dataclass
@@ -85,3 +85,22 @@ def test_targets_that_do_not_count_are_not_mixed() -> None:
         ConfigError, match=r"^mixing: targets that do not count \(task.ignore_index=-100\) cannot"
     ):
         dry_mixing(task, Data(source, source), source, mixing)
+
+
+class _Failing(nn.Linear):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        raise ValueError("too small")
+
+
+def test_an_error_after_the_model_has_returned_is_not_the_model_s() -> None:
+    def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        raise ValueError(f"no {len(targets)}")
+
+    source = OwnSource((1,))
+    settings: Any = {"label_smoothing": 0, "loss": loss, "metrics": {}}
+    with pytest.raises(
+        ConfigError, match=r"^task: fails outside the model, .* ValueError: no 1 \(at test_dry"
+    ):
+        dry_forward(Classification(nn.Linear(4, 2), **settings), Data(source, source), source)
+    with pytest.raises(ConfigError, match=r"^model: fails on samples of shape \[4\]: ValueError: too small"):
+        dry_forward(Classification(nn.Sequential(_Failing(4, 2)), **settings), Data(source, source), source)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import IterableDataset
 
 from hydrant.batch import Batch, Tensors, map_tensors, tensors_of, with_tensors
 from hydrant.data.base import Data, Indices, StreamSpec
@@ -18,7 +18,7 @@ from hydrant.data.copies import copies_to
 from hydrant.data.dataset import as_pair, is_map_style, map_style_source, stack
 from hydrant.data.iterable_items import IterableItems
 from hydrant.data.loader import Collate, LoaderSource, collated
-from hydrant.data.workers import WorkerProgress, init_worker, iterate_loader, preserve_rngs
+from hydrant.data.workers import WorkerLoader, WorkerProgress, init_worker, iterate_loader, preserve_rngs
 from hydrant.errors import ConfigError, HydrantError
 
 log = logging.getLogger("hydrant")
@@ -242,7 +242,7 @@ class IterableStream:
         return is_shared and self._num_readings != self._source.items.num_readings
 
     def _updates_from(self, begin: _Position) -> Iterator[_Update | HydrantError]:
-        loader = DataLoader(
+        loader = WorkerLoader(
             _Updates(self._source, self._spec, begin, self._progress),
             batch_size=None,  # an item is an update
             collate_fn=_identity,

@@ -18,7 +18,14 @@ from hydrant.data.base import Indices, SampleOrder, StreamSpec, batch_ranges
 from hydrant.data.copies import Copies, copies_to
 from hydrant.data.damaged import MAX_DAMAGED_IN_A_ROW, DamagedSamples
 from hydrant.data.labels import as_labels
-from hydrant.data.workers import WorkerProgress, init_worker, iterate_loader, preserve_rngs, seed_rngs
+from hydrant.data.workers import (
+    WorkerLoader,
+    WorkerProgress,
+    init_worker,
+    iterate_loader,
+    preserve_rngs,
+    seed_rngs,
+)
 from hydrant.errors import ConfigError, DataError, HydrantError, OutOfMemory, location, typed_line
 
 Transform = Callable[[Any], Tensors]
@@ -303,7 +310,7 @@ def _loader(
     dataset: _BatchDataset, sampler: Iterable[Sequence[int]], device: torch.device
 ) -> DataLoader[_HostBatch]:
     num_workers = dataset.progress.num_workers
-    return DataLoader(
+    return WorkerLoader(
         dataset,
         sampler=sampler,
         batch_size=None,  # the sampler yields the draws of a batch, and the data set collates them

@@ -15,13 +15,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch.utils.data import get_worker_info
+from torch.utils.data import DataLoader, get_worker_info
 
 from hydrant.errors import DataError
 
 T = TypeVar("T")
 
 _DEATH_SECONDS = 0.5  # a worker that dies closes its pipe up to this long before its process has ended
+
+
+class WorkerLoader(DataLoader[T]):
+    """A DataLoader that does not warn about more workers than cores: they may wait for a disk."""
+
+    def check_worker_number_rationality(self) -> None: ...
 
 
 class WorkerProgress:

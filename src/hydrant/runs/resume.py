@@ -26,6 +26,9 @@ from hydrant.training.checkpoint.folder import (
 if TYPE_CHECKING:
     from hydrant.training.checkpoint.weights import Weights
 
+OTHER_FOLDER = "name=<folder> (in Python also folder=...)"
+"""How to choose another run folder, for messages."""
+
 Changes = Mapping[str, tuple[Any, Any]]
 """Keys of the config that differ: key -> (value in the run folder, value in this config)."""
 
@@ -39,6 +42,7 @@ class Start:
     is_foreign: bool = False  # the checkpoint is in another run's folder and will be copied
     is_finished: bool = False
     changes: Changes = field(default_factory=dict[str, tuple[Any, Any]])  # resume_strict=false allows them
+    replaced: Changes = field(default_factory=dict[str, tuple[Any, Any]])  # of the ended run that it replaces
 
 
 @dataclass(frozen=True)
@@ -69,23 +73,27 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
         checkpoint = find_checkpoint(resume, "resume")
         return Start(checkpoint, is_foreign=True, changes=changed_keys(config, checkpoint.parents[1]))
     if init_from is None:
-        return Start()
+        return Start(replaced=existing.changes)
     from hydrant.training.checkpoint.weights import find_weights
 
-    return Start(weights=find_weights(init_from, "init_from"))
+    return Start(weights=find_weights(init_from, "init_from"), replaced=existing.changes)
 
 
 def existing_run(config: Mapping[str, Any], folder: Path) -> ExistingRun:
     """Return what a run folder holds for a config.
 
+    A run that failed or was killed before its first checkpoint may have another config: nothing of it can continue, so
+    the new run replaces it. That it is not running any more is known from the lock on the folder.
+
     Raises:
-        ConfigError: the folder holds a run of another config, or `resume=null` forbids to continue it.
+        ConfigError: the folder holds a run of another config that could continue or is finished, or `resume=null`
+            forbids to continue it.
         RecordError: the summary is damaged.
     """
     has_checkpoint = newest_checkpoint(folder / CHECKPOINTS) is not None
     is_finished = read_summary(folder).get("status") == RunStatus.FINISHED  # save_every=null: no checkpoint
     if config["resume"] is None and (has_checkpoint or is_finished):
-        message = f"{folder} holds a run; resume=auto continues it, name=<folder> starts another"
+        message = f"{folder} holds a run; resume=auto continues it, {OTHER_FOLDER} starts another"
         raise ConfigError("resume", message)
     has_config = has_checkpoint or (folder / CONFIG).exists()
     changes = _differences(config, folder) if has_config else {}
@@ -93,9 +101,10 @@ def existing_run(config: Mapping[str, Any], folder: Path) -> ExistingRun:
         raise ConfigError(
             "resume",
             f"{folder} holds a finished run of another config ({describe_changes(changes)}) and no checkpoint "
-            "to continue from; name=<folder> starts another",
+            f"to continue from; {OTHER_FOLDER} starts another",
         )
-    _check_strict(config, folder, changes)
+    if has_checkpoint:
+        _check_strict(config, folder, changes)
     return ExistingRun(is_finished and not changes, changes)
 
 
@@ -120,7 +129,7 @@ def _check_strict(config: Mapping[str, Any], folder: Path, changes: Changes) -> 
         raise ConfigError(
             "resume",
             f"{folder} holds a run of another config: {describe_changes(changes)}. Give the same config or another "
-            "name=<folder>, or continue with this config: resume_strict=false",
+            f"{OTHER_FOLDER}, or continue with this config: resume_strict=false",
         )
 
 

@@ -23,6 +23,7 @@ from hydrant.runs.resume import Start, describe_changes
 from hydrant.runs.summary_lines import start_lines
 from hydrant.runs.terminal import log_fields
 from hydrant.signals import StopRequest
+from hydrant.tasks.entropy import explain_unknown_class
 from hydrant.training.build import build
 from hydrant.training.checkpoint.folder import Retention, newest_checkpoint
 from hydrant.training.checkpoint.manager import CheckpointManager, Rows
@@ -76,7 +77,7 @@ class Session:
     def run(self, stop: StopRequest) -> RunResult:
         """Train and write how the run ended."""
         try:
-            with explain_out_of_memory(TRAINING_REMEDY):
+            with explain_out_of_memory(TRAINING_REMEDY), explain_unknown_class():
                 self._train(stop)
             result = RunResult.finished()
         except Interrupted as error:
@@ -155,6 +156,9 @@ class Session:
         """Restore the checkpoint where the run continues, if any, and roll the folder back to it."""
         start, state = self._start, trainer.state
         if start.checkpoint is None:
+            if start.replaced:
+                changes = describe_changes(start.replaced)
+                log.info("this run replaces one that ended without a checkpoint; changed since: %s", changes)
             return
         log.info("continuing from %s at update %d", relative(start.checkpoint), state.num_updates)
         if start.changes:

@@ -41,6 +41,27 @@ def check_single_model(model: nn.Module) -> None:
         raise ConfigError("task", message)
 
 
+def check_loss(loss: object) -> None:
+    """Raise a ConfigError if `task.loss` is no function, such as its name."""
+    if not callable(loss):
+        path = loss if isinstance(loss, str) and "." in loss else "torch.nn.CrossEntropyLoss"
+        example = f"write '+task.loss={{_target_: {path}}}'"
+        raise ConfigError("task.loss", f"{loss!r} is no function of outputs and targets; {example}")
+
+
+def tensor_targets(targets: object, task: str) -> Tensor:
+    """Return the targets of a batch, checked to be a tensor. `task` is the option that needs one.
+
+    Raises:
+        ConfigError: they are something else, such as the empty list of data without targets.
+    """
+    if not isinstance(targets, Tensor):
+        found = f"gives a {type(targets).__name__} as the targets of a batch"
+        remedy = "if its samples are dicts, name the field: data.target=<field>"
+        raise ConfigError("data", f"{found}, but task={task} needs a tensor; {remedy}")
+    return targets
+
+
 class Task(nn.Module):
     """A model with its losses, as one module, which is compiled and wrapped for several ranks.
 

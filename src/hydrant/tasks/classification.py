@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors
 from hydrant.errors import ConfigError
-from hydrant.tasks.base import Task, are_correct, check_single_model
+from hydrant.tasks.base import Task, are_correct, check_loss, check_single_model, tensor_targets
 from hydrant.tasks.entropy import binary_cross_entropy, cross_entropy
 from hydrant.tasks.predictions import class_predictions, label_predictions
 
@@ -56,6 +56,8 @@ class Classification(Task):
     ) -> None:
         super().__init__(model, metrics)
         check_single_model(model)
+        if loss is not None:
+            check_loss(loss)
         if not 0 <= label_smoothing <= 1:
             raise ConfigError("task.label_smoothing", f"needs a number from 0 to 1, not {label_smoothing}")
         if class_weights is not None and (not class_weights or min(class_weights) <= 0):
@@ -78,7 +80,8 @@ class Classification(Task):
 
     def assess(self, outputs: Tensor, batch: Batch) -> Outcome:
         """Return the loss of the model's logits."""
-        logits, targets = self._classes_second(outputs.float(), batch.targets)
+        given = tensor_targets(batch.targets, "classification")
+        logits, targets = self._classes_second(outputs.float(), given)
         has_classes = targets.ndim == logits.ndim  # instead of their indices
         each_counts = self._is_multi_label or not has_classes
         valid = targets != self.ignore_index if each_counts and self.ignore_index is not None else None
@@ -136,6 +139,9 @@ class Classification(Task):
 
     def _misfit(self, shape: list[int], given: list[int], has_classes: bool) -> str:
         message = f"a sample has targets of shape {given}, but the model gives logits of shape {shape}"
+        without_classes = shape[1:] if self._class_dim == 1 else shape[:-1]
+        if has_classes and not self._is_multi_label and given == without_classes:
+            return f"{message}; class indices must be integers, but these are floats: give targets.long()"
         if has_classes:
             return f"{message}; these targets need the same shape"
         if given == shape:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Generator
+
 import torch.nn.functional as F
 from torch import Tensor
 
+from hydrant.errors import ConfigError
+
+_OUT_OF_BOUNDS = re.compile(r"Target (-?\d+) is out of bounds")
 _NO_INDEX = -(2**31)  # that no target has
 
 
@@ -37,6 +44,25 @@ def cross_entropy(
         logits, targets, weights, ignore_index=_NO_INDEX, reduction="none", label_smoothing=smoothing
     )
     return terms.mean() if valid is None else terms.sum() / valid.sum().clamp(min=1)
+
+
+@contextlib.contextmanager
+def explain_unknown_class() -> Generator[None]:
+    """Turn torch's error on the host about a class that the model does not have into one that names the keys.
+
+    Raises:
+        ConfigError: the targets hold such a class.
+    """
+    try:
+        yield
+    except IndexError as error:
+        if not (match := _OUT_OF_BOUNDS.search(str(error))):
+            raise
+        index = int(match[1])
+        needed = f"data.num_classes={index + 1} or more, and a model with as many outputs"
+        remedy = "task.ignore_index, if such targets do not count" if index < 0 else needed
+        message = f"a sample has the class {index}, for which the model has no output; give {remedy}"
+        raise ConfigError("data.num_classes", message) from error
 
 
 def binary_cross_entropy(

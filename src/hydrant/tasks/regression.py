@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, unknown_name
+from hydrant.tasks.base import tensor_targets
 from hydrant.tasks.supervised import Loss, Supervised, fitted
 
 
@@ -35,7 +36,9 @@ class Regression(Supervised):
     ) -> None:
         if delta <= 0:
             raise ConfigError("task.delta", f"needs a number above 0, not {delta}")
-        losses: dict[object, Loss] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": nn.HuberLoss(delta=delta)}
+        losses: dict[str, Loss] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": nn.HuberLoss(delta=delta)}
+        if isinstance(loss, str) and loss not in losses:
+            raise unknown_name("task.loss", "loss", loss, losses)
         super().__init__(model, loss=losses[loss] if isinstance(loss, str) else loss, metrics=metrics)
 
     def assess(self, outputs: Tensor, batch: Batch) -> Outcome:
@@ -44,7 +47,7 @@ class Regression(Supervised):
         Raises:
             ConfigError: the outputs have not the shape of the targets.
         """
-        targets: Tensor = batch.targets.float()
+        targets = tensor_targets(batch.targets, "regression").float()
         outputs = fitted(outputs, targets)
         if outputs.shape[1:] != targets.shape[1:]:
             needed = targets.shape[1] if targets.ndim == 2 else 1

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors, map_tensors
 from hydrant.errors import ConfigError
-from hydrant.tasks.base import Task, as_float32, check_single_model
+from hydrant.tasks.base import Task, as_float32, check_loss, check_single_model
 
 Loss = Callable[[Any, Any], Any]
 """`(outputs, targets)` -> the mean over the samples, shape (), or several such means by name, which are added."""
@@ -30,6 +30,7 @@ class Supervised(Task):
     def __init__(self, model: nn.Module, *, loss: Loss, metrics: Mapping[str, nn.Module]) -> None:
         super().__init__(model, metrics)
         check_single_model(model)
+        check_loss(loss)
         self.loss = loss
 
     def forward(self, batch: Batch) -> Outcome:

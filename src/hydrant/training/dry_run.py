@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from traceback import walk_tb
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from hydrant.config.best import unknown_mode
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.data.mixup import Mixing, MixupCutmix
 from hydrant.errors import ConfigError, DataError, location, suggestion, typed_line
+from hydrant.tasks.entropy import explain_unknown_class
 from hydrant.training.distributed.collectives import Collective, CollectiveRecorder
 from hydrant.training.distributed.world import World
 from hydrant.training.metric_values import try_metrics
@@ -140,14 +142,32 @@ def _forward(task: Any, batch: Batch, what: str) -> tuple[int, Outcome]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "Using a target size")  # torch's losses broadcast other shapes
-            return count_flops(task, batch)
+            with explain_unknown_class():
+                return count_flops(task, batch)
     except ConfigError:
         raise
     except Exception as error:  # a user's model may raise anything, and there is no train.log yet
+        if not _is_raised_by_model(error, task):
+            raise ConfigError("task", _task_fails(error, batch)) from error
         shapes = map_tensors(lambda tensor: list(tensor.shape[1:]), batch.inputs)
         message = f"fails on {what} of shape {shapes}: {typed_line(error)} (at {location(error)})"
         remedy = "Choose another model, or set its keys to this shape"
         raise ConfigError("model", f"{message}. {remedy}") from error
+
+
+def _is_raised_by_model(error: BaseException, task: Any) -> bool:
+    """Return whether an error was raised in the call of a model or of its layers, not in the task's own code."""
+    layers = {id(module) for module in task.model.modules()}
+    frames = (frame for frame, _ in walk_tb(error.__traceback__))
+    return any(id(frame.f_locals.get("self")) in layers for frame in frames)
+
+
+def _task_fails(error: BaseException, batch: Batch) -> str:
+    shapes = map_tensors(lambda tensor: list(tensor.shape[1:]), batch.targets)
+    fails = (
+        f"fails outside the model, on targets of shape {shapes}: {typed_line(error)} (at {location(error)})"
+    )
+    return f"{fails}. Check task.loss, the targets of the data and the outputs of the model"
 
 
 def dry_collectives(task: Any, data: Data, train: Source) -> list[Collective]:

@@ -159,6 +159,23 @@ def test_a_missing_checkpoint_names_the_config_key(tmp_path: Path) -> None:
         find_checkpoint(tmp_path / "nowhere", "resume")
 
 
+def test_a_file_of_a_run_or_the_name_of_one_proposes_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("outputs", "run")
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "config.yaml").touch()
+    with pytest.raises(
+        ConfigError, match=r"^outputs/run/config.yaml is a file, did you mean outputs/run\?; give a"
+    ):
+        find_checkpoint(folder / "config.yaml", "")
+    with pytest.raises(
+        ConfigError, match=r"^run does not exist, did you mean outputs/run\?; give a run folder"
+    ):
+        find_checkpoint("run", "")
+
+
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
 def test_a_temporary_name_that_is_taken_fails_no_save(kind: str, tmp_path: Path) -> None:
     for name in (".update_00000005", ".update_00000020", ".last", ".best"):

@@ -192,10 +192,18 @@ def find_checkpoint(path: str | Path, key: str) -> Path:
         return folder
     newest = newest_undamaged(path / CHECKPOINTS)
     if newest is None:
-        problem = "holds no checkpoint" if path.is_dir() else "does not exist"
-        message = f"{path} {problem}; give a run folder or one of its checkpoints/update_... folders"
+        message = f"{path} {_problem(path)}; give a run folder or one of its checkpoints/update_... folders"
         raise ConfigError(key, message)
     return newest
+
+
+def _problem(path: Path) -> str:
+    """Return why no checkpoint is found at a path, with the folder that may be meant."""
+    if path.is_dir():
+        return "holds no checkpoint"
+    near = path.parent if path.exists() else Path("outputs", path)
+    hint = f", did you mean {near}?" if (near / CHECKPOINTS).is_dir() else ""
+    return f"{'is a file' if path.exists() else 'does not exist'}{hint}"
 
 
 def _checkpoints(folder: Path) -> list[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,8 +56,8 @@ class Weights:
             raise ConfigError(key, message)
         if len(misfits) == len(weights.keys() | model.state_dict().keys()):
             raise ConfigError(key, f"none of the weights in {self.source} fits: {listed}")
-        for message in misfits.values():
-            log.warning("not loaded from %s: %s", self.source, message)
+        if misfits:
+            _log_misfits(misfits, weights, model, self.source)
         fitting = {name: value for name, value in weights.items() if name not in misfits}
         model.load_state_dict(fitting, strict=strict)
 
@@ -101,6 +101,25 @@ def _misfits(saved: Mapping[str, torch.Size], model: nn.Module) -> dict[str, str
         for name in {**built, **saved}
         if saved.get(name) != built.get(name)
     }
+
+
+def _log_misfits(
+    misfits: Iterable[str], saved: Mapping[str, Tensor], model: nn.Module, source: Path | str
+) -> None:
+    """Log the names of all weights that are not loaded, in one line, by reason."""
+    built = model.state_dict()
+    reasons: dict[str, list[str]] = {}
+    for name in misfits:
+        if name not in saved:
+            reason, text = "only in the model", name
+        elif name not in built:
+            reason, text = "only in the file", name
+        else:
+            shapes = f"{tuple(saved[name].shape)} in the file, {tuple(built[name].shape)} in the model"
+            reason, text = "of another shape", f"{name} ({shapes})"
+        reasons.setdefault(reason, []).append(text)
+    listed = "; ".join(f"{reason}: {', '.join(names)}" for reason, names in reasons.items())
+    log.warning("not loaded from %s: %s", source, listed)
 
 
 def _shown(shape: torch.Size | None) -> str:

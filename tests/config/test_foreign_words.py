@@ -13,21 +13,34 @@ from hydrant.config.check import check
 from hydrant.config.command_line import flags_first
 from hydrant.config.compose import compose
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
-from hydrant.config.foreign_words import KEYS, OPTIONS, own_words
+from hydrant.config.foreign_words import KEYS, OPTIONS, is_override, own_words
 from hydrant.config.groups import options_with
 from hydrant.errors import ConfigError
 
 SAMPLES = {
     "optimizer": "sgd", "scheduler": "linear", "tracker": "local", "hook": "diagnostics", "best.metric": "val/loss",
     "parallel": "fsdp", "precision": "bf16", "data": "synthetic", "model": "convnet", "task.label_smoothing": "0.1",
-    "tracker.project": "study",
+    "tracker.project": "study", "cudnn_benchmark": "true", "parallel.sync_batch_norm": "true", "best.mode": "max",
+    "test_at_end": "true",
 }  # fmt: skip
 """Values of keys that take no number."""
+
+CHOICES = {
+    "fold": "folds=5",
+    "data.num_workers": "data=image_folder data.num_classes=2",
+    "optimizer.momentum": "optimizer=sgd",
+}
+"""Options that have the keys."""
 
 ASKED = {
     "lr=0.1": "optimizer.lr=0.1",
     "+lr=0.1": "optimizer.lr=0.1",
-    "model.lr=0.1": "optimizer.lr=<value>",
+    "model.lr=0.1": "optimizer.lr=0.1",
+    "model.optimizer.lr=0.1": "optimizer.lr=0.1",
+    "model.optimizer.weight_decay=0.1": "optimizer.weight_decay=0.1",
+    "model.optimizer.eps=1e-7": "optimizer.eps=1e-7",
+    "model.net.dropout=0.2": "model.dropout=0.2",
+    "logger.wandb.mode=offline": "tracker.mode=offline",
     "learning_rate=0.1": "optimizer.lr=0.1",
     "epochs=10": "duration=10ep",
     "max_epochs=10,20": "duration=10ep,20ep",
@@ -35,13 +48,40 @@ ASKED = {
     "trainer.max_epochs=10": "duration=10ep",
     "++trainer.max_steps=500": "duration=500",
     "batch_size=32": "global_batch_size=32",
-    "data.batch_size=32": "global_batch_size=<value>",
+    "data.batch_size=32": "global_batch_size=32",
     "per_device_train_batch_size=8": "global_batch_size=8",
     "gradient_accumulation_steps=4": "micro_batch_size=<global_batch_size / 4>",
     "ckpt_path=outputs/first": "resume=outputs/first",
     "logger=wandb": "tracker=wandb",
     "logger=csv": "tracker=local",
-    "callbacks=early_stopping": "patience=5",
+    "callbacks=early_stopping": "patience=5 eval_every=1ep",
+    "trainer.callbacks=[EarlyStopping]": "patience=5 eval_every=1ep",
+    "callbacks.early_stopping.patience=3": "patience=3 eval_every=1ep",
+    "early_stopping.patience=3": "patience=3 eval_every=1ep",
+    "model_checkpoint.every_n_epochs=2": "save_every=2ep",
+    "logger=[wandb,csv]": "tracker=wandb",
+    "monitor=val_acc": "best.metric=val/accuracy",
+    "monitor=val_loss": "best.metric=val/loss",
+    "metric_for_best_model=eval_loss": "best.metric=val/loss",
+    "trainer.val_check_interval=0.5": "eval_every=0.5ep",
+    "trainer.val_check_interval=500": "eval_every=500",
+    "trainer.max_time=00:12:00:00": "hook=stop_at hooks.stop_at.time=12h",
+    "trainer.profiler=simple": "profiler=torch",
+    "trainer.benchmark=true": "cudnn_benchmark=true",
+    "trainer.sync_batchnorm=true": "parallel.sync_batch_norm=true",
+    "trainer.default_root_dir=runs": "hydra.run.dir=runs",
+    "trainer.gradient_clip_algorithm=value": "max_grad_value=<gradient_clip_val>",
+    "trainer.accumulate=2": "micro_batch_size=<global_batch_size / 2>",
+    "trainer.devices=auto": "parallel.num_processes=<number of GPUs>",
+    "trainer.devices=2": "parallel.num_processes=2",
+    "debug=default": "debug=smoke",
+    "debug=fdr": "debug=smoke",
+    "num_workers=0": "data.num_workers=0",
+    "swa=true": "averaging=ema",
+    "sync_batchnorm=true": "parallel.sync_batch_norm=true",
+    "dropout=0.1": "model.dropout=0.1",
+    "optimizer=torch.optim.AdamW": "optimizer=adamw",
+    "optimizer=RMSprop": "optimizer=rmsprop",
     "precision=bf16-mixed": "precision=bf16",
     "precision=16-mixed": "precision=fp16",
     "precision=32-true": "precision=fp32",
@@ -56,7 +96,6 @@ ASKED = {
     "amp=false": "precision=fp32",
     "--use-amp false": "precision=fp32",
     "torch_compile=false": "compile=eager",
-    "trainer.fast_dev_run=false": "debug=null",
     "trainer.deterministic=false": "deterministic=false",
     "trainer.deterministic=warn": "deterministic=true",
     "optim=adamw_torch": "optimizer=adamw",
@@ -66,6 +105,26 @@ ASKED = {
     "--optimizer.lr 0.1": "optimizer.lr=0.1",
     "--seed 3": "seed=3",
 }
+
+
+ADVISED = {
+    "trainer.whatever=1": "there is no trainer; its settings are keys at the top level",
+    "trainer=whatever": "there is no trainer",
+    "trainer.num_nodes=2": "start the ranks with torchrun --nnodes=2",
+    "trainer.num_sanity_val_steps=0": "leave it out",
+    "trainer.enable_progress_bar=false": "leave it out",
+    "trainer.min_epochs=3": "leave it out",
+    "trainer.devices=[0,1]": "put CUDA_VISIBLE_DEVICES=0,1 in front of the command, and write parallel.num_processes=",
+    "accelerator=cpu": "put CUDA_VISIBLE_DEVICES= in front of the command",
+    "accelerator=gpu": "leave it out",
+    "callbacks=rich_progress_bar": "leave it out (a terminal shows a progress bar)",
+    "callbacks=LearningRateMonitor": "leave it out (optim/lr is logged",
+    "callbacks=theirs": "choose a hook",
+    "callbacks=[ModelCheckpoint,RichProgressBar]": "write save_every=1ep keep_best=1; leave it out",
+    "trainer.fast_dev_run=false": "leave it out",
+    "train=false": "use another command: hydrant evaluate RUN",
+}
+"""Words that no override replaces."""
 
 
 def message(words: str) -> str:
@@ -84,6 +143,34 @@ def test_a_word_is_answered_with_what_to_write(foreign: str, own: str) -> None:
     assert "\n" not in answer
 
 
+@pytest.mark.parametrize(("foreign", "advice"), ADVISED.items(), ids=ADVISED)
+def test_a_word_that_no_override_replaces_is_answered_with_what_to_do(foreign: str, advice: str) -> None:
+    assert f": no such key; {advice}" in message(foreign)
+
+
+def test_a_key_that_a_part_of_the_model_lacks_is_not_moved() -> None:
+    answer = message("'+model.net={width: 1}' model.net.depth=3")
+    assert "model.net.depth: no such key" in answer
+    assert "write model.depth" not in answer
+
+
+@pytest.mark.parametrize(
+    ("words", "end"),
+    [
+        ("task.metrics.f1._target_=torchmetrics.F1Score", "to add it, write + before the key"),
+        ("hook=freeze", "; give 'hooks.freeze.stages=[{match: backbone, until: 2ep}]'"),
+        *marks.slow(("+task.metrics.f1=F1Score", "classification.MulticlassF1Score, num_classes: 10}'")),
+    ],
+)
+def test_a_part_is_answered_with_its_form(words: str, end: str) -> None:
+    with pytest.raises((ConfigError, *HYDRA_ERRORS)) as caught:
+        check(compose(shlex.split(words)))
+    answer = str(explain(caught.value))
+    assert answer.endswith(end)
+    for example in re.findall(r"'(\+.*)'$", answer):
+        check(compose([example]))
+
+
 @pytest.mark.parametrize(
     ("key", "value", "own"),
     [
@@ -94,7 +181,7 @@ def test_a_word_is_answered_with_what_to_write(foreign: str, own: str) -> None:
     ],
 )
 def test_a_value_with_brackets_is_shown_as_it_is(key: str, value: str, own: str) -> None:
-    assert (own_words(key, value) or "").startswith(own)
+    assert (own_words(key, value) or "").startswith(f"write {own}")
 
 
 def answers() -> Iterator[str]:
@@ -103,9 +190,12 @@ def answers() -> Iterator[str]:
         text for words in KEYS.values() for text in ([words] if isinstance(words, str) else words.values())
     ]
     for text in [*texts, *(text for words in OPTIONS.values() for text in words.values())]:
+        if not is_override(text):
+            continue
         override = text.partition(" (")[0].removeprefix("--multirun ")
-        sample = SAMPLES.get(override.partition("=")[0], "2")
-        yield re.sub(r"<[^>]*>", "16", override.format(value=sample) if "<" not in override else override)
+        key = override.partition("=")[0]
+        sample = "loss" if key == "best.metric" and "{1}" in override else SAMPLES.get(key, "2")
+        yield re.sub(r"<[^>]*>", "16", re.sub(r"\{(value|1)\}", sample, override))
 
 
 ANSWERS = sorted({*answers(), *(own for own in ASKED.values() if not re.search("<|ep,", own))})
@@ -115,7 +205,8 @@ ANSWERS = sorted({*answers(), *(own for own in ASKED.values() if not re.search("
     "words", [*ANSWERS[::8], *marks.slow(*(words for place, words in enumerate(ANSWERS) if place % 8))]
 )
 def test_what_is_to_be_written_works(words: str) -> None:
-    check(compose(shlex.split(words)))
+    choice = CHOICES.get(words.partition("=")[0], "")
+    check(compose(shlex.split(f"{choice} {words}")))
 
 
 def test_a_key_that_exists_here_is_never_called_foreign() -> None:

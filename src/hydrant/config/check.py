@@ -19,6 +19,8 @@ from hydrant.config.targets import check_targets, with_own_packages
 from hydrant.config.type_hints import accepts, check_value
 from hydrant.errors import ConfigError, shown
 
+_EXAMPLES = {"hooks.freeze.stages": "'hooks.freeze.stages=[{match: backbone, until: 2ep}]'"}
+"""Overrides of keys without a default whose values have a form of their own."""
 _MAX_TIMEOUT_SECONDS = 366 * 24 * 3600
 _MAX_PROCESSES = 1024  # on one machine; each needs some 300 MB
 
@@ -40,6 +42,7 @@ def check(config: DictConfig) -> dict[str, Any]:
         if isinstance(value, float) and math.isnan(value):
             raise ConfigError(key, "needs a number, not nan")
     _check_values(resolved)
+    _check_metrics(resolved["task"].get("metrics"))
     resolved["allow_targets"] = with_own_packages(resolved)
     check_targets(resolved)
     resolved["best"] = resolve_best(resolved)
@@ -51,7 +54,7 @@ def _plain(config: DictConfig) -> dict[str, Any]:
     raw = OmegaConf.to_container(config, resolve=False)
     for key, value in _leaves(raw, ""):
         if value == "???":
-            raise ConfigError(key, f"needs a value; give {key}=<value>")
+            raise ConfigError(key, f"needs a value; give {_EXAMPLES.get(key, f'{key}=<value>')}")
     with explain_interpolation(config):
         plain: Any = OmegaConf.to_container(config, resolve=True)
     for key, value in _leaves(plain, ""):
@@ -124,6 +127,16 @@ def _check_folds(folds: int | None, fold: int) -> None:
         raise ConfigError("folds", f"needs 2 or more, not {folds}; null trains on the whole training set")
     if folds is not None and not 0 <= fold < folds:
         raise ConfigError("fold", f"needs a number from 0 to {folds - 1} (folds={folds}), not {fold}")
+
+
+def _check_metrics(metrics: Any) -> None:
+    """Refuse a metric that is only a name, because a metric is a part with arguments of its own."""
+    for name, node in metrics.items() if isinstance(metrics, dict) else ():
+        if isinstance(node, str):
+            key = f"task.metrics.{name}"
+            example = "{_target_: torchmetrics.classification.MulticlassF1Score, num_classes: 10}"
+            message = f"{shown(node)} is not a config with a _target_; write for example '+{key}={example}'"
+            raise ConfigError(key, message)
 
 
 def _check_hook_keys(plain: Mapping[str, Any]) -> None:

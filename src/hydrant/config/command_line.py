@@ -60,9 +60,9 @@ def unknown_flag(command: str, flag: str, known: Any, arguments: Sequence[str]) 
         value = next((word for word in arguments[place : place + 1] if not word.startswith("-")), "<value>")
     words = own_words(key, value) or own_words(key.replace("-", "_"), value)
     if words is None and key.partition(".")[0] in typing.get_type_hints(TrainConfig):
-        words = f"{key}={value}"
+        words = f"write {key}={value}"
     if words is not None:
-        return ConfigError("", f"{command} has no flag {name}; write {words}")
+        return ConfigError("", f"{command} has no flag {name}; {words}")
     words = [option for option in known if option.startswith("--")]
     return ConfigError("", f"{command} has no flag {name}{suggestion(name, words, 'Flags')}")
 
@@ -134,7 +134,7 @@ def check_overrides(overrides: Sequence[str]) -> None:
             raise ConfigError("", f"{_abridged(text)!r} has no key; write <key>={_abridged(value)}")
         name = key.lstrip("+~")
         if name.partition(".")[0] not in options and (words := own_words(name, value)):
-            raise ConfigError(name, f"no such key; write {_abridged(words)}")
+            raise ConfigError(name, f"no such key; {_abridged(words)}")
         override = _parse(parser, text)
         group = override.key_or_group
         if group == "hooks":
@@ -239,6 +239,6 @@ def _check_options(override: Override, options: Sequence[str]) -> None:
         for name in option if is_list else [option]:
             if isinstance(name, int | float | list | None) or (is_list and name not in options):
                 words = own_option(str(override.key_or_group), str(name), options)
-                hint = f"; write {words}" if words else suggestion(str(name), options)
+                hint = f"; {words}" if words else suggestion(str(name), options)
                 message = f"no option {shown(name)}{hint}"
                 raise ConfigError(str(override.key_or_group), message)

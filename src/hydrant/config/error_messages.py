@@ -14,7 +14,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from yaml import YAMLError
 
 from hydrant.config.bounded_yaml import MAX_DEPTH
-from hydrant.config.foreign_words import own_option, own_words
+from hydrant.config.foreign_words import moved_key, own_option, own_words
 from hydrant.config.groups import options_with
 from hydrant.config.targets import takes
 from hydrant.errors import ConfigError, HydrantError, first_line, nearest, suggestion
@@ -55,7 +55,7 @@ def explain(error: BaseException) -> HydrantError:
         if isinstance(link, RecursionError):
             return _endless(link)
         if isinstance(link, ConfigAttributeError | ConfigKeyError) and "not in struct" in str(link):
-            return _not_in_struct(link)
+            return _not_in_struct(link, _override_in(chain))
     causes = [link for link in reversed(chain) if isinstance(link, OmegaConfBaseException)]
     if causes:  # the innermost may have no key yet and name it in its text as $KEY
         cause = next((link for link in causes if link.full_key), causes[-1])
@@ -74,7 +74,7 @@ def unknown_key(key: str, siblings: Iterable[str]) -> ConfigError:
     """Return the error for a key that a node of the config does not have."""
     parent, _, name = key.rpartition(".")
     if words := own_words(key, "<value>"):
-        return ConfigError(key, f"no such key; write {words}")
+        return ConfigError(key, f"no such key; {words}")
     return ConfigError(
         key, f"no such key{suggestion(name, siblings, f'Keys of {parent}' if parent else 'Keys')}"
     )
@@ -122,19 +122,35 @@ def _first_unresolvable(node: Container, prefix: str) -> HydrantError | None:
     return None
 
 
+_NO_LIST = re.compile(r"node `([^`]+)` is not a container and thus cannot contain `([^`]+)`")
+"""What OmegaConf says about `${data.input_shape[0]}` if the shape is null."""
+
+
 def _reason(error: BaseException) -> str:
+    if match := _NO_LIST.search(str(error)):
+        return f"{match[1]} has no {match[2]}; give {match[1]}"
     return re.sub(r"^\w+ raised while resolving interpolation: ", "", first_line(error)).strip('"')
 
 
-def _not_in_struct(error: Any) -> ConfigError:
+def _override_in(chain: Iterable[BaseException]) -> tuple[str, str]:
+    """Return key and value of the override that Hydra could not apply, from its message; empty if there is none."""
+    found = (re.search(r"To append to your config use \+([^=\s]+)=(.*)", str(link)) for link in chain)
+    match = next(filter(None, found), None)
+    return (match[1], match[2]) if match else ("", "")
+
+
+def _not_in_struct(error: Any, override: tuple[str, str]) -> ConfigError:
     key = str(error.full_key)
     parent, _, name = key.rpartition(".")
+    is_node_missing = override[0] != key
+    if words := own_words(*override) or (moved_key(*override) if is_node_missing else None):
+        return ConfigError(override[0], f"no such key; {words}")
     if parent == "schedules":
         return ConfigError(key, f"no such schedule; choose one: +scheduler@{key}=linear")
     if parent == "hooks":
         return ConfigError(key, f"no such hook; choose it first: hook={name}, or several: hook=[{name},...]")
     if re.match(
-        r"optimizers\.|param_groups\.patterns\.|data\.extra_val\.", key
+        r"optimizers\.|task\.metrics\.|param_groups\.patterns\.|data\.extra_val\.", key
     ):  # the user chooses these names
         return ConfigError(key, "does not exist yet; to add it, write + before the key")
     node = error.parent_node
@@ -166,7 +182,7 @@ def _missing_option(error: MissingConfigException) -> ConfigError:
     where = f" (required by {file[1]}.yaml)" if file and file[1] not in ("train", "hydra/config") else ""
     options = [name for name in error.options or [] if not name.startswith("_")]
     words = own_option(group, option, options)
-    hint = f"; write {words}" if words else suggestion(option, options)
+    hint = f"; {words}" if words else suggestion(option, options)
     return ConfigError(group, f"no option {option!r}{where}{hint}")
 
 

@@ -15,10 +15,32 @@ _BATCH = (
 )
 _ACCUMULATION = "micro_batch_size=<global_batch_size / {value}> (on one device; accumulation follows from it)"
 _CLIP = "max_grad_norm={value}"
-_RANKS = "parallel.num_processes={value}"
+_RANKS = {
+    "": "parallel.num_processes={value}",
+    "auto|-1": "parallel.num_processes=<number of GPUs> (a number is needed)",
+    r"\[([\d, ]+)\]": (
+        "put CUDA_VISIBLE_DEVICES={1} in front of the command, and write parallel.num_processes=<number of GPUs>"
+    ),
+}
 _LOG, _EVAL, _SAVE = "log_every={value}", "eval_every={value}", "save_every={value}"
 _RESUME = "resume={value} (a run folder or checkpoint; without it, the same command with name=... resumes)"
-_DEVICE = "parallel=ddp (a GPU is used where there is one; CUDA_VISIBLE_DEVICES= in front trains on the CPU)"
+_DEVICE = {
+    "": "leave it out (a GPU is used where there is one, otherwise the CPU)",
+    "cpu": "put CUDA_VISIBLE_DEVICES= in front of the command, which hides the GPUs",
+    r"cuda:(\d+)": "put CUDA_VISIBLE_DEVICES={1} in front of the command",
+}
+_STRATEGY = {
+    "": "parallel=ddp (or fsdp, hsdp, single)", "ddp|fsdp|hsdp|single": "parallel={value}",
+    "deepspeed.*": "parallel=fsdp", "ddp_sim": "parallel.num_processes=2",
+    "ddp_find_unused_parameters_true": "parallel.find_unused_parameters=true", r"ddp_\w+": "parallel=ddp",
+}  # fmt: skip
+_METRIC = {
+    "": "best.metric={value}", r"((val|eval)[_/])?acc(uracy)?": "best.metric=val/accuracy",
+    r"(?:(?:val|eval)[_/])?(\w+)": "best.metric=val/{1}",
+}  # fmt: skip
+_PATIENCE = "patience={value} eval_every=1ep (patience counts evaluations; by default, one each 5 epochs)"
+_AVERAGING = {"": "averaging=ema", "false": "averaging=none"}
+_SMOKE = {"": "debug=smoke", "false": "leave it out"}
 _FP16 = {"": "precision=fp16", "false": "precision=fp32"}
 
 PRECISIONS = {
@@ -30,9 +52,11 @@ PRECISIONS = {
 OPTIONS: Mapping[str, Mapping[str, str]] = {
     "precision": {name: f"precision={option}" for name, option in PRECISIONS.items()},
     "tracker": {
-        "csv": "tracker=local (metrics.jsonl is always written)", "none": "tracker=local",
+        "csv": "tracker=local (metrics.jsonl is always written)", "none|false": "tracker=local",
         "many_loggers": "tracker=[wandb,tensorboard]", "all": "tracker=[wandb,tensorboard]",
+        r"\[(?:csv, ?)?(?!csv)(\w+)(?:, ?csv)?\]": "tracker={1} (metrics.jsonl is always written)",
     },
+    "debug": {"default": "debug=smoke", "fdr": "debug=smoke", "profiler": "debug=profile"},
     "optimizer": {
         "adamw_torch": "optimizer=adamw", "adamw_torch_fused": "optimizer=adamw", "adamw_hf": "optimizer=adamw",
     },
@@ -44,7 +68,22 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "compile": {"True": "compile=default", "False": "compile=eager"},
 }  # fmt: skip
-"""Options that others have: group -> option -> what to write."""
+"""Options that others have: group -> pattern of the option -> what to write."""
+
+CALLBACKS: Mapping[str, str] = {
+    "": "choose a hook, such as hook=diagnostics, or write one of your own: docs/guides/hooks.md",
+    "early_?stopping": _PATIENCE.format(value=5),
+    "model_?checkpoint|default": "save_every=1ep keep_best=1",
+    "ema.*|weight_?averaging|swa|stochastic_?weight_?averaging": "averaging=ema",
+    "backbone_?finetuning": "hook=freeze 'hooks.freeze.stages=[{match: backbone, until: 2ep}]'",
+    "learning_?rate_?finder|lr_finder": "debug=lr_finder",
+    "timer": "hook=stop_at hooks.stop_at.time=12h",
+    "learning_?rate_?monitor|lr_monitor": "leave it out (optim/lr is logged every log_every)",
+    "(rich_?|tqdm_?)?progress_?bar": "leave it out (a terminal shows a progress bar)",
+    "(rich_?)?model_?summary": "leave it out (hydrant preview describes the model)",
+    "none": "leave it out",
+}
+"""Callbacks that others have: pattern of the name -> what to write; "" for any other name."""
 
 KEYS: Mapping[str, str | Mapping[str, str]] = {
     "lr": _LR, "learning_rate": _LR, "model.lr": _LR, "model.optimizer.lr": _LR, "model.learning_rate": _LR,
@@ -58,37 +97,58 @@ KEYS: Mapping[str, str | Mapping[str, str]] = {
     "steps": _UPDATES, "max_steps": _UPDATES, "num_steps": _UPDATES, "total_steps": _UPDATES,
     "batch_size": _BATCH, "data.batch_size": _BATCH, "train_batch_size": _BATCH, "per_device_train_batch_size": _BATCH,
     "val_batch_size": "eval_batch_size={value}", "per_device_eval_batch_size": "eval_batch_size={value}",
-    "accumulate_grad_batches": _ACCUMULATION, "gradient_accumulation_steps": _ACCUMULATION,
+    "accumulate_grad_batches": _ACCUMULATION, "gradient_accumulation_steps": _ACCUMULATION, "accumulate": _ACCUMULATION,
     "gradient_clip_val": _CLIP, "clip_grad": _CLIP, "grad_clip": _CLIP, "clip_grad_norm": _CLIP, "clipnorm": _CLIP,
     "ckpt_path": _RESUME, "resume_from_checkpoint": _RESUME,
     "pretrained_ckpt": "init_from={value}", "load_weights": "init_from={value}",
     "logger": {"": "tracker={value}"} | OPTIONS["tracker"], "report_to": {"": "tracker={value}"} | OPTIONS["tracker"],
     "logger.wandb.project": "tracker.project={value}", "logger.wandb.offline": "tracker.mode=offline",
-    "callbacks": {
-        "": "hook={value} (checkpoints are save_every and keep_best, early stopping is patience)",
-        "early_stopping": "patience=5 (evaluations without a new best)",
-        "model_checkpoint": "save_every=1ep keep_best=1", "default": "save_every=1ep keep_best=1",
-        "ema": "averaging=ema",
-    },
-    "callbacks.early_stopping.patience": "patience={value}", "early_stopping_patience": "patience={value}",
-    "callbacks.model_checkpoint.monitor": "best.metric={value}", "monitor": "best.metric={value}",
-    "metric_for_best_model": "best.metric={value}", "save_total_limit": "keep_last={value}",
+    "callbacks": CALLBACKS, "early_stopping": CALLBACKS["early_?stopping"], "early_stopping_patience": _PATIENCE,
+    "early_stopping.patience": _PATIENCE, "early_stopping.monitor": _METRIC, "early_stopping.mode": "best.mode={value}",
+    "model_checkpoint": "save_every=1ep keep_best=1", "model_checkpoint.every_n_epochs": f"{_SAVE}ep",
+    "model_checkpoint.every_n_train_steps": _SAVE, "model_checkpoint.save_top_k": "keep_best={value}",
+    "model_checkpoint.save_last": "leave it out (keep_last=2 is the default)",
+    "model_checkpoint.monitor": _METRIC, "model_checkpoint.mode": "best.mode={value}", "monitor": _METRIC,
+    "metric_for_best_model": _METRIC, "save_total_limit": "keep_last={value}",
     "trainer": {
-        "": "parallel={value}", "gpu": _DEVICE, "cpu": _DEVICE, "mps": _DEVICE,
+        "": "there is no trainer; its settings are keys at the top level, which conf/train.yaml explains",
+        "gpu|mps": _DEVICE[""], "cpu": _DEVICE["cpu"],
         "default": "duration=10ep (the trainer's settings are top-level keys)",
+    } | {name: text for name, text in _STRATEGY.items() if name},
+    "num_nodes": {"": "start the ranks with torchrun --nnodes={value}: docs/guides/ranks.md", "1": "leave it out"},
+    "enable_progress_bar": "leave it out (only a terminal shows a progress bar)",
+    "enable_model_summary": CALLBACKS["(rich_?)?model_?summary"],
+    "enable_checkpointing": {"": "save_every=5ep (the default, so leave it out)", "false": "save_every=null"},
+    "max_time": {
+        "": "hook=stop_at hooks.stop_at.time=2h (or 90s, 30m, 1d)",
+        r"0*(\d+):00:00:00": "hook=stop_at hooks.stop_at.time={1}d",
+        r"00:0*(\d+):00:00": "hook=stop_at hooks.stop_at.time={1}h",
+        r"00:00:0*(\d+):00": "hook=stop_at hooks.stop_at.time={1}m",
     },
+    "trainer.profiler": {"": "profiler=torch", "null|none|false": "profiler=none (the default, so leave it out)"},
+    "num_sanity_val_steps": "leave it out (a run evaluates before its first update; debug=smoke tries every part)",
+    "min_epochs": "leave it out (a run without patience trains for its whole duration)",
+    "default_root_dir": "hydra.run.dir={value} (or name=... for outputs/...)",
+    "benchmark": "cudnn_benchmark={value}", "sync_batchnorm": "parallel.sync_batch_norm={value} (needs CUDA)",
+    "gradient_clip_algorithm": {"": "max_grad_norm=<gradient_clip_val>", "value": "max_grad_value=<gradient_clip_val>"},
+    "swa": _AVERAGING, "ema": _AVERAGING, "dropout": "model.dropout={value} (if the model has it)",
+    "num_workers": "data.num_workers={value} (if the data set has it; data=digits is in memory)",
+    "train": {"": "leave it out (a run trains)", "false": "use another command: hydrant evaluate RUN [--split test]"},
     "devices": _RANKS, "gpus": _RANKS, "nproc_per_node": _RANKS, "accelerator": _DEVICE, "device": _DEVICE,
-    "strategy": "parallel={value}", "trainer.precision": {"": "precision={value}"} | OPTIONS["precision"],
+    "strategy": _STRATEGY, "trainer.precision": {"": "precision={value}"} | OPTIONS["precision"],
     "fp16": _FP16, "amp": _FP16, "use_amp": _FP16, "bf16": {"": "precision=bf16", "false": "precision=fp32"},
     "torch_compile": {"": "compile=default", "false": "compile=eager"},
-    "check_val_every_n_epoch": f"{_EVAL}ep", "val_check_interval": "eval_every=500", "eval_steps": _EVAL,
+    "check_val_every_n_epoch": f"{_EVAL}ep", "eval_steps": _EVAL,
+    "val_check_interval": {
+        "": "eval_every=500 (updates, or 0.5ep for half an epoch)", r"\d+": _EVAL,
+        r"0?\.(\d+)": "eval_every=0.{1}ep (a part of an epoch)", r"1\.0*": "eval_every=1ep",
+    },
     "save_steps": _SAVE, "logging_steps": _LOG, "log_every_n_steps": _LOG, "log_interval": _LOG,
-    "fast_dev_run": {"": "debug=smoke", "false": "debug=null (the default, so leave it out)"},
-    "overfit_batches": "debug=overfit",
+    "fast_dev_run": _SMOKE, "overfit_batches": "debug=overfit",
     "limit_train_batches": "limit_train_samples=<number of samples>",
     "limit_val_batches": "limit_val_samples=<number of samples>",
     "limit_test_batches": "limit_test_samples=<number of samples>",
-    "test": {"": "test_at_end={value}"}, "do_test": "test_at_end={value}", "num_folds": "folds={value}",
+    "test": "test_at_end={value}", "do_test": "test_at_end={value}", "num_folds": "folds={value}",
     "k_folds": "folds={value}", "n_splits": "folds={value}", "fold_idx": "fold={value}",
     "trainer.deterministic": {"": "deterministic=true", "false": "deterministic=false"},
     "seed_everything": "seed={value}", "random_seed": "seed={value}",
@@ -96,41 +156,92 @@ KEYS: Mapping[str, str | Mapping[str, str]] = {
     "net": "model={value}", "arch": "model={value}", "run_name": "name={value}", "task_name": "name={value}",
     "output_dir": "hydra.run.dir={value}", "label_smoothing_factor": "task.label_smoothing={value}",
 }  # fmt: skip
-"""Keys that others have: key -> what to write, or value -> what to write ("" for any other value)."""
+"""Keys that others have: key -> what to write, or pattern of the value -> what to write ("" for any other value).
 
-_PREFIXES = ("trainer.", "training.", "args.", "training_args.", "hparams.")
+What to write is an override, or a sentence. {value} is the value, {1} the first group of the pattern.
+"""
+
+_PREFIXES = ("trainer.", "training.", "args.", "training_args.", "hparams.", "callbacks.")
+_MOVED = {
+    "model.optimizer": "optimizer", "model.scheduler": "scheduler", "model.net": "model", "logger.wandb": "tracker",
+}  # fmt: skip
+"""Nodes of others that have most of the same keys here: node -> ours."""
 
 
 def own_words(key: str, value: str) -> str | None:
-    """Return what to write instead of `key=value` of another framework; None if it is no such word.
+    """Return what to do instead of writing `key=value` of another framework; None if it is no such word.
 
     >>> own_words("trainer.max_epochs", "10"), own_words("seed", "1")
-    ('duration=10ep', None)
+    ('write duration=10ep', None)
     >>> own_words("logger", "csv")
-    'tracker=local (metrics.jsonl is always written)'
+    'write tracker=local (metrics.jsonl is always written)'
+    >>> own_words("accelerator", "gpu")
+    'leave it out (a GPU is used where there is one, otherwise the CPU)'
     """
     prefix = next((prefix for prefix in _PREFIXES if key.startswith(prefix)), "")
     words = KEYS.get(key) or KEYS.get(key.removeprefix(prefix))
-    if words is None:
-        return None
-    template = words if isinstance(words, str) else words.get(value) or words.get(value.lower()) or words[""]
+    if words is not None:
+        return _answers(words, value)
+    root, dot, _ = key.partition(".")
+    return _answers(KEYS[root], "") if dot and root in ("trainer", "callbacks") else None
+
+
+def moved_key(key: str, value: str) -> str | None:
+    """Return what to write instead of a key of a node that others have and the config lacks; None if it is none.
+
+    >>> moved_key("model.net.width", "3")
+    'write model.width=3'
+    """
+    node, _, name = key.rpartition(".")
+    return f"write {_MOVED[node]}.{name}={value}" if node in _MOVED else None
+
+
+def _answers(words: str | Mapping[str, str], value: str) -> str:
+    """Return the answer for a value, or those for the names in a list of callbacks."""
+    if words is CALLBACKS and re.fullmatch(r"\[[\w, ]+\]", value):
+        return "; ".join(dict.fromkeys(_answer(CALLBACKS, name) for name in re.findall(r"\w+", value)))
+    return _answer({"": words} if isinstance(words, str) else words, value)
+
+
+def _answer(words: Mapping[str, str], value: str) -> str:
+    matches = (
+        (re.fullmatch(pattern, value, re.IGNORECASE), text) for pattern, text in words.items() if pattern
+    )
+    match, template = next(((match, text) for match, text in matches if match), (None, words[""]))
     values = [value] if re.match(r"[\[{'\"$]|\w+\(", value) else value.split(",")  # of a sweep: 10ep,20ep
-    return re.sub(r"\{value\}(\w*)", lambda match: ",".join(item + match[1] for item in values), template)
+    if match and match.lastindex:
+        template = template.replace("{1}", match[1])
+    text = re.sub(r"\{value\}(\w*)", lambda place: ",".join(item + place[1] for item in values), template)
+    return f"write {text}" if is_override(template) else text
+
+
+def is_override(text: str) -> bool:
+    """Whether a text of the tables begins with an override. Otherwise it is a sentence.
+
+    >>> is_override("duration={value}ep"), is_override("leave it out")
+    (True, False)
+    """
+    return text.startswith("--") or "=" in text.partition(" ")[0]
 
 
 def own_option(group: str, option: str, options: Sequence[str]) -> str | None:
-    """Return what to write instead of an option that a group does not have; None if it is no known word.
+    """Return what to do instead of choosing an option that a group does not have; None if it is no known word.
 
-    A model of timm or torchvision is looked up there only if no option is similar to its name, because the import of
-    both takes seconds.
+    `torch.optim.AdamW` is the option `adamw`. A model of timm or torchvision is looked up there only if no option is
+    similar to its name, because the import of both takes seconds.
     """
-    known = OPTIONS.get(group, {}).get(option)
-    if known is not None or group != "model" or nearest(option, options):
-        return known
+    name = option.rpartition(".")[2]
+    if known := OPTIONS.get(group, {}).get(name):
+        return f"write {known}"
+    same = [own for own in options if own.replace("_", "") == name.replace("_", "").lower()]
+    if same:
+        return f"write {group}={same[0]}"
+    if group != "model" or nearest(option, options):
+        return None
     import timm
     from torchvision.models import list_models
 
     if timm.is_model(option):
-        return f"model=timm model.name={option}"
+        return f"write model=timm model.name={option}"
     node = f"{{_target_: torchvision.models.{option}, num_classes: ${{data.num_classes}}}}"
-    return f"~model '+model={node}'" if option in list_models() else None
+    return f"write ~model '+model={node}'" if option in list_models() else None

@@ -15,6 +15,7 @@ from hydrant import cli
 from hydrant.config import trust
 from hydrant.config.check import check
 from hydrant.config.compose import compose
+from hydrant.config.consent import check_consent
 from hydrant.errors import ConfigError
 
 CODE = "import os\nimport torch\nclass Net(torch.nn.Linear):\n    '''A layer.'''\n"
@@ -213,3 +214,13 @@ def test_a_project_cannot_bring_the_list(home: str, project: Path, monkeypatch: 
     for folder in (project, project / "conf", project / ".config"):
         write(folder / "hydrant" / "trusted.json", content)
     assert "is not allowed" in refusal()
+
+
+def test_a_refusal_elsewhere_names_the_trusted_project(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trust.trust(project, ["mine"])
+    enter(tmp_path, monkeypatch)
+    with pytest.raises(ConfigError) as caught:
+        check_consent(["mine"], ())
+    assert str(caught.value).endswith(f"or run it in the folder of your trusted project: {project}")

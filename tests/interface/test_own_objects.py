@@ -12,10 +12,12 @@ import pytest
 import torch
 from own_parts import OwnModel, OwnTask, own_data, own_model
 from torch import nn
+from torch.utils.data import TensorDataset
 from training_runs import interrupt_at
 
 import hydrant
 from hydrant import cli
+from hydrant.data import Data, dataset_source
 from hydrant.runs.folder import read_metrics
 from hydrant.tasks import Classification
 from hydrant.training.passed_objects import nodes_of
@@ -153,16 +155,48 @@ def test_a_command_refuses_a_run_with_objects(
 ) -> None:
     assert cli.main([word.format(run=finished.folder) for word in command]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
-    assert "passed from Python; only Python can pass it again: hydrant.train(config, " in last
+    assert "passed from Python; only Python can pass them again: hydrant.train(config, " in last
     assert not Path("outputs").exists()
 
 
 def test_a_loaded_run_gets_the_objects_again(finished: hydrant.Run) -> None:
-    with pytest.raises(hydrant.ConfigError, match=r"hydrant.load_run\(folder, data=\.\.\.\)"):
+    words = r"hydrant.load_run\(folder, model=\.\.\., data=\.\.\., task=\.\.\.\)"
+    with pytest.raises(hydrant.ConfigError, match=words):
         hydrant.load_run(finished.folder).evaluate()
     loaded = hydrant.load_run(finished.folder, **objects())
     assert loaded.evaluate() == finished.evaluate()
     assert loaded.evaluate()["val/loss"] == finished.summary["metrics"]["val/loss"]
+
+
+def test_the_weights_need_the_model_alone(finished: hydrant.Run) -> None:
+    loaded = hydrant.load_run(finished.folder, model=own_model())
+    for weights in ("last", "ema"):
+        model = loaded.model(weights)
+        assert not model.training
+        pairs = zip(model.parameters(), finished.model(weights).parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+    with pytest.raises(hydrant.ConfigError, match=r"load_run\(folder, data=\.\.\., task=\.\.\.\)"):
+        loaded.evaluate()
+    with pytest.raises(hydrant.ConfigError, match=r"load_run\(folder, model=\.\.\.\)"):
+        hydrant.load_run(finished.folder).model()
+
+
+def test_data_sets_of_torch_make_the_same_run() -> None:
+    data = own_data()
+
+    def as_items(source: Any) -> TensorDataset:
+        return TensorDataset(source.inputs, source.targets)
+
+    train_set, val_set = as_items(data.train), as_items(data.val)
+    sources = Data(dataset_source(train_set), dataset_source(val_set), (4,), 2)
+    assert losses(train("items", data=sources)) == losses(train("tensors", data=data))
+    with pytest.raises(hydrant.ConfigError, match=r"train is a TensorDataset, .*hydrant.data.dataset_source"):
+        Data(train_set, val_set)  # type: ignore[arg-type]
+
+
+def test_overrides_are_no_config() -> None:
+    with pytest.raises(hydrant.ConfigError, match=r"hydrant.compose\(.*, not a list"):
+        hydrant.train(["duration=1ep"])  # type: ignore[arg-type]
 
 
 class WithExtraState(OwnModel):

@@ -69,6 +69,18 @@ def test_a_reader_of_ones_own(tmp_path: Path) -> None:
         run.predict(inputs[:, :2])
 
 
+def test_data_in_memory_read_tensors_by_themselves(tmp_path: Path) -> None:
+    targets = torch.arange(NUM) % 2
+    inputs = source(targets).inputs
+    assert isinstance(inputs, Tensor)
+    samples = InMemorySource(inputs, targets, mean=(0.5,), std=(2.0,))
+    run = train(tmp_path / "run", Data(samples, samples, (3,), 2), nn.Linear(3, 2), classification())
+    assert np.allclose(run.predict(inputs.numpy())["logits"], run.predict("val")["logits"], atol=1e-6)
+    (tmp_path / "new.txt").touch()
+    with pytest.raises(hydrant.ConfigError, match=r"the argument reader of hydrant.data.Data gives it more"):
+        run.predict(tmp_path / "new.txt")
+
+
 def test_labels_have_a_probability_each(tmp_path: Path) -> None:
     targets = torch.eye(2).repeat(NUM // 2, 1)
     data = data_of(targets, CLASSES)

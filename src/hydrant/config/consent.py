@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from hydrant.config.trust import could_be_trusted, working_project
+from hydrant.config.trust import could_be_trusted, trusted_projects, working_project
 from hydrant.errors import ConfigError, shown
 
 CONSENT_VARIABLE = "HYDRANT_ALLOW_TARGETS"
@@ -31,6 +31,8 @@ def check_consent(packages: object, words: Iterable[str]) -> None:
         remedy = f"add 'allow_targets=[{value}]' to the command line, or set {CONSENT_VARIABLE}={value}"
         if all(map(could_be_trusted, refused)):
             remedy += ". If this folder is your project, trust it once: hydrant trust"
+        elif roots := [root for root, own in trusted_projects().items() if set(refused) <= set(own)]:
+            remedy += f", or run it in the folder of your trusted project: {' or '.join(roots)}"
         raise ConfigError("allow_targets", f"{message}. If you trust it, {remedy}")
 
 

@@ -20,16 +20,21 @@ def check_passed_again(changes: Mapping[str, tuple[Any, Any]]) -> None:
     Raises:
         ConfigError: an object is missing.
     """
-    for key, (saved, _) in changes.items():
-        if key.endswith("._target_") and str(saved).startswith(PREFIX):
-            group = key.removesuffix("._target_")
-            raise not_passed(group, changes[f"{group}.type"][0])
+    targets = {key: saved for key, (saved, _) in changes.items() if key.endswith("._target_")}
+    groups = [
+        key.removesuffix("._target_") for key, saved in targets.items() if str(saved).startswith(PREFIX)
+    ]
+    if groups:
+        raise not_passed({group: changes[f"{group}.type"][0] for group in groups})
 
 
-def not_passed(group: str, class_name: str) -> ConfigError:
-    """Return the error for a run whose object of this class is not there."""
+def not_passed(class_names: Mapping[str, str]) -> ConfigError:
+    """Return the error for a run whose objects of these classes, by config group, are not there."""
+    words = ", ".join(f"{group}=..." for group in class_names)
+    objects, them = ("an object", "it") if len(class_names) == 1 else ("objects", "them")
     return ConfigError(
-        group,
-        f"this run was trained with an object of {class_name}, passed from Python; only Python can pass it again: "
-        f"hydrant.train(config, {group}=...) continues the run, hydrant.load_run(folder, {group}=...) opens it",
+        next(iter(class_names)),
+        f"this run was trained with {objects} of {', '.join(class_names.values())}, passed from Python; only Python "
+        f"can pass {them} again: hydrant.train(config, {words}) continues the run, "
+        f"hydrant.load_run(folder, {words}) opens it",
     )

@@ -2,7 +2,7 @@
 
 from hydrant.data.augment import ShiftFlip
 from hydrant.data.base import Data, Indices, PositionedStream, Reader, Source, Stream, StreamSpec
-from hydrant.data.dataset import dataset, tensors
+from hydrant.data.dataset import dataset, dataset_source, tensors
 from hydrant.data.digits import digits
 from hydrant.data.folder import ImageAugment, image_folder
 from hydrant.data.hugging_face import hugging_face
@@ -35,6 +35,7 @@ __all__ = [
     "cifar100",
     "csv",
     "dataset",
+    "dataset_source",
     "digits",
     "hugging_face",
     "image_folder",

@@ -158,6 +158,15 @@ class Data:
     with_statistics_of: Callable[[Indices], Data] | None = None
 
     def __post_init__(self) -> None:
+        for name, source in {
+            "train": self.train,
+            "val": self.val,
+            "test": self.test,
+            **self.extra_val,
+        }.items():
+            if source is not None and not hasattr(source, "batches"):
+                needed = "a Source; of a map-style data set, hydrant.data.dataset_source(data_set) makes one"
+                raise ConfigError("data", f"{name} is a {type(source).__name__}, but must be {needed}")
         names, count = self.class_names, self.num_classes
         if names is not None and count is not None and len(names) != count:
             raise ConfigError("data.class_names", f"{len(names)} names are given for {count} classes")

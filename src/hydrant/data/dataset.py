@@ -75,6 +75,20 @@ def dataset(
     )
 
 
+def dataset_source(
+    items: Any, *, target: str | None = None, collate: Collate | None = None, num_workers: int = 0
+) -> LoaderSource:
+    """Return the samples of a map-style `torch.utils.data.Dataset` as a source, for a `Data` made in Python.
+
+    The arguments are those of `dataset`. By default the training process reads, because worker processes cannot always
+    import the classes of a notebook.
+
+    Raises:
+        ConfigError: the data set is not map-style, or has no samples.
+    """
+    return map_style_source("data", items, target, collate, num_workers)
+
+
 def map_style_source(
     key: str,
     items: Any,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -102,10 +103,15 @@ class Run:
     def model(self, weights: Weights = "best", *, device: str | torch.device = "cpu") -> nn.Module:
         """Return the trained model in evaluation mode, not compiled, with the weights in float32.
 
+        The data of the run are not read.
+
         Raises:
-            ConfigError: the run has no such weights, or was trained with an object that must be passed again.
+            ConfigError: the run has no such weights, or was trained with a model that must be passed again.
         """
-        return self._open(weights).plan.task.model.to(device)
+        with self._opening(weights) as arguments:
+            from hydrant.runs.load import open_model
+
+            return open_model(**arguments).to(device)
 
     def evaluate(self, split: str = "val", *, weights: Weights = "last") -> dict[str, float]:
         """Return the losses and metrics on a split of the data, as `val/...`: the numbers of `hydrant evaluate`.
@@ -115,7 +121,8 @@ class Run:
             weights: see `Weights`.
 
         Raises:
-            ConfigError: as `model`; or there is no such split.
+            ConfigError: as `model`; the run was trained with data or a task that must be passed again; or there is
+                no such split.
         """
         saved = self._open(weights)
         chosen = saved.split(split, "split")
@@ -143,7 +150,7 @@ class Run:
             batch_size: how many samples are predicted at once; None: `eval_batch_size` of the run.
 
         Raises:
-            ConfigError: as `model`; or the data of the run cannot read the inputs.
+            ConfigError: as `evaluate`; or the data of the run cannot read the inputs.
             DataError: a file is damaged.
         """
         saved = self._open(weights)
@@ -154,9 +161,16 @@ class Run:
             return collect(saved, inputs, batch_size, probabilities=probabilities)
 
     def _open(self, weights: str) -> SavedRun:
+        with self._opening(weights) as arguments:
+            from hydrant.runs.load import open_run
+
+            return open_run(overrides=(), **arguments)
+
+    @contextlib.contextmanager
+    def _opening(self, weights: str) -> Generator[dict[str, Any]]:
+        """Provide the objects, and yield the arguments that open a checkpoint."""
         with process_settings():
             from hydrant.interface.process import unchanged_process  # imports torch
-            from hydrant.runs.load import open_run
             from hydrant.training.passed_objects import nodes_of, passing
 
         if weights not in _CHECKPOINT:
@@ -165,7 +179,7 @@ class Run:
         nodes_of(self._objects)  # checks their types
         with unchanged_process(), passing(self._objects):
             part = "ema" if weights == "ema" else "model"
-            return open_run(str(checkpoint), (), weights=part, allow_targets=self._allow_targets)
+            yield {"path": str(checkpoint), "weights": part, "allow_targets": self._allow_targets}
 
 
 def load_run(

@@ -53,6 +53,9 @@ def train(
         from hydrant.training.distributed.env import is_started_as_rank
         from hydrant.training.passed_objects import nodes_of, passing
 
+    if not isinstance(config, Config):  # pyright: ignore[reportUnnecessaryIsInstance]
+        needed = 'a config: hydrant.train(hydrant.compose(["optimizer=sgd"]))'
+        raise ConfigError("config", f"needs {needed}, not a {type(config).__name__}")
     objects = passed_objects(model, data, task)
     if is_started_as_rank():
         raise ConfigError("parallel", "hydrant.train starts the ranks itself: parallel.num_processes=2")

@@ -10,20 +10,24 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.consent import check_consent
 from hydrant.config.flat import flatten
+from hydrant.config.instantiate import instantiate
+from hydrant.config.targets import import_targets
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.runs.folder import choices_in, read_options, read_overrides
 from hydrant.runs.resume import saved_config
-from hydrant.training.build import prepare
+from hydrant.training.build import make_model, prepare
 from hydrant.training.checkpoint.content import weight_parts
 from hydrant.training.checkpoint.folder import BEST, CHECKPOINTS, LAST, find_checkpoint
 from hydrant.training.checkpoint.weights import Weights
 from hydrant.training.distributed.base import SINGLE_RANK
 from hydrant.training.evaluation import evaluate, with_prefix
+from hydrant.training.passed_objects import check_passed, is_missing
 from hydrant.training.plan import Plan
 from hydrant.training.splits import Split, find_split
 from hydrant.training.train_state import restore_outside_model, saved_state
@@ -72,6 +76,44 @@ def open_run(
     Raises:
         ConfigError: there is no such run, it has no such weights, or the overrides are wrong.
     """
+    checkpoint, part, config = _open(path, overrides, weights, allow_targets)
+    check_passed(config, ("model", "data", "task"))
+    plan = prepare({**config, "parallel": SINGLE_RANK})
+    Weights(checkpoint, part).load(plan.task.model, "model")
+    restore_outside_model(plan.task, checkpoint)
+    plan.task.eval()
+    return SavedRun(checkpoint.parents[1], checkpoint, saved_state(checkpoint).num_updates, part, plan)
+
+
+def open_model(path: str, *, weights: str, allow_targets: Sequence[str] = ()) -> nn.Module:
+    """Load the model of a run in evaluation mode, without its data. The arguments are those of `open_run`.
+
+    A task may add layers to the model. Therefore it is made too, unless it is an object that was not passed now; if
+    the weights need it, they do not fit then.
+
+    Raises:
+        ConfigError: as `open_run`; or the weights do not fit.
+    """
+    checkpoint, part, config = _open(path, (), weights, allow_targets)
+    check_passed(config, ("model",))
+    import_targets(config)
+    model = make_model(config)
+    if any(map(is_lazy, model.state_dict().values())):  # only a sample gives its layers their shapes
+        return open_run(path, (), weights=weights, allow_targets=allow_targets).plan.task.model
+    if not is_missing(config, "task"):
+        model = instantiate(config, "task", model).model
+    Weights(checkpoint, part).load(model, "model")
+    return model.eval()
+
+
+def _open(
+    path: str, overrides: Sequence[str], weights: str, allow_targets: Sequence[str]
+) -> tuple[Path, str, Mapping[str, Any]]:
+    """Return a checkpoint, the part of it that holds the weights, and the checked config of its run.
+
+    Raises:
+        ConfigError: as `open_run`.
+    """
     checkpoint, part = _find_weights(path, weights)
     if part not in weight_parts(checkpoint):
         raise ConfigError("--weights", f"{checkpoint} holds no averaged weights; the run needs averaging=ema")
@@ -82,12 +124,7 @@ def open_run(
     else:
         check_consent(saved.get("allow_targets"), overrides)
     config = OmegaConf.create(saved)
-    resolved = _override(config, folder, overrides) if overrides else check(config)
-    plan = prepare({**resolved, "parallel": SINGLE_RANK})
-    Weights(checkpoint, part).load(plan.task.model, "model")
-    restore_outside_model(plan.task, checkpoint)
-    plan.task.eval()
-    return SavedRun(folder, checkpoint, saved_state(checkpoint).num_updates, part, plan)
+    return checkpoint, part, _override(config, folder, overrides) if overrides else check(config)
 
 
 def evaluate_saved(saved: SavedRun, split: Split) -> dict[str, float]:

@@ -180,10 +180,14 @@ def _prepare_process(plan: Plan) -> None:
         keep_freed_memory()
 
 
-def _task(config: Mapping[str, Any], data: Data) -> Task:
+def make_model(config: Mapping[str, Any]) -> nn.Module:
+    """Return the model of a checked config, on the host, with its first weights."""
     seeding.seed_process(config["seed"], seeding.MODEL)
-    model: nn.Module = instantiate(config, "model")
-    task: Task = instantiate(config, "task", model)
+    return instantiate(config, "model")
+
+
+def _task(config: Mapping[str, Any], data: Data) -> Task:
+    task: Task = instantiate(config, "task", make_model(config))
     task.measures_training = config["log_every"] is not None
     task.class_names = data.class_names
     return task

@@ -83,9 +83,24 @@ def passed_task(
     return task
 
 
+def check_passed(config: Mapping[str, Any], groups: Sequence[str]) -> None:
+    """Check that the objects which a saved config has in these groups are there.
+
+    Raises:
+        ConfigError: some are missing; the error names all of them.
+    """
+    if missing := [group for group in groups if is_missing(config, group)]:
+        raise not_passed({group: config[group]["type"] for group in missing})
+
+
+def is_missing(config: Mapping[str, Any], group: str) -> bool:
+    """Whether a saved config has an object in this group that was not passed now."""
+    return str(config[group].get("_target_")).startswith(PREFIX) and group not in _passed.get()
+
+
 def _object(group: str, class_name: str) -> Any:
     if group not in _passed.get():
-        raise not_passed(group, class_name)
+        raise not_passed({group: class_name})
     return _passed.get()[group]
 
 

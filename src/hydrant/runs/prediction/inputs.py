@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from hydrant.batch import Batch, Tensors, tensors_of
-from hydrant.data import LoaderSource, Reader, Source
+from hydrant.config.passed import PREFIX
+from hydrant.data import InMemorySource, LoaderSource, Reader, Source
+from hydrant.data.in_memory import tensor_reader
 from hydrant.data.tensor_files import TENSOR_FILES, read_inputs, single
 from hydrant.errors import ConfigError
 from hydrant.runs.console import notice
@@ -85,7 +89,26 @@ def of_tensors(plan: Plan, inputs: Tensors, title: str = "the given inputs", ide
     source = reader.tensors(inputs)
     if not tensors or not Batch(inputs, ()).num_samples:
         raise ConfigError(KEY, f"{title} has no samples")
+    _check_types(plan, source, title)
     return Inputs(source, title, identity)
+
+
+def _check_types(plan: Plan, source: Source, title: str) -> None:
+    """Refuse tensors of another kind than those of the run, such as integers for a model of floats."""
+    sources = (source, next(iter(plan.splits.values())).source)
+    first = [next(iter(part.subset(range(1)).batches(plan.spec, 1))).inputs for part in sources]
+    types, needed = ([tensor.dtype for tensor in tensors_of(inputs)] for inputs in first)
+    if len(types) != len(needed):
+        raise ConfigError(KEY, f"{title} has {len(types)} tensors, but the run needs {len(needed)}")
+    for given, other in zip(types, needed, strict=True):
+        if _kind(given) != _kind(other):
+            message = f"{title} has numbers of the type {given}, but the run needs {other}"
+            raise ConfigError(KEY, f"{message}; convert them".replace("torch.", ""))
+
+
+def _kind(dtype: torch.dtype) -> str:
+    is_integer = not dtype.is_floating_point and not dtype.is_complex and dtype != torch.bool
+    return "floats" if dtype.is_floating_point else "integers" if is_integer else str(dtype)
 
 
 def _of_split(plan: Plan, name: str) -> Inputs:
@@ -139,6 +162,9 @@ def _identity(file: Path) -> list[Any]:
 
 
 def _reader(plan: Plan) -> Reader:
+    """Return the reader of the data. Without one, data in memory read tensors, normalized like their samples."""
+    if plan.data.reader is None and isinstance(plan.val, InMemorySource):
+        return tensor_reader(plan.val.mean, plan.val.std)
     return plan.data.reader or Reader()
 
 
@@ -149,4 +175,9 @@ def _offers(plan: Plan) -> str:
     if reader.files is not None:
         kinds = f"files ({', '.join(reader.suffixes)})" if reader.suffixes else "files"
         offers.append(f"{kinds} and folders of them" if reader.is_sample_per_file else f"one of {kinds}")
-    return f"it reads {', '.join([*offers, splits])}"
+    remedy = ""
+    if reader.files is None and "read" in plan.config["data"]:
+        remedy = "; data.read makes it read files"
+    elif plan.data.reader is None and str(plan.config["data"]["_target_"]).startswith(PREFIX):
+        remedy = "; the argument reader of hydrant.data.Data gives it more"
+    return f"it reads {', '.join([*offers, splits])}{remedy}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import yaml
 from omegaconf import OmegaConf
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
+from hydrant.errors import ConfigError
 
 
 def test_check_only_resolves() -> None:
@@ -17,3 +19,11 @@ def test_check_only_resolves() -> None:
     assert resolved == {**OmegaConf.to_container(config, resolve=True), **best}
     assert check(OmegaConf.create(resolved)) == resolved
     assert check(OmegaConf.create(yaml.safe_load(yaml.safe_dump(resolved)))) == resolved
+
+
+def test_a_list_that_an_own_model_reads_but_nobody_gave_is_named() -> None:
+    config = compose(["+model.channels=${data.input_shape[0]}", "data.input_shape=null"])
+    with pytest.raises(
+        ConfigError, match=r"^model\.channels: .*: data\.input_shape holds no list; give data\."
+    ):
+        check(config)

@@ -122,13 +122,13 @@ def _first_unresolvable(node: Container, prefix: str) -> HydrantError | None:
     return None
 
 
-_NO_LIST = re.compile(r"node `([^`]+)` is not a container and thus cannot contain `([^`]+)`")
+_NO_LIST = re.compile(r"node `([^`]+)` is not a container and thus cannot contain")
 """What OmegaConf says about `${data.input_shape[0]}` if the shape is null."""
 
 
 def _reason(error: BaseException) -> str:
     if match := _NO_LIST.search(str(error)):
-        return f"{match[1]} has no {match[2]}; give {match[1]}"
+        return f"{match[1]} holds no list; give {match[1]}=[...]"
     return re.sub(r"^\w+ raised while resolving interpolation: ", "", first_line(error)).strip('"')
 
 

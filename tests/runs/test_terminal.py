@@ -15,6 +15,7 @@ import pytest
 from tiny_runs import tiny_job, train
 
 from hydrant.runs.console import notice, say
+from hydrant.runs.summary_lines import end_lines
 
 FIRST = """
 import sys
@@ -93,6 +94,13 @@ def test_a_run_says_what_it_trains_and_how_to_go_on(
     log = (job.folder / "train.log").read_text()
     assert "INFO device      cpu, 1 rank\n" in log
     assert "\x1b" not in log
+
+
+def test_the_best_weights_are_proposed_if_they_are_not_the_last(tmp_path: Path) -> None:
+    job = tiny_job(tmp_path / "first")
+    last, best = ({"num_updates": 4, "best": {"num_updates": n}} for n in (4, 2))
+    assert end_lines(job, 1.0, last)["evaluate"].endswith("first")
+    assert end_lines(job, 1.0, best)["evaluate"].endswith("first --weights best")
 
 
 def test_a_pipe_gets_plain_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

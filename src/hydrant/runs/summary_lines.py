@@ -48,9 +48,11 @@ def end_lines(job: Job, seconds: float, summary: Mapping[str, Any]) -> dict[str,
     lines = {"duration": format_duration(seconds) + speed, "run folder": folder}
     if job.call or job.sweep_folder:  # Python has methods for it, and a sweep is compared as a whole
         return lines
-    parent = relative(job.folder.parent)
+    parent, best = relative(job.folder.parent), summary.get("best") or {}
+    is_last = best.get("num_updates") in (None, summary.get("num_updates"))
+    weights = "" if is_last else " --weights best"
     return lines | {
-        "evaluate": f"hydrant evaluate {shlex.quote(folder)}",
+        "evaluate": f"hydrant evaluate {shlex.quote(folder)}{weights}",
         "compare": f"hydrant compare {shlex.quote(parent)}",
     }
 

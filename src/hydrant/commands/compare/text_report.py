@@ -137,6 +137,8 @@ def _target(c: Comparison) -> str:
 def _importance(c: Comparison) -> str:
     if c.importance is None:
         return ""
+    if c.importance.fit < 0:
+        return "importance: not shown, because a random forest of the keys predicts the runs worse than their mean"
     keys = ", ".join(f"{key} {mean:.2f}" for key, mean, _ in c.importance.keys)
     doubt = "" if c.importance.is_reliable else ", which is too low to rely on"
     method = "loss of R2 of a random forest when the key's values are shuffled"

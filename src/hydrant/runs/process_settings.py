@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import io
 import os
 import sys
 import threading
@@ -49,11 +50,29 @@ def end_command(status: int) -> NoReturn:
     """End this process as multiprocessing ends its own: after its threads and exit handlers, but without taking every
     module apart, which takes half a second after torch was imported.
     """
-    if not any(os.environ.get(name) for name in _INJECTED):
-        threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]  # waits for those that are no daemons
-        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
-        with contextlib.suppress(OSError, ValueError):  # a closed stream
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(status)
-    sys.exit(status)
+    if _returns_to_a_caller() or any(os.environ.get(name) for name in _INJECTED):
+        sys.exit(status)
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]  # waits for those that are no daemons
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+    _flush_files()
+    os._exit(status)
+
+
+def _returns_to_a_caller() -> bool:
+    """Whether something goes on after the command: `python -i`, or `-m cProfile`, which then writes its results.
+
+    In a process of its own, the outermost code is that of the module `__main__`.
+    """
+    frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None:
+        frame = frame.f_back
+    is_main = frame.f_globals.get("__name__") == "__main__"
+    return not is_main or bool(sys.flags.interactive or sys.flags.inspect)
+
+
+def _flush_files() -> None:
+    """Flush the files that are still open, such as the user's, as the end of Python does."""
+    for thing in gc.get_objects():
+        if issubclass(type(thing), io.IOBase):
+            with contextlib.suppress(OSError, ValueError):  # the file is closed, or a pipe has no reader
+                thing.flush()

@@ -1,0 +1,27 @@
+"""The end of a command loses nothing, though it takes no module apart."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = """\
+import atexit
+from hydrant.runs.process_settings import end_command
+atexit.register(print, "at exit")
+file = open("file.txt", "w")
+file.write("not closed")
+end_command(3)
+"""
+
+
+def test_files_and_exit_handlers_and_a_profile_survive_the_end(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    for profiler in ([], ["-m", "cProfile", "-o", "profile"]):
+        command = [sys.executable, *profiler, "script.py"]
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (tmp_path / "file.txt").read_text() == "not closed"
+        assert result.stdout == "at exit\n"
+        (tmp_path / "file.txt").unlink()
+    assert (tmp_path / "profile").stat().st_size

@@ -142,7 +142,8 @@ def test_tensors_are_prepared_as_in_an_evaluation(digits: hydrant.Run, predict: 
     np.save("a.npy", inputs.double().numpy())
     np.savez("b.npz", any=inputs.numpy())
     torch.save({"inputs": inputs, "targets": None}, "c.pt")
-    for file in ("a.npy", "b.npz", "c.pt"):
+    np.save("d.npy", inputs.numpy())
+    for file in ("a.npy", "b.npz", "c.pt", Path("d.npy").rename("D.NPY").name):
         rows = rows_of(predict(digits, file))
         assert [row["prediction"] for row in rows] == expected
         assert rows[0].keys() == {"index", "prediction", "probability"}
@@ -192,6 +193,14 @@ def test_without_a_file_the_same_rows_are_printed(
     assert capsys.readouterr().out == written
 
 
+def test_nothing_is_computed_for_a_pipe_that_is_closed(
+    digits: hydrant.Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hydrant.runs.prediction.output.output_status", lambda: 141)
+    assert cli.main(["predict", str(digits.folder), "val", "--batch-size", "10"]) == 141
+    assert len(capsys.readouterr().out.splitlines()) == 11
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -199,6 +208,8 @@ def test_without_a_file_the_same_rows_are_printed(
         (["nope"], "inputs: there is no file or folder nope, nor such a split; splits: train, val"),
         (["cat.png"], "inputs: this run cannot read cat.png; it reads tensors (.pt, .npz, .npy), its splits"),
         (["wrong.npy"], "inputs: wrong.npy has the shape [3, 8], but the run needs (N, 1, 8, 8)"),
+        (["int.npy"], "inputs: int.npy has numbers of the type int64, but the run needs float32; convert"),
+        (["val", f"task.nope={'long' * 99}"], "task.nope"),
         (["val", "--out", "a.txt"], "--out: unknown ending '.txt'. Options: .csv, .jsonl, .npz"),
         (["val", "--out", "file/a.csv"], "--out: file/a.csv cannot be written"),
         (["val", "--batch-size", "0"], "--batch-size: needs a number above 0, not 0"),
@@ -213,6 +224,7 @@ def test_what_cannot_be_predicted_is_named(
     Path("cat.png").touch()
     Path("file").touch()
     np.save("wrong.npy", np.zeros((3, 8)))
+    np.save("int.npy", np.zeros((3, 1, 8, 8), dtype=np.int64))
     assert cli.main(["predict", str(digits.folder), *words]) == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.glob("*.partial"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,8 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     batch_size = options.batch_size or saved.plan.config["eval_batch_size"]
     prediction = Prediction(saved, samples, batch_size, options.probabilities)
     if options.out is None:
-        print_predictions(prediction)
-        return 0
+        return print_predictions(prediction)
     count = write_predictions(prediction, options.out)
     left_out = samples.source.num_samples - count
     more = f", without {left_out:,} damaged" if left_out else ""
@@ -53,4 +53,4 @@ def main(arguments: Sequence[str]) -> int:
 
 def _is_override(word: str) -> bool:
     """Return whether a word changes the config; a path may contain `=` too."""
-    return ("=" in word or word.startswith("~")) and not Path(word).exists()
+    return ("=" in word or word.startswith("~")) and not os.path.exists(word)  # noqa: PTH110  # of any length

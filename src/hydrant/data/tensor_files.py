@@ -22,11 +22,12 @@ def load_tensors(path: Path) -> Any:
     Raises:
         DataError: it cannot be read.
     """
+    suffix = path.suffix.lower()
     try:
-        if path.suffix == ".pt":
+        if suffix == ".pt":
             return torch.load(path, map_location="cpu", weights_only=True)
         loaded = np.load(path, allow_pickle=False)
-        if path.suffix == ".npy":
+        if suffix == ".npy":
             return torch.from_numpy(loaded)
         with loaded as arrays:
             return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
@@ -47,7 +48,7 @@ def read_inputs(path: Path, key: str) -> Tensors:
     entries = cast("Mapping[str, Tensors]", content)
     if "inputs" in entries:
         return entries["inputs"]
-    if len(entries) == 1 and path.suffix == ".npz":
+    if len(entries) == 1 and path.suffix.lower() == ".npz":
         return next(iter(entries.values()))
     raise ConfigError(
         key, f"{path} has no entry 'inputs'{suggestion('inputs', map(str, entries), 'Entries')}"

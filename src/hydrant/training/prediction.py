@@ -21,6 +21,9 @@ from hydrant.training.precision import Precision
 NUMBERS, TARGET = "numbers", "target"
 """The names of arrays that do not come from the task: the numbers of the samples in the source, and their targets."""
 
+_RESERVED = (NUMBERS, TARGET, "index", "file", "class_names")
+"""Names that have another meaning in files with predictions."""
+
 Arrays = dict[str, np.ndarray]
 """Arrays of a batch by name, (B, ...) each."""
 
@@ -76,7 +79,7 @@ def _predict_batch(task: Any, batch: Batch, precision: Precision) -> Arrays:
             found = f"shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
             message = f"predicts {name!r} as {found} for {batch.num_samples} samples"
             raise ConfigError("task", f"{message}; a tensor with an entry for each is needed")
-        if name in (NUMBERS, TARGET):
+        if name in _RESERVED:
             raise ConfigError("task", f"predicts {name!r}, which names something else; use another name")
         arrays[name] = _as_array(value)
     return arrays

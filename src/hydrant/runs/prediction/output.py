@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hydrant.config.command_line import writing_to
 from hydrant.errors import DataError
-from hydrant.runs.console import emit, notice, relative
+from hydrant.runs.console import emit, notice, output_status, relative
 from hydrant.runs.prediction.formats import Format, csv_text, format_of
 from hydrant.runs.prediction.partial_file import PartialFile
 from hydrant.runs.prediction.prediction import Prediction
@@ -15,8 +15,8 @@ from hydrant.runs.prediction.table import Table
 from hydrant.runs.progress_bar import ProgressBar
 
 
-def print_predictions(prediction: Prediction) -> None:
-    """Print the predictions as CSV, each batch when it is there.
+def print_predictions(prediction: Prediction) -> int:
+    """Print the predictions as CSV, each batch when it is there, while stdout can be written. Return the exit status.
 
     Raises:
         ConfigError: they have no place in a table.
@@ -28,8 +28,11 @@ def print_predictions(prediction: Prediction) -> None:
             table = prediction.table(arrays)
             emit(csv_text([table.columns]).rstrip("\n"))
         emit(csv_text(table.rows(arrays)).rstrip("\n"))
+        if status := output_status():  # `| head` has seen enough
+            return status
     if table is None:
         raise _no_samples(prediction)
+    return 0
 
 
 def write_predictions(prediction: Prediction, out: Path) -> int:

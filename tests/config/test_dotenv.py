@@ -76,6 +76,13 @@ def test_variables_that_are_set_win(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert redacted_text("from the shell, from the file") == "from the shell, ***"
 
 
+@pytest.mark.usefixtures("_restored_variables")
+def test_settings_of_libraries_are_shown_unless_their_names_are_of_secrets(folder: Path) -> None:
+    (folder / ".env").write_text("WANDB_PROJECT=residual_nets\nMLFLOW_TRACKING_PASSWORD=residual-net\n")
+    assert read_dotenv() == ""
+    assert redacted_text("wandb.ai/lab/residual_nets residual-net") == "wandb.ai/lab/residual_nets ***"
+
+
 def test_a_folder_that_is_not_trusted_sets_nothing(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     trust.distrust(folder)
     assert cli.main(["train", "name=run", *TINY, NOTES]) == 0

@@ -11,7 +11,7 @@ from typing import Any
 HIDDEN = "***"
 
 DOTENV_NAMES = "HYDRANT_DOTENV"
-"""The environment variable that lists, separated by commas, the variables that come from `.env`: all are secrets."""
+"""The environment variable that lists, separated by commas, what comes from `.env`: secrets, but for `_PUBLIC`."""
 
 _NUMBERS = r"""['"]?\s*[=:]\s*\[?[\d., ]+(?:[\]}&;\s]|$)"""
 _NAMES = (
@@ -42,6 +42,9 @@ _VARIABLE = re.compile(
     r"|(?:.*_)?(?:KEY|CREDENTIALS?|PAT|PASS)|.+_PWD",
     re.IGNORECASE,
 )
+_PUBLIC = re.compile(r"(?:WANDB|MLFLOW|CUDA|OMP|NCCL|TORCH)_.*")
+"""Settings of libraries, which are shown: WANDB_ENTITY is in an address. WANDB_API_KEY is a secret by name."""
+
 _ESCAPES = r"%[0-9A-Fa-f]{2}|\\+[abfnrtv]|\\+[xuU][0-9A-Fa-f]{2,8}|[\s'\"\\]"
 
 
@@ -103,7 +106,8 @@ def _secrets() -> re.Pattern[str] | None:
     Short values and paths do not count.
     """
     hidden = os.environ.get(DOTENV_NAMES, "").split(",")
-    values = [value for name, value in os.environ.items() if name in hidden or _is_secret(name)]
+    from_file = {name for name in hidden if not _PUBLIC.fullmatch(name)}
+    values = [value for name, value in os.environ.items() if name in from_file or _is_secret(name)]
     # A message may have the first line of a value only.
     parts = {part.strip() for value in values for part in (value, *value.splitlines())}
     return _pattern(frozenset(part for part in parts if len(part) >= 8 and not os.path.exists(part)))  # noqa: PTH110

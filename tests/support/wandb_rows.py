@@ -54,6 +54,16 @@ def read_local(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+def read_finished(folder: Path) -> list[dict[str, Any]]:
+    """Return the records of a finished run, when wandb-core has written them all: it flushes its file every second."""
+    deadline = time.monotonic() + 60
+    while True:
+        records = read_local(folder)
+        if any(record["type"] == "exit" for record in records) or time.monotonic() > deadline:
+            return records
+        time.sleep(0.1)
+
+
 def local_rows(folder: Path) -> list[dict[str, Any]]:
     return without_sdk_keys(
         [record["history"]["item"] for record in read_local(folder) if record["type"] == "history"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from wandb_rows import SUMMARY, Make, Warnings, log_rows, read_local, rows, without_sdk_keys
+from wandb_rows import SUMMARY, Make, Warnings, log_rows, read_finished, rows, without_sdk_keys
 from wandb_server import WandbServer
 
 from hydrant.errors import ConfigError
@@ -245,7 +245,7 @@ def test_offline_on_request_causes_no_warning(
     assert logged_warnings() == []
     assert wandb_server.operations == []
     assert os.environ["WANDB_SERVICE"] == service
-    records = read_local(identity.folder / tracker.describe()["path"])
+    records = read_finished(identity.folder / tracker.describe()["path"])
     (run,) = [record["run"] for record in records if record["type"] == "run"]
     assert (len(run["display_name"]), len(run["run_group"]), [len(t) for t in run["tags"]]) == (
         128,

@@ -103,7 +103,7 @@ def test_without_wandb_a_run_is_offline(
     (warning,) = logged_warnings()
     assert words in warning
     assert warning.endswith(f"logging offline. Upload it later with: hydrant sync {identity.folder}")
-    assert local_rows(folder) == rows()
+    wait_for_local_rows(folder, rows())
     assert wandb_server.runs == {}
 
 

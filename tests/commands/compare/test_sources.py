@@ -12,6 +12,7 @@ from planted import Compare, write_run
 
 from hydrant import cli
 from hydrant.commands.compare.sources import read_runs
+from hydrant.commands.compare.text_report import to_text
 
 
 def repeated(times: int) -> bytes:
@@ -146,3 +147,12 @@ def test_seconds_count_training_only(tmp_path: Path) -> None:
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     (run,) = read_runs([str(folder)])
     assert run.seconds(np.array([0.0, 25.0, 50.0, 100.0])).tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_runs_that_are_no_jobs_are_shown_by_name(planted: Path, tmp_path: Path, comparing: Compare) -> None:
+    for number, lr in enumerate((0.1, 0.2)):
+        write_run(tmp_path / f"tuned_{number}", {"optimizer.lr": lr}, 0.5 + lr)
+    (title, *lines) = to_text(comparing(tmp_path), None).split("\n\n")[1].splitlines()
+    assert title.startswith("run      optimizer.lr")
+    assert [line.split()[:2] for line in lines] == [["tuned_0", "0.1"], ["tuned_1", "0.2"]]
+    assert "\nrun " not in to_text(comparing(planted), None)

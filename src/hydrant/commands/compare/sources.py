@@ -92,7 +92,9 @@ def _read_folder(folder: Path) -> Run:
         return Run(name, RunStatus.DAMAGED, {}, {}, {}, error=str(error))
     config = (flat_with_added_keys(saved) if saved else {}) | group_choices(options)
     config = config or dict(record.choices)  # a run that failed early has no config
-    run = Run(name, record.state, config, record.choices, record.summary, error=record.error)
+    has_own_name = not (folder.resolve().parent / SWEEP_PLAN).exists()
+    facts = record.state, config, record.choices, record.summary
+    run = Run(name, *facts, error=record.error, has_own_name=has_own_name)
     try:
         rows = read_metrics(folder)
         schedules = read_schedules(folder / SCHEDULE_VALUES)

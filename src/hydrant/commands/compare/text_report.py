@@ -47,11 +47,13 @@ def _warnings(c: Comparison) -> str:
 def _runs(c: Comparison) -> str:
     names = [name for name in FIGURES if any(figure(run.summary, name) is not None for run in c.runs)]
     titles = [title for title, name in zip(_TITLES, FIGURES, strict=True) if name in names]
-    lines, errors = [[*(c.keys or ["run"]), "state", "updates", c.metric.name, "best", *titles]], [""]
+    has_names = not c.keys or any(run.has_own_name for run in c.runs)
+    identifying = [*["run"] * has_names, *c.keys, "state"]
+    lines, errors = [[*identifying, "updates", c.metric.name, "best", *titles]], [""]
     for run in c.runs:
         row = run_to_dict(run, c)
         lines.append(
-            [*(row["labels"].values() if c.keys else [row["name"]]), row["state"]]
+            [*[row["name"]] * has_names, *row["labels"].values(), row["state"]]
             + [_number(row["num_updates"]), _number(row["final"]), _number(row["best"])]
             + [_number(row["figures"][name]) for name in names]
         )
@@ -59,7 +61,7 @@ def _runs(c: Comparison) -> str:
     num_columns = len(lines[0])
     figures = range(num_columns - 1, num_columns - 1 - len(titles), -1)
     width = text_width()
-    texts, left_out = fit_columns(lines, range(max(len(c.keys), 1) + 1), width, figures)
+    texts, left_out = fit_columns(lines, range(len(identifying)), width, figures)
     table = [(text + error).rstrip() for text, error in zip(texts, errors, strict=True)]
     table = [line if len(line) <= width else f"{line[: width - 1]}…" for line in table]
     return "\n".join(table + _note(left_out))

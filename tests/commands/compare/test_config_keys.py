@@ -36,3 +36,9 @@ def test_intervals_distinguish_runs_only_if_they_change_the_weights(
     assert [run.state for run in comparing(tmp_path).runs].count("finished") == 1 + len(expected)
     by_interval = comparing(tmp_path, by=["log_every"])
     assert [group.num_runs for group in by_interval.groups] == [1 + len(expected), 1]
+
+
+def test_the_test_at_the_end_does_not_distinguish_runs(tmp_path: Path) -> None:
+    for n, tests in enumerate((False, True)):
+        write_run(tmp_path / f"{n}", {"test_at_end": tests, "limit_test_samples": 10 + n}, 0.9)
+    assert differing_keys(read_runs([str(tmp_path)])) == []

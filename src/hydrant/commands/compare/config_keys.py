@@ -13,6 +13,9 @@ from hydrant.config.schema import INTERVALS, REPETITIONS
 from hydrant.errors import shown
 from hydrant.runs.folder import RunStatus
 
+_AFTER_TRAINING = ("test_at_end", "limit_test_samples")
+"""Keys of the test at the end of a run. They influence no metric of the training and its evaluations."""
+
 _EXACT = 2.0**53
 """Below this, every whole number is exact as a float."""
 
@@ -40,7 +43,7 @@ def differing_keys(runs: Sequence[Run]) -> list[str]:
     keys: list[str] = []
     for key in sorted(candidates, key=lambda key: (key not in overrides, key not in groups, key)):
         values = {_text(run, key) for run in (runs if key in overrides else begun) if run.config}
-        if len(values) < 2 or is_neutral(key) or _is_idle_interval(key, begun):
+        if len(values) < 2 or is_neutral(key) or key in _AFTER_TRAINING or _is_idle_interval(key, begun):
             continue
         if key in overrides or not any(_determines(begun, other, key) for other in keys):
             keys.append(key)

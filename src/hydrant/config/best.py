@@ -1,4 +1,7 @@
-"""The metric of the best checkpoint, and whether a higher or a lower value is better. Imports no torch by itself."""
+"""The metric of the best checkpoint, and whether a higher or a lower value is better.
+
+This module does not import torch.
+"""
 
 from __future__ import annotations
 

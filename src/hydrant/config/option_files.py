@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf._utils import get_yaml_loader  # the one that reads 1e-3 as a number
+from omegaconf._utils import get_yaml_loader  # reads 1e-3 as a number, unlike PyYAML's
 
 from hydrant.config.groups import conf_dir, user_conf_dir
 

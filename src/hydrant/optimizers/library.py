@@ -17,7 +17,7 @@ _LOSS = "it evaluates the loss in its own way"
 _RANDOM = "it draws random numbers, which would differ from rank to rank"
 _STATE = "its state cannot be saved in a checkpoint"
 _MATRICES = (
-    "it needs to be told which weights are matrices; use optimizer=muon, optimizer=normuon or timm's adamuon"
+    "its groups must say which weights are matrices; use optimizer=muon, optimizer=normuon or timm's adamuon"
 )
 _TORCH = "it is torch's own"
 

@@ -59,7 +59,7 @@ def end_command(status: int) -> NoReturn:
 
 
 def _returns_to_a_caller() -> bool:
-    """Whether something goes on after the command: `python -i`, or `-m cProfile`, which then writes its results.
+    """Return whether other code runs after the command: `python -i`, or `-m cProfile`, which then writes its results.
 
     In a process of its own, the outermost code is that of the module `__main__`.
     """

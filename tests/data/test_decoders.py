@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import simplejpeg
 import torch
 from PIL import Image
 from run_folders import assert_same_state, rows, weights
 from torch import Tensor
 from training_runs import Train, whole_and_resumed
 
+from hydrant.clock import Steps
 from hydrant.data import Data, ImageAugment, StreamSpec, image_folder
 from hydrant.data.decoders import _Region, decoder_of
 from hydrant.errors import ConfigError, DataError
@@ -106,7 +108,7 @@ def build(root: Path, decoder: str, **changes: Any) -> Data:
 
 def pixels(data: Data) -> tuple[Tensor, Tensor]:
     """Return the inputs of two epochs of training and those of an evaluation, as bytes in float."""
-    spec = StreamSpec(3, NUM_FILES, 3, 0, 1, torch.device("cpu"))
+    spec = StreamSpec(3, Steps.constant(NUM_FILES), 3, 0, 1, torch.device("cpu"))
     stream = data.train.stream(spec)
     trained = [batch.inputs for num_updates in range(2) for batch in stream.micro_batches(num_updates)]
     evaluated = [batch.inputs for batch in data.val.batches(spec, NUM_FILES)]
@@ -165,6 +167,26 @@ def test_no_more_is_decoded_than_the_input_needs(
 
     replace(file, decode=decode).resized(_Region(0, 0, 300, 401), (37, 50), "bicubic")
     assert shapes == [(*expected, 3)]
+
+
+@pytest.mark.parametrize(("bottom", "expected"), [(30, 32), (120, 122), (299, 300)])
+@pytest.mark.parametrize("reduction", [1, 2])
+def test_simplejpeg_stops_below_the_crop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bottom: int, expected: int, reduction: int
+) -> None:
+    path = tmp_path / "image"
+    path.write_bytes(saved(picture(400, 300)))
+    shapes = list[tuple[int, ...]]()
+    decode = simplejpeg.decode_jpeg
+    monkeypatch.setattr(
+        simplejpeg, "decode_jpeg", lambda *a, **k: (shapes.append((r := decode(*a, **k)).shape), r)[1]
+    )
+    region = _Region(10, 20, bottom - 10, 300)
+    ours, reference = (
+        decoder_of(name, "bicubic").open(str(path)).decode(region, reduction) for name in REDUCING[::-1]
+    )
+    assert np.array_equal(ours, reference)
+    assert shapes == [(min(300, expected + 2 * (reduction - 1)) // reduction, 400 // reduction, 3)]
 
 
 @pytest.mark.parametrize("decoder", REDUCING)

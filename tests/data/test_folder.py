@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from hydrant.clock import Steps
 from hydrant.data import Data, ImageAugment, StreamSpec, image_folder
 from hydrant.errors import ConfigError, DataError
 
@@ -51,7 +52,7 @@ def build(root: Path, **changes: Any) -> Data:
 def update(data: Data, num_updates: int = 0, world_size: int = 1, micro_batch_size: int = 12) -> Tensor:
     batches: list[list[Tensor]] = []
     for rank in range(world_size):
-        stream = data.train.stream(StreamSpec(3, 12, micro_batch_size, rank, world_size, CPU))
+        stream = data.train.stream(StreamSpec(3, Steps.constant(12), micro_batch_size, rank, world_size, CPU))
         batches.append([b.inputs for b in stream.micro_batches(num_updates)])
         stream.close()
     return torch.cat([inputs for step in zip(*batches, strict=True) for inputs in step])
@@ -88,7 +89,9 @@ def test_evaluation_equals_timm_s_pipeline(image_root: Path) -> None:
         (3, 16, 20), is_training=False, interpolation="bicubic", crop_pct=0.875, **normal
     )
     expected = ImageFolder(image_root / "val", transform)
-    inputs, targets = zip(*build(image_root).val.batches(StreamSpec(0, 1, 1, 0, 1, CPU), 4), strict=True)
+    inputs, targets = zip(
+        *build(image_root).val.batches(StreamSpec(0, Steps.constant(1), 1, 0, 1, CPU), 4), strict=True
+    )
     torch.testing.assert_close(torch.cat(inputs), torch.stack([image for image, _ in expected]))
     assert torch.cat(targets).tolist() == expected.targets
 
@@ -111,7 +114,8 @@ def test_further_folders_are_further_splits(image_root: Path) -> None:
     assert data.test is not None
     assert (data.val.num_samples, data.test.num_samples, data.extra_val["seen"].num_samples) == (0, 9, 21)
     one, other = (
-        next(iter(s.batches(StreamSpec(0, 1, 1, 0, 1, CPU), 4))) for s in (data.test, build(image_root).val)
+        next(iter(s.batches(StreamSpec(0, Steps.constant(1), 1, 0, 1, CPU), 4)))
+        for s in (data.test, build(image_root).val)
     )
     assert torch.equal(one.inputs, other.inputs)
     rename_in_val(image_root)
@@ -197,5 +201,5 @@ def test_a_damaged_image_is_named(image_root: Path, num_workers: int, content: b
     path.write_bytes(path.read_bytes()[:200] if content is None else content)
     data = build(image_root, num_workers=num_workers)
     with pytest.raises(DataError, match=f"^{re.escape(str(path))} cannot be read as an image: ") as caught:
-        list(data.val.batches(StreamSpec(0, 1, 1, 0, 1, CPU), 4))
+        list(data.val.batches(StreamSpec(0, Steps.constant(1), 1, 0, 1, CPU), 4))
     assert "Traceback" not in str(caught.value)

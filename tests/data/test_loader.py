@@ -16,11 +16,17 @@ import torch
 from sources import as_input
 from torch import Tensor
 
+from hydrant.clock import Steps
 from hydrant.data import LoaderSource, StreamSpec
 from hydrant.errors import ConfigError, DataError
 
 SPEC = StreamSpec(
-    seed=0, global_batch_size=8, micro_batch_size=4, rank=0, world_size=1, device=torch.device("cpu")
+    seed=0,
+    batch_sizes=Steps.constant(8),
+    micro_batch_size=4,
+    rank=0,
+    world_size=1,
+    device=torch.device("cpu"),
 )
 
 
@@ -80,6 +86,35 @@ def test_a_jump_skips_samples_and_a_repeat_reads_nothing_again() -> None:
     assert samples.read == torch.cat(first).tolist() == torch.cat(again).tolist()
 
 
+class Pixels:
+    """Images (3, 2, 5) of bytes, whose values are their index."""
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.full((3, 2, 5), index, dtype=torch.uint8), index
+
+
+@pytest.mark.parametrize("cached_pixels", [1, 70, 1 << 17], ids=["by image", "by two", "at once"])
+def test_batches_of_normalized_bytes_are_not_overwritten(
+    monkeypatch: pytest.MonkeyPatch, cached_pixels: int
+) -> None:
+    """Neither while the batch is referred to, nor while a view of it is."""
+    monkeypatch.setattr("hydrant.data.loader._CACHED_PIXELS", cached_pixels)
+    mean, std = torch.tensor([0.1, 0.5, 0.9]), torch.tensor([0.2, 0.3, 0.4])
+    images = LoaderSource(Pixels(), torch.clone, torch.clone, mean.tolist(), std.tolist(), num_workers=0)
+    stream = images.stream(SPEC)
+    kept = [(batch.inputs[:, 1:], batch.targets) for n in range(6) for batch in stream.micro_batches(n)]
+    for inputs, targets in kept:
+        pixels = targets.float().view(-1, 1, 1, 1).expand(-1, 3, 2, 5)
+        normalized = (pixels - 255 * mean.view(-1, 1, 1)) * (1 / (255 * std.view(-1, 1, 1)))
+        assert torch.equal(inputs, normalized[:, 1:])
+    del kept, inputs
+    places = [batch.inputs.data_ptr() for n in range(6, 12) for batch in stream.micro_batches(n)]
+    assert len(set(places)) <= 2
+
+
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize(
     ("samples", "message"),
@@ -119,12 +154,13 @@ def test_an_unclosed_stream_ends_with_the_program(tmp_path: Path) -> None:
     script.write_text(
         textwrap.dedent("""
         import torch
+        from hydrant.clock import Steps
         from hydrant.data import LoaderSource, StreamSpec
 
         samples = [(n, n) for n in range(20)]
         as_input = lambda n: torch.full((1, 1, 1), float(n))
         stream = LoaderSource(samples, as_input, as_input, (0.0,), (1.0,), num_workers=2).stream(
-            StreamSpec(0, 4, 4, 0, 1, torch.device("cpu"))
+            StreamSpec(0, Steps.constant(4), 4, 0, 1, torch.device("cpu"))
         )
         print(len(list(stream.micro_batches(0))))
         """)

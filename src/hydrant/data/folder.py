@@ -168,7 +168,7 @@ class _Images:
         return self.decoder.open(self.name_of(index)), int(self.targets[index])
 
     def name_of(self, index: int) -> str:
-        return str(self.folder / os.fsdecode(self.paths[index]))
+        return str(self.folder / os.fsdecode(self.paths[index]))  # an absolute path stays as it is
 
 
 def _scan(root: Path, split_dir: str, key: str, decoder: Decoder) -> tuple[_Images, tuple[str, ...]]:

@@ -18,6 +18,7 @@ from hydrant.data.base import Indices, SampleOrder, StreamSpec, batch_ranges
 from hydrant.data.copies import Copies, copies_to
 from hydrant.data.damaged import MAX_DAMAGED_IN_A_ROW, DamagedSamples
 from hydrant.data.labels import as_labels
+from hydrant.data.reused import ReusedFloats
 from hydrant.data.workers import (
     WorkerLoader,
     WorkerProgress,
@@ -33,6 +34,9 @@ Transform = Callable[[Any], Tensors]
 
 Collate = Callable[[list[tuple[Tensors, Tensors]]], tuple[Tensors, Tensors]]
 """A list of (input, target) -> the inputs and targets of a batch, such as sequences padded to the longest one."""
+
+_CACHED_PIXELS = 2**17
+"""How many floats each core of a CPU keeps in its cache, so that three operations read the memory once."""
 
 _Samples = tuple[tuple[Tensors, Tensors], dict[str, str]]
 """Inputs and targets, and messages about damaged samples, by name. The tensors are empty if all samples are damaged."""
@@ -145,7 +149,7 @@ class LoaderStream:
         self.close()
 
     def micro_batches(self, num_updates: int) -> Iterator[Batch]:
-        for micro_step in range(self._spec.num_micro_steps):
+        for micro_step in range(self._spec.num_micro_steps(num_updates)):
             yield self._transfer(self._host_batch(num_updates, micro_step))
 
     def close(self) -> None:
@@ -157,7 +161,7 @@ class LoaderStream:
 
     def _host_batch(self, num_updates: int, micro_step: int) -> _HostBatch:
         if num_updates != self._num_updates:
-            is_complete = len(self._host_batches) == self._spec.num_micro_steps
+            is_complete = len(self._host_batches) == self._spec.num_micro_steps(self._num_updates)
             if not (is_complete and num_updates == self._num_updates + 1):
                 self._sampler.start = num_updates
                 self._iterator = self._dataset.iterate(self._loader)
@@ -237,7 +241,7 @@ class _BatchDataset(Dataset[_HostBatch]):
     def _sample(self, draw: int, index: int) -> tuple[Tensors, Tensors]:
         self.progress.set(index)
         seed_rngs(seeding.mix(self.seed, seeding.SAMPLE, draw))
-        source, name = self.source, self.source.name_of(index)
+        source = self.source
         transform = source.train_transform if self.is_training else source.eval_transform
         try:
             raw, target = source.samples[index]
@@ -245,12 +249,13 @@ class _BatchDataset(Dataset[_HostBatch]):
         except HydrantError:  # it says what is wrong
             raise
         except MemoryError as error:  # the machine is out of memory; the sample is not damaged
-            message = f"there is no memory left to read {name}; lower data.num_workers or micro_batch_size"
-            raise OutOfMemory(message) from error
+            remedy = "lower data.num_workers or micro_batch_size"
+            raise OutOfMemory(f"there is no memory left to read {source.name_of(index)}; {remedy}") from error
         except OSError as error:
-            raise DataError(f"{name} cannot be read: {error}") from error
+            raise DataError(f"{source.name_of(index)} cannot be read: {error}") from error
         except Exception as error:  # a decoder or a user's transform raises anything
-            raise DataError(f"{name} cannot be read: {typed_line(error)} (at {location(error)})") from error
+            cause = f"{typed_line(error)} (at {location(error)})"
+            raise DataError(f"{source.name_of(index)} cannot be read: {cause}") from error
 
 
 def collated(collate: Collate, samples: list[tuple[Tensors, Tensors]]) -> tuple[Tensors, Tensors]:
@@ -280,6 +285,7 @@ class _Transfer:
     shift: Tensor  # (C, 1, 1), for bytes
     scale: Tensor  # (C, 1, 1)
     damaged: DamagedSamples
+    reused: ReusedFloats = field(default_factory=ReusedFloats)
 
     @classmethod
     def of(cls, source: LoaderSource, device: torch.device) -> _Transfer:
@@ -303,7 +309,13 @@ class _Transfer:
         return with_tensors(tree, self.copies(list(tensors_of(tree))))
 
     def _normalized(self, pixels: Tensor) -> Tensor:
-        return pixels.float().sub_(self.shift).mul_(self.scale)
+        if self.device.type != "cpu":
+            return pixels.float().sub_(self.shift).mul_(self.scale)
+        floats = self.reused.empty(pixels.shape)
+        num_images = max(1, _CACHED_PIXELS * torch.get_num_threads() * len(pixels) // pixels.numel())
+        for part, result in zip(pixels.split(num_images), floats.split(num_images), strict=True):
+            result.copy_(part).sub_(self.shift).mul_(self.scale)
+        return floats
 
 
 def _loader(

@@ -1,0 +1,283 @@
+"""Put the definitions of a program together into one file, with only what it needs."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hydrant.commands.eject.bundle import (
+    PROGRAM,
+    Definition,
+    defining_module,
+    is_own,
+    is_stand_in,
+    read_module,
+    renamed,
+)
+from hydrant.commands.eject.fold import fold, replace_calls, without_unused_locals
+from hydrant.commands.eject.layout import import_lines, joined
+from hydrant.commands.eject.prune import drop_unused_methods, drop_unused_parameters, with_short_docs
+from hydrant.commands.eject.schedule_parts import CLOCK_IMPORTS, curve_source
+from hydrant.commands.eject.source_edits import Edit, Source
+
+_SECTIONS = {
+    "randomness": ("Random numbers", ("hydrant.seeding",)),
+    "data": ("Data", ("hydrant.data",)),
+    "mixing": ("Mixing", ()),
+    "model": ("Model", ("hydrant.models",)),
+    "loss": ("Loss and metrics", ("hydrant.tasks",)),
+    "optimizer": ("Optimizer", ("hydrant.optimizers",)),
+    "schedule": ("Schedules", ("hydrant.schedules", "hydrant.clock")),
+    "average": ("Average of the weights", ()),
+    "metrics": ("Means of metrics", ()),
+    "evaluation": ("Evaluation", ()),
+    "saving": ("Logging and saving", ()),
+    "loop": ("Training", ()),
+}
+"""By the module of the program: the title of its section, and the modules whose definitions stand there too."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant at the top of the file."""
+
+    value: str  # as source
+    comment: str = ""
+    group: str = ""  # the heading under which it stands
+
+
+@dataclass(frozen=True)
+class Written:
+    """Source that is written for a config, and where the names in it come from."""
+
+    text: str
+    section: str
+    imports: Mapping[str, tuple[str, str | None]] = field(default_factory=dict[str, Any])
+
+
+@dataclass
+class Parts:
+    """What a config needs besides the program.
+
+    Args:
+        constants: by name.
+        known: the values that decide branches; those of constants among them.
+        written: the definitions that replace those of the module `parts`.
+        known_in: further known values inside definitions, by name.
+    """
+
+    constants: dict[str, Constant]
+    known: dict[str, Any]
+    written: dict[str, Written]
+    known_in: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    aliases: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    """The definitions that stand for those of the module `parts`: (module, name)."""
+    expressions: dict[str, Written] = field(default_factory=dict[str, Written])
+    """What stands for calls of functions of the module `parts`."""
+
+
+@dataclass
+class _Entry:
+    text: str
+    section: str
+    order: tuple[int, int]
+    imports: Mapping[str, tuple[str, str | None]]
+    is_bundled: bool
+
+
+def assemble(parts: Parts, doc: str) -> str:
+    """Return the text of the program."""
+    return _Assembly(parts).text(doc)
+
+
+class _Assembly:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._entries: dict[str, _Entry] = {}
+        self._origins: dict[str, str] = {}  # the module of each definition, to notice two of one name
+        self._constants: set[str] = set()
+        self._external: dict[str, tuple[str, str | None]] = {}
+        self._modules: list[str] = []
+
+    def text(self, doc: str) -> str:
+        self._need(f"{PROGRAM}.loop", "main")
+        self._prune()
+        head = f'"""{doc}"""\n\n' + "\n".join(self._imports()) + "\n\n" + self._constant_lines()
+        blocks = [head]
+        for section, (title, _) in _SECTIONS.items():
+            entries = sorted(
+                (e for e in self._entries.values() if e.section == section), key=lambda e: e.order
+            )
+            if entries:
+                blocks.append(f"# {'-' * 12} {title}\n" + joined([entry.text for entry in entries]))
+        blocks.append(read_module(f"{PROGRAM}.loop").last)
+        return "\n\n".join(block.strip("\n") + "\n" for block in blocks)
+
+    def _need(self, module: str, name: str) -> None:
+        """Add a definition and all that it needs."""
+        if is_stand_in(module):
+            self._need_stand_in(module, name)
+            return
+        found = read_module(module).definitions[name]
+        name = found.name
+        if name in self._entries:
+            if self._origins[name] != module:
+                raise AssertionError(f"{name} is defined in {module} and {self._origins[name]}")
+            return
+        if module not in self._modules:
+            self._modules.append(module)
+        text, imports = self._prepared(found)
+        self._origins[name] = module
+        entry = _Entry(
+            text, _section_of(module), (0, found.position), imports, not module.startswith(PROGRAM)
+        )
+        self._entries[name] = entry
+        self._need_names(text, module, imports)
+        depth = self._modules.index(module)
+        entry.order = (-depth if entry.is_bundled else 1, found.position)
+
+    def _need_stand_in(self, module: str, name: str) -> None:
+        if name in self._parts.constants:
+            self._constants.add(name)
+        elif name in self._parts.aliases:
+            self._need(*self._parts.aliases[name])
+        elif name in self._parts.written and name not in self._entries:
+            written = self._parts.written[name]
+            self._entries[name] = _Entry(
+                written.text, written.section, (2, len(self._entries)), written.imports, False
+            )
+            self._origins[name] = module
+            self._need_names(written.text, "", written.imports)
+        elif name not in self._entries:
+            raise AssertionError(f"the program uses {name}, which nothing gives")
+
+    def _prepared(self, found: Definition) -> tuple[str, Mapping[str, tuple[str, str | None]]]:
+        imports = dict(read_module(found.module).imports)
+        text = _without_module_names(found.text, imports)
+        if found.name in self._parts.known_in or not found.module.startswith(PROGRAM):
+            text = with_short_docs(text)
+        known = {**self._parts.known, **self._parts.known_in.get(found.name, {})}
+        if "clock" in known:
+            text = curve_source(text, known)
+            imports = {**imports, **CLOCK_IMPORTS}
+        for name, written in self._parts.expressions.items():
+            if name in _names(text):
+                text = replace_calls(
+                    text, lambda call, n=name, w=written: w.text if _calls(call, n) else None
+                )
+                imports |= written.imports
+        return _simplified(text, known), imports
+
+    def _need_names(self, text: str, module: str, imports: Mapping[str, tuple[str, str | None]]) -> None:
+        definitions = read_module(module).definitions if module else {}
+        for name in sorted(_names(text)):
+            if name in definitions:
+                self._need(module, name)
+            elif name in imports:
+                origin, original = imports[name]
+                if is_stand_in(origin):
+                    self._need(origin, original or name)
+                elif is_own(origin):
+                    assert original is not None
+                    self._need(defining_module(origin, original), original)
+                else:
+                    self._external[name] = (origin, original)
+            elif name in self._parts.constants:
+                self._constants.add(name)
+
+    def _prune(self) -> None:
+        """Drop what the copied definitions have and nothing uses, and give private names public ones."""
+        texts = {name: entry.text for name, entry in self._entries.items()}
+        bundled = {name for name, entry in self._entries.items() if entry.is_bundled}
+        texts = drop_unused_parameters(drop_unused_methods(texts, bundled), bundled)
+        public = {name: name.lstrip("_") for name in texts if name.startswith("_")}
+        public = {
+            name: short
+            for name, short in public.items()
+            if short not in texts and short not in self._external
+        }
+        for name, entry in self._entries.items():
+            renames = {**public, **{alias: name for alias, (_, name) in self._parts.aliases.items()}}
+            entry.text = renamed(texts[name], renames)
+
+    def _imports(self) -> list[str]:
+        used = set[str]().union(*(_names(entry.text) for entry in self._entries.values()))
+        used |= set[str]().union(*(_names(self._parts.constants[name].value) for name in self._constants))
+        known = {**_CONSTANT_IMPORTS, **self._external}
+        needed = {name: known[name] for name in used if name in known}
+        return ["from __future__ import annotations", "", *import_lines(needed)]
+
+    def _constant_lines(self) -> str:
+        lines, group = list[str](), ""
+        for name, constant in self._parts.constants.items():
+            if name not in self._constants:
+                continue
+            if constant.group != group:
+                group = constant.group
+                lines += ["", f"# {group}"] if lines else [f"# {group}"]
+            comment = f"  # {constant.comment}" if constant.comment else ""
+            lines.append(f"{name} = {constant.value}{comment}")
+        return "\n".join(lines) + "\n"
+
+
+_CONSTANT_IMPORTS: dict[str, tuple[str, str | None]] = {
+    "torch": ("torch", None),
+    "Path": ("pathlib", "Path"),
+    "Fraction": ("fractions", "Fraction"),
+    "sys": ("sys", None),
+}
+
+
+_SIMPLIFIED: dict[tuple[str, str], str] = {}
+
+
+def _simplified(text: str, known: Mapping[str, Any]) -> str:
+    """Return a definition with its branches decided. Results are kept, because most programs share most of them."""
+    names = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    names.add("ACCUMULATES")  # decides a loop
+    key = text, repr({name: known[name] for name in sorted(names & known.keys())})
+    if key not in _SIMPLIFIED:
+        _SIMPLIFIED[key] = without_unused_locals(fold(text, known))
+    return _SIMPLIFIED[key]
+
+
+def _calls(call: ast.Call, name: str) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == name
+
+
+def _names(text: str) -> set[str]:
+    tree = ast.parse(text)
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def _section_of(module: str) -> str:
+    if module.startswith(PROGRAM):
+        return module.removeprefix(f"{PROGRAM}.").replace("intervals", "schedule")
+    for section, (_, prefixes) in _SECTIONS.items():
+        if any(module == prefix or module.startswith(f"{prefix}.") for prefix in prefixes):
+            return section
+    raise AssertionError(f"no section for {module}")
+
+
+def _without_module_names(text: str, imports: dict[str, tuple[str, str | None]]) -> str:
+    """Return a source in which `seeding.mix` is `mix`; adds the imports of these names."""
+    source, edits = Source(text), list[Edit]()
+    for node in ast.walk(source.tree):
+        if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
+            continue
+        origin, original = imports.get(node.value.id, ("", None))
+        if original is not None and is_own(origin) and _is_module(f"{origin}.{original}"):
+            edits.append(Edit(*source.span(node), node.attr))
+            imports[node.attr] = (f"{origin}.{original}", node.attr)
+    return source.apply(edits).text
+
+
+def _is_module(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True

@@ -1,0 +1,79 @@
+"""`hydrant eject`: write a config as one file of plain PyTorch."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydrant.config.check import check
+from hydrant.config.command_line import Flags, writing_to
+from hydrant.config.compose import compose
+from hydrant.errors import ConfigError
+from hydrant.runs.console import say
+
+_LINE_LENGTH = 110
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the program of a config and return the exit status."""
+    parser = Flags("eject")
+    parser.add_argument("--out", type=Path, default=Path("run.py"))
+    options, words = parser.split(arguments)
+    text = program(check(compose(words)), words)
+    if options.out.exists():
+        raise ConfigError("--out", f"{options.out} exists already; give another file")
+    with writing_to("--out", options.out):
+        options.out.write_text(text, encoding="utf-8")
+    say(f"{options.out}: {text.count(chr(10))} lines; start it with: python {options.out}")
+    return 0
+
+
+def program(config: Mapping[str, Any], overrides: Sequence[str] = ()) -> str:
+    """Return the program of a checked config: one file of plain PyTorch.
+
+    Raises:
+        ConfigError: the config cannot run, or it has an option that cannot be ejected; names its key.
+    """
+    from hydrant.commands.eject.assemble import assemble
+    from hydrant.commands.eject.cut import cut
+    from hydrant.commands.eject.refusals import check_possible
+    from hydrant.training.build import prepare  # imports torch
+    from hydrant.training.memory_format import uses_channels_last
+
+    check_possible(config)
+    plan = prepare(config, is_preview=True)
+    if plan.world.device.type == "cuda" and uses_channels_last(
+        config["memory_format"], plan.task, plan.precision, plan.parallel, plan.world.device
+    ):
+        raise ConfigError("memory_format", "channels_last cannot be ejected yet; give contiguous_format")
+    if plan.clock.unmeasured_sizes:
+        message = "seconds are measured when a run starts, so the number of updates is not known here"
+        raise ConfigError("duration", f"{message}; give all durations in updates, ep or sa")
+    folder = f"outputs/{config['name'] or 'run'}"
+    return formatted(assemble(cut(plan, folder), describe(config, overrides)))
+
+
+def describe(config: Mapping[str, Any], overrides: Sequence[str]) -> str:
+    """Return the docstring of a program."""
+    keys = ("model", "data", "optimizer", "scheduler")
+    model, data, optimizer, schedule = (str(config[key]["_target_"]).rpartition(".")[2] for key in keys)
+    what = f"Train the model {model} on the data {data} with {optimizer} and the learning rate schedule {schedule}."
+    origin = "hydrant eject" + "".join(f" {word}" for word in overrides)
+    return (
+        f"{what}\n\nWritten by: {origin}\nIt trains what `hydrant train` with the same words trains, with the same\n"
+        "numbers, but needs only the packages that it imports. The same command continues a run that was stopped.\n"
+    )
+
+
+def formatted(text: str) -> str:
+    """Return the text as ruff formats it; unchanged if ruff is not installed."""
+    beside = Path(sys.executable).with_name("ruff")
+    ruff = str(beside) if beside.exists() else shutil.which("ruff")
+    if ruff is None:
+        return text
+    command = [ruff, "format", "--isolated", "--line-length", str(_LINE_LENGTH), "-"]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout

@@ -1,0 +1,242 @@
+"""Simplify source for a config: decide its branches by known values, and drop what can no longer be reached.
+
+Known values only decide. They are not written into the source, where their names say more.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hydrant.commands.eject.source_edits import Edit, Source, shifted
+
+_PURE = {
+    name: getattr(builtins, name)
+    for name in ("isinstance", "len", "min", "max", "bool", "str", "int", "float")
+}
+_UNKNOWN: Any = object()
+_CHECKS = "check_"
+"""The beginning of the names of functions that only reject a config; an ejected one has passed."""
+
+
+def fold(text: str, known: Mapping[str, Any]) -> str:
+    """Return the source of definitions in which every branch that `known` decides is resolved.
+
+    >>> print(fold("y = f(a) if mode is None else g(a)\\n", {"mode": 3}), end="")
+    y = g(a)
+    >>> print(fold("if size > 2 and is_on:\\n    # why\\n    run()\\nelse:\\n    stop()\\n", {"size": 3}), end="")
+    if is_on:
+        # why
+        run()
+    else:
+        stop()
+    """
+    source = Source(text)
+    while edits := _Folder(source, known).edits():
+        source = source.apply(edits)
+    return source.text
+
+
+def evaluate(node: ast.expr, known: Mapping[str, Any]) -> Any:
+    """Return the value of an expression of known names and constants, or `_UNKNOWN`."""
+    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    allowed = (
+        ast.Name,
+        ast.Constant,
+        ast.Compare,
+        ast.BoolOp,
+        ast.UnaryOp,
+        ast.BinOp,
+        ast.Tuple,
+        ast.List,
+        ast.Set,
+    )
+    helpers = (
+        ast.Load,
+        ast.cmpop,
+        ast.boolop,
+        ast.unaryop,
+        ast.operator,
+        ast.Call,
+        ast.Subscript,
+        ast.Attribute,
+    )
+    if not names <= known.keys() | _PURE.keys():
+        return _UNKNOWN
+    if any(not isinstance(part, (*allowed, *helpers)) for part in ast.walk(node)):
+        return _UNKNOWN
+    try:
+        return eval(
+            compile(ast.Expression(node), "<eject>", "eval"), {"__builtins__": {}}, {**_PURE, **known}
+        )
+    except (TypeError, ValueError, AttributeError, KeyError, IndexError):
+        return _UNKNOWN
+
+
+class _Folder(ast.NodeVisitor):
+    """One pass: collects edits that do not overlap."""
+
+    def __init__(self, source: Source, known: Mapping[str, Any]) -> None:
+        self._source, self._known, self._edits = source, dict(known), list[Edit]()
+        self._alone = set[ast.stmt]()  # statements that are the whole body of another one
+
+    def edits(self) -> list[Edit]:
+        self._statements(self._source.tree.body, self._source.tree)
+        return self._edits
+
+    def _statements(self, body: list[ast.stmt], owner: ast.AST) -> None:
+        if len(body) == 1 and owner is not self._source.tree:
+            self._alone.add(body[0])
+        for position, statement in enumerate(body):
+            if isinstance(statement, ast.Return | ast.Raise | ast.Continue) and body[position + 1 :]:
+                for unreachable in body[position + 1 :]:
+                    self._remove(unreachable)
+                self.visit(statement)
+                return
+            if _only_checks(statement):
+                self._remove(statement)
+            else:
+                self.visit(statement)
+
+    def generic_visit(self, node: ast.AST) -> None:
+        hidden = self._hide_assigned(node)
+        for _, value in ast.iter_fields(node):
+            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                self._statements(value, node)
+            elif isinstance(value, list):
+                for item in value:
+                    if isinstance(item, ast.AST):
+                        self.visit(item)
+            elif isinstance(value, ast.AST):
+                self.visit(value)
+        self._known |= hidden
+
+    def _hide_assigned(self, node: ast.AST) -> dict[str, Any]:
+        """Forget, inside a function, the known names that it gives other values."""
+        if not isinstance(node, ast.FunctionDef | ast.Lambda):
+            return {}
+        assigned = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        return {name: self._known.pop(name) for name in assigned & self._known.keys()}
+
+    def visit_If(self, node: ast.If) -> None:
+        value = evaluate(node.test, self._known)
+        if value is _UNKNOWN:
+            if not self._shorten(node.test):
+                self.generic_visit(node)
+            return
+        chosen = node.body if value else node.orelse
+        start, end = self._source.lines_of(node)
+        if not chosen:
+            self._remove(node)
+            return
+        first, last = self._source.lines_of(chosen[0])[0], self._source.lines_of(chosen[-1])[1]
+        text = self._source.text[first:last]
+        is_elif = self._source.text[slice(*self._source.span(node))].startswith("elif")
+        if not value and len(chosen) == 1 and self._source.text_of(chosen[0]).startswith("elif"):
+            begin, stop = self._source.span(node)[0], self._source.span(chosen[0])[0]
+            self._edits.append(Edit(begin, stop + (0 if is_elif else 2), ""))
+        elif is_elif:  # the branches before it are undecided
+            begin = self._source.text.rfind("\n", 0, self._source.span(node)[0]) + 1
+            self._edits.append(Edit(begin, end, " " * node.col_offset + "else:\n" + text))
+        else:
+            self._edits.append(Edit(start, end, shifted(text, chosen[0].col_offset - node.col_offset)))
+
+    def visit_For(self, node: ast.For) -> None:
+        """`for micro_step, chosen in enumerate(parts.split(MICRO_BATCH_SIZE))` has one turn without accumulation."""
+        match node:
+            case ast.For(
+                target=ast.Tuple(elts=[_, ast.Name(id=name)]),
+                iter=ast.Call(args=[ast.Call(func=ast.Attribute(value=whole, attr="split"))]),
+            ) if self._known.get("ACCUMULATES") is False:
+                source = self._source
+                first, last = source.lines_of(node.body[0])[0], source.lines_of(node.body[-1])[1]
+                body = shifted(source.text[first:last], node.body[0].col_offset - node.col_offset)
+                chosen = f"{' ' * node.col_offset}{name} = {source.text_of(whole)}\n"
+                self._edits.append(Edit(*source.lines_of(node), chosen + body))
+            case _:
+                self.generic_visit(node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        value = evaluate(node.test, self._known)
+        if value is _UNKNOWN:
+            self.generic_visit(node)
+        else:
+            chosen = self._source.text_of(node.body if value else node.orelse)
+            self._edits.append(Edit(*self._source.span(node), chosen))
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        if not self._shorten(node):
+            self.generic_visit(node)
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        if evaluate(node.test, self._known) is not _UNKNOWN:
+            self._remove(node)
+
+    def _shorten(self, node: ast.expr) -> bool:
+        """Drop the operands of `and` and `or` that are decided; return whether there are any."""
+        if not isinstance(node, ast.BoolOp):
+            return False
+        stops = isinstance(node.op, ast.Or)
+        kept = list[ast.expr]()
+        for operand in node.values:
+            value = evaluate(operand, self._known)
+            if value is _UNKNOWN:
+                kept.append(operand)
+            elif bool(value) == stops:
+                self._edits.append(Edit(*self._source.span(node), repr(stops)))
+                return True
+        if len(kept) == len(node.values) or not kept:
+            return False
+        word = " or " if stops else " and "
+        self._edits.append(Edit(*self._source.span(node), word.join(map(self._source.text_of, kept))))
+        return True
+
+    def _remove(self, statement: ast.stmt) -> None:
+        if statement in self._alone:
+            self._edits.append(Edit(*self._source.span(statement), "pass"))
+        else:
+            self._edits.append(Edit(*self._source.lines_of(statement), ""))
+
+
+def _only_checks(statement: ast.stmt) -> bool:
+    """Return whether a statement only rejects a config: `check_...(...)`, or `if ...: raise ConfigError(...)`."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
+            return name.startswith(_CHECKS)
+        case ast.If(body=[*before, ast.Raise(exc=ast.Call(func=ast.Name(id=name)))], orelse=[]):
+            return name in ("ConfigError", "unknown_name") and all(isinstance(s, ast.Assign) for s in before)
+        case ast.For(body=body):
+            return all(map(_only_checks, body))
+        case _:
+            return False
+
+
+def without_unused_locals(text: str) -> str:
+    """Return definitions without the assignments inside functions whose names nothing reads."""
+    source = Source(text)
+    while True:
+        edits = list[Edit]()
+        for function in (n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef)):
+            read = {
+                n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+            }
+            for node in ast.walk(function):
+                match node:
+                    case ast.Assign(targets=[ast.Name(id=name)]) if name not in read:
+                        edits.append(Edit(*source.lines_of(node), ""))
+                    case _:
+                        pass
+        edits = list(dict.fromkeys(edits))
+        if not edits:
+            return source.text
+        source = source.apply(edits)
+
+
+def replace_calls(text: str, replace: Callable[[ast.Call], str | None]) -> str:
+    """Return the source with every call for which `replace` returns another expression."""
+    source = Source(text)
+    calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
+    edits = [Edit(*source.span(call), new) for call in calls if (new := replace(call)) is not None]
+    return source.apply(edits).text

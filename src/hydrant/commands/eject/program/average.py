@@ -1,0 +1,52 @@
+"""Average of the weights."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+
+from hydrant.commands.eject.program.settings import (
+    EMA_DECAY,
+    EMA_START,
+    EMA_WARMS_UP,
+    EMA_WARMUP_GAMMA,
+    EMA_WARMUP_POWER,
+    EXCLUDES_BUFFERS,
+    HAS_BUFFERS,
+    MIN_EMA_DECAY,
+    STARTS_LATER,
+)
+
+
+class Average:
+    """A second model, whose weights are an exponential moving average of those of the trained model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+
+    def decay(self, num_updates: int) -> float:
+        """Return the weight of the old average in an update. It rises at first, so that a short run is averaged."""
+        count = num_updates - EMA_START - 1 if STARTS_LATER else num_updates - 1
+        if count <= 0:
+            return 0.0
+        if EMA_WARMS_UP:
+            rising = 1 - (1 + count / EMA_WARMUP_GAMMA) ** -EMA_WARMUP_POWER
+            return max(min(rising, EMA_DECAY), MIN_EMA_DECAY)
+        return EMA_DECAY
+
+    @torch.no_grad()
+    def update(self, model: nn.Module, num_updates: int) -> None:
+        """Add the weights that the model has after so many updates."""
+        weight = 1.0 - self.decay(num_updates)
+        for average, value in zip(self.model.parameters(), model.parameters(), strict=True):
+            average.lerp_(value, weight)
+        if HAS_BUFFERS:
+            for average, value in zip(self.model.buffers(), model.buffers(), strict=True):
+                if EXCLUDES_BUFFERS:
+                    average.copy_(value)
+                elif value.is_floating_point():
+                    average.lerp_(value, weight)
+                else:
+                    average.copy_(value)

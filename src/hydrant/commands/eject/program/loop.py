@@ -1,0 +1,227 @@
+"""The training loop."""
+
+# The branches of a program are decided alike.
+# pyright: reportPossiblyUnboundVariable=false
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from typing import Any
+
+import torch
+from timm.utils.agc import adaptive_clip_grad
+from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
+
+from hydrant.commands.eject.program.average import Average
+from hydrant.commands.eject.program.data import prepared, samples_of
+from hydrant.commands.eject.program.evaluation import evaluate
+from hydrant.commands.eject.program.loss import loss_and_metrics
+from hydrant.commands.eject.program.metrics import Measured, means
+from hydrant.commands.eject.program.mixing import mix_samples
+from hydrant.commands.eject.program.parts import (
+    learning_rate,
+    load_data,
+    make_mixup,
+    make_model,
+    make_optimizer,
+    set_schedules,
+)
+from hydrant.commands.eject.program.randomness import MODEL, UPDATE
+from hydrant.commands.eject.program.saving import is_due, load, log, save
+from hydrant.commands.eject.program.settings import (
+    ACCUMULATES,
+    AGC,
+    AUTOCAST,
+    AVERAGES,
+    BACKOFF_FACTOR,
+    BATCH_SIZE,
+    BEST_METRIC,
+    DEVICE,
+    EVAL_EVERY,
+    EVALS,
+    FOLDER,
+    GROWTH_FACTOR,
+    GROWTH_INTERVAL,
+    HAS_BUFFERS,
+    INIT_SCALE,
+    IS_MAX,
+    LOG_EVERY,
+    LOGS,
+    MATMUL,
+    MAX_GRAD_NORM,
+    MAX_GRAD_VALUE,
+    MAX_SKIPPED,
+    MICRO_BATCH_SIZE,
+    MIXES,
+    NORMALIZES,
+    NUM_UPDATES,
+    ONLY_LR,
+    SAVE_EVERY,
+    SAVES,
+    SCALES_LOSS,
+    SEED,
+)
+from hydrant.seeding import _GOLDEN, _MASK, mix  # pyright: ignore[reportPrivateUsage]
+
+
+def main() -> None:
+    """Train, or continue from the last checkpoint."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    if MATMUL == "highest":
+        torch.backends.cudnn.allow_tf32 = False  # convolutions in float32, as matrix products are
+    else:
+        torch.set_float32_matmul_precision(MATMUL)  # TensorFloat-32
+    torch.backends.cudnn.benchmark = True  # on CUDA, take the fastest algorithm of each convolution
+    (train_inputs, train_targets), val = load_data()
+    torch.manual_seed(mix(SEED, MODEL))
+    model = make_model().to(DEVICE)
+    optimizer = make_optimizer(model)
+    num_updates, measured = 0, Measured()  # completed updates, and the batches since the last row
+    best: dict[str, Any] | None = None  # the value and the update of the best evaluation
+    if MIXES:
+        mixup = make_mixup()
+    if SCALES_LOSS:
+        scaler = torch.amp.GradScaler(DEVICE.type, INIT_SCALE, GROWTH_FACTOR, BACKOFF_FACTOR, GROWTH_INTERVAL)
+        num_skipped, num_skipped_in_a_row = 0, 0
+    if AVERAGES:
+        average = Average(model)
+
+    if (FOLDER / "last.pt").exists():
+        state = load()
+        num_updates, best, measured = state["num_updates"], state["best"], state["measured"]
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        if SCALES_LOSS:
+            scaler.load_state_dict(state["scaler"])
+            num_skipped, num_skipped_in_a_row = state["num_skipped"]
+        if AVERAGES:
+            average.model.load_state_dict(state["average"])
+    elif EVALS:
+        if AVERAGES:
+            log(0, {**evaluate(model, val, "val"), **evaluate(average.model, val, "val_ema")})
+        else:
+            log(0, evaluate(model, val, "val"))
+
+    logged_at, since = num_updates, time.perf_counter()
+    while num_updates < NUM_UPDATES:
+        if ONLY_LR:
+            optimizer.param_groups[0]["lr"] = learning_rate(num_updates)
+        else:
+            scheduled = set_schedules(optimizer, num_updates)
+        optimizer.zero_grad()
+        if SCALES_LOSS:
+            of_update = Measured()  # counts only if no gradient overflows
+            if HAS_BUFFERS:
+                buffers = [buffer.clone() for buffer in model.buffers()]
+        for micro_step, chosen in enumerate(samples_of(num_updates).split(MICRO_BATCH_SIZE)):
+            if NORMALIZES:
+                inputs, targets = prepared(train_inputs, chosen), train_targets[chosen % len(train_targets)]
+            else:
+                inputs, targets = train_inputs[chosen], train_targets[chosen]
+            if MIXES:
+                if ACCUMULATES:
+                    inputs, targets = mix_samples(mixup, inputs, targets, num_updates, micro_step)
+                else:
+                    inputs, targets = mix_samples(mixup, inputs, targets, num_updates, 0)
+            if ACCUMULATES:
+                torch.manual_seed(
+                    (mix(SEED, UPDATE, micro_step) + num_updates * _GOLDEN) & _MASK
+                )  # seeds dropout
+            else:
+                torch.manual_seed((mix(SEED, UPDATE, 0) + num_updates * _GOLDEN) & _MASK)  # seeds dropout
+            if AUTOCAST is not None:
+                with torch.autocast(DEVICE.type, AUTOCAST):
+                    loss, metrics = loss_and_metrics(model(inputs), targets)
+            else:
+                loss, metrics = loss_and_metrics(model(inputs), targets)
+            if ACCUMULATES:
+                weight = torch.tensor(MICRO_BATCH_SIZE / BATCH_SIZE, device=DEVICE)
+                if SCALES_LOSS:
+                    scaler.scale(loss).backward(weight)
+                else:
+                    loss.backward(weight)
+            elif SCALES_LOSS:
+                scaler.scale(loss).backward()
+            else:
+                loss.backward()
+            if SCALES_LOSS:
+                of_update.append((len(targets), metrics))
+            elif LOGS:
+                measured.append((len(targets), metrics))
+        if SCALES_LOSS:
+            scaler.unscale_(optimizer)
+        grad_norm = get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+        if MAX_GRAD_NORM is not None:
+            clip_grads_with_norm_(model.parameters(), MAX_GRAD_NORM, grad_norm)
+        if MAX_GRAD_VALUE is not None:
+            clip_grad_value_(model.parameters(), MAX_GRAD_VALUE)
+        if AGC is not None:
+            adaptive_clip_grad(list(model.parameters())[:-2], clip_factor=AGC)  # not the last layer
+        if SCALES_LOSS:
+            scale = scaler.get_scale()
+            scaler.step(optimizer)
+            scaler.update()
+            if scaler.get_scale() < scale:  # a gradient overflowed, so no step was made: try again
+                num_skipped, num_skipped_in_a_row = num_skipped + 1, num_skipped_in_a_row + 1
+                if num_skipped_in_a_row > MAX_SKIPPED:
+                    raise FloatingPointError(f"the gradients overflow at every loss scale down to {scale}")
+                if HAS_BUFFERS:
+                    for buffer, before in zip(model.buffers(), buffers, strict=True):
+                        buffer.copy_(before)
+                continue
+            num_skipped_in_a_row = 0
+            measured += of_update
+        else:
+            optimizer.step()
+        num_updates += 1
+        if AVERAGES:
+            average.update(model, num_updates)
+
+        row: dict[str, float] = {}
+        is_last, is_best = num_updates == NUM_UPDATES, False
+        if LOGS and (is_last or is_due(num_updates, LOG_EVERY)):
+            row |= {**means(measured, "train"), "optim/grad_norm": grad_norm.item()}
+            measured.clear()
+            if not all(map(math.isfinite, row.values())):
+                raise FloatingPointError(f"NaN or infinity before update {num_updates}: {row}")
+            if ONLY_LR:
+                row["optim/lr"] = optimizer.param_groups[0]["lr"]
+            else:
+                row |= scheduled
+            if SCALES_LOSS:
+                row |= {"optim/loss_scale": scaler.get_scale(), "optim/num_skipped": num_skipped}
+            pace = (num_updates - logged_at) / (time.perf_counter() - since)
+            row |= {"perf/updates_per_second": pace, "perf/samples_per_second": pace * BATCH_SIZE}
+            logged_at, since = num_updates, time.perf_counter()
+        pause = time.perf_counter()
+        if EVALS and (is_last or is_due(num_updates, EVAL_EVERY)):
+            row |= evaluate(model, val, "val")
+            if AVERAGES:
+                row |= evaluate(average.model, val, "val_ema")
+            if IS_MAX:
+                is_best = best is None or row[BEST_METRIC] > best["value"]
+            else:
+                is_best = best is None or row[BEST_METRIC] < best["value"]
+            if is_best:
+                best = {"metric": BEST_METRIC, "value": row[BEST_METRIC], "num_updates": num_updates}
+        if row:
+            log(num_updates, row)
+        if SAVES and (is_last or is_best or is_due(num_updates, SAVE_EVERY)):
+            state = {"num_updates": num_updates, "best": best, "measured": measured}
+            state |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            if SCALES_LOSS:
+                state |= {"scaler": scaler.state_dict(), "num_skipped": (num_skipped, num_skipped_in_a_row)}
+            if AVERAGES:
+                state["average"] = average.model.state_dict()
+            save("last.pt", state)
+            if is_best:
+                save("best.pt", state)
+        since += time.perf_counter() - pause  # the pace is that of training alone
+    summary = {"status": "finished", "num_updates": num_updates, "total_updates": NUM_UPDATES, "best": best}
+    (FOLDER / "summary.json").write_text(json.dumps(summary))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Logging and saving."""
+
+from __future__ import annotations
+
+import json
+import time
+from fractions import Fraction
+from typing import Any
+
+import torch
+
+from hydrant.commands.eject.program.settings import BATCH_SIZE, DEVICE, FOLDER, NUM_SAMPLES, ROUNDS_UP
+
+
+def is_due(num_updates: int, every: int | Fraction) -> bool:
+    """Return whether the latest update reached a multiple of `every`."""
+    if ROUNDS_UP:
+        return num_updates // every > (num_updates - 1) // every
+    return round(round(num_updates / every) * every) == num_updates
+
+
+def log(num_updates: int, row: dict[str, float]) -> None:
+    """Append a row to metrics.jsonl."""
+    print(
+        f"update {num_updates}:", ", ".join(f"{name} {value:.4g}" for name, value in row.items()), flush=True
+    )
+    place = {"num_updates": num_updates, "epoch": num_updates * BATCH_SIZE / NUM_SAMPLES, "time": time.time()}
+    with (FOLDER / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({**place, **row}) + "\n")
+
+
+def save(name: str, state: dict[str, Any]) -> None:
+    """Write a checkpoint: first aside, so that the file is always a whole one."""
+    torch.save(state, FOLDER / "new.pt")
+    (FOLDER / "new.pt").replace(FOLDER / name)
+
+
+def load() -> dict[str, Any]:
+    """Return the last checkpoint, and drop the rows of later updates, which are made again."""
+    state = torch.load(FOLDER / "last.pt", map_location=DEVICE, weights_only=True)
+    rows = (FOLDER / "metrics.jsonl").read_text().splitlines(keepends=True)
+    rows = [row for row in rows if row[-1] == "\n" and json.loads(row)["num_updates"] <= state["num_updates"]]
+    (FOLDER / "metrics.jsonl").write_text("".join(rows))
+    return state

@@ -1,0 +1,114 @@
+"""What cannot be ejected yet: every option and every value of a key that is not listed here as possible."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+from hydrant.errors import ConfigError
+
+_TORCH_OPTIMIZERS = (
+    "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "Adagrad", "Adadelta", "ASGD", "Adafactor",
+)  # fmt: skip
+_CURVES = (
+    "constant", "cosine", "cosine_restarts", "cyclic", "exponential", "inverse_sqrt", "linear", "multistep",
+    "one_cycle", "polynomial", "rex", "step", "tanh", "wsd",
+)  # fmt: skip
+POSSIBLE: Mapping[str, tuple[str, ...]] = {
+    "data": ("hydrant.data.digits",),
+    "model": ("hydrant.models.MLP", "hydrant.models.ConvNet", "hydrant.models.DeepLinear"),
+    "task": ("hydrant.tasks.Classification",),
+    "optimizer": tuple(f"torch.optim.{name}" for name in _TORCH_OPTIMIZERS),
+    "scheduler": tuple(f"hydrant.schedules.{name}" for name in _CURVES),
+    "precision": ("hydrant.training.Precision",),
+    "averaging": ("hydrant.optimizers.NoAveraging", "hydrant.optimizers.Ema"),
+    "mixing": ("hydrant.data.NoMixing", "hydrant.data.MixupCutmix"),
+    "compile": ("hydrant.training.Eager",),
+    "profiler": ("hydrant.training.NoProfiler",),
+}
+"""The targets of each config group that can be ejected."""
+
+_CHOSEN = {
+    "seed", "duration", "global_batch_size", "micro_batch_size", "eval_batch_size", "log_every", "eval_every",
+    "save_every", "best", "max_grad_norm", "max_grad_value", "max_skipped", "limit_train_samples", "limit_val_samples",
+}  # fmt: skip
+"""Keys with any value."""
+
+_WITHOUT_EFFECT = {
+    "name", "claim", "tags", "notes", "tracker", "trackers", "save_async", "keep_last", "keep_best", "keep_every",
+    "resume", "resume_strict", "allow_targets", "parallel", "lr_base_size","memory_format",
+}  # fmt: skip
+"""Keys that change no number of a run on one process, or that the ejected file has no use for."""
+
+_ONLY: Mapping[str, Any] = {
+    "task.multi_label": False,
+    "task.ignore_index": None,
+    "task.class_dim": 1,
+    "task.class_weights": None,
+    "task.loss": None,
+    "task.metrics": {},
+    "scheduler.noise_ratio": 0.0,
+    "precision.parameters": "float32",
+    "precision.fp8": None,
+    "parallel.num_processes": 1,
+}
+"""Keys inside a group with the one value that can be ejected."""
+
+
+def check_possible(config: Mapping[str, Any]) -> None:
+    """Check that a config can be ejected.
+
+    Raises:
+        ConfigError: names the first key that cannot.
+    """
+    for key, reason in refusals(config):
+        raise ConfigError(key, f"{reason} cannot be ejected yet; docs/guides/eject.md lists what can")
+
+
+def refusals(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield every key of a config that cannot be ejected, with what it has."""
+    usual = _usual_config()
+    for key, value in config.items():
+        if key in POSSIBLE:
+            if value["_target_"] not in POSSIBLE[key]:
+                yield key, value["_target_"]
+        elif key not in _CHOSEN | _WITHOUT_EFFECT and value != usual.get(key):
+            yield key, repr(value)
+    if not isinstance(config["global_batch_size"], int):
+        yield "global_batch_size", "a size that changes"
+    if config["micro_batch_size"] == "auto":
+        yield "micro_batch_size", "auto"
+    for key in ("duration", "log_every", "eval_every", "save_every", "scheduler"):
+        if any(map(_is_time, _leaves(config[key]))):
+            yield key, "a duration in seconds"
+    augment = config["data"].get("augment") or {}
+    if augment.get("_target_") not in (None, "hydrant.data.ShiftFlip"):
+        yield "data.augment", augment["_target_"]
+    for path, needed in _ONLY.items():
+        group, _, name = path.partition(".")
+        if name in config[group] and config[group][name] != needed:
+            yield path, repr(config[group][name])
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict | list):
+        items: Iterable[Any] = value.values() if isinstance(value, dict) else value
+        for item in items:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def _is_time(value: object) -> bool:
+    """Return whether a value is a duration in seconds, minutes or hours, whose updates depend on the machine."""
+    return isinstance(value, str) and re.fullmatch(r"[\d.eE+-]+\s*(s|min|h)", value) is not None
+
+
+@functools.cache
+def _usual_config() -> Mapping[str, Any]:
+    """Return the config without overrides."""
+    return check(compose([]))

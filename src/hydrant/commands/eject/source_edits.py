@@ -1,0 +1,69 @@
+"""Edits of Python source by the positions of its syntax tree, which keep comments and layout."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Edit(NamedTuple):
+    """Replaces the characters `[start, end)`."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Source:
+    """Python source with its syntax tree.
+
+    >>> source = Source("x = f(1)")
+    >>> source.text_of(source.tree.body[0].value)
+    'f(1)'
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tree = ast.parse(text)
+        self._lines = text.splitlines(keepends=True)
+        self._starts = [0]
+        for line in self._lines:
+            self._starts.append(self._starts[-1] + len(line))
+
+    def span(self, node: ast.expr | ast.stmt | ast.arg | ast.keyword) -> tuple[int, int]:
+        """Return where a node begins and ends, in characters. A decorated statement begins at its first decorator."""
+        first = min([node, *getattr(node, "decorator_list", [])], key=lambda part: part.lineno)
+        start = self._offset(first.lineno, first.col_offset) - (first is not node)  # with the @
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return start, self._offset(node.end_lineno, node.end_col_offset)
+
+    def text_of(self, node: ast.expr | ast.stmt) -> str:
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def lines_of(self, statement: ast.stmt) -> tuple[int, int]:
+        """Return where the lines of a statement begin and end, with the comment lines directly above it."""
+        start, end = self.span(statement)
+        first = self.text.count("\n", 0, start)
+        while first and self._lines[first - 1].lstrip().startswith("#"):
+            first -= 1
+        return self._starts[first], self._starts[self.text.count("\n", 0, end) + 1]
+
+    def apply(self, edits: Sequence[Edit]) -> Source:
+        """Return the source after edits that do not overlap."""
+        text = self.text
+        for edit in sorted(edits, reverse=True):
+            text = text[: edit.start] + edit.text + text[edit.end :]
+        return Source(text)
+
+    def _offset(self, line: int, column: int) -> int:
+        prefix = self._lines[line - 1].encode()[:column].decode() if line <= len(self._lines) else ""
+        return self._starts[line - 1] + len(prefix)
+
+
+def shifted(lines: str, columns: int) -> str:
+    """Return lines of code with `columns` fewer spaces before each. Lines of a string with fewer remain."""
+    prefix = " " * columns
+    return "".join(line.removeprefix(prefix) for line in lines.splitlines(keepends=True))

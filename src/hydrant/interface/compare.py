@@ -43,10 +43,19 @@ class Comparison:
         return [f"{warning.about}: {warning.text}" for warning in self._result.warnings]
 
     @property
+    def verdicts(self) -> dict[str, list[str]]:
+        """What the results show and what they do not, in sentences, by verdict: `noise`, and if they are asked for or
+        the runs can give them `against`, `sensitivity`, `tuning` and `scaling`. `to_dict` has the numbers.
+        """
+        verdicts = self.to_dict()["verdicts"]
+        return {name: verdict["sentences"] for name, verdict in verdicts.items() if verdict is not None}
+
+    @property
     def groups(self) -> pd.DataFrame:
-        """A row for each group: its keys, `num` results of `num_runs`, `mean`, `std`, the 95 % interval of the mean
-        from `low` to `high`, `median`, `best`; and `difference`, `difference_low`, `difference_high`, `p` and `p_holm`
-        from the baseline. The index is the name of the group.
+        """A row for each group: its keys, `num` results of `num_runs`, `mean`, the 95 % interval of the mean from
+        `low` to `high`, `std` over the seeds with its interval from `std_low` to `std_high`, `median`, `best`; and
+        `difference`, `difference_low`, `difference_high`, `p` and `p_holm` from the baseline. The index is the name of
+        the group.
 
         Raises:
             ConfigError: pandas is not installed.
@@ -54,7 +63,7 @@ class Comparison:
         rows: list[dict[str, Any]] = []
         for group in self.to_dict()["groups"]:
             counts, versus = {key: group[key] for key in ("num", "num_runs")}, group["versus"] or {}
-            figures = {key: group[key] for key in ("mean", "std", "low", "high", "median", "best")}
+            figures = {key: group[key] for key in _FIGURES}
             figures |= {name: versus.get(key) for name, key in _DIFFERENCES.items()}
             rows.append({"group": group["name"], **group["labels"], **counts, **_as_floats(figures)})
         return data_frame(rows).set_index("group")
@@ -71,6 +80,9 @@ class Comparison:
 
         write_page(self._result, Path(path))
 
+
+_FIGURES = ("mean", "low", "high", "std", "std_low", "std_high", "median", "best")
+"""The columns of `Comparison.groups` about the results."""
 
 _DIFFERENCES = {
     "difference": "mean",
@@ -94,6 +106,13 @@ def compare(
     baseline: str | None = None,
     target: str | None = None,
     price_per_hour: float | None = None,
+    against: str | None = None,
+    sigma: float | None = None,
+    critical: float | None = None,
+    difference: float | None = None,
+    tolerance: float | None = None,
+    tuned: Sequence[str] | None = None,
+    scale: str | None = None,
 ) -> Comparison:
     """Compare runs as the command `hydrant compare` does, with the same numbers.
 
@@ -105,9 +124,17 @@ def compare(
         baseline: the group from which differences are taken, such as `optimizer=sgd`; by default the winner.
         target: also measure the time until a value is reached: `val/accuracy>=0.95`.
         price_per_hour: what one run costs per hour, for the page.
+        against: test which groups reach a value on average: `val/loss<=3.28`.
+        sigma: the standard deviation of a run, if it is known; this test is then a z-test.
+        critical: what `margin * sqrt(n)` must reach in this test, instead of a level of 5 %.
+        difference: also say how many seeds a true difference of this size needs.
+        tolerance: by how much a result in the basin of a learning rate may be worse than the best; default: the noise.
+        tuned: the keys whose values are trials; by default those of optimizers and schedules.
+        scale: fit the loss over `parameters`, `compute` or a key.
 
     Raises:
-        ConfigError: no runs, an unknown key, metric, baseline or target, or `by` is no list of texts.
+        ConfigError: no runs, an unknown key, metric, baseline or target, an impossible number, or `by` or `tuned` is no
+            list of texts.
     """
     from hydrant.commands.compare.from_words import compare_words  # slow: imports scipy
 
@@ -122,6 +149,13 @@ def compare(
             baseline=baseline,
             target=target,
             price_per_hour=price_per_hour,
+            against=against,
+            sigma=sigma,
+            critical=critical,
+            difference=difference,
+            tolerance=tolerance,
+            tuned=None if tuned is None else list_of_texts("tuned", tuned),
+            scale=scale,
         )
     )
 

@@ -229,7 +229,7 @@ def test_bars_show_what_the_colours_mean(page: Page) -> None:
 @pytest.mark.parametrize("kind", ["SVG", pytest.param("PNG", marks=pytest.mark.slow)])
 def test_every_figure_is_saved(page: Page, kind: str, tmp_path: Path) -> None:
     figures = page.locator("figure").all()
-    assert len(figures) == 8
+    assert len(figures) == 9
     for number, holder in enumerate(figures):
         with page.expect_download() as waiting:
             holder.get_by_role("button", name=re.compile(f"^Save .* as {kind}$")).click()

@@ -23,12 +23,19 @@ def main(arguments: Sequence[str]) -> int:
         check_login()
     comparison = compare_words(
         words,
-        by=None if options.by is None else [key for key in options.by.split(",") if key],
+        by=_keys(options.by),
         metric=options.metric,
         mode=options.mode,
         baseline=options.baseline,
         target=options.target,
         price_per_hour=options.price_per_hour,
+        against=options.against,
+        sigma=options.sigma,
+        critical=options.critical,
+        difference=options.difference,
+        tolerance=options.tolerance,
+        tuned=_keys(options.tuned),
+        scale=options.scale,
     )
     if options.html is not None:
         with writing_to("--html", options.html):
@@ -47,13 +54,18 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     parser = Flags("compare")
-    for flag in ("--by", "--metric", "--baseline", "--target"):
+    for flag in ("--by", "--metric", "--baseline", "--target", "--against", "--tuned", "--scale"):
         parser.add_argument(flag)
+    for flag in ("--price-per-hour", "--sigma", "--critical", "--difference", "--tolerance"):
+        parser.add_argument(flag, type=float)
     parser.add_argument("--mode", choices=["max", "min"])
-    parser.add_argument("--price-per-hour", type=float)
     parser.add_argument("--html", type=Path)
     formats = parser.add_mutually_exclusive_group()
     formats.add_argument("--json", action="store_true")
     formats.add_argument("--csv", action="store_true")
     parser.add_argument("--wandb", action="store_true")
     return parser.split(arguments)
+
+
+def _keys(text: str | None) -> list[str] | None:
+    return None if text is None else [key for key in text.split(",") if key]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hydrant.commands.compare.config_keys import label
+from hydrant.clock import Duration
+from hydrant.commands.compare.config_keys import is_data_key, label
 from hydrant.commands.compare.groups import Group, Metric
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.time_to_target import UNITS, runs_without_time
-from hydrant.config.flat import is_neutral
 from hydrant.config.schema import REPETITIONS
+from hydrant.errors import ConfigError
 from hydrant.runs.folder import RunStatus
 
 _MAX_NAMES = 3
@@ -138,25 +140,20 @@ def _names(affected: Sequence[Run], runs: Sequence[Run]) -> str:
 
 def _data(runs: Sequence[Run]) -> Callable[[Run], str]:
     """Return a function that describes the data of a run by the keys in which the runs differ."""
-    labels = {key: {label(run, key) for run in runs} for run in runs for key in run.config if _is_data(key)}
+    labels = {
+        key: {label(run, key) for run in runs} for run in runs for key in run.config if is_data_key(key)
+    }
     differing = [key for key, values in labels.items() if len(values) > 1]
     # The option `data` determines the other keys.
     keys = ["data"] if "data" in differing else sorted(differing)
     return lambda run: " ".join(f"{key}={label(run, key)}" for key in keys)
 
 
-def _is_data(key: str) -> bool:
-    is_setting = key.startswith("data.") and not is_neutral(key)
-    return is_setting or key in (
-        "data",
-        "limit_train_samples",
-        "limit_val_samples",
-        "limit_test_samples",
-        "folds",
-        "fold_seed",
-    )
-
-
 def _budget(run: Run) -> str:
-    total, batch = run.summary.get("total_updates"), run.samples_per_update
-    return "unknown" if total is None or batch is None else f"{total * batch:,} samples"
+    with contextlib.suppress(ConfigError):
+        if (
+            Duration.parse(run.config.get("duration"), "duration").unit == "s"
+        ):  # the machines decide the updates
+            return f"{run.config['duration']} of training"
+    total, sizes = run.summary.get("total_updates"), run.batch_sizes
+    return "unknown" if total is None or sizes is None else f"{sizes.total(total):,} samples"

@@ -33,6 +33,8 @@ from hydrant.commands.compare.time_to_target import (
     time_to_target,
     workload_time,
 )
+from hydrant.commands.compare.verdicts import Verdicts, find_verdicts
+from hydrant.commands.compare.verdicts.questions import Questions
 from hydrant.config.best import mode_by_name
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, unknown_name
@@ -64,12 +66,8 @@ class Comparison:
     group_times: Mapping[str, GroupTime]  # by group
     profiles: Mapping[str, Profile]  # by unit
     price_per_hour: float | None  # of the hardware of one run
-
-    @property
-    def repetitions(self) -> str:
-        """What the runs of a group are: `seeds`, `folds`, or `seeds and folds`."""
-        varied = [f"{key}s" for key in REPETITIONS if key in self.keys and key not in self.by]
-        return " and ".join(varied) or "seeds"
+    repetitions: str  # what the runs of a group are: `seeds`, `folds`, or `seeds and folds`
+    verdicts: Verdicts
 
     def counted(self, num_runs: int) -> str:
         """Return a number of runs of a group in words: `n = 3`, or `5 folds`."""
@@ -89,17 +87,20 @@ class Comparison:
 
 def compare(
     runs: Sequence[Run], *, by: Sequence[str] | None, metric: str | None, mode: str | None, baseline: str | None,
-    target: Target | None, price_per_hour: float | None = None,
+    target: Target | None, price_per_hour: float | None = None, questions: Questions | None = None,
 ) -> Comparison:  # fmt: skip
     """Compare the last value of a metric, grouped by the keys `by`.
 
     None: all keys that differ, except the seed and the fold.
 
     Raises:
-        ConfigError: unknown key, metric, baseline or target.
+        ConfigError: unknown key, metric, baseline or target, or a question that the runs cannot answer.
     """
     compared, keys = _choose_metric(runs, metric, mode), differing_keys(runs)
     by = [key for key in keys if key not in REPETITIONS] if by is None else _known_keys(runs, by, keys)
+    questions = questions or Questions()
+    if questions.against is not None:
+        _check_metric(runs, "--against", questions.against.metric)
     runs = mark_repeats(runs, [*keys, *by])
     times = _times(runs, target)
     groups = group_runs(runs, by, keys, compared)
@@ -110,6 +111,8 @@ def compare(
     by_name = {group.name: group for group in groups}  # with their differences
     num_cells, missing = missing_cells(groups)
     other_keys = [key for key in keys if key not in by]
+    repetitions = " and ".join(f"{key}s" for key in REPETITIONS if key in other_keys) or "seeds"
+    best = [by_name[group.name] for group in (winner, runner_up) if group is not None]
     return Comparison(
         metric=compared,
         runs=runs,
@@ -130,6 +133,8 @@ def compare(
         group_times={group.name: group_time(group.runs, times) for group in groups} if times else {},
         profiles=_profiles(runs, by, times),
         price_per_hour=price_per_hour,
+        repetitions=repetitions,
+        verdicts=find_verdicts(runs, groups, best, keys, compared, repetitions, questions),
     )
 
 

@@ -16,6 +16,9 @@ from hydrant.runs.folder import RunStatus
 _AFTER_TRAINING = ("test_at_end", "limit_test_samples")
 """Keys of the test at the end of a run. They influence no metric of the training and its evaluations."""
 
+_DATA = ("data", "limit_train_samples", "limit_val_samples", "limit_test_samples", "folds", "fold_seed")
+"""The keys outside of `data.` that say which samples a run uses."""
+
 _EXACT = 2.0**53
 """Below this, every whole number is exact as a float."""
 
@@ -56,6 +59,16 @@ def _is_idle_interval(key: str, runs: Sequence[Run]) -> bool:
         return key in INTERVALS
     items = (item for run in runs for item in run.config.items())
     return not any(inner.endswith("patience") and value is not None for inner, value in items)
+
+
+def is_data_key(key: str) -> bool:
+    """Return whether a key says which samples a run trains on or is evaluated with.
+
+    >>> [is_data_key(key) for key in ("data", "data.split_seed", "folds", "data.num_workers")]
+    [True, True, True, False]
+    """
+    is_setting = key.startswith("data.") and not is_neutral(key)
+    return is_setting or key in _DATA
 
 
 def label(run: Run, key: str) -> str:

@@ -24,6 +24,9 @@ from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.runs.folder import RunStatus, choices_in
 
+NOT_FINITE = "not finite"
+"""The state of a run that finished without a finite value."""
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -63,7 +66,7 @@ class Group:
     results: Mapping[str, float]  # by the labels of the other keys, such as the seed
     estimate: Estimate
     best: float | None
-    states: Mapping[str, int]  # number of runs by state; "not finite": finished without a finite value
+    states: Mapping[str, int]  # number of runs by state, or NOT_FINITE
     missing_repetitions: Sequence[str] = ()  # seeds (and folds) of most other groups, as `seed 1 fold 2`
     versus: Difference | None = None  # from the baseline
 
@@ -142,7 +145,7 @@ def _group(
     }
     values = list(results.values())
     states = Counter(
-        "not finite" if run.state == RunStatus.FINISHED and not metric.has_result(run) else str(run.state)
+        NOT_FINITE if run.state == RunStatus.FINISHED and not metric.has_result(run) else str(run.state)
         for run in runs
     )
     return Group(labels, runs, results, estimate(values), metric.best(values), states)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hydrant.clock import Steps
 from hydrant.commands.compare.series import FloatArray, Series
 
 WANDB_PREFIX = "wandb:"
@@ -36,9 +37,24 @@ class Run:
     repeats: str = ""  # the name of the counted run with the same job
 
     @property
-    def samples_per_update(self) -> int | None:
+    def batch_sizes(self) -> Steps[int] | None:
+        """The samples of each update; None if they are unknown, as where a size begins at an epoch."""
+        prefix = "global_batch_size."
+        sizes = {
+            key.removeprefix(prefix): value for key, value in self.config.items() if key.startswith(prefix)
+        }
+        if sizes:
+            is_known = all(begin.isdigit() for begin in sizes)
+            starts = sorted(sizes, key=int) if is_known else []
+            return Steps(tuple(map(int, starts)), tuple(sizes[n] for n in starts)) if is_known else None
         size = self.config.get("global_batch_size")  # without a config, the text of an override
-        return size if isinstance(size, int) else None
+        return Steps.constant(size) if isinstance(size, int) else None
+
+    @property
+    def samples_per_update(self) -> int | None:
+        """The samples of every update; None if they are unknown or change."""
+        sizes = self.batch_sizes
+        return sizes.values[0] if sizes is not None and sizes.is_constant else None
 
     @property
     def wandb_id(self) -> str | None:

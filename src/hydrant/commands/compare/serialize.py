@@ -12,7 +12,7 @@ from hydrant.commands.compare.config_keys import label
 from hydrant.commands.compare.groups import Group, passed_over
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.statistics import CONFIDENCE
-from hydrant.commands.compare.time_to_target import GroupTime
+from hydrant.commands.compare.verdicts import Verdicts
 from hydrant.config.atomic_write import json_safe
 from hydrant.runs.csv_text import as_csv
 from hydrant.sweeps.optuna.objectives import Objective
@@ -46,7 +46,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "baseline": _name(c.baseline),
             "is_baseline_given": c.is_baseline_given,
             "warnings": [asdict(warning) for warning in c.warnings],
-            "groups": [_group(group, c.group_times.get(group.name)) for group in c.groups],
+            "groups": [_group(group, c) for group in c.groups],
             "num_cells": c.num_cells,
             "missing": c.missing,
             "runs": [run_to_dict(run, c) for run in c.runs],
@@ -63,15 +63,31 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
                 }
                 for unit, profile in c.profiles.items()
             },
+            "verdicts": verdicts_to_dict(c.verdicts),
         }
     )
+
+
+def verdicts_to_dict(verdicts: Verdicts) -> dict[str, Any]:
+    """Return the verdicts by name, with the width of each basin and whether each prediction is a hit."""
+    plain = asdict(verdicts)
+    if verdicts.sensitivity is not None:
+        for line, entry in zip(verdicts.sensitivity.lines, plain["sensitivity"]["lines"], strict=True):
+            if line.basin is not None:
+                entry["basin"]["factor"] = line.basin.factor
+    if verdicts.scaling is not None:
+        for scaling, entry in zip(verdicts.scaling.methods, plain["scaling"]["methods"], strict=True):
+            if scaling.check is not None:
+                entry["check"]["is_hit"] = scaling.check.is_hit
+    return plain
 
 
 def _name(group: Group | None) -> str | None:
     return None if group is None else group.name
 
 
-def _group(group: Group, time: GroupTime | None) -> dict[str, Any]:
+def _group(group: Group, comparison: Comparison) -> dict[str, Any]:
+    time, noise = comparison.group_times.get(group.name), comparison.verdicts.noise.groups[group.name]
     times = {} if time is None else {"reached": time.num_reached, "to_target": time.times}
     return {
         "name": group.name,
@@ -80,6 +96,8 @@ def _group(group: Group, time: GroupTime | None) -> dict[str, Any]:
         "shortfall": group.shortfall,
         "states": group.states,
         **asdict(group.estimate),
+        "std_low": noise.low,
+        "std_high": noise.high,
         "best": group.best,
         "versus": None if group.versus is None else asdict(group.versus),
         "runs": [run.name for run in group.runs],

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hydrant.commands.compare.collection import same_question
 from hydrant.commands.compare.run import WANDB_PREFIX, Run
 from hydrant.commands.compare.series import last_logged, read_schedules, series_by_metric
 from hydrant.config.flat import flatten, group_choices
@@ -32,26 +34,44 @@ from hydrant.sweeps.plan import usable_plan
 def read_runs(words: Sequence[str]) -> list[Run]:
     """Read the runs of all words, each once; named after their folders if these names differ.
 
-    A word is a run folder, a folder with run folders below it (a sweep), a glob of folders, or `wandb:...`.
+    A word is a run folder, a sweep, a glob of folders, `wandb:...`, or a folder that collects runs and sweeps, such as
+    `outputs`. Of a collection, only the runs with the data and task of its newest run are read; a notice names the
+    others.
 
     Raises:
         ConfigError: a word matches nothing, or there are no runs.
     """
-    return _with_short_names(read_runs_by_path(words))
+    return _with_short_names(_read(words, _read_same_question))
 
 
 def read_runs_by_path(words: Sequence[str]) -> list[Run]:
-    """Read the runs of all words as `read_runs` does, but name them by their paths.
+    """Read the runs of all words as `read_runs` does, but all of a collection, and name them by their paths.
 
     Raises:
         ConfigError: a word matches nothing, or there are no runs.
     """
+    return _read(words, _read_word)
+
+
+def _read(words: Sequence[str], read_word: Callable[[str], Sequence[Run]]) -> list[Run]:
     if not words:
         raise ConfigError("RUNS", "give run folders, sweeps or globs: hydrant compare multirun/lr_study")
-    runs = {run.name: run for word in words for run in _read_word(word)}
+    runs = {run.name: run for word in words for run in read_word(word)}
     if not runs:
         raise ConfigError("RUNS", f"no runs found in {', '.join(words)}; a run folder holds config.yaml")
     return _without_copies(list(runs.values()))
+
+
+def _read_same_question(word: str) -> Sequence[Run]:
+    runs, folder = _read_word(word), Path(word)
+    is_collection = folder.is_dir() and not is_run_folder(folder) and not (folder / SWEEP_PLAN).exists()
+    if not is_collection:
+        return runs
+    kept, left_out = same_question(runs)
+    if left_out:
+        pattern = shlex.quote(f"{folder}/*")
+        notice(f"{left_out}; hydrant compare {pattern} compares all runs of {word}")
+    return kept
 
 
 def _read_word(word: str) -> Sequence[Run]:

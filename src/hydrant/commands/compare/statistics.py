@@ -51,7 +51,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     mean, median = float(np.mean(values)), float(np.median(values))
     if num == 1:
         return Estimate(1, mean, None, None, None, median)
-    if _are_equal(values, values):
+    if are_equal(values, values):
         return Estimate(num, mean, 0.0, None, None, median)
     std = float(np.std(values, ddof=1))
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, num - 1)) * std / num**0.5
@@ -62,13 +62,13 @@ def paired(values: Sequence[float], baseline: Sequence[float]) -> Difference:
     """Return the paired difference of two samples of the same length. Equal differences have no p-value."""
     gaps = np.subtract(values, baseline)
     gap = estimate(gaps.tolist())
-    if gap.std is None or gap.mean is None or _are_equal(gaps, [*values, *baseline]):
+    if gap.std is None or gap.mean is None or are_equal(gaps, [*values, *baseline]):
         return Difference(gap.num, gap.mean, None, None, None)
     p = 2 * float(stats.t.sf(abs(gap.mean) / (gap.std / gap.num**0.5), gap.num - 1))
     return Difference(gap.num, gap.mean, gap.low, gap.high, p)
 
 
-def _are_equal(values: npt.ArrayLike, computed_from: Sequence[float]) -> bool:
+def are_equal(values: npt.ArrayLike, computed_from: Sequence[float]) -> bool:
     """Return whether values are equal up to the rounding of the float32 values from which they were computed."""
     return bool(np.ptp(values) <= _ROUNDING * np.abs(computed_from).max())
 

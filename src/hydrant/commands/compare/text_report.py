@@ -6,13 +6,14 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.groups import Group, passed_over
+from hydrant.commands.compare.numbers import interval, number, p_value, signed
 from hydrant.commands.compare.serialize import FIGURES, figure, run_to_dict
 from hydrant.commands.compare.statistics import Difference
 from hydrant.commands.compare.time_to_target import UNITS
+from hydrant.commands.compare.verdict_text import verdict_parts
 from hydrant.runs.console import text_width
 from hydrant.training.text_table import align_columns, fit_columns
 
@@ -24,11 +25,12 @@ _MAX_CELLS = 6  # missing cells that are named
 
 
 def to_text(comparison: Comparison, page: Path | None) -> str:
-    """Return the warnings, the runs, the groups, the times to the target and the winner as text."""
+    """Return the warnings, the runs, the groups, the times to the target, the verdicts and the winner as text."""
     c = comparison
     better = "higher" if c.metric.mode == "max" else "lower"
     head = f"{len(c.runs)} runs: {_states(c)}. {c.metric.name} after the last update; {better} is better."
-    parts = [head, _warnings(c), _runs(c), _groups(c), _target(c), _importance(c), _conclusion(c)]
+    parts = [head, _warnings(c), _runs(c), _groups(c), _target(c), _importance(c), *verdict_parts(c.verdicts)]
+    parts.append(_conclusion(c))
     parts += [] if page is None else [f"{page} shows everything, with figures"]
     return "\n\n".join(part for part in parts if part)
 
@@ -54,8 +56,8 @@ def _runs(c: Comparison) -> str:
         row = run_to_dict(run, c)
         lines.append(
             [*[row["name"]] * has_names, *row["labels"].values(), row["state"]]
-            + [_number(row["num_updates"]), _number(row["final"]), _number(row["best"])]
-            + [_number(row["figures"][name]) for name in names]
+            + [number(row["num_updates"]), number(row["final"]), number(row["best"])]
+            + [number(row["figures"][name]) for name in names]
         )
         errors.append(f"  {run.error[:_MAX_ERROR]}{'...' if len(run.error) > _MAX_ERROR else ''}")
     num_columns = len(lines[0])
@@ -73,9 +75,9 @@ def _groups(c: Comparison) -> str:
         estimate, versus = group.estimate, group.versus
         lines.append(
             [*(group.labels.values() or ["all runs"]), f"{estimate.num}/{group.num_runs}"]
-            + [_number(estimate.mean), _number(estimate.std), _interval(estimate.low, estimate.high)]
-            + [_number(estimate.median), _number(group.best)]
-            + (["", ""] if versus is None else [_signed(versus.mean), _p_value(versus.p_holm)])
+            + [number(estimate.mean), number(estimate.std), interval(estimate.low, estimate.high)]
+            + [number(estimate.median), number(group.best)]
+            + (["", ""] if versus is None else [signed(versus.mean), p_value(versus.p_holm)])
         )
         if group is c.baseline:
             lines[-1][-2] = "baseline"
@@ -128,7 +130,7 @@ def _target(c: Comparison) -> str:
     medians = [[f"median over the {c.repetitions}", "reached", *UNITS]]
     for group in c.groups:
         time = c.group_times[group.name]
-        values = [_number(time.times[unit] if math.isfinite(time.times[unit]) else None) for unit in UNITS]
+        values = [number(time.times[unit] if math.isfinite(time.times[unit]) else None) for unit in UNITS]
         medians.append([group.name, f"{time.num_reached}/{group.num_runs}", *values])
     scores = [[f"AlgoPerf score for {c.target}", *c.profiles]]
     for name in c.profiles["updates"].scores:
@@ -151,17 +153,17 @@ def _conclusion(c: Comparison) -> str:
     """Return the winner, the runner-up, the lead, and the incomplete groups with a better mean."""
     if c.winner is None:
         return f"no winner: no run has finished with a finite {c.metric.name}"
-    winner, mean = c.winner, _number(c.winner.estimate.mean)
+    winner, mean = c.winner, number(c.winner.estimate.mean)
     lines = [_bold(f"best: {winner.name}, {c.metric.name} {mean} ({_certainty(c, winner)})")]
     if winner.without_result:
         lines.append(f"no group is complete, including this one: {winner.shortfall}")
     if c.runner_up is not None:
-        mean = _number(c.runner_up.estimate.mean)
+        mean = number(c.runner_up.estimate.mean)
         lines.append(f"second: {c.runner_up.name}, {mean} ({_certainty(c, c.runner_up)})")
     if c.lead is not None and c.lead.mean is not None:
-        lines.append(f"best - second: {_signed(c.lead.mean)} ({_evidence(c.lead)})")
+        lines.append(f"best - second: {signed(c.lead.mean)} ({_evidence(c.lead)})")
     for group in passed_over(c.groups, winner, c.metric):
-        mean = _number(group.estimate.mean)
+        mean = number(group.estimate.mean)
         lines.append(f"not counted as best: {group.name}, {mean}, because {group.shortfall}")
     return "\n".join(lines)
 
@@ -169,7 +171,7 @@ def _conclusion(c: Comparison) -> str:
 def _evidence(lead: Difference) -> str:
     if lead.p is None:
         return f"n = {lead.num_pairs}, no test"
-    test = f"95 % interval {_interval(lead.low, lead.high)}, p {_p_value(lead.p)}, {lead.num_pairs} pairs"
+    test = f"95 % interval {interval(lead.low, lead.high)}, p {p_value(lead.p)}, {lead.num_pairs} pairs"
     return f"{test}; p is too small, because the two were chosen by these results"
 
 
@@ -177,25 +179,7 @@ def _certainty(c: Comparison, group: Group) -> str:
     estimate, counted = group.estimate, c.counted(group.estimate.num)
     if estimate.low is None:
         return f"{counted}, {'too few for an interval' if estimate.num == 1 else 'all equal'}"
-    return f"95 % interval {_interval(estimate.low, estimate.high)}, {counted}"
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    return "-" if low is None or high is None else f"{low:.4g} to {high:.4g}"
-
-
-def _number(value: Any) -> str:
-    if value is None:
-        return "-"
-    return str(value) if isinstance(value, int) else f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
-
-
-def _signed(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.4f}"
-
-
-def _p_value(value: float | None) -> str:
-    return "-" if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
+    return f"95 % interval {interval(estimate.low, estimate.high)}, {counted}"
 
 
 def _bold(text: str) -> str:

@@ -41,7 +41,7 @@ def time_to_target(run: Run, target: Target) -> dict[str, float]:
     updates = series.updates[int(np.argmax(is_reached))]
     return {
         "updates": float(updates),
-        "samples": float(updates) * (run.samples_per_update or math.nan),
+        "samples": math.nan if run.batch_sizes is None else float(run.batch_sizes.total(int(updates))),
         "seconds": float(run.seconds(np.array([updates]))[0]),
     }
 

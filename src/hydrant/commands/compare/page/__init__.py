@@ -13,7 +13,7 @@ from hydrant.commands.compare.serialize import to_dict
 
 SCRIPTS = (
     "dom", "scales", "state", "filter", "figure", "axes", "tables", "groups", "curves", "schedules", "scatter",
-    "history", "heatmap", "parallel", "importance", "profile", "main",
+    "history", "heatmap", "parallel", "importance", "profile", "noise", "sensitivity", "tuning", "scaling", "main",
 )  # fmt: skip
 """The scripts in the order of their dependencies."""
 

@@ -54,3 +54,15 @@ function emptyFigure(svg, width, text) {
   svg.append(s("text", { x: width / 2, y: 40, class: "soft middle" }, text));
   return { height: 80, description: text };
 }
+
+const MAX_INSIDE = 12;
+
+/** A legend inside of a plot, at the right: at the bottom, or at the top. */
+function legendInside(svg, { inner }, names, isBottom) {
+  const shown = names.slice(0, MAX_INSIDE), room = (inner.right - inner.left) / 2;
+  const left = inner.right - 36 - Math.min(widest(shown.map(short)), room);
+  shown.forEach((name, place) => {
+    const y = isBottom ? inner.bottom - 14 - 17 * (shown.length - 1 - place) : inner.top + 14 + 17 * place;
+    svg.append(s("line", { x1: left, x2: left + 24, y1: y - 4, y2: y - 4, class: `line ${strokeOf(place)}` }), s("text", { x: left + 30, y, class: "halo" }, cut(short(name), room)));
+  });
+}

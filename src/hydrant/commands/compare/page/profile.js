@@ -26,10 +26,6 @@ function drawProfiles(svg, width, unit, names) {
     ratios[name].forEach((share, n) => { path += `${n ? `H${plot.xs(taus[n]).toFixed(1)}V` : `M${plot.xs(1)} `}${plot.ys(share).toFixed(1)}`; });
     svg.append(s("path", { d: path, class: `line ${strokeOf(place)}`, "data-tip": `${name}\nscore ${scores[name].toFixed(4)}` }));
   });
-  const left = plot.inner.right - 36 - Math.min(widest(names), width / 2);
-  names.slice(0, 12).forEach((name, place) => {
-    const y = plot.inner.bottom - 14 - 17 * (Math.min(names.length, 12) - 1 - place);
-    svg.append(s("line", { x1: left, x2: left + 24, y1: y - 4, y2: y - 4, class: `line ${strokeOf(place)}` }), s("text", { x: left + 30, y, class: "halo" }, cut(name, width / 2)));
-  });
+  legendInside(svg, plot, names, true);
   return { height, description: `${names.length} submissions by ${unit}` };
 }

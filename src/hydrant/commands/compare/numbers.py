@@ -1,0 +1,28 @@
+"""Numbers as texts of the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def number(value: Any) -> str:
+    """Return a number with four significant digits; `-` for a missing one.
+
+    >>> number(None), number(3), number(0.123456), number(123456.7)
+    ('-', '3', '0.1235', '123457')
+    """
+    if value is None:
+        return "-"
+    return str(value) if isinstance(value, int) else f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+
+
+def signed(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.4f}"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    return "-" if low is None or high is None else f"{low:.4g} to {high:.4g}"
+
+
+def p_value(value: float | None) -> str:
+    return "-" if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"

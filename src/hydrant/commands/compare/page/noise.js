@@ -1,0 +1,54 @@
+// The verdicts that are tables: the noise over seeds with the seeds that a difference needs, and the fixed target.
+
+/** A section with the sentences of a verdict. */
+function verdictSection(id, title, verdict) {
+  return section(id, title, verdict.sentences.map((text) => h("p", { class: "note" }, text)));
+}
+
+function noiseSection() {
+  const { noise } = DATA.verdicts, shown = verdictSection("noise", "Noise and seeds", noise);
+  const scatter = Object.entries(noise.groups).filter(([, { degrees }]) => degrees > 0);
+  if (scatter.length > 1) scatter.push(["pooled", noise.pooled]);
+  if (!scatter.length) return;
+  figure(shown, { name: "noise", label: "Standard deviation over seeds", legend: false, draw: (svg, width) => drawSpreads(svg, width, scatter) });
+  if (!noise.needs.length) return;
+  const seeds = (range) => (range === null ? "–" : `${atMost(range.needed)} (${atMost(range.low)} to ${atMost(range.high)})`);
+  const rows = noise.needs.map(({ about, difference, paired, unpaired }) => ({ cells: [about, number(difference), seeds(paired), seeds(unpaired)] }));
+  shown.append(scrollable("Seeds that a difference needs", plainTable(
+    "Seeds with which a two-sided t-test at 5 % finds a true difference of this size in 80 of 100 comparisons; in brackets at the ends of the interval of the noise.",
+    ["true difference", "size", "paired seeds", "seeds of each group, unpaired"], rows, 1, { id: "seeds-table" })));
+}
+
+function atMost(seeds) {
+  return seeds === null ? "> 10,000" : String(seeds);
+}
+
+/** Standard deviations with their intervals, one row each. */
+function drawSpreads(svg, width, rows) {
+  const shown = rows.length > MAX_ROWS ? [...rows.slice(0, MAX_ROWS - 1), rows[rows.length - 1]] : rows;
+  const room = Math.min(widest(shown.map(([name]) => short(name))) + 20, width * 0.55), height = shown.length * 22 + 48;
+  const xs = linearScale([0, Math.max(...shown.map(([, { std, high }]) => Math.min(high ?? std, 4 * std)), 1e-12) * 1.05], [room, width - 20]);
+  for (const tick of xs.ticks(Math.max(Math.floor((width - room) / 110), 3))) {
+    svg.append(s("line", { x1: xs(tick), x2: xs(tick), y1: 4, y2: height - 40, class: "grid" }), s("text", { x: xs(tick), y: height - 24, class: "soft middle" }, number(tick)));
+  }
+  svg.append(s("text", { x: (room + width - 20) / 2, y: height - 6, class: "soft middle" }, `standard deviation of ${DATA.metric}`));
+  shown.forEach(([name, { std, low, high, num }], n) => {
+    const y = 15 + 22 * n, end = Math.min(xs(high ?? std), width - 8), tip = `${name}\n${number(std)}  (${interval(low, high)}), ${num} results`;
+    svg.append(s("text", { x: room - 10, y: y + 4, class: "end" }, cut(short(name), room - 16)));
+    if (high !== null) svg.append(s("line", { x1: xs(low), x2: end, y1: y, y2: y, class: "cursor", "data-tip": tip }));
+    svg.append(s("circle", { cx: xs(std), cy: y, r: 5, class: `dot ${fillOf(name === "pooled" ? 1 : 0)}`, "data-tip": tip }));
+  });
+  return { height, description: shown.map(([name, { std }]) => `${name} ${number(std)}`).slice(-6).join(", ") };
+}
+
+function againstSection() {
+  const { against } = DATA.verdicts;
+  if (!against) return;
+  const shown = verdictSection("against", `Against ${against.target}`, against);
+  const rows = Object.entries(against.tests).map(([name, test]) => ({
+    cells: [short(name), number(test.num), number(test.mean), interval(test.low, test.high), isMissing(test.margin) ? "–" : signed(test.margin), isMissing(test.statistic) ? "–" : signed(test.statistic), pValue(test.p), pValue(test.p_holm)],
+    isBest: against.passed.includes(name),
+  }));
+  shown.append(scrollable("Tests against the target", plainTable(`The ${against.test} of each group. Margin: by how much the mean is better than the target. Groups that reach it are marked.`,
+    ["group", "n", "mean", "95 % interval", "margin", "margin √n", "p", "p (Holm)"], rows, 1, { id: "against-table" })));
+}

@@ -1,0 +1,46 @@
+"""The verdicts of a comparison: what its results show beyond the means, and what they do not show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hydrant.commands.compare.groups import Group, Metric
+from hydrant.commands.compare.run import Run
+from hydrant.commands.compare.verdicts.cells import cells_of
+from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor, find_noise_floor
+from hydrant.commands.compare.verdicts.questions import Questions
+from hydrant.commands.compare.verdicts.sensitivity import Sensitivity, find_sensitivity
+from hydrant.commands.compare.verdicts.sizes import Scalings, find_scalings
+from hydrant.commands.compare.verdicts.target import TargetVerdict, judge_target
+from hydrant.commands.compare.verdicts.tuning import Tuning, find_tuning
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """All verdicts; None for one that is not asked for or that the runs cannot give. Each has its `sentences`."""
+
+    noise: NoiseFloor
+    against: TargetVerdict | None
+    sensitivity: Sensitivity | None
+    tuning: Tuning | None
+    scaling: Scalings | None
+
+
+def find_verdicts(
+    runs: Sequence[Run], groups: Sequence[Group], best: Sequence[Group], keys: Sequence[str], metric: Metric,
+    repetitions: str, questions: Questions,
+) -> Verdicts:  # fmt: skip
+    """Return the verdicts about runs. `best`: the winner and the runner-up, or as many as there are.
+
+    Raises:
+        ConfigError: a question names a key or a size that the runs do not have.
+    """
+    cells = cells_of(runs, keys, metric)
+    return Verdicts(
+        noise=find_noise_floor(groups, best, repetitions, metric.name, questions.difference),
+        against=judge_target(groups, questions),
+        sensitivity=find_sensitivity(cells, metric.mode, questions.tolerance),
+        tuning=find_tuning(cells, metric, questions.tuned),
+        scaling=find_scalings(cells, metric, questions.scale, questions.tuned),
+    )

@@ -1,0 +1,173 @@
+"""The noise floor of a sweep, and how many seeds a difference needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hydrant.commands.compare.evidence.noise import Spread, bartlett, paired_spread, spread
+from hydrant.commands.compare.evidence.power import (
+    MAX_SEEDS,
+    SIGNIFICANCE,
+    detectable_difference,
+    seeds_needed,
+)
+from hydrant.commands.compare.groups import Group
+from hydrant.commands.compare.numbers import interval, number, p_value
+
+_RATIOS = (2.0, 1.0, 0.5)
+"""Differences in standard deviations whose number of seeds is shown."""
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """The seeds for a power of 80 %, at the estimated noise and at the ends of its interval; None: more than 10,000."""
+
+    needed: int | None
+    low: int | None
+    high: int | None
+
+
+@dataclass(frozen=True)
+class Need:
+    """The seeds that a true difference needs."""
+
+    difference: float
+    about: str  # what the difference is
+    paired: Seeds | None  # None: the noise of pairs is unknown
+    unpaired: Seeds
+
+
+@dataclass(frozen=True)
+class NoiseFloor:
+    """The scatter of results over seeds."""
+
+    groups: Mapping[str, Spread]
+    pooled: Spread
+    bartlett_p: float | None  # that all groups scatter alike; None: undefined
+    compared: Sequence[str]  # the groups whose noise decides the needs
+    unpaired: Spread  # of the results of these groups
+    paired: Spread | None  # of the differences of pairs with the same seed
+    needs: Sequence[Need]
+    sentences: Sequence[str]
+
+
+def find_noise_floor(
+    groups: Sequence[Group], best: Sequence[Group], repetitions: str, metric: str, difference: float | None
+) -> NoiseFloor:
+    """Return the noise floor. `best`: the winner and the runner-up, or as many as there are."""
+    samples = {group.name: list(group.results.values()) for group in groups}
+    pooled, p = spread(list(samples.values())), bartlett(list(samples.values()))
+    scatter_alike = p is None or p >= SIGNIFICANCE
+    compared = [group for group in (groups if scatter_alike else best) if len(group.results) > 1]
+    unpaired = spread([samples[group.name] for group in compared])
+    paired = _paired(compared)
+    can_add_seeds = "fold" not in repetitions
+    needs = _needs(best, unpaired, paired, difference) if can_add_seeds and unpaired.std else []
+    floor = NoiseFloor(
+        {name: spread([sample]) for name, sample in samples.items()},
+        pooled,
+        p,
+        [group.name for group in compared],
+        unpaired,
+        paired,
+        needs,
+        [],
+    )
+    return replace(floor, sentences=_sentences(floor, best, repetitions, metric))
+
+
+def _paired(groups: Sequence[Group]) -> Spread | None:
+    """Return the spread of the difference of two groups over the seeds that all groups share; None if unknown."""
+    shared = (
+        [labels for labels in groups[0].results if all(labels in g.results for g in groups)] if groups else []
+    )
+    if len(groups) < 2 or len(shared) < 2:
+        return None
+    return paired_spread([[group.results[labels] for labels in shared] for group in groups])
+
+
+def _needs(
+    best: Sequence[Group], unpaired: Spread, paired: Spread | None, difference: float | None
+) -> list[Need]:
+    assert unpaired.std is not None
+    sizes = [(ratio * unpaired.std, f"{ratio:g} std") for ratio in _RATIOS]
+    means = [group.estimate.mean for group in best if group.estimate.mean is not None]
+    if len(means) == 2 and means[0] != means[1]:
+        sizes.insert(0, (abs(means[0] - means[1]), "best - second"))
+    if difference is not None:
+        sizes.insert(0, (difference, "--difference"))
+    return [
+        Need(
+            size,
+            about,
+            _seeds(size, paired, is_paired=True) if paired is not None and paired.std else None,
+            _seeds(size, unpaired, is_paired=False),
+        )
+        for size, about in sizes
+    ]
+
+
+def _seeds(difference: float, noise: Spread, *, is_paired: bool) -> Seeds:
+    ends = (noise.std, noise.low, noise.high)
+    return Seeds(
+        *(None if std is None else seeds_needed(difference, std, is_paired=is_paired) for std in ends)
+    )
+
+
+def _sentences(floor: NoiseFloor, best: Sequence[Group], repetitions: str, metric: str) -> list[str]:
+    pooled = floor.pooled
+    if pooled.degrees == 0:
+        return [
+            f"The noise of {metric} is unknown, because every group has one result or none. A second seed shows it: "
+            "seed=0,1."
+        ]
+    if pooled.std == 0.0:
+        return [f"{metric} is the same for all {repetitions} of every group, so no noise can be measured."]
+    num = sum(noise.degrees > 0 for noise in floor.groups.values())
+    sentences = [
+        f"Over {repetitions}, {metric} scatters with a standard deviation of {number(pooled.std)} (95 % interval "
+        f"{interval(pooled.low, pooled.high)}, {pooled.degrees} degrees of freedom, {num} group{'s' * (num != 1)})."
+    ]
+    if floor.bartlett_p is not None and floor.bartlett_p < SIGNIFICANCE:
+        names = " and ".join(floor.compared)
+        sentences.append(
+            f"The groups scatter differently (Bartlett's test, p {p_value(floor.bartlett_p)}), so the pooled value "
+            + (
+                f"describes none of them. The seeds needed are for {names}."
+                if floor.needs
+                else "describes none of them."
+            )
+        )
+    sentences += _power_sentences(floor, best)
+    if floor.needs:
+        sentences.append(
+            "The numbers assume normal results and a true difference of that size; a lead that was found is "
+            "often larger "
+            "than the true one. Nothing is said about other data, models or budgets."
+        )
+    return sentences
+
+
+def _power_sentences(floor: NoiseFloor, best: Sequence[Group]) -> list[str]:
+    num_pairs = len(set.intersection(*(set(group.results) for group in best))) if len(best) == 2 else 0
+    if not floor.needs or floor.paired is None or not floor.paired.std or num_pairs < 2:
+        return []
+    found = detectable_difference(floor.paired.std, num_pairs, is_paired=True)
+    return [
+        f"With {num_pairs} paired seeds, a paired t-test at 5 % finds a true difference of {number(found)} in "
+        "80 of 100 "
+        "comparisons, and smaller ones less often."
+    ]
+
+
+def seeds_text(seeds: Seeds | None) -> str:
+    """Return a number of seeds with its range: `12 (5 to 60)`.
+
+    >>> seeds_text(Seeds(12, 5, None)), seeds_text(None)
+    ('12 (5 to >10000)', '-')
+    """
+    if seeds is None:
+        return "-"
+    texts = [f">{MAX_SEEDS}" if num is None else str(num) for num in (seeds.needed, seeds.low, seeds.high)]
+    return f"{texts[0]} ({texts[1]} to {texts[2]})"

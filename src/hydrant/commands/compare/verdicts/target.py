@@ -1,0 +1,119 @@
+"""The verdict about a fixed target: which groups reach it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from scipy import stats
+
+from hydrant.commands.compare.evidence.fixed_target import TargetTest, beats_target
+from hydrant.commands.compare.evidence.power import SIGNIFICANCE
+from hydrant.commands.compare.groups import Group, Metric
+from hydrant.commands.compare.numbers import number, p_value
+from hydrant.commands.compare.run import Run
+from hydrant.commands.compare.statistics import holm
+from hydrant.commands.compare.verdicts.questions import Questions
+
+
+@dataclass(frozen=True)
+class TargetVerdict:
+    """The tests of the groups against a fixed target."""
+
+    target: str
+    test: str  # in words
+    tests: Mapping[str, TargetTest]  # by group
+    passed: Sequence[str]  # the groups that reach the target, by the rule
+    sentences: Sequence[str]
+
+
+def judge_target(groups: Sequence[Group], questions: Questions) -> TargetVerdict | None:
+    """Return the verdict; None if no target is given."""
+    if (target := questions.against) is None:
+        return None
+    metric = Metric(target.metric, target.mode)
+    tests = {
+        group.name: beats_target(_values(group.runs, metric), target.value, target.mode, questions.sigma)
+        for group in groups
+    }
+    tests = dict(sorted(tests.items(), key=_rank))
+    corrected = iter(holm([test.p for test in tests.values() if test.p is not None]))
+    tests = {
+        name: test if test.p is None else replace(test, p_holm=next(corrected))
+        for name, test in tests.items()
+    }
+    passed = [name for name, test in tests.items() if _passes(test, questions.critical)]
+    words = (
+        "one-sided t-test" if questions.sigma is None else f"one-sided z-test with sigma {questions.sigma:g}"
+    )
+    verdict = TargetVerdict(str(target), words, tests, passed, [])
+    return replace(verdict, sentences=_sentences(verdict, questions, groups))
+
+
+def _values(runs: Sequence[Run], metric: Metric) -> list[float]:
+    finals = [metric.final(run) for run in runs if metric.has_result(run)]
+    return [final for final in finals if final is not None]
+
+
+def _passes(test: TargetTest, critical: float | None) -> bool:
+    if critical is not None:
+        return test.statistic is not None and test.statistic >= critical
+    return test.p_holm is not None and test.p_holm < SIGNIFICANCE
+
+
+def _sentences(verdict: TargetVerdict, questions: Questions, groups: Sequence[Group]) -> list[str]:
+    sentences: list[str] = []
+    if verdict.passed:
+        worst = max(verdict.passed, key=lambda name: verdict.tests[name].p or 0.0)
+        about = "" if len(verdict.passed) == 1 else ", at worst"
+        sentences.append(
+            f"{_listed(verdict.passed)} reach{'es' * (len(verdict.passed) == 1)} {verdict.target}: the true "
+            "mean is better"
+            f"{about} by this evidence: {_evidence(verdict.tests[worst], verdict.test, questions)}."
+        )
+    untested = [name for name, test in verdict.tests.items() if test.p is None]
+    if others := [name for name in verdict.tests if name not in verdict.passed and name not in untested]:
+        closest = min(others, key=lambda name: verdict.tests[name].p or 0.0)
+        sentences.append(
+            f"Not shown for {len(others)} of {len(groups)} groups; closest is {closest} "
+            f"({_evidence(verdict.tests[closest], verdict.test, questions)}). This does not show that a group "
+            "misses the "
+            "target: more seeds may decide it."
+        )
+    if untested:
+        sentences.append(
+            f"No test for {len(untested)} of {len(groups)} groups, because they have "
+            + (
+                "no result."
+                if questions.sigma is not None
+                else "not two different results. Add seeds, or give the noise if you know it: --sigma."
+            )
+        )
+    if incomplete := [group.name for group in groups if group.without_result]:
+        sentences.append(f"The means leave out runs without a result, in {_listed(incomplete)}.")
+    if questions.sigma is not None:
+        sentences.append("The test is right only if sigma is, which these runs do not check.")
+    return sentences
+
+
+def _rank(item: tuple[str, TargetTest]) -> float:
+    """Return the position of a group: the largest margin first, and groups without a result last."""
+    margin = item[1].margin
+    return math.inf if margin is None else -margin
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more groups" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}"
+
+
+def _evidence(test: TargetTest, words: str, questions: Questions) -> str:
+    if questions.critical is not None and questions.sigma is not None:
+        level = float(stats.norm.sf(questions.critical / questions.sigma))
+        sign = ">=" if (test.statistic or 0.0) >= questions.critical else "<"
+        return (
+            f"margin * sqrt(n) = {number(test.statistic)} {sign} {questions.critical:g}, n = {test.num}; "
+            f"the rule is a {words} at {level:.2g}"
+        )
+    return f"{words}, p (Holm) {p_value(test.p_holm)}, n = {test.num}"

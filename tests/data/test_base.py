@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from hydrant.clock import Steps
 from hydrant.data.base import SampleOrder, StreamSpec, batch_ranges
 
 CPU = torch.device("cpu")
@@ -40,7 +41,7 @@ def test_seeds_differ() -> None:
 def test_positions_cover_each_update_once(micro_batch_size: int, world_size: int) -> None:
     positions: list[int] = []
     for rank in range(world_size):
-        spec = StreamSpec(0, 24, micro_batch_size, rank, world_size, CPU)
+        spec = StreamSpec(0, Steps.constant(24), micro_batch_size, rank, world_size, CPU)
         for start in spec.positions(5):
             positions.extend(range(start, start + micro_batch_size))
     assert sorted(positions) == list(range(5 * 24, 6 * 24))

@@ -14,6 +14,7 @@ from run_folders import assert_same_state, rows, summary, weights
 from sources import as_input
 from training_runs import Train, run_command, whole_and_resumed
 
+from hydrant.clock import Steps
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.data import LoaderSource, StreamSpec
@@ -22,7 +23,7 @@ from hydrant.errors import DataError, OutOfMemory
 from hydrant.training.build import prepare
 from hydrant.training.distributed.world import World
 
-SPEC = StreamSpec(0, 8, 4, 0, 1, torch.device("cpu"))
+SPEC = StreamSpec(0, Steps.constant(8), 4, 0, 1, torch.device("cpu"))
 RUN = shlex.split(
     "data=image_folder data.root=images data.input_shape=[3,8,8] model=mlp model.hidden=[8] tracker=local "
     "global_batch_size=6 micro_batch_size=3 eval_batch_size=4 duration=4 log_every=1 eval_every=4 save_every=2"

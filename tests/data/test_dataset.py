@@ -182,6 +182,11 @@ def test_files_may_hold_further_splits(tmp_path: Path) -> None:
         ({"images": torch.zeros(3)}, ConfigError, "holds images, but inputs and targets"),
         (torch.zeros(3), ConfigError, "holds a Tensor"),
         (b"no tensors", DataError, "cannot be read"),
+        (
+            {"inputs": [torch.eye(3).to_sparse()]},
+            DataError,
+            r"sparse or quantized tensor; save tensor.to_dense\(\)",
+        ),
         (Items(), DataError, "cannot be read"),  # a pickle of other classes may execute code
     ],
 )

@@ -99,6 +99,7 @@ def test_files_are_read_by_the_loaders_of_the_library(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"extra_val": {"night": "test"}}, r"data.extra_val.night: .* has no split 'test'"),
         ({"val": "test"}, r"data.val: .* has no split 'test'.* Splits: train, validation"),
         ({"target": "lable"}, "data.target: there is no column 'lable'; did you mean 'label'"),
         ({"inputs": ["ids", "x"]}, "data.inputs: there is no column 'x'"),

@@ -166,9 +166,9 @@ class Empty(Stateless):
 
 
 def own(train: Any, **changes: Any) -> Any:
-    settings: dict[str, Any] = {"val": Stateless(), "test": None, "num_samples": 30, "num_val_samples": 5,
-                                "target": None, "collate": None, "input_shape": None, "num_classes": None,
-                                "num_workers": 0}  # fmt: skip
+    settings: dict[str, Any] = {"val": Stateless(), "test": None, "extra_val": {}, "num_samples": 30,
+                                "num_val_samples": 5, "target": None, "collate": None, "input_shape": None,
+                                "num_classes": None, "num_workers": 0}  # fmt: skip
     return stream(train=train, **settings | changes)
 
 
@@ -209,7 +209,8 @@ def test_what_does_not_fit_is_refused(
 
 def test_evaluation_takes_a_map_style_set_or_the_first_items() -> None:
     pairs = [(torch.tensor([n]), n) for n in range(7)]
-    data = own(Numbers(), val=pairs, test=Stateless())
+    data = own(Numbers(), val=pairs, test=Stateless(), extra_val={"few": pairs[:3], "stream": Stateless()})
+    assert {name: part.num_samples for name, part in data.extra_val.items()} == {"few": 3, "stream": 5}
     assert joined(data.val.batches(spec(), 3))[1].tolist() == list(range(7))
     assert joined(data.test.batches(spec(), 3))[1].tolist() == list(range(5))
     assert isinstance(data.train.subset(range(4)), LoaderSource)  # limit_train_samples
@@ -239,7 +240,9 @@ def test_a_stream_without_a_position_trains_but_is_not_resumed(
         interrupt_at(patch, 3)
         folder = train(*words, status=130)
     warning = "data.train has no state_dict and load_state_dict: this run cannot be resumed"
-    assert warning in capsys.readouterr().out
+    output = capsys.readouterr()
+    assert warning in output.out
+    assert output.err.endswith("it cannot be continued, because its stream of samples has no state_dict\n")
     before = sorted(path.stat().st_mtime_ns for path in folder.rglob("*.json*"))
     train(*words, status=2)
     assert "resume: data.train has no state_dict and load_state_dict" in capsys.readouterr().err

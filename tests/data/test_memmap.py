@@ -26,8 +26,9 @@ def write(folder: Path, **arrays: np.ndarray) -> str:
 
 def read(folder: str, num_workers: int = 0) -> Data:
     return memmap(
-        train=folder, val=folder, test=folder, input_shape=None, num_classes=None, num_workers=num_workers
-    )
+        train=folder, val=folder, test=folder, extra_val={"night": folder}, input_shape=None, num_classes=None,
+        num_workers=num_workers,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import itertools
 import random
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sources import GLOBAL_BATCH_SIZE, in_memory, joined, same, spec, update
+from token_folders import write_bin
 from torch import Tensor
 
 from hydrant.batch import map_tensors
+from hydrant.config.token_files import token_files
 from hydrant.data import InMemorySource, LoaderSource, ShiftFlip, Source, digits, synthetic
 from hydrant.data.base import check_shapes
+from hydrant.data.token_source import Sampling, TokenShards, TokenSource
 from hydrant.errors import ConfigError
 
 
@@ -62,7 +67,22 @@ def nested_in_memory() -> InMemorySource:
     return InMemorySource(inputs, {"label": ids % 10})
 
 
+def token_source(sampling: Sampling) -> Source:
+    """25 sequences of 4 tokens in two files, the second of which begins within a sequence."""
+    tokens = np.random.default_rng(0).integers(0, 9, 102)
+    files = [
+        write_bin(Path(TEMPORARY.name) / f"{n}.bin", part) for n, part in enumerate(np.split(tokens, [42]))
+    ]
+    shards = TokenShards(
+        [file for path in files for file in token_files("", str(path), "uint16", "data.train")]
+    )
+    return TokenSource(shards, 4, 9, sampling, 0, "end", range(25))
+
+
+TEMPORARY = tempfile.TemporaryDirectory()
 SOURCES: dict[str, Callable[[], Source]] = {
+    "nested, tokens": lambda: token_source("windows"),
+    "nested, documents of tokens": lambda: token_source("documents"),
     "nested, in memory": nested_in_memory,
     "nested, no workers": lambda: LoaderSource(Texts(), as_it_is, as_it_is, (), (), 0),
     "nested, 2 workers": lambda: LoaderSource(Texts(), as_it_is, as_it_is, (), (), 2),

@@ -148,6 +148,14 @@ def test_other_values_in_a_constant_column_stay_small(tmp_path: Path) -> None:
     torch.testing.assert_close(inputs, torch.tensor([[0.1], [0.0]]))
 
 
+def test_extra_validation_sets_are_prepared_like_the_training_lines(houses: Path) -> None:
+    data = read(houses, extra_val={"north": str(houses)})
+    expected, found = (next(iter(part.batches(spec(), 100))) for part in (data.val, data.extra_val["north"]))
+    assert torch.equal(found.inputs, expected.inputs)
+    with pytest.raises(ConfigError, match=r"data\.extra_val\.north: there is no file none\.csv"):
+        read(houses, extra_val={"north": "none.csv"})
+
+
 def test_rows_are_split_by_the_split_seed_and_statistics_are_those_of_training(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text("x,price\n" + "".join(f"{n * n},{n}\n" for n in range(50)))

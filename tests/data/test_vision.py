@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 import torch
 
+from hydrant.clock import Steps
 from hydrant.data import ShiftFlip, StreamSpec
 from hydrant.errors import ConfigError, DataError
 
 SPEC = StreamSpec(
-    0, global_batch_size=6, micro_batch_size=6, rank=0, world_size=1, device=torch.device("cpu")
+    0, batch_sizes=Steps.constant(6), micro_batch_size=6, rank=0, world_size=1, device=torch.device("cpu")
 )
 
 

@@ -16,12 +16,13 @@ from run_folders import summary
 from sources import as_input
 from training_runs import Train
 
+from hydrant.clock import Steps
 from hydrant.data import LoaderSource, StreamSpec
 from hydrant.data.workers import WorkerLoader
 from hydrant.errors import DataError
 from hydrant.training import loop
 
-SPEC = StreamSpec(0, 8, 4, 0, 1, torch.device("cpu"))
+SPEC = StreamSpec(0, Steps.constant(8), 4, 0, 1, torch.device("cpu"))
 RUN = (
     "data=image_folder", "data.root=images", "data.input_shape=[3,8,8]", "model=mlp", "model.hidden=[8]",
     "tracker=local", "global_batch_size=6", "micro_batch_size=3", "eval_batch_size=4", "log_every=1", "eval_every=4",

@@ -24,6 +24,8 @@ CONFIG: dict[str, Any] = {
     "optimizer": {"_target_": "torch.optim.AdamW", "lr": 0.001},
     "scheduler": {"_target_": "hydrant.schedules.cosine", "warmup": 0},
     "data": {"_target_": "hydrant.data.digits", "num_classes": 10, "root": "here"},
+    "task": {"_target_": "hydrant.tasks.Classification"},
+    "model": {"_target_": "hydrant.models.MLP", "width": 64},
     "tracker": {"_target_": "hydrant.trackers.NullTracker"},
     "name": None,
     "seed": 0,
@@ -35,8 +37,10 @@ CHOICES = {
     "optimizer": "adamw",
     "scheduler": "cosine",
     "data": "digits",
+    "task": "classification",
     "tracker": "local",
     "experiment": None,
+    "debug": None,
 }
 TARGETS = {"adamw": "torch.optim.AdamW", "sgd": "torch.optim.SGD", "lion": "hydrant.optimizers.Lion"}
 ENVIRONMENT = {
@@ -56,6 +60,7 @@ def write_run(
     total_updates: int = 100,
     values: Sequence[float | None] | None = None,
     updates_per_second: float = 100.0,
+    began: float = 1.7e9,
 ) -> Path:
     """Write a run whose metric approaches `final`, or has `values` at equal distances from update 0 to the last."""
     config = {key: dict(value) if isinstance(value, dict) else value for key, value in CONFIG.items()}
@@ -63,7 +68,8 @@ def write_run(
     for key, value in overrides.items():
         if key in choices:
             choices[key] = value
-            config[key]["_target_"] = TARGETS.get(value, value)
+            if key in config:
+                config[key]["_target_"] = TARGETS.get(value, value)
             continue
         *path, last = key.split(".")
         node = config
@@ -83,7 +89,7 @@ def write_run(
         yaml.safe_dump({"hydra": {"runtime": {"choices": choices}}})
     )
     rows = [
-        json.dumps(_row(u, v, total_updates, updates_per_second, config["optimizer"]["lr"]))
+        json.dumps(_row(u, v, total_updates, updates_per_second, config["optimizer"]["lr"], began))
         for u, v in zip(updates, values, strict=True)
     ]
     (folder / "metrics.jsonl").write_text("".join(f"{row}\n" for row in rows))
@@ -100,11 +106,13 @@ def write_run(
     return folder
 
 
-def _row(num_updates: int, value: float | None, total: int, rate: float, lr: float) -> dict[str, Any]:
+def _row(
+    num_updates: int, value: float | None, total: int, rate: float, lr: float, began: float
+) -> dict[str, Any]:
     row: dict[str, Any] = {
         "num_updates": num_updates,
         "epoch": num_updates / 10,
-        "time": 1.7e9 + num_updates / rate,
+        "time": began + num_updates / rate,
     }
     row |= {"val/accuracy": value, "val/loss": None if value is None else 1 - value}
     if num_updates:

@@ -18,7 +18,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils._pytree import tree_leaves
 
-from hydrant.clock import Clock
+from hydrant.clock import Clock, Steps
 from hydrant.optimizers.clipping import Clipping
 from hydrant.optimizers.ema import Ema
 from hydrant.optimizers.kernels import with_fastest_kernel
@@ -43,7 +43,7 @@ class Case:
         self.model = nn.Sequential(*(nn.Linear(7, 7) for _ in range(num_layers)), nn.BatchNorm1d(7))
         for parameter in self.model.parameters():
             parameter.data = torch.randn(parameter.shape, generator=self.generator)
-        clock = Clock.start(10, num_samples=8, global_batch_size=8)
+        clock = Clock.start(10, num_samples=8, batch_sizes=Steps.constant(8))
         self.ema = Ema(clock, decay=0.5, min_decay=0.0, start_after=0, warmup=False, warmup_gamma=1.0,
                        warmup_power=1.0, exclude_buffers=False)  # fmt: skip
         self.ema.start(self.model)

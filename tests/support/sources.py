@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hydrant.batch import Batch, Tensors, tensors_of
+from hydrant.clock import Steps
 from hydrant.data import InMemorySource, ShiftFlip, Source, StreamSpec
 
 GLOBAL_BATCH_SIZE = 12
@@ -31,7 +32,7 @@ def as_input(value: int) -> Tensor:
 def spec(
     rank: int = 0, world_size: int = 1, micro_batch_size: int = GLOBAL_BATCH_SIZE, seed: int = 5
 ) -> StreamSpec:
-    return StreamSpec(seed, GLOBAL_BATCH_SIZE, micro_batch_size, rank, world_size, CPU)
+    return StreamSpec(seed, Steps.constant(GLOBAL_BATCH_SIZE), micro_batch_size, rank, world_size, CPU)
 
 
 def joined(batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:

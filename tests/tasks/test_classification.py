@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -109,6 +112,32 @@ def test_labels_have_the_binary_cross_entropy(shape: tuple[int, ...], smoothing:
     assert outcome.num_targets == targets.numel()
 
 
+def with_labels(labels: np.ndarray | None) -> Any:
+    return SimpleNamespace(class_names=None, train=SimpleNamespace(labels=labels))
+
+
+def test_balanced_weights_are_those_of_scikit_learn() -> None:
+    labels = np.array([0, 0, 0, 0, 1, 1, 2])
+    task = make_task(class_weights="balanced")
+    task.receive_data(with_labels(labels))
+    assert task.class_weights is not None
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    assert_close(task.class_weights, torch.tensor(expected, dtype=torch.float32))
+    ignoring = make_task(class_weights="balanced", ignore_index=-1)
+    ignoring.receive_data(with_labels(np.append(labels, [-1, -1])))
+    assert_close(ignoring.class_weights, task.class_weights)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [(None, "known before it is read"), (np.array([0, 2]), "class 1 has no training sample")],
+)
+def test_balanced_weights_need_the_counts(labels: np.ndarray | None, message: str) -> None:
+    make_task().receive_data(with_labels(labels))
+    with pytest.raises(ConfigError, match=message):
+        make_task(class_weights="balanced").receive_data(with_labels(labels))
+
+
 def test_unknown_labels_do_not_count() -> None:
     logits, targets = torch.randn(6, 4), torch.randint(-1, 2, (6, 4))
     outcome = make_task(multi_label=True, ignore_index=-1)(Batch(logits, targets))
@@ -124,6 +153,8 @@ def test_unknown_labels_do_not_count() -> None:
     [
         ({"label_smoothing": 1.5}, "task.label_smoothing"),
         ({"class_weights": [1.0, 0.0]}, "task.class_weights"),
+        ({"class_weights": "balanced", "multi_label": True}, "task.class_weights"),
+        ({"class_weights": "balanced", "loss": nn.MultiMarginLoss()}, "task.class_weights"),
         ({"class_weights": [1.0], "loss": nn.MultiMarginLoss()}, "task.class_weights"),
         ({"label_smoothing": 0.1, "loss": nn.MultiMarginLoss()}, "task.label_smoothing"),
     ],

@@ -13,6 +13,7 @@ from hydrant.data.memmap import memmap
 from hydrant.data.mixup import MixupCutmix, NoMixing
 from hydrant.data.synthetic import synthetic
 from hydrant.data.table import csv
+from hydrant.data.tokens import TokenData, tokens
 from hydrant.data.vision import cifar10, cifar100, mnist
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Source",
     "Stream",
     "StreamSpec",
+    "TokenData",
     "cifar10",
     "cifar100",
     "csv",
@@ -44,4 +46,5 @@ __all__ = [
     "stream",
     "synthetic",
     "tensors",
+    "tokens",
 ]

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Batch, Tensors
+from hydrant.clock import Steps
 from hydrant.data.damaged import DamagedSamples
 from hydrant.errors import ConfigError
 
@@ -26,23 +27,23 @@ class StreamSpec:
     """Which part of the sample stream this rank reads, in batches of which size, and onto which device."""
 
     seed: int
-    global_batch_size: int
+    batch_sizes: Steps[int]  # samples of each update, over all ranks
     micro_batch_size: int
     rank: int
     world_size: int
     device: torch.device
 
-    @property
-    def num_micro_steps(self) -> int:
-        return self.global_batch_size // (self.micro_batch_size * self.world_size)
+    def num_micro_steps(self, num_updates: int) -> int:
+        """Return the micro-batches of each rank in the update after `num_updates` completed ones."""
+        return self.batch_sizes.value(num_updates) // (self.micro_batch_size * self.world_size)
 
     def positions(self, num_updates: int) -> Iterator[int]:
         """Yield the position in the endless stream at which each micro-batch of this rank starts, for one update.
 
         The samples of an update do not depend on the number of ranks or micro-batches.
         """
-        start = num_updates * self.global_batch_size
-        for micro_step in range(self.num_micro_steps):
+        start = self.batch_sizes.total(num_updates)
+        for micro_step in range(self.num_micro_steps(num_updates)):
             yield start + (micro_step * self.world_size + self.rank) * self.micro_batch_size
 
 
@@ -81,7 +82,10 @@ def select(samples: Indices, indices: Indices) -> Indices:
     """
     if isinstance(samples, range) and isinstance(indices, range):
         return samples[indices.start : indices.stop : indices.step]
-    return np.asarray(samples)[np.asarray(indices)]
+    chosen = np.asarray(indices)
+    if isinstance(samples, range) and chosen.size and chosen.min() >= 0 and chosen.max() < len(samples):
+        return samples.start + samples.step * chosen  # as an array, the range could fill the memory
+    return np.asarray(samples)[chosen]
 
 
 class Source(Protocol):

@@ -13,6 +13,7 @@ from hydrant.data.base import Data, check_normalization
 from hydrant.data.damaged import DamagedSamples
 from hydrant.data.dataset import map_style_source
 from hydrant.data.loader import Collate, LoaderSource, Transform
+from hydrant.data.parts import make_parts
 from hydrant.errors import ConfigError, suggestion, typed_line
 
 PRELOAD = ("datasets",)
@@ -29,6 +30,7 @@ def hugging_face(
     train: str,
     val: str,
     test: str | None,
+    extra_val: Mapping[str, str],
     inputs: str | list[str] | None,
     target: str | None,
     train_transform: Transform | None,
@@ -74,20 +76,16 @@ def hugging_face(
             std=tuple(std) if rows.is_image else (),
         )
 
-    sources = {
-        key: source(key, split) for key, split in (("train", train), ("val", val), ("test", test)) if split
-    }
+    parts = make_parts(source, train=train, val=val, test=test, extra_val=extra_val)
     names = columns.class_names(loaded[train])
     if None not in (names, num_classes) and num_classes != len(names or ()):
         message = f"{num_classes} is configured, but {target!r} has {len(names or ())} classes; use that"
         raise ConfigError("data.num_classes", message)
     return Data(
-        sources["train"],
-        sources["val"],
-        None if input_shape is None else tuple(input_shape),
-        num_classes if names is None else len(names),
-        damaged,
-        test=sources.get("test"),
+        **parts,
+        input_shape=None if input_shape is None else tuple(input_shape),
+        num_classes=num_classes if names is None else len(names),
+        damaged=damaged,
         class_names=names,
     )
 

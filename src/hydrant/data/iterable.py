@@ -29,6 +29,7 @@ def stream(
     train: Any,
     val: Any,
     test: Any,
+    extra_val: Mapping[str, Any],
     num_samples: int,
     num_val_samples: int | None,
     target: str | None,
@@ -44,6 +45,7 @@ def stream(
             and `load_state_dict`, a run can be resumed exactly: `state_dict()` describes which item comes next.
         val, test: a map-style data set, or an iterable whose first `num_val_samples` items are used; they are held in
             memory. `test` may be None.
+        extra_val: further validation sets like `val`, by name.
         num_samples: how many samples count as an epoch, in durations such as `10ep`.
         target, collate, input_shape, num_classes: see `dataset`.
         num_workers: 1 reads in a process of its own, ahead of training; 0 reads in the training process.
@@ -66,6 +68,7 @@ def stream(
         evaluated("data.val", val),
         None if input_shape is None else tuple(input_shape),
         num_classes,
+        extra_val={name: evaluated(f"data.extra_val.{name}", items) for name, items in extra_val.items()},
         test=None if test is None else evaluated("data.test", test),
     )
 
@@ -151,19 +154,19 @@ class _Updates(IterableDataset[_Update | HydrantError]):
 
     def __iter__(self) -> Iterator[_Update | HydrantError]:
         source, spec = self._source, self._spec
-        first = self._begin.num_updates * spec.global_batch_size
+        first = spec.batch_sizes.total(self._begin.num_updates)
         items = source.items.endless(self._begin.state, seed=spec.seed, start=first)
-        for start in itertools.count(first, spec.global_batch_size):
+        for num_updates in itertools.count(self._begin.num_updates):
             with preserve_rngs():
-                update = self._read(items, start)
+                update = self._read(items, num_updates)
             yield update
 
-    def _read(self, items: Iterator[Any], start: int) -> _Update | HydrantError:
+    def _read(self, items: Iterator[Any], num_updates: int) -> _Update | HydrantError:
         # Errors are returned, because a worker would turn a raised one into a page of traceback.
         spec, source, samples = self._spec, self._source, list[tuple[Any, Any]]()
-        size = spec.micro_batch_size
+        size, start = spec.micro_batch_size, spec.batch_sizes.total(num_updates)
         try:
-            for n in range(spec.global_batch_size):
+            for n in range(spec.batch_sizes.value(num_updates)):
                 self._progress.set(start + n)
                 item = next(items)
                 if n // size % spec.world_size == spec.rank:

@@ -37,6 +37,11 @@ class IterableItems:
         """Return a copy of the position after the items that were read; None if there is no state."""
         return copy.deepcopy(self._items.state_dict()) if self.has_state else None
 
+    def rewind(self) -> None:
+        """Go back to where the items were at first, if they have a state."""
+        if self.has_state:
+            self._items.load_state_dict(copy.deepcopy(self.first_state))
+
     def first(self, count: int) -> list[Any]:
         """Return the first items of a pass, or all if there are fewer."""
         with preserve_rngs():

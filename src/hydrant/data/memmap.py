@@ -15,6 +15,7 @@ from hydrant.data.base import Data
 from hydrant.data.dataset import map_style_source
 from hydrant.data.in_memory import tensor_reader
 from hydrant.data.loader import LoaderSource
+from hydrant.data.parts import make_parts
 from hydrant.errors import ConfigError, DataError, typed_line
 
 _AS_TORCH = {"uint16": np.int64, "uint32": np.int64}
@@ -26,6 +27,7 @@ def memmap(
     train: str,
     val: str,
     test: str | None,
+    extra_val: Mapping[str, str],
     input_shape: Sequence[int] | None,
     num_classes: int | None,
     num_workers: int,
@@ -46,11 +48,9 @@ def memmap(
         )
 
     return Data(
-        source("train", train),
-        source("val", val),
-        None if input_shape is None else tuple(input_shape),
-        num_classes,
-        test=None if test is None else source("test", test),
+        **make_parts(source, train=train, val=val, test=test, extra_val=extra_val),
+        input_shape=None if input_shape is None else tuple(input_shape),
+        num_classes=num_classes,
         reader=tensor_reader(),
     )
 

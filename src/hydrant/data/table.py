@@ -19,6 +19,8 @@ from hydrant.data.in_memory import InMemorySource
 from hydrant.errors import ConfigError
 
 _SUFFIXES = (".csv", ".tsv", ".txt")
+_EXTRA = "extra_val."
+"""The names of the extra validation sets begin with it."""
 
 
 def csv(
@@ -26,6 +28,7 @@ def csv(
     train: str,
     val: str | None,
     test: str | None,
+    extra_val: Mapping[str, str],
     val_ratio: float,
     test_ratio: float,
     split_seed: int,
@@ -68,6 +71,7 @@ def csv(
     )
     _check_shapes(layout, input_shape, num_classes)
     files = {split: file for split, file in {"val": val, "test": test}.items() if file is not None}
+    files |= {f"{_EXTRA}{name}": file for name, file in extra_val.items()}
     ratios = {
         split: 0.0 if split in files else ratio
         for split, ratio in {"val": val_ratio, "test": test_ratio}.items()
@@ -114,6 +118,11 @@ class _Lines:
             sources["val"],
             (layout.num_inputs,) if layout.is_one_hot else None,
             None if layout.classes is None else len(layout.classes),
+            extra_val={
+                split.removeprefix(_EXTRA): source
+                for split, source in sources.items()
+                if split.startswith(_EXTRA)
+            },
             test=sources["test"] if sources["test"].num_samples else None,
             class_names=layout.classes,
             reader=Reader(

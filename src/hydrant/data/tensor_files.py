@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from hydrant.batch import Tensors, map_tensors
+from hydrant.config.flat import children
 from hydrant.errors import ConfigError, DataError, suggestion, typed_line
 
 TENSOR_FILES = (".pt", ".npz", ".npy")
@@ -25,7 +26,7 @@ def load_tensors(path: Path) -> Any:
     suffix = path.suffix.lower()
     try:
         if suffix == ".pt":
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return _dense(torch.load(path, map_location="cpu", weights_only=True))
         loaded = np.load(path, allow_pickle=False)
         if suffix == ".npy":
             return torch.from_numpy(loaded)
@@ -33,6 +34,21 @@ def load_tensors(path: Path) -> Any:
             return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
     except Exception as error:  # the file may hold anything, of which the libraries raise anything
         raise DataError(f"{path} cannot be read: {typed_line(error)}") from error
+
+
+def _dense(content: Any) -> Any:
+    """Return what a file holds, if all its tensors are dense.
+
+    Raises:
+        ValueError: one is not.
+    """
+    if isinstance(content, torch.Tensor) and (content.layout != torch.strided or content.is_quantized):
+        raise ValueError(
+            "it holds a sparse or quantized tensor; save tensor.to_dense() or tensor.dequantize()"
+        )
+    for _, inner in children(list(content) if isinstance(content, tuple) else content, ""):
+        _dense(inner)
+    return content
 
 
 def read_inputs(path: Path, key: str) -> Tensors:

@@ -3,8 +3,9 @@
 from hydrant.models.all_reduce_net import AllReduceNet
 from hydrant.models.convnet import ConvNet
 from hydrant.models.gan import Discriminator, Generator
+from hydrant.models.gpt import GPT
 from hydrant.models.linear import DeepLinear
 from hydrant.models.mlp import MLP
 from hydrant.models.timm import timm_model
 
-__all__ = ["MLP", "AllReduceNet", "ConvNet", "DeepLinear", "Discriminator", "Generator", "timm_model"]
+__all__ = ["GPT", "MLP", "AllReduceNet", "ConvNet", "DeepLinear", "Discriminator", "Generator", "timm_model"]

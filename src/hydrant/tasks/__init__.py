@@ -4,8 +4,19 @@ from hydrant.tasks.base import Task
 from hydrant.tasks.classification import Classification
 from hydrant.tasks.distillation import Distillation
 from hydrant.tasks.gan import Gan
+from hydrant.tasks.language_modeling import LanguageModeling
 from hydrant.tasks.regression import R2, Regression
 from hydrant.tasks.supervised import Supervised
 from hydrant.tasks.two_models import TwoModels
 
-__all__ = ["R2", "Classification", "Distillation", "Gan", "Regression", "Supervised", "Task", "TwoModels"]
+__all__ = [
+    "R2",
+    "Classification",
+    "Distillation",
+    "Gan",
+    "LanguageModeling",
+    "Regression",
+    "Supervised",
+    "Task",
+    "TwoModels",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from torch import Tensor, nn
 
@@ -89,6 +89,10 @@ class Task(nn.Module):
     def forward(self, batch: Batch) -> Outcome:
         """Return the losses and measurements of one batch."""
         raise NotImplementedError
+
+    def receive_data(self, data: Any) -> None:
+        """Take from a `Data` what the task needs to know of it, before the first batch. Default: the class names."""
+        self.class_names = data.class_names
 
     def predict(self, inputs: Tensors) -> Mapping[str, Tensor]:
         """Return what the model predicts for the inputs of a batch, by name: (B, ...) each, for `hydrant predict`.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -32,7 +33,8 @@ class Classification(Task):
         multi_label: a sample may have several classes (labels) or none. The loss is the binary cross entropy, and each
             label of a sample is a target.
         class_weights: a number above 0 for each class. With `multi_label` it multiplies the terms of the targets that
-            have the label, like torch's `pos_weight`.
+            have the label, like torch's `pos_weight`. `balanced` is N / (K * N_c) for class c of K with N_c of the N
+            training targets, as in scikit-learn (King & Zeng, "Logistic regression in rare events data", 2001).
         ignore_index: targets of this number do not count; None: all count.
         class_dim: the dimension of the logits that has the classes, 1 or the last.
         loss: replaces the cross entropy.
@@ -48,7 +50,7 @@ class Classification(Task):
         *,
         label_smoothing: float,
         multi_label: bool = False,
-        class_weights: Sequence[float] | None = None,
+        class_weights: Sequence[float] | Literal["balanced"] | None = None,
         ignore_index: int | None = None,
         class_dim: Literal[1, -1] = 1,
         loss: OwnLoss | None = None,
@@ -60,16 +62,39 @@ class Classification(Task):
             check_loss(loss)
         if not 0 <= label_smoothing <= 1:
             raise ConfigError("task.label_smoothing", f"needs a number from 0 to 1, not {label_smoothing}")
-        if class_weights is not None and (not class_weights or min(class_weights) <= 0):
-            raise ConfigError("task.class_weights", f"needs numbers above 0, not {list(class_weights)}")
+        self._is_balanced = class_weights == "balanced"
+        numbers = None if class_weights is None or isinstance(class_weights, str) else list(class_weights)
+        if numbers is not None and (not numbers or min(numbers) <= 0):
+            raise ConfigError("task.class_weights", f"needs numbers above 0, not {numbers}")
+        if self._is_balanced and multi_label:
+            message = "balanced counts one class for each target; give a number for each label"
+            raise ConfigError("task.class_weights", message)
         for key, value in {"label_smoothing": label_smoothing, "class_weights": class_weights}.items():
             if loss is not None and value:
                 message = "belongs to the cross entropy, which task.loss replaces; leave it out"
                 raise ConfigError(f"task.{key}", message)
-        weights = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
+        weights = None if numbers is None else torch.tensor(numbers, dtype=torch.float32)
         self.register_buffer("class_weights", weights, persistent=False)
         self._label_smoothing, self._is_multi_label, self._own_loss = label_smoothing, multi_label, loss
         self.ignore_index, self._class_dim = ignore_index, class_dim
+
+    def receive_data(self, data: Any) -> None:
+        """Take the class names, and the class of each training sample for balanced class weights.
+
+        Raises:
+            ConfigError: the labels are unknown, or a class has no sample.
+        """
+        super().receive_data(data)
+        if not self._is_balanced:
+            return
+        labels: np.ndarray | None = getattr(data.train, "labels", None)
+        if labels is None:
+            message = "balanced needs a class for each training sample that is known before it is read"
+            raise ConfigError("task.class_weights", f"{message}; give a number for each class")
+        counts = np.bincount(labels[labels != self.ignore_index] if self.ignore_index is not None else labels)
+        if empty := np.flatnonzero(counts == 0).tolist():
+            raise ConfigError("task.class_weights", f"class {empty[0]} has no training sample; give numbers")
+        self.class_weights = torch.tensor(counts.sum() / (len(counts) * counts), dtype=torch.float32)
 
     def forward(self, batch: Batch) -> Outcome:
         """`batch.targets` are class indices, (B, ...) integers, or class probabilities in the shape of the logits.

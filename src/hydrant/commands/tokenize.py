@@ -1,0 +1,183 @@
+"""`tokenize`: make the files of data=tokens from text."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hydrant.config.command_line import Flags
+from hydrant.config.token_writer import MAX_SHARD_TOKENS, TokenWriter, new_folder
+from hydrant.errors import ConfigError, DataError
+from hydrant.runs.console import show_activity
+
+if TYPE_CHECKING:
+    from hydrant.data.tokenizers import Tokenizer
+
+_CHUNK_BYTES = 2**22  # read at once
+
+
+@dataclass(frozen=True)
+class Part:
+    """The bytes `[start, end)` of a text file."""
+
+    path: Path
+    start: int
+    end: int
+
+    def texts(self) -> Iterator[str]:
+        """Yield its text in chunks.
+
+        Raises:
+            DataError: it is no UTF-8.
+        """
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            for position in range(self.start, self.end, _CHUNK_BYTES):
+                chunk = file.read(min(_CHUNK_BYTES, self.end - position))
+                try:
+                    yield decoder.decode(chunk, final=position + _CHUNK_BYTES >= self.end)
+                except UnicodeDecodeError as error:
+                    place = position + error.start
+                    message = f"{self.path} is no text in UTF-8: byte {place:,} ({error.reason})"
+                    raise DataError(f"{message}; convert it, or leave it out") from error
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write a folder of tokens and return the exit status."""
+    parser = Flags("tokenize")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--encoding", default="bytes")
+    parser.add_argument("--val", type=float, default=0.1)
+    parser.add_argument("--shard-size", type=int, default=100_000_000)
+    parser.add_argument("--suffixes", default=".txt,.md,.rst")
+    options, words = parser.split(arguments)
+    if not words or options.out is None:
+        raise ConfigError(
+            "", "tokenize what? Give texts and a folder: hydrant tokenize texts/ --out data/texts"
+        )
+    if not 0 < options.val < 1:
+        raise ConfigError("--val", f"needs a ratio above 0 and below 1, not {options.val}")
+    if not 1 <= options.shard_size <= MAX_SHARD_TOKENS:
+        raise ConfigError("--shard-size", f"needs 1 to {MAX_SHARD_TOKENS} tokens, not {options.shard_size}")
+    if options.out.exists():
+        raise ConfigError("--out", f"{options.out} exists; remove it, or give another folder")
+    files = _text_files(words, tuple(options.suffixes.split(",")))
+    splits = _split(files, options.val)
+    tokenizer = _tokenizer(options.encoding, [*splits["train"], *splits["val"]])
+    try:
+        with new_folder(options.out) as folder:
+            lines = [
+                _write(folder, name, parts, tokenizer, options.shard_size) for name, parts in splits.items()
+            ]
+            tokenizer.vocabulary.write(folder)
+    except OSError as error:
+        message = f"{options.out} cannot be written ({error.strerror or error}); give another folder"
+        raise ConfigError("--out", message) from error
+    from hydrant.runs.console import say
+
+    written = f"{', '.join(lines)}; a vocabulary of {tokenizer.vocabulary.size:,}"
+    say(f"{options.out}: {written}. Train on them: data=tokens data.root={options.out}")
+    return 0
+
+
+def _text_files(words: Sequence[str], suffixes: tuple[str, ...]) -> list[Path]:
+    """Return the files that the words name, and those with these suffixes in the folders that they name, by name.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
+    files = list[Path]()
+    for word in words:
+        path = Path(word)
+        found = (
+            [path]
+            if path.is_file()
+            else sorted(p for p in path.rglob("*") if p.suffix in suffixes and p.is_file())
+        )
+        if not found:
+            what = (
+                f"has no files that end in {', '.join(suffixes)} (--suffixes)"
+                if path.is_dir()
+                else "does not exist"
+            )
+            raise ConfigError("", f"{word} {what}")
+        files += found
+    return files
+
+
+def _split(files: Sequence[Path], val: float) -> dict[str, list[Part]]:
+    """Return the parts of each split: the ratio `val` of all bytes, at their end, validates. A line is not divided.
+
+    Raises:
+        ConfigError: a split is empty.
+    """
+    sizes = [path.stat().st_size for path in files]
+    left = sum(sizes) - round(val * sum(sizes))  # bytes for training
+    splits: dict[str, list[Part]] = {"train": [], "val": []}
+    for path, size in zip(files, sizes, strict=True):
+        cut = size if left >= size else _line_end(path, left, size) if left > 0 else 0
+        splits["train"] += [Part(path, 0, cut)] if cut else []
+        splits["val"] += [Part(path, cut, size)] if cut < size else []
+        left -= size
+    for name, parts in splits.items():
+        if not parts:
+            message = f"{val:g} leaves no text to {'train' if name == 'train' else 'validate'} on"
+            raise ConfigError("--val", f"{message}; only whole lines go to a set")
+    return splits
+
+
+def _line_end(path: Path, position: int, size: int) -> int:
+    """Return where the line that holds this byte ends."""
+    with path.open("rb") as file:
+        file.seek(position)
+        for start in range(position, size, _CHUNK_BYTES):
+            chunk = file.read(_CHUNK_BYTES)
+            if (found := chunk.find(b"\n")) >= 0:
+                return start + found + 1
+    return size
+
+
+def _tokenizer(encoding: str, parts: Sequence[Part]) -> Tokenizer:
+    from hydrant.data.tokenizers import BytesTokenizer, CharTokenizer, TiktokenTokenizer
+
+    if encoding == "bytes":
+        return BytesTokenizer()
+    if encoding != "char":
+        return TiktokenTokenizer.named(encoding, "--encoding")
+    characters = set[str]()
+    for part in parts:
+        for text in part.texts():
+            characters.update(text)
+    return CharTokenizer(characters)
+
+
+def _write(folder: Path, split: str, parts: Sequence[Part], tokenizer: Tokenizer, shard_size: int) -> str:
+    """Write the tokens of a split, a document for each part, and return how many there are, for people."""
+    import numpy as np
+
+    vocabulary = tokenizer.vocabulary
+    with TokenWriter(folder, split, vocabulary.dtype, shard_size) as writer:
+        for number, part in enumerate(parts, start=1):
+            show_activity(f"{split}, file {number:,} of {len(parts):,}")
+            for text in _cut(part.texts(), tokenizer):
+                writer.write(np.asarray(tokenizer.encode(text)))
+            writer.write(np.array([vocabulary.separator]))
+        files = f"{writer.num_files} file{'' if writer.num_files == 1 else 's'}"
+        return f"{writer.num_tokens:,} {split} tokens in {files}"
+
+
+def _cut(texts: Iterator[str], tokenizer: Tokenizer) -> Iterator[str]:
+    """Yield the same text in parts that have the tokens of the whole."""
+    rest = ""
+    for text in texts:
+        rest += text
+        cut = tokenizer.last_cut(rest)
+        if cut:
+            yield rest[:cut]
+            rest = rest[cut:]
+    if rest:
+        yield rest

@@ -1,0 +1,247 @@
+"""Sequences of tokens, read from memory-mapped files: a sample is a function of its index, so nothing is prepared."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.lib.stride_tricks import as_strided
+from torch import Tensor
+
+from hydrant import seeding
+from hydrant.batch import Batch
+from hydrant.config.token_files import Position, TokenFile
+from hydrant.data.base import Indices, StreamSpec, batch_ranges, select, to_device
+from hydrant.errors import DataError
+
+Sampling = Literal["windows", "contiguous", "documents"]
+
+IGNORED = -100
+"""The target of a token whose next one belongs to another document, as `torch.nn.functional.cross_entropy` has it."""
+
+_MAX_COUNTED = 2**26  # tokens
+
+
+class TokenShards:
+    """The tokens of several files in a row, as if they were one."""
+
+    def __init__(self, files: Sequence[TokenFile]) -> None:
+        self.files = tuple(files)
+        self._starts = np.cumsum([0, *(file.num_tokens for file in files)])
+        self._mapped: dict[int, np.ndarray] = {}  # by the number of the file
+
+    @property
+    def num_tokens(self) -> int:
+        return int(self._starts[-1])
+
+    def windows(self, indices: np.ndarray, length: int) -> np.ndarray:
+        """Return sequences by their numbers, of the type of the files: (N, length + 1).
+
+        Sequence i is `tokens[i * length : i * length + length + 1]`: its last token is the first one of the next.
+        """
+        if (indices[1:] - indices[:-1] == 1).all():
+            tokens = self.read(int(indices[0]) * length, len(indices) * length + 1)
+            (stride,) = tokens.strides
+            return as_strided(tokens, (len(indices), length + 1), (length * stride, stride), writeable=False)
+        starts = indices * length
+        numbers = np.searchsorted(self._starts, starts, side="right") - 1
+        offsets = (starts - self._starts[numbers]).tolist()
+        rows = np.empty((len(indices), length + 1), np.result_type(*(file.dtype for file in self.files)))
+        for row, (number, offset) in enumerate(zip(numbers.tolist(), offsets, strict=True)):
+            part = self._map(number)[offset : offset + length + 1]
+            rows[row] = part if len(part) > length else self.read(int(starts[row]), length + 1)
+        return rows
+
+    def read(self, start: int, count: int) -> np.ndarray:
+        """Return the tokens `[start, start + count)`, which may lie in several files."""
+        parts = list[np.ndarray]()
+        number = int(np.searchsorted(self._starts, start, side="right")) - 1
+        while count:
+            offset = start - int(self._starts[number])
+            part = self._map(number)[offset : offset + count]
+            parts.append(part)
+            start, count, number = start + len(part), count - len(part), number + 1
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _map(self, number: int) -> np.ndarray:
+        if number not in self._mapped:
+            self._mapped[number] = self.files[number].mapped()
+        return self._mapped[number]
+
+    def place(self, position: int) -> str:
+        """Return where a token is, for messages."""
+        number = int(np.searchsorted(self._starts, position, side="right")) - 1
+        return f"token {position - self._starts[number]:,} of {self.files[number].path}"
+
+    @functools.cached_property
+    def unigram_entropy(self) -> float:
+        """The entropy of the frequencies of the tokens, in nats a token.
+
+        If there are more than 2**26 tokens, those of 1,024 blocks that are spread evenly are counted.
+        """
+        num_blocks = 1 if self.num_tokens <= _MAX_COUNTED else 1024
+        size = min(self.num_tokens, _MAX_COUNTED) // num_blocks
+        starts = np.linspace(0, self.num_tokens - size, num_blocks).astype(np.int64)
+        counts = np.zeros(0, np.int64)
+        for start in starts.tolist():
+            found = np.bincount(self.read(start, size).astype(np.int64), minlength=len(counts))
+            found[: len(counts)] += counts
+            counts = found
+        ratios = counts[counts > 0] / counts.sum()
+        return float(-(ratios * np.log(ratios)).sum())
+
+
+class Order(Protocol):
+    """The endless stream of samples."""
+
+    def indices(self, position: int, count: int) -> np.ndarray:
+        """Return the samples at positions `[position, position + count)`, int64, shape (count,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class FileOrder:
+    """The order of the files, in every epoch and with every seed."""
+
+    num_samples: int
+
+    def indices(self, position: int, count: int) -> np.ndarray:
+        return np.arange(position, position + count) % self.num_samples
+
+
+@dataclass(frozen=True)
+class ShuffledOrder:
+    """A random order: a permutation of all samples for each epoch.
+
+    In contrast to `SampleOrder`, no permutation is held in memory, and any of its places is known at once.
+    """
+
+    seed: int
+    num_samples: int
+
+    def indices(self, position: int, count: int) -> np.ndarray:
+        parts = list[np.ndarray]()
+        while count > 0:
+            epoch, offset = divmod(position, self.num_samples)
+            block, first = divmod(offset, _BLOCK)
+            part = _block(self.seed, epoch, block, self.num_samples)[first : first + count]
+            parts.append(part)
+            position, count = position + len(part), count - len(part)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+_BLOCK = 4096  # samples whose places are computed at once, because one takes nearly as long
+
+
+@functools.lru_cache(maxsize=2)
+def _block(seed: int, epoch: int, block: int, num_samples: int) -> np.ndarray:
+    places = np.arange(block * _BLOCK, min((block + 1) * _BLOCK, num_samples))
+    return seeding.permuted(seed, epoch, places, num_samples)
+
+
+@dataclass(frozen=True)
+class TokenSource:
+    """Sequences of `length` tokens with the next token of each as its target.
+
+    Inputs are int64 (B, length). With `sampling=documents` they are a dict: `tokens`, int64 (B, length), and
+    `documents`, the number of each token's document in its row, int64 (B, length). Targets are int64 (B, length).
+
+    Args:
+        shards: the tokens.
+        length: of a sequence.
+        vocab_size: ids are below it.
+        sampling: as `conf/data/tokens.yaml` explains it.
+        separator: the token between two documents.
+        separator_position: whether it is the last token of a document, or the first.
+        samples: the numbers of the sequences.
+    """
+
+    shards: TokenShards
+    length: int
+    vocab_size: int
+    sampling: Sampling
+    separator: int | None
+    separator_position: Position
+    samples: Indices
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.samples)
+
+    def stream(self, spec: StreamSpec) -> TokenStream:
+        in_order = self.sampling == "contiguous"
+        order = FileOrder(self.num_samples) if in_order else ShuffledOrder(spec.seed, self.num_samples)
+        return TokenStream(_TokenReader(self, spec.device), order, spec)
+
+    def batches(self, spec: StreamSpec, batch_size: int) -> Iterator[Batch]:
+        reader = _TokenReader(self, spec.device)
+        for indices in batch_ranges(self.num_samples, batch_size, spec.rank, spec.world_size):
+            yield reader.read(np.arange(indices.start, indices.stop))
+
+    def subset(self, indices: Indices) -> TokenSource:
+        return replace(self, samples=select(self.samples, indices))
+
+
+@dataclass(frozen=True)
+class TokenStream:
+    """The training stream of one rank. A micro-batch is read when it is asked for."""
+
+    reader: _TokenReader
+    order: Order
+    spec: StreamSpec
+
+    def micro_batches(self, num_updates: int) -> Iterator[Batch]:
+        for position in self.spec.positions(num_updates):
+            yield self.reader.read(self.order.indices(position, self.spec.micro_batch_size))
+
+    def close(self) -> None:
+        """Do nothing, because there are no workers."""
+
+
+@dataclass(frozen=True)
+class _TokenReader:
+    """Reads batches on the host and copies them to the device."""
+
+    source: TokenSource
+    device: torch.device
+
+    def read(self, indices: np.ndarray) -> Batch:
+        """Return the batch of these samples."""
+        source = self.source
+        samples = np.asarray(select(source.samples, indices))
+        rows = source.shards.windows(samples, source.length)
+        self._check(rows, samples)
+        inputs, targets = rows[:, :-1].astype(np.int64), rows[:, 1:].astype(np.int64)
+        if source.sampling != "documents":
+            return Batch(self._on_device(inputs), self._on_device(targets))
+        documents = self._documents(rows)
+        targets[documents[:, 1:] != documents[:, :-1]] = IGNORED
+        parts = {"tokens": inputs, "documents": np.ascontiguousarray(documents[:, :-1])}
+        return Batch({name: self._on_device(part) for name, part in parts.items()}, self._on_device(targets))
+
+    def _check(self, rows: np.ndarray, samples: np.ndarray) -> None:
+        """Raise DataError if a token is not in the vocabulary: an embedding on a GPU could not say which one."""
+        source = self.source
+        smallest = 0 if rows.dtype.kind == "u" else int(rows.min())
+        if (largest := int(rows.max())) >= source.vocab_size or smallest < 0:
+            row, column = np.argwhere((rows >= source.vocab_size) | (rows < 0))[0]
+            place = source.shards.place(int(samples[row]) * source.length + int(column))
+            message = f"{place} is {rows[row, column]}, but ids are 0 to {source.vocab_size - 1}"
+            raise DataError(
+                f"{message} (data.vocab_size={source.vocab_size}); data.vocab_size={largest + 1} or more"
+            )
+
+    def _documents(self, rows: np.ndarray) -> np.ndarray:
+        """Return the number of each token's document in its row, from 0: int64 (B, length + 1)."""
+        is_separator = rows == self.source.separator
+        numbers = is_separator.cumsum(axis=1)
+        if self.source.separator_position == "end":
+            numbers -= is_separator
+        return numbers - numbers[:, :1]
+
+    def _on_device(self, values: np.ndarray) -> Tensor:
+        return to_device(torch.from_numpy(values), self.device)

@@ -1,0 +1,78 @@
+"""Texts that a language model continues."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from hydrant import seeding
+from hydrant.errors import ConfigError
+from hydrant.tasks.generation import generate
+from hydrant.training.evaluation import eager_evaluation
+from hydrant.training.plan import Plan
+from hydrant.training.trainer import Trainer
+
+
+class TextSamples:
+    """Lets the model continue each prompt after each evaluation, and logs the texts as `sample_0`, `sample_1` ...
+
+    The texts are a function of the weights, the seed of the run and the number of updates. The model is eager and in
+    evaluation mode, in the precision of the run.
+
+    Args:
+        prompts: the beginnings of the texts.
+        num_tokens: by how many tokens each is continued.
+        temperature: of the softmax from which tokens are drawn; 0: the most probable token.
+        top_k: draw from so many most probable tokens only; null: from all.
+
+    Raises:
+        ConfigError: an argument is out of its range.
+    """
+
+    def __init__(
+        self, *, prompts: Sequence[str], num_tokens: int, temperature: float, top_k: int | None
+    ) -> None:
+        if isinstance(prompts, str) or not prompts or not all(prompts):
+            message = f"needs the beginnings of texts, such as ['The '], not {prompts!r}"
+            raise ConfigError("prompts", message)
+        if num_tokens < 1:
+            raise ConfigError("num_tokens", f"needs a number above 0, not {num_tokens}")
+        if not 0 <= temperature < math.inf:
+            raise ConfigError("temperature", f"needs a number of at least 0, not {temperature}")
+        if top_k is not None and top_k < 1:
+            raise ConfigError("top_k", f"needs a number above 0, or null, not {top_k}")
+        self._prompts, self._num_tokens = list(prompts), num_tokens
+        self._temperature, self._top_k = temperature, top_k
+
+    def check(self, plan: Plan) -> None:
+        """Check that the data are tokens of text, and that the run is evaluated.
+
+        Raises:
+            ConfigError: they are not, or it is not.
+        """
+        if not getattr(plan.data, "has_tokenizer", False):
+            message = "text_samples needs data that turn text into tokens and back, as data=tokens does"
+            raise ConfigError("data", message)
+        if not plan.intervals.eval_every.is_on:
+            raise ConfigError("eval_every", "texts are made after evaluations; give one, such as 10%")
+
+    def on_evaluation(self, trainer: Trainer, row: Mapping[str, float]) -> None:
+        """Make the texts and log them. All ranks make the same ones."""
+        del row
+        plan: Any = trainer.plan
+        with eager_evaluation(trainer), plan.parallel.gathered(trainer.task):
+            for number, prompt in enumerate(self._prompts):
+                seed = seeding.mix(plan.spec.seed, seeding.TEXTS, trainer.state.num_updates, number)
+                tokens = generate(
+                    trainer.model,
+                    torch.tensor(plan.data.encode(prompt), device=plan.world.device),
+                    self._num_tokens,
+                    max_context=plan.data.sequence_length,
+                    temperature=self._temperature,
+                    top_k=self._top_k,
+                    generator=torch.Generator().manual_seed(seed),
+                )
+                trainer.log.text(f"sample_{number}", plan.data.decode(tokens.tolist()))

@@ -1,0 +1,280 @@
+"""A decoder-only transformer for language models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from hydrant.errors import ConfigError, unknown_name
+from hydrant.models.transformer import (
+    ACTIVATIONS,
+    NORMS,
+    Activation,
+    Attention,
+    Block,
+    FeedForward,
+    Norm,
+    causal_document_mask,
+    positions_in_documents,
+    rotation,
+)
+
+Positions = Literal["rope", "learned", "none"]
+
+
+class GPT(nn.Module):
+    """A decoder-only transformer with norms before its layers (Radford et al., "GPT-2", 2019), without biases.
+
+    With P parameters outside the embeddings, the forward pass of a token takes `2 P + 4 L H D num_layers` FLOPs in a
+    sequence of L tokens, with H heads of D numbers; a training update takes three times as many. The second term is
+    the attention, counted with all L x L products, as torch's `FlopCounterMode` does. P includes the readout, also
+    where it is tied to the embedding.
+
+    Matrices start as N(0, 1 / fan_in); those that write into the residual stream are divided by `sqrt(2 num_layers)`
+    (Radford et al., 2019, section 2.3), or start at 0 with `zero_init`, as then does an untied readout. Embeddings
+    start as N(0, `embedding_std`²), and norms at 1.
+
+    With `mup_base_width`, the model has the maximal update parametrization (Yang et al., "Tensor Programs V", 2022,
+    table 8), so that a learning rate found at one width is also good at others. With m = width / mup_base_width, the
+    logits are divided by m, an untied readout starts as N(0, 1 / mup_base_width), and the attention multiplies by
+    sqrt(D0) / D instead of 1 / sqrt(D), where D0 is the size of a head at the base width. At the base width this
+    changes nothing. The learning rates come from `param_groups.mup`, which reads `mup_roles`.
+
+    Args:
+        vocab_size: number of tokens V.
+        sequence_length: the most tokens of a sequence.
+        num_layers: number of blocks.
+        width: size of a token in the residual stream.
+        num_heads: heads of the attention.
+        num_kv_heads: heads of keys and values, which divide `num_heads`; None: as many.
+        head_dim: size of a head, even with `rope`; None: width / num_heads.
+        hidden_width: of the feed-forward layers; None: 4 x width, or 8 / 3 x width rounded up to a multiple of 8 for
+            `swiglu`, which has three matrices instead of two.
+        activation: `swiglu` (Shazeer, 2020), `gelu` (Hendrycks & Gimpel, 2016) or `relu2` (So et al., 2021).
+        norm: `rms` (Zhang & Sennrich, 2019) or `layer` (Ba et al., 2016).
+        norm_eps: added to the mean square before its root.
+        qk_norm: normalize queries and keys (Henry et al., 2020).
+        positions: `rope` (Su et al., 2021), `learned` embeddings, or `none`.
+        rope_base: the base of the angles.
+        tie_embeddings: the readout is the embedding (Press & Wolf, 2017).
+        logit_softcap: c of c tanh(logits / c) (Gemma 2, 2024, section 2); None: logits are not bounded.
+        zero_init: start projections into the residual stream, and an untied readout, at 0.
+        embedding_std: standard deviation of the first embeddings.
+        dropout: of the embeddings, the attention weights and what is added to the residual stream.
+        activation_checkpointing: keep only the inputs of the blocks for the backward pass, which computes the rest
+            again (Chen et al., 2016).
+        mup_base_width: the width at which `lr` was tuned; None: the standard parametrization.
+        mup_base_head_dim: the size of a head at that width; None: that of a model with as many heads.
+
+    Raises:
+        ConfigError: a size does not fit another one.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        sequence_length: int,
+        num_layers: int,
+        width: int,
+        num_heads: int,
+        num_kv_heads: int | None,
+        head_dim: int | None,
+        hidden_width: int | None,
+        activation: Activation,
+        norm: Norm,
+        norm_eps: float,
+        qk_norm: bool,
+        positions: Positions,
+        rope_base: float,
+        tie_embeddings: bool,
+        logit_softcap: float | None,
+        zero_init: bool,
+        embedding_std: float,
+        dropout: float,
+        activation_checkpointing: bool,
+        mup_base_width: int | None,
+        mup_base_head_dim: int | None,
+    ) -> None:
+        super().__init__()
+        _check_sizes(locals())
+        _check_names(activation, norm, positions)
+        head_dim = _head_dim(width, num_heads, head_dim, positions)
+        hidden_width = _hidden_width(width, activation) if hidden_width is None else hidden_width
+        self.vocab_size, self._sequence_length, self._head_dim = vocab_size, sequence_length, head_dim
+        self._rope_base = rope_base if positions == "rope" else None
+        self._softcap, self._checkpoints = logit_softcap, activation_checkpointing
+        self._width_ratio = 1.0 if mup_base_width is None else width / mup_base_width
+        base_head_dim = mup_base_head_dim or head_dim / self._width_ratio
+        self._head_ratio = 1.0 if mup_base_width is None else head_dim / base_head_dim
+        self._is_mup = mup_base_width is not None
+        make_norm = partial(NORMS[norm], eps=norm_eps)
+        self.embedding = nn.Embedding(vocab_size, width)
+        self.positions = nn.Embedding(sequence_length, width) if positions == "learned" else None
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(
+            Block(
+                width,
+                make_norm,
+                Attention(
+                    width,
+                    num_heads=num_heads,
+                    num_kv_heads=_num_kv_heads(num_heads, num_kv_heads),
+                    head_dim=head_dim,
+                    scale=(head_dim * self._head_ratio) ** -0.5,
+                    qk_norm=make_norm if qk_norm else None,
+                    dropout=dropout,
+                ),
+                FeedForward(width, hidden_width, activation),
+                dropout,
+            )
+            for _ in range(num_layers)
+        )
+        self.norm = make_norm(width)
+        self.readout = None if tie_embeddings else nn.Linear(width, vocab_size, bias=False)
+        self._initialize(embedding_std, zero_init)
+
+    def forward(self, inputs: Tensor | Mapping[str, Tensor], *, readout: bool = True) -> Tensor:
+        """Return the logits of the next token, (B, L, V); with `readout=False` what `logits` takes, (B, L, width).
+
+        Args:
+            inputs: tokens, (B, L) int64; or `tokens` and `documents`, the number of the document of each token, both
+                (B, L) int64. A token attends to those of its own document, where the positions begin at 0.
+            readout: return logits.
+
+        Raises:
+            ConfigError: the sequence is too long.
+        """
+        packed = inputs if isinstance(inputs, Mapping) else {"tokens": inputs}
+        tokens, documents = packed["tokens"], packed.get("documents")
+        length = tokens.shape[1]
+        if length > self._sequence_length:
+            message = f"is {self._sequence_length}, but a sequence has {length} tokens"
+            raise ConfigError("model.sequence_length", message)
+        mask = places = None
+        if documents is None:
+            places = torch.arange(length, device=tokens.device)
+        else:
+            mask, places = causal_document_mask(documents), positions_in_documents(documents)
+        turned = None if self._rope_base is None else rotation(places, self._head_dim, self._rope_base)
+        x = self.embedding(tokens)
+        x = self.dropout(x if self.positions is None else x + self.positions(places))
+        for block in self.blocks:
+            if self._checkpoints and torch.is_grad_enabled():
+                x = cast("Tensor", checkpoint(block, x, turned, mask, use_reentrant=False))
+            else:
+                x = block(x, turned, mask)
+        x = self.norm(x)
+        return self.logits(x) if readout else x
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the logits of the next token, (..., V), of what the blocks give, (..., width)."""
+        readout = self.readout
+        logits = F.linear(hidden, self.embedding.weight) if readout is None else readout(hidden)
+        if self._width_ratio != 1:
+            logits = logits / self._width_ratio
+        return logits if self._softcap is None else self._softcap * torch.tanh(logits / self._softcap)
+
+    def mup_roles(self) -> dict[str, tuple[str, float]]:
+        """Return the role of each parameter and by how much wider it is than at the base width; {} without muP.
+
+        A role says which sides of a weight grow with the width: both (`hidden`), what it returns (`input`, also
+        vectors), or what it takes (`output`).
+        """
+        if not self._is_mup:
+            return {}
+        return {name: self._mup_role(name, p) for name, p in self.named_parameters()}
+
+    @staticmethod
+    def group_matcher(coarse: bool = False) -> dict[str, Any]:
+        """Return which parameters are of which layer, as timm's models do: for `param_groups.layer_decay`."""
+        del coarse  # a block is the smallest layer
+        return {
+            "stem": r"^(embedding|positions)",
+            "blocks": [(r"^blocks\.(\d+)", None), (r"^norm", (99999,))],
+        }
+
+    def _mup_role(self, name: str, parameter: nn.Parameter) -> tuple[str, float]:
+        if name.startswith("readout."):
+            return "output", self._width_ratio
+        if name.startswith("blocks.") and parameter.ndim == 2:
+            return "hidden", self._width_ratio
+        is_of_heads = name.endswith(("query_norm.weight", "key_norm.weight"))
+        return "input", self._head_ratio if is_of_heads else self._width_ratio
+
+    def _initialize(self, embedding_std: float, zero_init: bool) -> None:
+        """Draw the first weights."""
+        blocks = cast("list[Block]", list(self.blocks))
+        for block in blocks:
+            for module in block.modules():
+                if isinstance(module, nn.Linear):
+                    nn.init.normal_(module.weight, std=module.in_features**-0.5)
+            for projection in block.residual_projections():
+                with torch.no_grad():
+                    projection.weight.mul_(0.0 if zero_init else (2 * len(blocks)) ** -0.5)
+        if self.readout is not None:
+            base_width = self.readout.in_features / self._width_ratio
+            nn.init.normal_(self.readout.weight, std=0.0 if zero_init else base_width**-0.5)
+        for embedding in (self.embedding, self.positions):
+            if embedding is not None:
+                nn.init.normal_(embedding.weight, std=embedding_std)
+
+
+def _check_sizes(arguments: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a number that is out of its range."""
+    positive = ("vocab_size", "sequence_length", "num_layers", "width", "num_heads", "num_kv_heads", "head_dim",
+                "hidden_width", "norm_eps", "rope_base", "logit_softcap", "mup_base_width",
+                "mup_base_head_dim")  # fmt: skip
+    for key in positive:
+        value = arguments[key]
+        if value is not None and not 0 < value < math.inf:
+            raise ConfigError(f"model.{key}", f"needs a number above 0, not {value}")
+    if not 0 <= arguments["dropout"] < 1:
+        raise ConfigError("model.dropout", f"needs a number from 0 to below 1, not {arguments['dropout']}")
+    if not arguments["embedding_std"] >= 0:
+        raise ConfigError("model.embedding_std", f"needs at least 0, not {arguments['embedding_std']}")
+    if arguments["mup_base_head_dim"] is not None and arguments["mup_base_width"] is None:
+        message = "belongs to muP; give model.mup_base_width too, or leave it out"
+        raise ConfigError("model.mup_base_head_dim", message)
+
+
+def _check_names(activation: str, norm: str, positions: str) -> None:
+    for key, kind, name, options in (
+        ("activation", "activation", activation, ACTIVATIONS),
+        ("norm", "norm", norm, NORMS),
+        ("positions", "kind of positions", positions, ("rope", "learned", "none")),
+    ):
+        if name not in options:
+            raise unknown_name(f"model.{key}", kind, name, options)
+
+
+def _head_dim(width: int, num_heads: int, head_dim: int | None, positions: str) -> int:
+    if head_dim is None and width % num_heads:
+        message = (
+            f"{num_heads} heads do not divide model.width={width}; choose another number, or give head_dim"
+        )
+        raise ConfigError("model.num_heads", message)
+    head_dim = head_dim or width // num_heads
+    if positions == "rope" and head_dim % 2:
+        message = f"rope turns pairs of numbers, but a head has {head_dim}; give an even head_dim"
+        raise ConfigError("model.head_dim", message)
+    return head_dim
+
+
+def _num_kv_heads(num_heads: int, num_kv_heads: int | None) -> int:
+    num_kv_heads = num_kv_heads or num_heads
+    if num_heads % num_kv_heads:
+        message = f"{num_kv_heads} heads of keys do not divide model.num_heads={num_heads}"
+        raise ConfigError("model.num_kv_heads", message)
+    return num_kv_heads
+
+
+def _hidden_width(width: int, activation: str) -> int:
+    return math.ceil(width / 3) * 8 if activation == "swiglu" else 4 * width

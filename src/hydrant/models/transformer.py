@@ -1,0 +1,186 @@
+"""The parts of a decoder-only transformer: norms, rotary positions, attention and the layers between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Norm = Literal["rms", "layer"]
+Activation = Literal["swiglu", "gelu", "relu2"]
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines of the angles of each position, (L, D / 2) or (B, 1, L, D / 2) each, float32."""
+
+
+class RMSNorm(nn.RMSNorm):
+    """torch's, with the gain in the precision of the input, so that autocast keeps its fused kernel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, self.weight.type_as(x), self.eps)
+
+
+NORMS: dict[Norm, Callable[..., nn.Module]] = {
+    "rms": RMSNorm,
+    "layer": partial(nn.LayerNorm, bias=False),
+}
+
+
+def relu2(x: Tensor) -> Tensor:
+    """The square of ReLU; So et al., "Primer", 2021, section 4.1."""
+    return F.relu(x).square()
+
+
+_ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "swiglu": F.silu,
+    "gelu": F.gelu,
+    "relu2": relu2,
+}
+ACTIVATIONS = tuple(_ACTIVATIONS)
+
+
+def positions_in_documents(documents: Tensor) -> Tensor:
+    """Return the position of each token in its document, of the same shape as `documents`.
+
+    Args:
+        documents: (B, L), the number of the document of each token. Tokens of a document are next to each other.
+
+    >>> positions_in_documents(torch.tensor([[0, 0, 1, 1, 1, 2]]))
+    tensor([[0, 1, 0, 1, 2, 0]])
+    """
+    places = torch.arange(documents.shape[1], device=documents.device)
+    begins = F.pad(documents[:, 1:] != documents[:, :-1], (1, 0))
+    return places - torch.where(begins, places, 0).cummax(dim=1).values
+
+
+def causal_document_mask(documents: Tensor) -> Tensor:
+    """Return which tokens each token attends to, (B, 1, L, L) bool: itself and those before it in its document.
+
+    >>> causal_document_mask(torch.tensor([[0, 1, 1]]))[0, 0].int()
+    tensor([[1, 0, 0],
+            [0, 1, 0],
+            [0, 1, 1]], dtype=torch.int32)
+    """
+    is_same = documents[:, :, None] == documents[:, None, :]
+    return is_same.tril()[:, None]
+
+
+def rotation(positions: Tensor, head_dim: int, base: float) -> Rotation:
+    """Return the angles by which rotary embeddings turn each pair of numbers; Su et al., "RoFormer", 2021, section 3.2.
+
+    They are computed in float32 whatever the precision of the weights is, because they grow with the position.
+
+    Args:
+        positions: (L,), or (B, L) if they differ from sample to sample.
+        head_dim: D, even.
+        base: the angles of the pairs fall from 1 to about 1 / `base` per position.
+    """
+    pairs = torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float32)
+    angles = positions[..., None].float() * base ** (-pairs / head_dim)
+    angles = angles if positions.ndim == 1 else angles[:, None]
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, by: Rotation) -> Tensor:
+    """Turn the pairs (x[i], x[i + D / 2]) of vectors, (B, H, L, D), by the angles of their positions."""
+    cos, sin = by
+    first, second = x.float().chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
+
+
+class Attention(nn.Module):
+    """Causal self-attention by `scaled_dot_product_attention`, without biases.
+
+    Args:
+        width: of the tokens.
+        num_heads: of the queries.
+        num_kv_heads: of the keys and values; each serves `num_heads / num_kv_heads` heads of queries (Ainslie et al.,
+            "GQA", 2023).
+        head_dim: D, of each head.
+        scale: factor of the products of queries and keys.
+        qk_norm: makes the norm of queries and keys from D (Henry et al., 2020); None: there is none.
+        dropout: probability of dropping an attention weight.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        scale: float,
+        qk_norm: Callable[[int], nn.Module] | None,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self._head_dim, self._scale, self._dropout = head_dim, scale, dropout
+        self._has_groups = num_kv_heads != num_heads
+        self.query = nn.Linear(width, num_heads * head_dim, bias=False)
+        self.key = nn.Linear(width, num_kv_heads * head_dim, bias=False)
+        self.value = nn.Linear(width, num_kv_heads * head_dim, bias=False)
+        self.query_norm = nn.Identity() if qk_norm is None else qk_norm(head_dim)
+        self.key_norm = nn.Identity() if qk_norm is None else qk_norm(head_dim)
+        self.output = nn.Linear(num_heads * head_dim, width, bias=False)
+
+    def forward(self, x: Tensor, turned: Rotation | None, mask: Tensor | None) -> Tensor:
+        """`x` (B, L, width) -> (B, L, width). Without a mask each token attends to itself and all before it."""
+        query, key, value = (self._heads(part(x)) for part in (self.query, self.key, self.value))
+        query, key = self.query_norm(query), self.key_norm(key)
+        if turned is not None:
+            query, key = rotate(query, turned), rotate(key, turned)
+        mixed = F.scaled_dot_product_attention(
+            query.type_as(value), key.type_as(value), value, attn_mask=mask, is_causal=mask is None,
+            dropout_p=self._dropout if self.training else 0.0, scale=self._scale, enable_gqa=self._has_groups,
+        )  # fmt: skip
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self._head_dim)).transpose(1, 2)  # (B, H, L, D)
+
+
+class FeedForward(nn.Module):
+    """Two layers around an activation, without biases; `swiglu` multiplies by a third one (Shazeer, 2020)."""
+
+    def __init__(self, width: int, hidden: int, activation: Activation) -> None:
+        super().__init__()
+        self._activation = _ACTIVATIONS[activation]
+        self.gate = nn.Linear(width, hidden, bias=False) if activation == "swiglu" else None
+        self.up = nn.Linear(width, hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` (B, L, width) -> (B, L, width)."""
+        if self.gate is None:
+            return self.down(self._activation(self.up(x)))
+        return self.down(self._activation(self.gate(x)) * self.up(x))
+
+
+class Block(nn.Module):
+    """A layer: attention and a feed-forward network, each after a norm and added to the residual stream."""
+
+    def __init__(
+        self,
+        width: int,
+        norm: Callable[[int], nn.Module],
+        attention: Attention,
+        feed_forward: FeedForward,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.attention_norm, self.attention = norm(width), attention
+        self.feed_forward_norm, self.feed_forward = norm(width), feed_forward
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, turned: Rotation | None, mask: Tensor | None) -> Tensor:
+        """`x` (B, L, width) -> (B, L, width)."""
+        x = x + self.dropout(self.attention(self.attention_norm(x), turned, mask))
+        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+
+    def residual_projections(self) -> list[nn.Linear]:
+        """Return the layers that write into the residual stream."""
+        parts: Any = (self.attention.output, self.feed_forward.down)
+        return list(parts)

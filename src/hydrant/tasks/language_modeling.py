@@ -1,0 +1,218 @@
+"""Language modeling: the next token of each token."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from hydrant.batch import Batch, Outcome, Tensors
+from hydrant.errors import ConfigError
+from hydrant.tasks.base import Task, check_single_model, tensor_targets
+
+
+@runtime_checkable
+class SeparateReadout(Protocol):
+    """A model that returns hidden states, (B, L, width), if it is called with `readout=False`."""
+
+    vocab_size: int
+
+    def __call__(self, inputs: Any, *, readout: bool = True) -> Tensor:
+        """Return the logits, (B, L, V), or without the readout the hidden states, (B, L, width)."""
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the logits, (..., V), of hidden states, (..., width)."""
+        ...
+
+
+class LanguageModeling(Task):
+    """Cross entropy of the next token, in nats, as the mean over the tokens that count.
+
+    The logits of a large vocabulary take more memory than the model. So if the model is a `SeparateReadout`, they are
+    computed for a part of the tokens at a time, and again in the backward pass, which adds a quarter to the time of
+    the readout. The loss and the gradients are those of all at once, up to rounding.
+
+    Evaluations also measure `perplexity`, the exponential of the cross entropy; `bits_per_byte`, the cross entropy of
+    the text in bits over its bytes, which does not depend on the tokenizer, if the data know the bytes of each token;
+    and `unigram_entropy`, the least cross entropy of a model that does not read the text before a token.
+
+    Args:
+        model: `inputs -> logits (B, L, V)`.
+        z_loss: factor of the mean squared log of the softmax's denominator, a loss that keeps it near 0 (Chowdhery et
+            al., "PaLM", 2022, section 5); 0: none.
+        ignore_index: targets of this number do not count; None: all count.
+        max_logits_gib: memory of the float32 logits of a part; None: all tokens are one part.
+
+    Raises:
+        ConfigError: an argument is out of its range.
+    """
+
+    best_metric: ClassVar[str] = "val/loss"
+
+    def __init__(
+        self, model: nn.Module, *, z_loss: float, ignore_index: int | None, max_logits_gib: float | None
+    ) -> None:
+        super().__init__(model)
+        check_single_model(model)
+        if not 0 <= z_loss < math.inf:
+            raise ConfigError("task.z_loss", f"needs a number of at least 0, not {z_loss}")
+        if max_logits_gib is not None and not max_logits_gib > 0:
+            raise ConfigError("task.max_logits_gib", f"needs a number above 0, not {max_logits_gib}")
+        self._z_loss, self.ignore_index = z_loss, ignore_index
+        self._vocab_size = model.vocab_size if isinstance(model, SeparateReadout) else None
+        self._max_logits = math.inf if max_logits_gib is None else max_logits_gib * 2**30 / 4
+
+    def receive_data(self, data: Any) -> None:
+        """Take the number of bytes of each token, and the size of the vocabulary."""
+        super().receive_data(data)
+        self.metrics["perplexity"] = Perplexity()
+        if (vocab_size := getattr(data, "vocab_size", None)) is not None:
+            self.metrics["unigram_entropy"] = UnigramEntropy(vocab_size)
+        if (token_bytes := getattr(data, "token_bytes", None)) is not None:
+            self.metrics["bits_per_byte"] = BitsPerByte(token_bytes)
+
+    def forward(self, batch: Batch) -> Outcome:
+        """`batch.targets` are the next tokens, (B, L) integers. The predictions are their losses, (B, L) float32."""
+        targets = tensor_targets(batch.targets, "language_modeling").long()
+        losses, squares = self._token_losses(batch.inputs, targets)
+        num_targets: int | Tensor = targets.numel()
+        if self.ignore_index is not None:
+            num_targets = (targets != self.ignore_index).sum()
+        least = num_targets.clamp(min=1) if isinstance(num_targets, Tensor) else max(num_targets, 1)
+        parts = {"cross_entropy": losses.sum() / least}
+        if self._z_loss:
+            parts["z_loss"] = self._z_loss * squares.sum() / least
+        return Outcome(parts, {}, losses.detach().view(targets.shape), num_targets)
+
+    def predict(self, inputs: Tensors) -> dict[str, Tensor]:
+        """Return the most probable next token of each token, `prediction`, and its `probability`, (B, L) each."""
+        hidden = self._hidden(inputs)
+        highest = [logits.float().softmax(-1).max(-1) for logits in map(self._logits, self._parts(hidden))]
+        shape = hidden.shape[:-1]
+        return {
+            "prediction": torch.cat([indices for _, indices in highest]).view(shape),
+            "probability": torch.cat([values for values, _ in highest]).view(shape),
+        }
+
+    def _token_losses(self, inputs: Tensors, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the cross entropy and the squared log of the denominator of each target, (B L,) float32 each."""
+        hidden = self._hidden(inputs)
+        if hidden.shape[:-1] != targets.shape:
+            shape, given = list(hidden.shape[1:]), list(targets.shape[1:])
+            message = f"gives outputs of shape {shape} for a sample with targets of shape {given}"
+            raise ConfigError("model", f"{message}; task=language_modeling needs logits (B, L, V) for (B, L)")
+        parts = self._parts(hidden)
+        pairs = list(zip(parts, targets.flatten().chunk(len(parts)), strict=True))
+        if len(pairs) == 1 or not torch.is_grad_enabled():
+            results = [self._assess(*pair) for pair in pairs]
+        else:
+            results = [cast("Any", checkpoint(self._assess, *pair, use_reentrant=False)) for pair in pairs]
+        losses, squares = zip(*results, strict=True)
+        return torch.cat(losses), torch.cat(squares)
+
+    def _assess(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self._logits(hidden).float()
+        ignored = -100 if self.ignore_index is None else self.ignore_index
+        losses = F.cross_entropy(logits, targets, ignore_index=ignored, reduction="none")
+        if not self._z_loss:
+            return losses, torch.zeros_like(losses)
+        return losses, logits.logsumexp(-1).square() * (targets != ignored)
+
+    def _hidden(self, inputs: Tensors) -> Tensor:
+        """Return what `_logits` takes; of a model without a separate readout the logits themselves."""
+        model: Any = self.model
+        return model(inputs) if self._vocab_size is None else model(inputs, readout=False)
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        model: Any = self.model
+        return hidden if self._vocab_size is None else model.logits(hidden)
+
+    def _parts(self, hidden: Tensor) -> tuple[Tensor, ...]:
+        """Return the hidden states of parts of the tokens, (n, width) each, whose logits fit into the memory."""
+        tokens = hidden.flatten(0, -2)
+        num_logits = len(tokens) * (self._vocab_size or 0)
+        return tokens.chunk(max(math.ceil(num_logits / self._max_logits), 1))
+
+
+class _MeanOfTokens(nn.Module):
+    """A metric that is a function of sums over the tokens of a split. `update` gets losses and targets, (B, L)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sums: Tensor | None = None
+
+    def update(self, losses: Tensor, targets: Tensor) -> None:
+        """Add a batch."""
+        sums = self.sums(losses, targets).double()
+        self._sums = sums if self._sums is None else self._sums + sums
+
+    def compute(self) -> Tensor:
+        """Return the value over the batches of all ranks, shape (). All ranks call this together."""
+        assert self._sums is not None
+        sums = self._sums.clone()
+        if dist.is_available() and dist.is_initialized():
+            dist.all_reduce(sums)
+        return self.value(sums)
+
+    def reset(self) -> None:
+        """Forget all batches."""
+        self._sums = None
+
+    def sums(self, losses: Tensor, targets: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def value(self, sums: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class Perplexity(_MeanOfTokens):
+    """The exponential of the mean cross entropy of the tokens that count."""
+
+    def sums(self, losses: Tensor, targets: Tensor) -> Tensor:
+        return torch.stack([losses.double().sum(), (targets >= 0).sum()])
+
+    def value(self, sums: Tensor) -> Tensor:
+        return (sums[0] / sums[1]).exp()
+
+
+class BitsPerByte(_MeanOfTokens):
+    """The sum of the cross entropies in bits over the number of bytes of the tokens.
+
+    Args:
+        token_bytes: the number of bytes of each token. Tokens of 0 bytes, which are no text, do not count.
+    """
+
+    token_bytes: Tensor
+
+    def __init__(self, token_bytes: Any) -> None:
+        super().__init__()
+        self.register_buffer("token_bytes", torch.as_tensor(token_bytes).long(), persistent=False)
+
+    def sums(self, losses: Tensor, targets: Tensor) -> Tensor:
+        num_bytes = self.token_bytes[targets.clamp(min=0)] * (targets >= 0)
+        return torch.stack([(losses.double() * (num_bytes > 0)).sum(), num_bytes.sum()])
+
+    def value(self, sums: Tensor) -> Tensor:
+        return sums[0] / math.log(2) / sums[1]
+
+
+class UnigramEntropy(_MeanOfTokens):
+    """The entropy of the frequencies of the tokens, in nats."""
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__()
+        self._vocab_size = vocab_size
+
+    def sums(self, losses: Tensor, targets: Tensor) -> Tensor:
+        counts = torch.zeros(self._vocab_size + 1, dtype=torch.int64, device=targets.device)
+        tokens = targets.where(targets >= 0, self._vocab_size).flatten()
+        return counts.scatter_add_(0, tokens, torch.ones_like(tokens))[:-1]
+
+    def value(self, sums: Tensor) -> Tensor:
+        return torch.special.entr(sums / sums.sum()).sum()

@@ -1,0 +1,30 @@
+"""Small folders of tokens, for the tests of data=tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from hydrant.config.token_files import HEADER, MAGIC
+
+
+def write_bin(path: Path, tokens: np.ndarray, dtype: str = "uint16", *, header: bool = True) -> Path:
+    """Write tokens as a `.bin` file."""
+    numbers = np.zeros(HEADER if header else 0, dtype="<i4")
+    if header:
+        numbers[:3] = *MAGIC[dtype], len(tokens)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(numbers.tobytes() + tokens.astype(dtype).tobytes())
+    return path
+
+
+def write_shards(root: Path, split: str, tokens: np.ndarray, sizes: tuple[int, ...]) -> None:
+    """Write tokens as files of these sizes: with the header, without, and as `.npy`, in turn."""
+    parts = np.split(tokens, np.cumsum(sizes)[:-1])
+    for number, part in enumerate(parts):
+        path = root / f"{split}_{number}.bin"
+        if number % 3 == 2:
+            np.save(root / f"{split}_{number}.npy", part.astype(np.int32))
+        else:
+            write_bin(path, part, header=number % 3 == 0)

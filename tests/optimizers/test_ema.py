@@ -14,7 +14,7 @@ from torch import nn
 from training_runs import Train, whole_and_resumed
 
 from hydrant import cli
-from hydrant.clock import Clock
+from hydrant.clock import Clock, Steps
 from hydrant.models import ConvNet
 from hydrant.optimizers import Ema
 
@@ -51,7 +51,7 @@ def test_a_weight_with_two_names_is_averaged_once() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3))
     model[2].weight = model[0].weight
     ema = Ema(
-        Clock.start(9, num_samples=9, global_batch_size=1), decay=0.75, min_decay=0.0, start_after=0, warmup=False,
+        Clock(9, Steps.constant(1), 9), decay=0.75, min_decay=0.0, start_after=0, warmup=False,
         warmup_gamma=1.0, warmup_power=1.0, exclude_buffers=False,
     )  # fmt: skip
     ema.start(model)

@@ -16,7 +16,13 @@ from hydrant import cli
 from hydrant.optimizers.param_groups import param_groups
 
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=6")
-PLAIN: dict[str, Any] = {"no_decay": False, "layer_decay": None, "layer_decay_min_scale": 0.0, "patterns": {}}
+PLAIN: dict[str, Any] = {
+    "no_decay": False,
+    "layer_decay": None,
+    "layer_decay_min_scale": 0.0,
+    "patterns": {},
+    "mup": None,
+}
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import io
 
 import pytest
 
+from hydrant.runs import csv_text
 from hydrant.runs.csv_text import as_csv
 
 
@@ -24,3 +25,11 @@ def test_a_formula_becomes_text(text: str) -> None:
 def test_other_values_stay_the_same(value: object) -> None:
     [[cell]] = csv.reader(io.StringIO(as_csv([[value]]), newline=""))
     assert cell == ("" if value is None else str(value))
+
+
+def test_a_text_in_many_rows_is_searched_for_secrets_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+    monkeypatch.setattr(csv_text, "public", lambda text: searched.append(text) or text.upper())
+    rows = [[n, name] for n in range(3) for name in ("cat", "dog")]
+    assert as_csv(rows, end=" ") == "0,CAT 0,DOG 1,CAT 1,DOG 2,CAT 2,DOG "
+    assert searched == ["cat", "dog"]

@@ -12,7 +12,7 @@ from run_folders import assert_same_state, rows, training, training_rows
 from torch.optim import lr_scheduler
 from training_runs import Train, whole_and_resumed
 
-from hydrant.clock import Clock
+from hydrant.clock import Clock, Steps
 from hydrant.schedules import Plateau
 
 SHORT = ("tracker=local", "model.hidden=[8]", "duration=12", "log_every=1", "eval_every=2", "save_every=2")
@@ -27,7 +27,7 @@ PLATEAU: dict[str, Any] = {"metric": "val/loss", "mode": "min", "factor": 0.5, "
 @pytest.mark.filterwarnings("ignore:PlateauLRScheduler is deprecated:FutureWarning")
 def test_plateau_equals_torch_and_timm_and_saves_its_state(seed: int) -> None:
     r = random.Random(seed)
-    mode, clock = r.choice(["min", "max"]), Clock(100, 10, 200)
+    mode, clock = r.choice(["min", "max"]), Clock(100, Steps.constant(10), 200)
     plateau = Plateau(clock, **PLATEAU | {"mode": mode})
     torch_optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.3)
     torch_scheduler = lr_scheduler.ReduceLROnPlateau(torch_optimizer, mode, 0.5, 2, 1e-3, "rel", 1, 0.003)

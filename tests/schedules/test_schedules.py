@@ -15,7 +15,7 @@ import transformers.optimization as transformers
 from torch.optim import lr_scheduler
 
 from hydrant import schedules
-from hydrant.clock import Clock
+from hydrant.clock import Clock, Steps
 from hydrant.errors import ConfigError
 from hydrant.schedules import Schedule
 
@@ -27,7 +27,7 @@ Optimizer = torch.optim.Optimizer
 
 
 def clock(total: int) -> Clock:
-    return Clock(num_samples=1000, global_batch_size=10, total_updates=total)
+    return Clock(num_samples=1000, batch_sizes=Steps.constant(10), total_updates=total)
 
 
 def values_of(name: str, total: int, **arguments: Any) -> list[float]:
@@ -409,7 +409,9 @@ EPOCHS = [math.ceil(k * 1500 / 64) for k in range(1, 8)]
 )  # fmt: skip
 def test_repetitions_stay_in_step_with_the_epochs(name: str, arguments: dict[str, Any]) -> None:
     """The values of these schedules rise only where an epoch begins."""
-    schedule = getattr(schedules, name)(Clock(1500, 64, 188), **(FRAME | PLAIN[name] | arguments))
+    schedule = getattr(schedules, name)(
+        Clock(1500, Steps.constant(64), 188), **(FRAME | PLAIN[name] | arguments)
+    )
     assert [n for n in range(1, 188) if schedule(n) > schedule(n - 1)] == EPOCHS
 
 
@@ -418,7 +420,8 @@ def test_a_cycle_that_ends_before_the_last_update_stays_at_its_minimum(cycle_mul
     """An epoch is 23.4 updates, so its cycle ends within the last of 24."""
     arguments = {"first_cycle": "1ep", "num_cycles": None, "cycle_mult": cycle_mult, "min_ratio": 0.1}
     schedule = schedules.cosine_restarts(
-        Clock(1500, 64, 30), **(FRAME | PLAIN["cosine_restarts"] | arguments | {"cooldown": 6})
+        Clock(1500, Steps.constant(64), 30),
+        **(FRAME | PLAIN["cosine_restarts"] | arguments | {"cooldown": 6}),
     )
     assert [schedule(n) for n in range(24, 31)] == [0.1] * 7
 
@@ -434,7 +437,7 @@ def test_each_span_of_a_sequence_has_an_update() -> None:
 
 @pytest.mark.parametrize(("up", "down"), [("0.5ep", None), ("0.25ep", "0.75ep"), ("60%", "20%")])
 def test_cyclic_turns_where_its_durations_end(up: str, down: str | None) -> None:
-    clock = Clock(1500, 64, 188)
+    clock = Clock(1500, Steps.constant(64), 188)
     arguments = FRAME | PLAIN["cyclic"] | {"step_size_up": up, "step_size_down": down}
     values = [schedules.cyclic(clock, **arguments)(n) for n in range(188)]
     unit, rise, fall = up.lstrip(".0123456789"), float(up.strip("ep%")), float((down or up).strip("ep%"))

@@ -18,7 +18,7 @@ from torch.optim import lr_scheduler
 from training_runs import Train, UserModule, whole_and_resumed
 
 from hydrant import cli
-from hydrant.clock import Clock
+from hydrant.clock import Clock, Steps
 from hydrant.errors import ConfigError
 from hydrant.schedules import Replay, SchedulerBase, StatefulSchedulerBase, SteppedScheduler
 
@@ -78,7 +78,7 @@ def test_the_first_step_gives_the_values_of_the_first_update() -> None:
     assert replay.value(7, 1, "lr") == 7.25
 
 
-OF_RUN = Clock(num_samples=1500, global_batch_size=64, total_updates=188)
+OF_RUN = Clock(num_samples=1500, batch_sizes=Steps.constant(64), total_updates=188)
 """A run of 8 epochs. An epoch is 23.4 updates."""
 
 

@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from hydrant.batch import Batch
+from hydrant.batch import Batch, Outcome
 from hydrant.data import Data, Indices, StreamSpec
 from hydrant.data.base import Stream
 from hydrant.data.damaged import DamagedSamples
 from hydrant.data.mixup import MixupCutmix
 from hydrant.errors import ConfigError, DataError
 from hydrant.tasks import Classification
-from hydrant.training.dry_run import dry_forward, dry_mixing, read_samples
+from hydrant.training.dry_run import DryForward, dry_forward, dry_mixing, read_samples
 
 
 @dataclass
@@ -104,3 +104,23 @@ def test_an_error_after_the_model_has_returned_is_not_the_model_s() -> None:
         dry_forward(Classification(nn.Linear(4, 2), **settings), Data(source, source), source)
     with pytest.raises(ConfigError, match=r"^model: fails on samples of shape \[4\]: ValueError: too small"):
         dry_forward(Classification(nn.Sequential(_Failing(4, 2)), **settings), Data(source, source), source)
+
+
+IDS, TARGETS = torch.arange(16).view(2, 8), torch.full((2, 8), -100)
+
+
+@pytest.mark.parametrize(
+    ("batch", "tokens"),
+    [
+        (Batch(IDS, TARGETS), 8),
+        (Batch({"ids": IDS.int(), "mask": IDS > 3}, TARGETS), 8),
+        (Batch(IDS, TARGETS[:, 0]), 0),  # texts with a class
+        (Batch(IDS.float(), TARGETS), 0),
+        (Batch(IDS[:, :4], TARGETS), 0),
+        (Batch(IDS, IDS > 3), 0),
+        (Batch(IDS, (TARGETS, TARGETS)), 0),
+    ],
+)
+def test_samples_have_tokens_if_inputs_and_targets_are_sequences_of_them(batch: Batch, tokens: int) -> None:
+    dry = DryForward(100, batch, Outcome({}, {}, None, 0), [])
+    assert dry.costs == (tokens, 300)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -10,42 +12,65 @@ from ranks import run_on_ranks
 from run_folders import assert_close_rows, summary
 from training_runs import Train
 
-from hydrant import cli
-from hydrant.data import StreamSpec
-from hydrant.training.reports import shared_size
+from hydrant import cli, seeding
+from hydrant.clock import Steps
+from hydrant.data import NoMixing, StreamSpec
+from hydrant.training.reports import log_micro_batch_size, shared_size
 
 WORDS = ("tracker=local", "global_batch_size=32", "duration=2", "eval_every=null", "save_every=null")
 MLP, CONVNET = (*WORDS, "model.hidden=[8]", "model.dropout=0"), (*WORDS, "model=convnet", "model.widths=[4]")
+NO_MIXING = NoMixing(num_classes=2, micro_batch_size=2)
 MIXED = (*CONVNET, "model.dropout=0.1", "mixing=mixup_cutmix")
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("size", "micro", "mixing", "expected"),
     [
-        ((*MLP, "model.dropout=0.1"), "random layers: computed per micro-batch (32 samples)"),
-        ((*CONVNET, "model.dropout=0"), "batch norm: computed per micro-batch (32 samples)"),
-        (MIXED, "random layers, batch norm, mixing: computed per micro-batch (32 samples)"),
+        (
+            32, 16, None, "batch norm, mixing: computed per micro-batch (16 samples), whose size depends on the number "
+            "of ranks; micro_batch_size=16 gives the same numbers on 1 and 2 ranks",
+        ),
+        (
+            14, 7, NO_MIXING, "batch norm: computed per micro-batch (7 samples), whose size depends on the number of "
+            "ranks; micro_batch_size=7 gives the same numbers on 1 and 2 ranks",
+        ),
+        (
+            2, 1, NO_MIXING, "batch norm: computed per micro-batch (1 samples), whose size depends on the number of "
+            "ranks",
+        ),
     ],
-)
-def test_a_run_says_what_depends_on_the_number_of_ranks(
-    words: tuple[str, ...], expected: str, train: Train, capsys: pytest.CaptureFixture[str]
+)  # fmt: skip
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_only_several_ranks_say_what_depends_on_their_number(
+    size: int, micro: int, mixing: Any, expected: str, num_ranks: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    train(*words)
-    [line] = [line for line in capsys.readouterr().out.splitlines() if "per micro-batch" in line]
-    assert line.startswith(expected)
+    spec = StreamSpec(
+        0, Steps.constant(size), micro if num_ranks == 2 else size, 0, num_ranks, torch.device("cpu")
+    )
+    plan = SimpleNamespace(
+        config={"micro_batch_size": None}, spec=spec, mixing=mixing, world=SimpleNamespace(is_rank_zero=True)
+    )
+    state = SimpleNamespace(micro_batch_size=None, num_updates=1)
+    trainer: Any = SimpleNamespace(plan=plan, state=state, task=torch.nn.BatchNorm1d(2))
+    seeding.seed_micro_step(0, 0, 0, spec.device)  # nothing draws after it
+    with caplog.at_level("INFO", "hydrant"):
+        log_micro_batch_size(trainer)
+    assert caplog.messages == ([expected] if num_ranks == 2 else [])
+    assert state.micro_batch_size == spec.micro_batch_size
+
+
+@pytest.mark.slow
+def test_a_run_on_two_ranks_says_what_depends_on_their_number(
+    workdir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run_on_ranks(2, workdir, [("train", "name=mixed", *MIXED)])
+    [line] = [line for line in capfd.readouterr().out.splitlines() if "per micro-batch" in line]
+    assert line.startswith("random layers, batch norm, mixing: computed per micro-batch (16 samples)")
     assert line.endswith("micro_batch_size=16 gives the same numbers on 1 and 2 ranks")
 
 
-def test_a_run_says_so_too_if_ranks_can_share_no_size(
-    train: Train, capsys: pytest.CaptureFixture[str]
-) -> None:
-    train(*MLP, "model.dropout=0.1", "global_batch_size=7")
-    [line] = [line for line in capsys.readouterr().out.splitlines() if "per micro-batch" in line]
-    assert line.endswith("computed per micro-batch (7 samples), whose size depends on the number of ranks")
-
-
-@pytest.mark.parametrize("words", [MLP, (*MIXED, "micro_batch_size=16")])
-def test_a_run_says_nothing_if_nothing_depends_on_it(
+@pytest.mark.parametrize("words", [MLP, MIXED, (*MIXED, "micro_batch_size=16")])
+def test_a_run_on_one_rank_says_nothing(
     words: tuple[str, ...], train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train(*words)
@@ -67,7 +92,7 @@ def test_a_run_says_nothing_if_nothing_depends_on_it(
 def test_the_size_that_is_named_can_be_shared(
     samples: int, micro: int, only_even: bool, expected: int | None
 ) -> None:
-    spec = StreamSpec(0, samples, micro, 0, 1, torch.device("cpu"))
+    spec = StreamSpec(0, Steps.constant(samples), micro, 0, 1, torch.device("cpu"))
     assert shared_size(spec, only_even=only_even) == expected
 
 

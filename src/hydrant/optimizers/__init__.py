@@ -1,6 +1,6 @@
 """Optimizers beyond `torch.optim`: a function or class called with the parameter groups."""
 
-from hydrant.optimizers.ema import Ema, NoAveraging
+from hydrant.optimizers.ema import Ema, NoAveraging, TailAverage
 from hydrant.optimizers.library import library_optimizer
 from hydrant.optimizers.muon import MuonWithAdamW
 from hydrant.optimizers.normuon import NorMuonWithAdamW
@@ -13,6 +13,7 @@ __all__ = [
     "NoAveraging",
     "NorMuonWithAdamW",
     "Sam",
+    "TailAverage",
     "library_optimizer",
     "timm_optimizer",
 ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -67,7 +68,54 @@ class NoAveraging:
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-class Ema:
+class ModelAverage:
+    """An average in a copy of the model. `begin` is called by `start` of a subclass, `move` by its `update`."""
+
+    is_on = True
+
+    def begin(self, model: nn.Module, average: nn.Module, copied: Collection[str] = ()) -> None:
+        """Average the model in `average`, which has the same weights; `copied` names values to copy instead.
+
+        Numbers that are no floats are copied too.
+        """
+        self._model, self._average = model, average
+        state = model.state_dict(keep_vars=True)
+        # A weight with several names is averaged under the first one only.
+        names = {id(value): name for name, value in reversed(state.items())}
+        state = {name: state[name] for name in reversed(names.values())}
+        self._averaged = [n for n, value in state.items() if value.is_floating_point() and n not in copied]
+        self._copied = [name for name in state if name not in self._averaged]
+
+    @torch.no_grad()
+    def move(self, weight: float) -> None:
+        """Move the average towards the model: by this part of the way, 1 for all of it."""
+        # Without keep_vars, each entry would be detached by an operation of its own.
+        averages, values = (m.state_dict(keep_vars=True) for m in (self._average, self._model))
+        average, value = _select(averages, self._averaged), _select(values, self._averaged)
+        torch._foreach_lerp_(average, value, weight)  # pyright: ignore[reportPrivateUsage]
+        if self._copied:
+            old, value = _select(averages, self._copied), _select(values, self._copied)
+            torch._foreach_copy_(old, value)  # pyright: ignore[reportPrivateUsage]
+
+    def shard(self, shard: Callable[[nn.Module], None]) -> None:
+        shard(self._average)
+
+    @contextlib.contextmanager
+    def swapped_into(self, task: nn.Module) -> Generator[None]:
+        model, task.model = task.model, self._average
+        try:
+            yield
+        finally:
+            task.model = model
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._average.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._average.load_state_dict(state)
+
+
+class Ema(ModelAverage):
     """Exponential moving average of weights and buffers: timm's `ModelEmaV3`, with a decay that depends on the update.
 
     Args:
@@ -78,8 +126,6 @@ class Ema:
         warmup_gamma, warmup_power: constants of this formula.
         exclude_buffers: copy buffers instead of averaging them.
     """
-
-    is_on = True
 
     def __init__(
         self,
@@ -109,43 +155,51 @@ class Ema:
     def start(self, model: nn.Module) -> None:
         from timm.utils import ModelEmaV3
 
-        self._model, self._ema = model, ModelEmaV3(model, **self._settings)
+        self._ema = ModelEmaV3(model, **self._settings)
         copied = {name for name, _ in model.named_buffers()} if self._ema.exclude_buffers else set[str]()
-        state = model.state_dict(keep_vars=True)
-        # A weight with several names is averaged under the first one only; timm averages it once for each name.
-        names = {id(value): name for name, value in reversed(state.items())}
-        state = {name: state[name] for name in reversed(names.values())}
-        self._averaged = [n for n, value in state.items() if value.is_floating_point() and n not in copied]
-        self._copied = [name for name in state if name not in self._averaged]
+        self.begin(model, self._ema.module, copied)
 
-    def shard(self, shard: Callable[[nn.Module], None]) -> None:
-        shard(self._ema.module)
-
-    @torch.no_grad()
     def update(self, num_updates: int) -> None:
         # ModelEmaV3.update cannot take the shards of parameters together with unsharded buffers.
-        weight = 1.0 - self._ema.get_decay(num_updates)
-        # Without keep_vars, each entry would be detached by an operation of its own.
-        averages, values = (m.state_dict(keep_vars=True) for m in (self._ema.module, self._model))
-        average, value = _select(averages, self._averaged), _select(values, self._averaged)
-        torch._foreach_lerp_(average, value, weight)  # pyright: ignore[reportPrivateUsage]
-        if self._copied:
-            copy, value = _select(averages, self._copied), _select(values, self._copied)
-            torch._foreach_copy_(copy, value)  # pyright: ignore[reportPrivateUsage]
+        self.move(1.0 - self._ema.get_decay(num_updates))
 
-    @contextlib.contextmanager
-    def swapped_into(self, task: nn.Module) -> Generator[None]:
-        model, task.model = task.model, self._ema.module
-        try:
-            yield
-        finally:
-            task.model = model
 
-    def state_dict(self) -> dict[str, Any]:
-        return self._ema.module.state_dict()
+class TailAverage(ModelAverage):
+    """The mean of the weights and buffers in the last part of training.
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._ema.module.load_state_dict(state)
+    Tail averaging: Jain et al., "Parallelizing stochastic gradient descent for least squares regression", 2018. LAWA:
+    Kaddour, "Stop wasting my time! Saving days of ImageNet and BERT training with latest weight averaging", 2022.
+
+    Args:
+        start: duration after which the tail begins. Until then, the average equals the model.
+        every: duration from one of the averaged weights to the next. The first ones are those at the end of the first
+            such duration in the tail.
+
+    Raises:
+        ConfigError: no weights are in the tail.
+    """
+
+    def __init__(self, clock: Clock, *, start: object, every: object) -> None:
+        self._start = clock.updates(start, "averaging.start")
+        self._every = clock.since(self._start).interval(every, "averaging.every")
+        length = clock.total_updates - self._start
+        if length < 1:
+            message = f"{start} are {self._start} updates, but the run has {clock.total_updates}"
+            raise ConfigError("averaging.start", f"{message}; begin earlier, such as at 80%")
+        if not self._every.count(length):
+            message = f"{every} is longer than the {length} updates after averaging.start; give a shorter one"
+            raise ConfigError("averaging.every", message)
+
+    def start(self, model: nn.Module) -> None:
+        self.begin(model, copy.deepcopy(model).eval())
+
+    def update(self, num_updates: int) -> None:
+        place = num_updates - self._start
+        count = self._every.count(place) if place > 0 else 0
+        if not count:
+            self.move(1.0)
+        elif self._every.due(place):
+            self.move(1.0 / count)
 
 
 def _select(state: Mapping[str, Tensor], names: Sequence[str]) -> list[Tensor]:

@@ -82,8 +82,19 @@ class MatricesWithAdamW(Optimizer):
     def _share_groups(self) -> None:
         # The same dicts as in the parts, so that a schedule that writes self.param_groups[i]["lr"] reaches a part.
         self.param_groups = [group for part in self._parts for group in part.param_groups]
-        state: Any = ChainMap(*(part.state for part in self._parts))  # read-only view
+        state: Any = _States(*(part.state for part in self._parts))
         self.state = state
+
+
+class _States(ChainMap[Any, Any]):
+    """A read-only view of the states of several optimizers.
+
+    The state of an optimizer is a defaultdict: to look for a weight that it does not have would add one. So a plain
+    ChainMap would find an empty state in the first optimizer for a weight of the second.
+    """
+
+    def __getitem__(self, key: Any) -> Any:
+        return next((states for states in self.maps if key in states), {})[key]
 
 
 def _select(groups: list[dict[str, Any]], predicate: Callable[[nn.Parameter], bool]) -> list[dict[str, Any]]:

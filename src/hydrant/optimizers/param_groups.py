@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from hydrant.errors import ConfigError, suggestion
+from hydrant.optimizers.mup import mup_scales
 
 _KEY = "param_groups"
 _PATTERN_FIELDS = ("match", "lr_scale", "schedules")
@@ -62,6 +63,7 @@ def param_groups(
     layer_decay: float | None,
     layer_decay_min_scale: float,
     patterns: Mapping[str, Mapping[str, Any]],
+    mup: str | None,
 ) -> list[dict[str, Any]]:
     """Return the param groups of a model, each with a `name`; a single group, `all`, if no argument asks for more.
 
@@ -76,13 +78,15 @@ def param_groups(
         patterns: by group name, `match`, a regular expression for the beginning of a parameter's name (`.*norm`
             matches anywhere), and fields of the optimizer, or `lr_scale`, a ratio of its lr. A parameter belongs to
             the first pattern that matches it, and `layer_decay` does not apply to it.
+        mup: the rule for the lr of a model with muP (see `mup_scales`). It does not apply to a pattern with an lr.
 
     Raises:
-        ConfigError: a pattern matches nothing or is no regular expression, the model has no layers, or the optimizer
-            has no lr to scale.
+        ConfigError: a pattern matches nothing or is no regular expression, the model has no layers, the optimizer has
+            no lr to scale, or the rule of muP does not fit the model.
     """
     find = _pattern_finder(patterns, list(named))
     scales = _layer_scales(model, layer_decay, layer_decay_min_scale)
+    by_width = mup_scales(model, mup)
     layers = {scale: layer for layer, scale in enumerate(sorted(set(scales.values())))}
     undecayed: set[str] = set(getattr(model, "no_weight_decay", set)())
     groups: dict[tuple[object, ...], dict[str, Any]] = {}
@@ -92,6 +96,11 @@ def param_groups(
         fields = {key: value for key, value in rule.items() if key not in _PATTERN_FIELDS}
         scale = rule.get("lr_scale") if pattern is not None else scales.get(name)
         words = [pattern] if pattern is not None else [f"layer_{layers[scale]}"] if scale is not None else []
+        width_scale = 1.0
+        if name in by_width and not fields.keys() & {"lr"} and "lr_scale" not in rule:
+            role, width_scale = by_width[name]
+            words.append(role)
+            scale = width_scale * (1.0 if scale is None else scale)
         if scale is not None:
             fields["lr"] = _scaled(lr, scale)
         if no_decay and "weight_decay" not in fields:
@@ -100,7 +109,7 @@ def param_groups(
             words.append("no_decay" if is_exempt else "decay")
             fields |= {"weight_decay": 0.0} if is_exempt else {}
         group = {"params": [], "name": "_".join(words) or "all", "pattern": pattern, **fields}
-        groups.setdefault((pattern, *words), group)["params"].append(parameter)
+        groups.setdefault((pattern, width_scale, *words), group)["params"].append(parameter)
     _check_names(list(groups.values()))
     return list(groups.values())
 

@@ -19,16 +19,19 @@ def as_csv(rows: Iterable[Sequence[Any]], end: str = "\r\n") -> str:
     >>> as_csv([["run", "loss"], ["=HYPERLINK(1)", -0.5], ["-1e-3", "-"]], end=" ")
     "run,loss '=HYPERLINK(1),-0.5 -1e-3,- "
     """
-    text = io.StringIO()
-    csv.writer(text, lineterminator=end).writerows([_cell(value) for value in row] for row in rows)
+    text, cells = io.StringIO(), _Cells()
+    writer = csv.writer(text, lineterminator=end)
+    writer.writerows([cells[value] if isinstance(value, str) else value for value in row] for row in rows)
     return text.getvalue()
 
 
-def _cell(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    is_formula = value.startswith(_FORMULA) and value != "-" and not _is_number(value)
-    return public(f"'{value}" if is_formula else value)
+class _Cells(dict[str, str]):
+    """The cells of texts. Each text is searched for secrets once: names of classes are in many rows."""
+
+    def __missing__(self, text: str) -> str:
+        is_formula = text.startswith(_FORMULA) and text != "-" and not _is_number(text)
+        self[text] = cell = public(f"'{text}" if is_formula else text)
+        return cell
 
 
 def _is_number(text: str) -> bool:

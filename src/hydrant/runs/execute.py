@@ -25,13 +25,14 @@ from hydrant.runs.micro_batch_size import keep_micro_batch_size, resolve_micro_b
 from hydrant.runs.outcome import RunResult, first_failure, report, unexpected_failure
 from hydrant.runs.resume import Start, starting_point
 from hydrant.runs.session import open_session, timeout_seconds
+from hydrant.runs.update_seconds import prepare_timed
 from hydrant.signals import StopRequest, ignore_stop_signals
-from hydrant.training.build import prepare
 from hydrant.training.checkpoint.weights import describe_misfits
 from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
 from hydrant.training.train_state import (
+    check_class_names,
     check_optimizers,
     check_stream,
 )
@@ -83,10 +84,13 @@ def _start(job: Job, world: World, watchdog: Watchdog) -> RunResult:
         config = resolve_micro_batch_size(job.config, start, world)
         job = dataclasses.replace(job, config=config)
         show_activity("preparing the data and the model")
-        plan = prepare(keep_micro_batch_size(config, start, world))
+        plan = prepare_timed(keep_micro_batch_size(config, start, world), start)
         _prepare_weights(start, plan.task.model, config)
         if start.checkpoint is not None:
             check_optimizers(start.checkpoint, plan.task, plan.optimizers)
+            if config["resume_strict"]:
+                remedy = "rename them back, or continue with the new names: resume_strict=false"
+                check_class_names(start.checkpoint, plan.data.class_names, key="data", remedy=remedy)
         check_stream(plan.train, is_continued=start.checkpoint is not None)
         with StopRequest() as stop:
             pids = world.all_gather(os.getpid())

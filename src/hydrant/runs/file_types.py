@@ -80,6 +80,7 @@ class Summary(Progress, total=False):
     environment: Environment | None
     host: str | None
     num_parameters: int | None
+    flops_per_sample: int | None
     compile: Compiled | None
     perf: dict[str, float | None] | None
     wandb: TrackedRun | None

@@ -108,8 +108,12 @@ class RunFolder:
 
 
 def is_run_folder(path: Path) -> bool:
-    """Return whether a folder holds a config, or only Hydra's record because the run failed before it wrote one."""
-    return (path / CONFIG).exists() or (path / HYDRA).is_dir()
+    """Return whether a folder holds a config, or only Hydra's record because the run failed before it wrote one.
+
+    The folder of an ejected program has neither, but metrics and, when it has finished, a summary.
+    """
+    is_ejected = (path / METRICS).exists() and (path / SUMMARY).exists()
+    return (path / CONFIG).exists() or (path / HYDRA).is_dir() or is_ejected
 
 
 def read_run(path: Path) -> RunFolder:

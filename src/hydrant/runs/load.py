@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,12 @@ from hydrant.training.evaluation import evaluate, with_prefix
 from hydrant.training.passed_objects import check_passed, is_missing
 from hydrant.training.plan import Plan
 from hydrant.training.splits import Split, find_split
-from hydrant.training.train_state import restore_outside_model, saved_state
+from hydrant.training.train_state import (
+    check_class_names,
+    restore_outside_model,
+    saved_class_names,
+    saved_state,
+)
 
 WEIGHTS = ("model", "ema", BEST, LAST)
 
@@ -43,14 +48,25 @@ class SavedRun:
     checkpoint: Path
     num_updates: int
     weights: str  # `model`, or `ema`: the average
-    plan: Plan
+    plan: Plan  # with the class names that the run learned
+    _names_of_data: Sequence[str] | None = None  # those that the data have now
+
+    def check_classes(self) -> None:
+        """Check that the splits of the data still have the classes that the run learned.
+
+        Raises:
+            ConfigError: they have others.
+        """
+        remedy = "rename them back (predictions of files do not need the splits)"
+        check_class_names(self.checkpoint, self._names_of_data, key="data", remedy=remedy)
 
     def split(self, name: str, key: str) -> Split:
         """Return a split of the data by name; `key` is what the user gave it by.
 
         Raises:
-            ConfigError: there is no such split.
+            ConfigError: there is no such split, or it has other classes than the run learned.
         """
+        self.check_classes()
         return find_split(self.plan.config, self.plan.splits, name, key)
 
     @contextlib.contextmanager
@@ -82,7 +98,13 @@ def open_run(
     Weights(checkpoint, part).load(plan.task.model, "model")
     restore_outside_model(plan.task, checkpoint)
     plan.task.eval()
-    return SavedRun(checkpoint.parents[1], checkpoint, saved_state(checkpoint).num_updates, part, plan)
+    num_updates, of_data = saved_state(checkpoint).num_updates, plan.data.class_names
+    if (names := saved_class_names(checkpoint)) is not None and "class_names" not in plan.config["data"]:
+        plan = replace(plan, data=replace(plan.data, class_names=names))
+        plan.task.class_names = names
+    else:
+        of_data = None  # the config names the classes
+    return SavedRun(checkpoint.parents[1], checkpoint, num_updates, part, plan, of_data)
 
 
 def open_model(path: str, *, weights: str, allow_targets: Sequence[str] = ()) -> nn.Module:

@@ -19,6 +19,8 @@ from pathlib import Path
 from hydrant.errors import ConfigError, FolderInUse, FolderLost
 from hydrant.runs.lease import Lease, is_recent, owner, was_taken_here
 
+OTHER_FOLDER = "name=<folder> (in Python also folder=...)"
+"""How to choose another run folder, for messages."""
 _LOCK_SECONDS = 0.5
 """How long an attempt to lock is repeated: longer than a probe lasts."""
 _PROBE_SECONDS = 0.02
@@ -65,12 +67,12 @@ def _locked(folder: Path, kind: int) -> Generator[int]:
             except OSError as error:
                 if error.errno in _GONE and attempts_left:
                     continue
-                message = f"{folder} cannot be locked ({error}); give another name=<folder>"
+                message = f"{folder} cannot be locked ({error}); give another {OTHER_FOLDER}"
                 raise ConfigError("name", message) from error
             if _is_at(folder, descriptor):  # else it was replaced meanwhile
                 yield descriptor
                 return
-    raise ConfigError("name", f"{folder} is removed again and again; give another name=<folder>")
+    raise ConfigError("name", f"{folder} is removed again and again; give another {OTHER_FOLDER}")
 
 
 def _lock_folder(folder: Path, kind: int, stack: contextlib.ExitStack) -> int:
@@ -88,7 +90,9 @@ def _lock_folder(folder: Path, kind: int, stack: contextlib.ExitStack) -> int:
             _held[descriptor] = Lease(folder, descriptor, is_alone=locked is True)
     except BlockingIOError:
         where = f" (on {host})" if (host := owner(descriptor)) else ""
-        message = f"another process is at work in {folder}{where}; wait for it, or give another name=<folder>"
+        message = (
+            f"another process is at work in {folder}{where}; wait for it, or give another {OTHER_FOLDER}"
+        )
         raise FolderInUse("name", message) from None
     except OSError as error:
         if error.errno not in _READ_ONLY or os.access(folder, os.W_OK):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hydrant.runs.record import typical_value
@@ -24,9 +24,26 @@ def measurements(plan: Plan, rows: list[dict[str, Any]]) -> dict[str, Any]:
     performance = {key: typical_value(rows, f"perf/{key}") for key in _PERFORMANCE}
     return {
         "compile": plan.compilation.report().summary(),
-        "perf": performance | {"peak_memory_gib": peak_memory_gib(plan.world.device)},
+        "perf": performance
+        | {
+            "peak_memory_gib": peak_memory_gib(plan.world.device),
+            "training_seconds": training_seconds(rows),
+        },
         "num_damaged_samples": plan.data.damaged.num_damaged,
     }
+
+
+def training_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the seconds of all updates up to the last one that was logged, over all starts of the run.
+
+    Evaluations and checkpoints are not among them; the first updates are, which may compile. None: nothing was logged.
+    """
+    total, num_updates = 0.0, 0
+    for row in rows:
+        if rate := row.get("perf/updates_per_second"):
+            total += (row["num_updates"] - num_updates) / rate
+            num_updates = row["num_updates"]
+    return total if num_updates else None
 
 
 def _model_flops_utilization(plan: Plan, row: Mapping[str, float]) -> dict[str, float]:

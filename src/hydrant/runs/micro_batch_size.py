@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,8 +32,10 @@ def keep_micro_batch_size(config: Mapping[str, Any], start: Start, world: World)
     if config["micro_batch_size"] is not None or start.checkpoint is None:
         return config
     size = saved_state(start.checkpoint).micro_batch_size
-    of_rank = config["global_batch_size"] // world.world_size
-    is_changed = {"micro_batch_size", "global_batch_size"} & start.changes.keys()
+    sizes = config["global_batch_size"]
+    shared = math.gcd(*(sizes.values() if isinstance(sizes, Mapping) else [sizes]))
+    of_rank = shared // world.world_size
+    is_changed = any(key.startswith(("micro_batch_size", "global_batch_size")) for key in start.changes)
     if size is None or is_changed or of_rank == size or of_rank % size:
         return config
     log.info("micro-batches of %d samples, as before, although the number of ranks has changed", size)

@@ -98,6 +98,7 @@ class RunReporter(RunLogger):
                 host=platform.node(),
                 wandb=self._trackers.describe(),
                 num_parameters=count_parameters(plan.task)[0],
+                flops_per_sample=plan.flops_per_sample,
                 error=None,
                 **({"trial": {"number": trial.number, "objectives": trial.objectives}} if trial else {}),
             )

@@ -16,6 +16,7 @@ from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError, RecordError, shown
 from hydrant.runs.added_keys import with_added_keys
 from hydrant.runs.folder import CHECKPOINTS, CONFIG, RunStatus, read_config, read_summary
+from hydrant.runs.lock import OTHER_FOLDER
 from hydrant.training.checkpoint.folder import (
     check_links,
     find_checkpoint,
@@ -25,9 +26,6 @@ from hydrant.training.checkpoint.folder import (
 
 if TYPE_CHECKING:
     from hydrant.training.checkpoint.weights import Weights
-
-OTHER_FOLDER = "name=<folder> (in Python also folder=...)"
-"""How to choose another run folder, for messages."""
 
 Changes = Mapping[str, tuple[Any, Any]]
 """Keys of the config that differ: key -> (value in the run folder, value in this config)."""
@@ -169,5 +167,5 @@ def _check_resumes_itself(resume: str, newest: Path, first_resume: str | None) -
     raise ConfigError(
         "resume",
         f"this run continues from its own {newest.name}, not from {resume}; leave resume out, or give "
-        "name=<folder> too: a new run then continues from there",
+        f"{OTHER_FOLDER} too: a new run then continues from there",
     )

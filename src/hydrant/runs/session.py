@@ -35,6 +35,7 @@ from hydrant.training.memory import TRAINING_REMEDY, explain_out_of_memory
 from hydrant.training.plan import Plan
 from hydrant.training.reports import log_inputs, log_row
 from hydrant.training.train_state import (
+    check_stream,
     checkpoint_content,
     restore,
     saved_state,
@@ -65,9 +66,11 @@ class Session:
     def __init__(self, job: Job, plan: Plan, start: Start, watchdog: Watchdog) -> None:
         self._job, self._plan, self._start, self._watchdog = job, plan, start, watchdog
         self._world = plan.world
-        self._state, history = TrainState(), History(job.folder)
+        measured = {str(size): seconds for size, seconds in plan.clock.update_seconds.measured.items()}
+        self._state, history = TrainState(update_seconds=measured), History(job.folder)
         if (checkpoint := start.checkpoint) is not None:
             self._state, num_rows = saved_state(checkpoint), read_manifest(checkpoint).rows
+            self._state.update_seconds = measured
             history = History(checkpoint.parents[1], self._state.num_updates, num_rows)
         self._reporter = (
             self._world.on_rank_zero(lambda: RunReporter(job, plan, history)) or NullRunReporter()
@@ -81,7 +84,7 @@ class Session:
                 self._train(stop)
             result = RunResult.finished()
         except Interrupted as error:
-            message = f"{error}; {self._job.same_command()} continues it"
+            message = f"{error}; {self._how_to_continue()}"
             result = RunResult(RunStatus.PREEMPTED, error.exit_status, message)
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             result = self._result_of(error, stop)
@@ -199,10 +202,18 @@ class Session:
 
     def _stopped_at_once(self, how: str) -> RunResult:
         newest = newest_checkpoint(self._job.folder / CHECKPOINTS)
-        effect = "starts again" if newest is None else f"continues from {newest.name}"
-        return RunResult.stopped(
-            signal.SIGINT, f"stopped by SIGINT {how}; {self._job.same_command()} {effect}"
-        )
+        if newest is None:
+            effect = f"{self._job.same_command()} starts again"
+        else:
+            effect = self._how_to_continue(f"continues from {newest.name}")
+        return RunResult.stopped(signal.SIGINT, f"stopped by SIGINT {how}; {effect}")
+
+    def _how_to_continue(self, effect: str = "continues it") -> str:
+        try:
+            check_stream(self._plan.train, is_continued=True)
+        except ConfigError:
+            return "it cannot be continued, because its stream of samples has no state_dict"
+        return f"{self._job.same_command()} {effect}"
 
     def _failure(self, error: BaseException) -> RunResult:
         result = first_failure(error, self._job.folder, self._world)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from hydrant.clock import Duration
 from hydrant.runs.console import relative
 from hydrant.runs.job import Job
 from hydrant.runs.record import last_values
@@ -22,7 +23,7 @@ _MAX_POINTS = 200  # of a schedule, to find its largest value
 def start_lines(job: Job, plan: Plan) -> dict[str, str]:
     """Return what the run trains, how and where, by the labels of the lines."""
     clock = plan.clock
-    updates = f"{clock.total_updates:,} of {plan.spec.global_batch_size:,} samples"
+    updates = f"{clock.total_updates:,} of {batch_sizes_text(plan)} samples"
     return {
         "data": f"{_choice(job, 'data')}: {_data(plan)}",
         "model": f"{_choice(job, 'model')}: {_parameters(plan)}",
@@ -36,6 +37,13 @@ def start_lines(job: Job, plan: Plan) -> dict[str, str]:
     }
 
 
+def batch_sizes_text(plan: Plan) -> str:
+    """Return the number of samples per update, and where it changes: `64 (from update 1,000 on 128)`."""
+    sizes = plan.spec.batch_sizes
+    changes = [f"from update {n:,} on {size:,}" for n, size in zip(sizes.starts, sizes.values, strict=True)]
+    return f"{sizes.values[0]:,}" + (f" ({', '.join(changes[1:])})" if changes[1:] else "")
+
+
 def end_lines(job: Job, seconds: float, summary: Mapping[str, Any]) -> dict[str, str]:
     """Return how long the run took, where it is, and the commands that continue, by the labels of the lines.
 
@@ -45,16 +53,20 @@ def end_lines(job: Job, seconds: float, summary: Mapping[str, Any]) -> dict[str,
     """
     folder, rate = relative(job.folder), (summary.get("perf") or {}).get("updates_per_second")
     speed = "" if rate is None else f", {rate:.3g} updates/s"
+    trained = (summary.get("perf") or {}).get("training_seconds")
+    asked = Duration.parse(job.config["duration"], "duration")
+    if asked.unit == "s" and trained is not None:
+        speed += f"; trained for {trained:.4g} s, asked for {float(asked.amount):.4g} s"
     lines = {"duration": format_duration(seconds) + speed, "run folder": folder}
     if job.call or job.sweep_folder:  # Python has methods for it, and a sweep is compared as a whole
         return lines
     parent, best = relative(job.folder.parent), summary.get("best") or {}
     is_last = best.get("num_updates") in (None, summary.get("num_updates"))
     weights = "" if is_last else " --weights best"
-    return lines | {
-        "evaluate": f"hydrant evaluate {shlex.quote(folder)}{weights}",
-        "compare": f"hydrant compare {shlex.quote(parent)}",
-    }
+    lines["evaluate"] = f"hydrant evaluate {shlex.quote(folder)}{weights}"
+    if job.choices.get("debug") is None:  # else it only tries the config
+        lines["compare"] = f"hydrant compare {shlex.quote(parent)}"
+    return lines
 
 
 def result_text(state: TrainState, total_updates: int, rows: list[dict[str, Any]]) -> str:

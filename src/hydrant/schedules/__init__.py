@@ -4,7 +4,7 @@ Update `n` (0-based) runs with `base * schedule(n)`. Every schedule has three pa
 `warmup_init_ratio` to the curve's first value, the curve over `[warmup, total_updates - cooldown)`, and a
 cooldown that keeps the curve's end value. The curve reaches its end value exactly at its end.
 
-Durations are written as everywhere: `500` updates, `2ep`, `64000sa` or `5%` of the run.
+Durations are written as everywhere: `500` updates, `2ep`, `64000sa`, `10Mtok`, `30s` or `5%` of the run.
 
 Only `Plateau` is not a function of the update, because it depends on evaluations. `Replay` turns classes with a `step`
 method, such as torch's schedulers, into functions of the update.

@@ -80,7 +80,7 @@ def framed(make_curve: Callable[Concatenate[Clock, int, P], Curve]) -> Callable[
     ... def constant(clock, end, *, factor):
     ...     return lambda update: factor
     >>> frame = dict(warmup="50%", warmup_init_ratio=0.0, cooldown=0, noise_ratio=0.0, noise_range=[0, 4], noise_seed=0)
-    >>> [constant(Clock(4, 1, 4), factor=0.5, **frame)(n) for n in range(4)]
+    >>> [constant(Clock(4, Steps.constant(1), 4), factor=0.5, **frame)(n) for n in range(4)]
     [0.0, 0.25, 0.5, 0.5]
     """
 
@@ -99,7 +99,8 @@ def framed(make_curve: Callable[Concatenate[Clock, int, P], Curve]) -> Callable[
         check_not_negative(warmup_init_ratio=warmup_init_ratio, noise_ratio=noise_ratio)
         num_warmup, length = split_run(clock, warmup, cooldown)
         noise = Noise(noise_ratio, *_range(clock, noise_range), noise_seed)
-        curve = make_curve(clock, max(length, 1), **arguments)  # pyright: ignore[reportCallIssue]  # they are P.kwargs
+        of_curve = clock.since(num_warmup)
+        curve = make_curve(of_curve, max(length, 1), **arguments)  # pyright: ignore[reportCallIssue]  # they are P.kwargs
         return Schedule(num_warmup, warmup_init_ratio, length, curve, noise)
 
     return _with_signature(schedule, make_curve)
@@ -130,7 +131,8 @@ def split_run(clock: Clock, warmup: object, cooldown: object) -> tuple[int, int]
     Raises:
         ConfigError: Warmup and cooldown are longer than the run.
     """
-    num_warmup, num_cooldown = clock.updates(warmup, "warmup"), clock.updates(cooldown, "cooldown")
+    num_warmup = clock.updates(warmup, "warmup")
+    num_cooldown = clock.updates_before(clock.total_updates, cooldown, "cooldown")
     if num_warmup + num_cooldown > clock.total_updates:
         key, other = ("warmup", "cooldown") if num_warmup >= num_cooldown else ("cooldown", "warmup")
         raise ConfigError(

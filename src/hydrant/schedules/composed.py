@@ -48,8 +48,11 @@ def sequential(
     spans[last] = end - sum(spans.values())
     if spans[last] < 1:
         raise ConfigError("lengths", f"no update of the {end} is left for {last}; shorten the others")
-    parts = [_build(replace(clock, total_updates=spans[name]), schedules, name) for name in schedules]
     starts = list(itertools.accumulate((spans[name] for name in schedules), initial=0))[:-1]
+    parts = [
+        _build(replace(clock.since(start), total_updates=spans[name]), schedules, name)
+        for name, start in zip(schedules, starts, strict=True)
+    ]
 
     def curve(k: int) -> float:
         part = bisect.bisect_right(starts, k) - 1
@@ -63,7 +66,7 @@ def _spans(clock: Clock, lengths: Mapping[str, object]) -> dict[str, int]:
     spans, end, num_updates = dict[str, int](), Fraction(0), 0
     for name, duration in lengths.items():
         if duration is not None:
-            interval = clock.interval(duration, f"lengths.{name}")
+            interval = clock.since(num_updates).interval(duration, f"lengths.{name}")
             end += interval.length
             spans[name] = max(interval.round(end) - num_updates, 1)
             num_updates += spans[name]

@@ -152,7 +152,7 @@ def wsd(clock: Clock, end: int, *, decay: object, decay_shape: str, power: float
         raise ConfigError("power", f"must be above 0, but is {power}")
     if decay_shape == "inverse" and min_ratio == 0:
         raise ConfigError("min_ratio", "decay_shape=inverse needs a number above 0, such as 0.01")
-    num_decay, shape = clock.updates(decay, "decay"), DECAY_SHAPES[decay_shape]
+    num_decay, shape = clock.updates_before(end, decay, "decay"), DECAY_SHAPES[decay_shape]
     if num_decay > end:
         space = f"the {end} that warmup and cooldown leave of {clock.total_updates}"
         message = f"{num_decay} updates of decay do not fit into {space}; shorten decay, or lengthen duration"

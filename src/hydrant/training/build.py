@@ -14,7 +14,7 @@ from typing import Any, cast
 from torch import nn
 
 from hydrant import seeding
-from hydrant.clock import Clock, Intervals
+from hydrant.clock import Clock, Intervals, UpdateSeconds
 from hydrant.config.instantiate import instantiate
 from hydrant.config.targets import import_targets
 from hydrant.data import Data
@@ -68,10 +68,15 @@ from hydrant.training.splits import (
 from hydrant.training.trainer import RunLogger, Trainer, TrainState
 
 
-def prepare(config: Mapping[str, Any], *, is_preview: bool = False) -> Plan:
+def prepare(
+    config: Mapping[str, Any], *, is_preview: bool = False, update_seconds: Mapping[int, float] = {}
+) -> Plan:
     """Build everything that needs no device from a checked config.
 
-    With `is_preview` the plan is for `parallel.num_processes` ranks, although this process has not started them.
+    Args:
+        config: the checked config.
+        is_preview: plan for `parallel.num_processes` ranks, although this process has not started them.
+        update_seconds: the measured seconds of an update by its number of samples; assumed where they are missing.
 
     Raises:
         ConfigError: the config cannot run; the error names the key to change.
@@ -81,26 +86,34 @@ def prepare(config: Mapping[str, Any], *, is_preview: bool = False) -> Plan:
     parallel: Parallel = instantiate(config, "parallel", world)
     num_ranks = config["parallel"]["num_processes"] if is_preview else world.world_size
     with world.process_group():
-        plan = _prepare(config, world, parallel, dataclasses.replace(world, world_size=num_ranks))
+        run_world = dataclasses.replace(world, world_size=num_ranks)
+        plan = _prepare(config, world, parallel, run_world, UpdateSeconds(update_seconds))
         check_hooks(plan)
         return plan
 
 
-def _prepare(config: Mapping[str, Any], world: World, parallel: Parallel, run_world: World) -> Plan:
+def _prepare(
+    config: Mapping[str, Any], world: World, parallel: Parallel, run_world: World, seconds: UpdateSeconds
+) -> Plan:
     precision: Precision = instantiate(config, "precision", world.device)
     compilation: Compilation = instantiate(config, "compile", world)
     data = divide(config, instantiate(config, "data"))
     data.damaged.is_rank_zero = world.is_rank_zero
-    num_samples = data.train.num_samples
-    spec = make_stream_spec(config, run_world, num_samples)
+    task = _task(config, data)
+    dry = dry_forward(task, data, data.val)
+    spec = make_stream_spec(config, run_world, data.train.num_samples, dry.costs)
     splits = make_splits(config, data, run_world)
-    clock = Clock.start(config["duration"], num_samples=num_samples, global_batch_size=spec.global_batch_size)
+    clock = Clock.start(
+        config["duration"],
+        num_samples=data.train.num_samples,
+        batch_sizes=spec.batch_sizes,
+        costs=dry.costs,
+        update_seconds=seconds,
+    )
     hooks = make_hooks(config["hooks"])
     intervals = _intervals(config, clock, hooks)
     profiler: Profiler = instantiate(config, "profiler", world.device, clock)
     schedules = make_schedules(config, clock)
-    task = _task(config, data)
-    dry = dry_forward(task, data, data.val)
     _check_splits(config, task, data, splits)
     check_losses(config, dry.outcome)
     pictured_classes = check_pictures(config, dry.batch, dry.outcome, world)
@@ -189,7 +202,7 @@ def make_model(config: Mapping[str, Any]) -> nn.Module:
 def _task(config: Mapping[str, Any], data: Data) -> Task:
     task: Task = instantiate(config, "task", make_model(config))
     task.measures_training = config["log_every"] is not None
-    task.class_names = data.class_names
+    task.receive_data(data)
     return task
 
 

@@ -121,7 +121,8 @@ def _make_optimizer(
     settings: Mapping[str, Any], task: Any, parameters: Mapping[str, nn.Parameter], is_compiled: bool
 ) -> Optimizer:
     node = dict(settings["optimizer"]) | scaled_lr(settings)
-    groups = param_groups(task.model, parameters, node.get("lr"), **settings["param_groups"])
+    by_group = settings["param_groups"]
+    groups = param_groups(task.model, parameters, node.get("lr"), mup=settings["mup"], **by_group)
     _check_patterns(node, settings["param_groups"]["patterns"])
     with as_config_error("optimizer", settings["optimizer"]):
         factory = instantiate_node(node)

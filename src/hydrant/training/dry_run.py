@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from traceback import walk_tb
@@ -9,7 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hydrant.batch import Batch, Outcome, map_tensors
+from hydrant.batch import Batch, Outcome, map_tensors, tensors_of
+from hydrant.clock import SampleCosts, Steps, batch_size_steps
 from hydrant.config.best import unknown_mode
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.data.mixup import Mixing, MixupCutmix
@@ -22,28 +24,35 @@ from hydrant.training.metrics import check_measurement
 from hydrant.training.profiling import count_flops
 
 
-def make_stream_spec(config: Mapping[str, Any], world: World, num_samples: int) -> StreamSpec:
-    """Divide the samples of an update among ranks and micro-batches.
+def make_stream_spec(
+    config: Mapping[str, Any], world: World, num_samples: int, costs: SampleCosts
+) -> StreamSpec:
+    """Divide the samples of every update among ranks and micro-batches, all of which have the same size.
 
     Raises:
         ConfigError: they cannot be divided.
     """
-    batch_size, micro, ranks = config["global_batch_size"], config["micro_batch_size"], world.world_size
-    if batch_size > num_samples:
-        limit = "" if config["limit_train_samples"] is None else " (limit_train_samples)"
-        message = f"{batch_size} is more than the {num_samples} training samples there are{limit}"
-        raise ConfigError("global_batch_size", f"{message}; give {num_samples} or fewer")
-    if batch_size % ranks:
-        below = batch_size - batch_size % ranks
-        near = f"{below} or {below + ranks}" if below else str(ranks)
-        raise ConfigError("global_batch_size", f"{batch_size} is not divisible by {ranks} ranks; {near} is")
-    per_rank = batch_size // ranks
-    micro = per_rank if micro in (None, "auto") else micro
-    if per_rank % micro:
-        divisors = ", ".join(str(n) for n in range(1, per_rank + 1) if per_rank % n == 0)
-        message = f"{micro} samples on each of {ranks} rank(s) do not divide global_batch_size={batch_size}"
+    batch_sizes = batch_size_steps(config["global_batch_size"], num_samples, costs)
+    micro, ranks = config["micro_batch_size"], world.world_size
+    for batch_size in batch_sizes.values:
+        if batch_size > num_samples:
+            limit = "" if config["limit_train_samples"] is None else " (limit_train_samples)"
+            message = f"{batch_size} is more than the {num_samples} training samples there are{limit}"
+            raise ConfigError("global_batch_size", f"{message}; give {num_samples} or fewer")
+        if batch_size % ranks:
+            below = batch_size - batch_size % ranks
+            near = f"{below} or {below + ranks}" if below else str(ranks)
+            raise ConfigError(
+                "global_batch_size", f"{batch_size} is not divisible by {ranks} ranks; {near} is"
+            )
+    shared = math.gcd(*batch_sizes.values) // ranks
+    micro = shared if micro in (None, "auto") else micro
+    if shared % micro:
+        divisors = ", ".join(str(n) for n in range(1, shared + 1) if shared % n == 0)
+        sizes = ", ".join(map(str, batch_sizes.values))
+        message = f"{micro} samples on each of {ranks} rank(s) do not divide global_batch_size={sizes}"
         raise ConfigError("micro_batch_size", f"{message}; these do: {divisors}")
-    return StreamSpec(config["seed"], batch_size, micro, world.rank, ranks, world.device)
+    return StreamSpec(config["seed"], batch_sizes, micro, world.rank, ranks, world.device)
 
 
 def scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
@@ -52,11 +61,15 @@ def scaled_lr(config: Mapping[str, Any]) -> dict[str, float]:
     Without `lr_scaling` the result is empty.
 
     Raises:
-        ConfigError: the optimizer has no lr.
+        ConfigError: the optimizer has no lr, or the batch size changes.
     """
-    rule, ratio = config["lr_scaling"], config["global_batch_size"] / config["lr_base_size"]
+    rule, batch_size = config["lr_scaling"], config["global_batch_size"]
     if rule is None:
         return {}
+    if isinstance(batch_size, Mapping):
+        message = "scales to one batch size, but global_batch_size has several; schedule the lr instead"
+        raise ConfigError("lr_scaling", f"{message}, such as by scheduler=multistep")
+    ratio = batch_size / config["lr_base_size"]
     if "lr" not in config["optimizer"]:
         raise ConfigError("lr_scaling", "this optimizer has no lr to scale; leave lr_scaling out")
     return {"lr": config["optimizer"]["lr"] * (ratio if rule == "linear" else ratio**0.5)}
@@ -70,7 +83,7 @@ def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
         DataError: no such samples can be read.
     """
     num_samples = min(num_samples, source.num_samples)
-    host = StreamSpec(0, 1, 1, 0, 1, torch.device("cpu"))
+    host = StreamSpec(0, Steps.constant(1), 1, 0, 1, torch.device("cpu"))
     kind = type(source).__name__
     sizes = set[int]()
     for limit in (num_samples, source.num_samples):
@@ -104,9 +117,31 @@ class DryForward(NamedTuple):
         return max(int(self.outcome.num_targets), 1)
 
     @property
+    def costs(self) -> SampleCosts:
+        """What durations in tokens and FLOPs count. Training takes three times the FLOPs of a forward pass."""
+        return SampleCosts(_tokens_per_sample(self.batch), 3 * self.flops)
+
+    @property
     def losses(self) -> set[str]:
         """The names under which evaluations report losses."""
         return {"loss", *(self.outcome.losses if len(self.outcome.losses) > 1 else ())}
+
+
+def _tokens_per_sample(batch: Batch) -> int:
+    """Return L, if inputs and targets are tokens of a language model: integers of shape (B, L); else 0.
+
+    Padding and targets that do not count are among them.
+    """
+    targets = batch.targets
+    if not _is_integer(targets) or targets.ndim != 2:
+        return 0
+    has_tokens = any(_is_integer(x) and x.shape == targets.shape for x in tensors_of(batch.inputs))
+    return targets.shape[1] if has_tokens else 0
+
+
+def _is_integer(value: Any) -> bool:
+    is_number = isinstance(value, torch.Tensor) and value.dtype is not torch.bool
+    return is_number and not (value.is_floating_point() or value.is_complex())
 
 
 def dry_forward(task: Any, data: Data, val: Source) -> DryForward:

@@ -117,7 +117,8 @@ def accumulate_gradients(trainer: Trainer) -> tuple[list[Outcome], int | None]:
     """
     plan, optimizers, num_updates = trainer.plan, trainer.optimizers, trainer.state.num_updates
     spec, world, parallel = plan.spec, plan.world, plan.parallel
-    last, outcomes = spec.num_micro_steps - 1, list[Outcome]()
+    last, outcomes = spec.num_micro_steps(num_updates) - 1, list[Outcome]()
+    trainer.weigh_losses(num_updates)
     num_targets: int | Tensor = 0
     trainer.enter("data_wait")
     for micro_step, batch in enumerate(trainer.stream.micro_batches(num_updates)):
@@ -139,7 +140,7 @@ def accumulate_gradients(trainer: Trainer) -> tuple[list[Outcome], int | None]:
             trainer.enter("data_wait")
     trainer.enter("optimizer")
     num_targets, stop = parallel.all_reduce_targets(num_targets, trainer.stop_signal())
-    usual = spec.global_batch_size * plan.targets_per_sample
+    usual = spec.batch_sizes.value(num_updates) * plan.targets_per_sample
     if isinstance(num_targets, Tensor):
         optimizers.scale_gradients(usual / num_targets.clamp(min=1))
     elif num_targets not in (usual, 0):

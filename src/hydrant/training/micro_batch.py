@@ -44,7 +44,7 @@ def find_micro_batch_size(config: Mapping[str, Any], world: World) -> int:
     if collectives:
         message = f"auto tries on one rank, where {collectives[0]} would wait for the others; give a number"
         raise ConfigError("micro_batch_size", message)
-    largest, total = plan.spec.micro_batch_size, plan.spec.global_batch_size
+    largest, total = plan.spec.micro_batch_size, max(plan.spec.batch_sizes.values)
     size = world.broadcast_from_rank_zero(lambda: _largest_that_fits(config, largest))
     log.info("micro_batch_size=auto: %d of the %d samples of an update at once", size, total)
     return size

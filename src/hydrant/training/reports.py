@@ -43,8 +43,15 @@ def training_row(trainer: Trainer, grad_norms: Mapping[str, Tensor]) -> dict[str
         row["optim/loss_scale"] = plan.precision.scaler.get_scale()
     if trainer.optimizers.may_skip:
         row["optim/num_skipped"] = state.num_skipped
+    samples = plan.spec.batch_sizes
+    num_samples = samples.total(state.num_updates) - samples.total(trainer.pace.logged_at)
+    num_updates = state.num_updates - trainer.pace.logged_at
     row["perf/updates_per_second"] = pace = trainer.pace.read(state.num_updates)
-    row["perf/samples_per_second"] = pace * plan.spec.global_batch_size
+    row["perf/samples_per_second"] = pace * (num_samples / num_updates)
+    if plan.clock.costs.tokens:
+        row["perf/tokens_per_second"] = row["perf/samples_per_second"] * plan.clock.costs.tokens
+    if not samples.is_constant:
+        row["optim/global_batch_size"] = samples.value(state.num_updates - 1)
     return row
 
 
@@ -67,14 +74,15 @@ def log_row(trainer: Trainer, row: Mapping[str, float]) -> None:
 def log_micro_batch_size(trainer: Trainer) -> None:
     """Log what depends on the size of the micro-batches, if the number of ranks determines this size.
 
-    Call it after an update with another size than the update before.
+    A run that begins on one rank logs nothing: its micro-batches are its batches. Call this after an update with
+    another size than the update before.
     """
     plan, spec, state = trainer.plan, trainer.plan.spec, trainer.state
     before, state.micro_batch_size = state.micro_batch_size, spec.micro_batch_size
-    if plan.config["micro_batch_size"] is not None:
+    if plan.config["micro_batch_size"] is not None or (before is None and spec.world_size == 1):
         return
     mixes = not isinstance(plan.mixing, NoMixing)
-    last_idx = (spec.num_micro_steps - 1) * spec.world_size + spec.rank
+    last_idx = (spec.num_micro_steps(state.num_updates - 1) - 1) * spec.world_size + spec.rank
     depending = {
         "random layers": seeding.has_drawn(spec.seed, state.num_updates - 1, last_idx, spec.device),
         "batch norm": uses_batch_statistics(trainer.task),
@@ -92,7 +100,7 @@ def log_micro_batch_size(trainer: Trainer) -> None:
         return
     remedy = ""
     if size is not None:
-        ranks = f"1 and {spec.global_batch_size // size} ranks"
+        ranks = f"1 and {math.gcd(*spec.batch_sizes.values) // size} ranks"
         remedy = f"; micro_batch_size={size} gives the same numbers on {ranks}"
     message = "%s: computed per micro-batch (%s), whose size depends on the number of ranks%s"
     log.info(message, names, current, remedy)
@@ -125,7 +133,7 @@ def log_histograms(trainer: Trainer) -> None:
 
 def shared_size(spec: StreamSpec, *, only_even: bool) -> int | None:
     """Return the largest micro-batch size, above 1, that one rank and several can use; None if there is none."""
-    num_ranks = spec.global_batch_size // spec.micro_batch_size
+    num_ranks = math.gcd(*spec.batch_sizes.values) // spec.micro_batch_size
     largest = spec.micro_batch_size if num_ranks > 1 else spec.micro_batch_size // 2
     sizes = (n for n in range(largest, 1, -1) if spec.micro_batch_size % n == 0 and not (only_even and n % 2))
     return next(sizes, None)

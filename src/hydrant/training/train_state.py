@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Generator, Mapping
+import math
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType
@@ -16,6 +17,7 @@ from hydrant import seeding
 from hydrant.data import IterableSource, PositionedStream, Source
 from hydrant.errors import CheckpointError, ConfigError, HydrantError, typed_line
 from hydrant.optimizers.kernels import KERNEL_FIELDS
+from hydrant.optimizers.norms import is_sharded
 from hydrant.training.checkpoint.content import Checkpoint, plain_state, read_into, read_state
 from hydrant.training.checkpoint.manifest import TRAINING, count, read_manifest
 from hydrant.training.checkpoint.tree import split
@@ -33,6 +35,7 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
         parameters = [names[id(p)] for p in entry.parameters]
         named = _by_name(optimizers["optimizers"][name], parameters)
         optimizers["optimizers"][name] = {"type": type(entry.optimizer).__name__, **named}
+    class_names = trainer.plan.data.class_names
     of_rank = {"meter": _on_host(trainer.meter.state_dict()), "host": seeding.host_state()}
     training = {
         "optimization": optimizers,
@@ -41,6 +44,7 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
         "task": _state_outside_model(trainer.task),
         "hooks": trainer.plan.hooks.state_dict(),
         "stream": _stream_position(trainer),
+        "class_names": None if class_names is None else list(class_names),
         "ranks": trainer.plan.world.all_gather(of_rank),
     }
     with trainer.optimizers.eval_weights():
@@ -60,7 +64,7 @@ def check_stream(source: Source, *, is_continued: bool) -> None:
         message = (
             f"{items.key} has no state_dict and load_state_dict, so its position in the checkpoint is unknown"
         )
-        raise ConfigError("resume", f"{message}; add both methods, or start another run with name=<folder>")
+        raise ConfigError("resume", f"{message}; add both methods, or start a new run in another folder")
     try:
         split(items.first_state, {})
     except CheckpointError as error:
@@ -68,6 +72,35 @@ def check_stream(source: Source, *, is_continued: bool) -> None:
             f"state_dict() returns what checkpoints cannot hold: {error}; give numbers, strings, lists, dicts"
         )
         raise ConfigError(items.key, f"{message} or tensors") from error
+
+
+def saved_class_names(path: Path) -> tuple[str, ...] | None:
+    """Return the names of the classes that the run of a checkpoint learned; None if they are unknown.
+
+    Raises:
+        CheckpointError: they cannot be read.
+    """
+    names = plain_state(path, "class_names", default=None)
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise CheckpointError(f"{path / TRAINING} holds class names that no run has")
+    return None if names is None else tuple(names)
+
+
+def check_class_names(path: Path, names: Sequence[str] | None, *, key: str, remedy: str) -> None:
+    """Check that the classes of the data are those that the run of a checkpoint learned, if both are known.
+
+    Raises:
+        ConfigError: a class has another name, or there are more or fewer.
+    """
+    learned = saved_class_names(path)
+    if names is None or learned is None or tuple(names) == learned:
+        return
+    if len(names) == len(learned):
+        number = next(n for n, name in enumerate(names) if name != learned[n])
+        difference = f"class {number} was {learned[number]!r} and is now {names[number]!r}"
+    else:
+        difference = f"there were {len(learned)} classes, and now there are {len(names)}"
+    raise ConfigError(key, f"the data have other classes than the run learned: {difference}; {remedy}")
 
 
 def _stream_position(trainer: Trainer) -> dict[str, Any]:
@@ -94,6 +127,10 @@ def saved_state(path: Path) -> TrainState:
             and isinstance(best["value"], int | float)
             and state.is_pruned in (False, True)
             and type(state.end_reason) in (str, NoneType)
+            and all(
+                count(int(size)) and 0 < seconds < math.inf
+                for size, seconds in dict(state.update_seconds).items()
+            )
         )
     except (LookupError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path / TRAINING} cannot be read ({typed_line(error)})") from error
@@ -148,7 +185,7 @@ def restore(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> None
         _restore_optimizers(trainer, path, changed)
         trainer.plan.precision.load_state_dict(read_state(path, "precision"))
         if trainer.plan.hooks.has_state:
-            trainer.plan.hooks.load_state_dict(read_state(path, "hooks"))
+            trainer.plan.hooks.load_state_dict(read_state(path, "hooks", _shard_owner(trainer.model)))
         if isinstance(trainer.stream, PositionedStream):
             trainer.stream.load_state_dict(read_state(path, "stream"))
         _restore_ranks(trainer, read_state(path, "ranks"))
@@ -178,6 +215,18 @@ def restore_outside_model(task: nn.Module, path: Path) -> None:
     with _explain_misfit(path):
         owners = {f"task.{name}": value for name, value in _state_outside_model(task).items()}
         task.load_state_dict(read_state(path, "task", owners.get), strict=False)
+
+
+def _shard_owner(model: nn.Module) -> Callable[[str], Tensor | None]:
+    """Return a function that finds the sharded weight that a path of the saved state ends with."""
+    shards = {name: parameter for name, parameter in model.named_parameters() if is_sharded(parameter)}
+
+    def owner(key: str) -> Tensor | None:
+        while key and key not in shards:
+            key = key.partition(".")[2]
+        return shards.get(key)
+
+    return owner
 
 
 def _restore_optimizers(trainer: Trainer, path: Path, changed: Collection[str]) -> None:

@@ -36,6 +36,8 @@ class TrainState:
     is_pruned: bool = False  # the pruner of an Optuna study ended the run
     end_reason: str | None = None  # why a hook ended the run
     micro_batch_size: int | None = None  # of the last update; None before the first
+    update_seconds: dict[str, float] = field(default_factory=dict[str, float])
+    """The seconds of an update by its number of samples, in digits; measured if durations are in seconds."""
 
 
 class RunLogger(MediaLogger, Protocol):
@@ -90,6 +92,7 @@ class Trainer:
     meter: Meter = field(init=False)
     pace: Pace = field(init=False)
     loss_weight: Tensor = field(init=False)  # of a micro-batch with the usual number of targets, shape ()
+    _num_micro_steps: int = field(init=False)  # that `loss_weight` belongs to
     buffers: RankBuffers = field(init=False)
     phase_observers: list[Profiler | Watchdog] = field(init=False)
 
@@ -97,7 +100,8 @@ class Trainer:
         device = self.plan.world.device
         self.meter = Meter(device, self.plan.parallel.all_reduce)
         self.pace = Pace(self.state.num_updates, device)
-        self.loss_weight = torch.tensor(1.0 / self.plan.spec.num_micro_steps, device=device)
+        self._num_micro_steps = self.plan.spec.num_micro_steps(self.state.num_updates)
+        self.loss_weight = torch.tensor(1.0 / self._num_micro_steps, device=device)
         self.buffers = self.plan.parallel.rank_buffers(self.task)
         self.phase_observers = [o for o in (self.plan.profiler, self.watchdog) if o.is_on]
 
@@ -111,6 +115,13 @@ class Trainer:
         plan, num_updates = self.plan, self.state.num_updates
         batch = next(iter(self.stream.micro_batches(num_updates)))
         return plan.mixing(batch, plan.spec.seed, num_updates, plan.world.rank)
+
+    def weigh_losses(self, num_updates: int) -> None:
+        """Set the weight of a micro-batch in the update after `num_updates` completed ones."""
+        num_micro_steps = self.plan.spec.num_micro_steps(num_updates)
+        if num_micro_steps != self._num_micro_steps:
+            self._num_micro_steps = num_micro_steps
+            self.loss_weight.fill_(1.0 / num_micro_steps)
 
     def end(self, reason: str) -> None:
         """Let the run end after this update, or after the first one if none was made: evaluated, saved and finished.

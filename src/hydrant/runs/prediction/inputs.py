@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from hydrant.batch import Batch, Tensors, tensors_of
+from hydrant.config.flat import flatten
 from hydrant.config.passed import PREFIX
 from hydrant.data import InMemorySource, LoaderSource, Reader, Source
 from hydrant.data.in_memory import tensor_reader
@@ -21,6 +23,9 @@ from hydrant.training.plan import Plan
 
 KEY = "inputs"
 """Names the inputs in error messages."""
+
+_DATA_FILES = ("*.npy", "*.bin", "*.arrow", "*/*.arrow", "*.parquet")
+"""What a folder that the settings of the data name holds of its samples, for data that do not name their files."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,31 @@ def _kind(dtype: torch.dtype) -> str:
 def _of_split(plan: Plan, name: str) -> Inputs:
     source = plan.splits[name].source
     file_of = source.name_of if isinstance(source, LoaderSource) and source.names_are_files else None
-    return Inputs(source, f"the split {name}", [name, source.num_samples], file_of, has_targets=True)
+    identity = [name, source.num_samples, _content(source, plan.config["data"])]
+    return Inputs(source, f"the split {name}", identity, file_of, has_targets=True)
+
+
+def _content(source: Source, settings: Mapping[str, Any]) -> Any:
+    """Return what changes if someone changes the samples of a split: a hash of those in memory; else size and time of
+    each sample's file or, if these are unknown, of the files that the settings of the data name."""
+    if isinstance(source, InMemorySource):
+        content = hashlib.sha256()
+        for tensor in (*tensors_of(source.inputs), *tensors_of(source.targets)):
+            content.update(tensor.cpu().contiguous().view(torch.uint8).numpy().data)
+        return content.hexdigest()
+    if isinstance(source, LoaderSource) and source.names_are_files:
+        return [_identity(Path(source.name_of(number))) for number in range(source.num_samples)]
+    texts = sorted(value for value in flatten(settings).values() if isinstance(value, str))
+    return [_identity(file) for text in texts for file in _data_files(text)]
+
+
+def _data_files(text: str) -> list[Path]:
+    """Return the file of this name, or the files of arrays and tables in the folder of this name; none if neither."""
+    if os.path.isfile(text):  # noqa: PTH113  # of any length
+        return [Path(text)]
+    if not os.path.isdir(text):  # noqa: PTH112
+        return []
+    return sorted(file for pattern in _DATA_FILES for file in Path(text).glob(pattern))
 
 
 def _of_files(reader: Reader, words: Sequence[str], plan: Plan) -> Inputs:
@@ -157,7 +186,10 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _identity(file: Path) -> list[Any]:
-    status = file.stat()
+    try:
+        status = file.stat()
+    except (OSError, ValueError):  # no file
+        return [str(file)]
     return [str(file), status.st_size, status.st_mtime_ns]
 
 

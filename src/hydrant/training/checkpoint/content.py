@@ -109,18 +109,24 @@ def _sharded_like(tensor: Tensor, local: Tensor) -> Tensor:
     return type(tensor)(local, tensor._spec, requires_grad=False)  # pyright: ignore[reportPrivateUsage]
 
 
-def plain_state(path: Path, key: str) -> Any:
+_REQUIRED = object()
+
+
+def plain_state(path: Path, key: str, default: Any = _REQUIRED) -> Any:
     """Return what was saved as `training[key]`, with placeholders for its tensors.
+
+    `default` is returned for a checkpoint of an earlier version, which lacks the key.
 
     Raises:
         CheckpointError: it cannot be read.
     """
     file = path / TRAINING
     try:
-        return json.loads(file.read_text(encoding="utf-8"))[key]
+        content = json.loads(file.read_text(encoding="utf-8"))
+        return content[key] if default is _REQUIRED else content.get(key, default)
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{file} cannot be read ({typed_line(error)})") from error
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{file} holds no {key}") from error
 
 

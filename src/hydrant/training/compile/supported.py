@@ -15,7 +15,6 @@ _EAGER_REASONS = {
     "torch.optim.Adafactor": "it reads its step counter as a number",
     "torch.optim.SparseAdam": "its gradients are sparse",
     "torch.optim.LBFGS": "it evaluates the loss itself",
-    "hydrant.optimizers.NorMuonWithAdamW": "torch loses its state when it compiles the step",
     "hydrant.optimizers.Sam": "it evaluates the loss itself",
     "timm.optim.Adafactor": "its step counter is a number, and each value would be compiled again",
     "timm.optim.AdamP": "its operations depend on the values of the gradients",
@@ -40,6 +39,7 @@ TENSOR_FIELDS = {
     "torch.optim.Adadelta": ("rho",),
     "torch.optim.RMSprop": ("alpha",),
     "hydrant.optimizers.MuonWithAdamW": ("momentum", *BETAS),
+    "hydrant.optimizers.NorMuonWithAdamW": ("momentum", *BETAS),
     "timm.optim.Adan": ("weight_decay", *BETAS),
     "timm.optim.Adopt": BETAS,
     "timm.optim.AdafactorBigVision": ("momentum",),
@@ -55,6 +55,7 @@ TENSOR_FIELDS = {
 SHRINKS_WEIGHTS = {
     "torch.optim.AdamW": True,
     "hydrant.optimizers.MuonWithAdamW": True,
+    "hydrant.optimizers.NorMuonWithAdamW": True,
     "timm.optim.AdaBelief": True,
     "timm.optim.AdafactorBigVision": True,
     "torch.optim.Adadelta": False,

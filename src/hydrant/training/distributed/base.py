@@ -58,6 +58,15 @@ class Parallel:
         """Return the module that the loop calls. It is the outermost wrapper, applied after compilation."""
         return task
 
+    def gathered(self, task: nn.Module) -> AbstractContextManager[None]:
+        """Return a context in which parts of the task may be called alone, without the hooks of the task itself."""
+        del task
+        return nullcontext()
+
+    def wrap_again(self, task: nn.Module) -> nn.Module:
+        """Return the module that the loop calls, after other weights of the wrapped task train than before."""
+        return self.wrap(task)
+
     def rank_buffers(self, task: nn.Module) -> RankBuffers:
         """Return what makes the buffers of the task equal on all ranks. Call it once, before the first forward pass."""
         return RankBuffers(task, self._world.rank, self._world.world_size)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, cast
 
 import torch
@@ -76,11 +77,24 @@ class Fsdp(Parallel):
         task.register_forward_hook(_reshard_after_evaluation)
         return task
 
+    def wrap_again(self, task: nn.Module) -> nn.Module:
+        return task  # torch looks which shards train each time it gathers them
+
     def shard(self, module: nn.Module) -> None:
         settings: dict[str, Any] = {**self._settings, "mesh": self._mesh()}
         for block in repeated_blocks(module):
             fsdp.fully_shard(block, **settings)
         fsdp.fully_shard(module, **settings)
+
+    @contextmanager
+    def gathered(self, task: nn.Module) -> Generator[None]:
+        """Gather the weights outside the blocks; each block gathers its own when it is called."""
+        root = cast("fsdp.FSDPModule", task)
+        root.unshard()
+        try:
+            yield
+        finally:
+            root.reshard()
 
     def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
         root = cast("fsdp.FSDPModule", task)

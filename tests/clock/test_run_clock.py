@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hydrant.clock import Clock, Duration, Interval, Intervals
+from hydrant.clock import Clock, Duration, Interval, Intervals, Steps
 from hydrant.errors import ConfigError
 
 
@@ -23,12 +23,12 @@ from hydrant.errors import ConfigError
 )
 def test_total_updates_of_a_duration(written: object, total: int) -> None:
     """With 1,000 samples and a batch size of 64, an epoch is 15.625 updates, which are rounded up."""
-    assert Clock.start(written, num_samples=1000, global_batch_size=64).total_updates == total
+    assert Clock.start(written, num_samples=1000, batch_sizes=Steps.constant(64)).total_updates == total
 
 
 @pytest.mark.parametrize(("written", "updates"), [("5%", 10), ("100%", 200), ("0%", 0), ("0.4%", 1), (7, 7)])
 def test_durations_within_a_run(written: object, updates: int) -> None:
-    assert Clock(1000, 10, 200).updates(written, "scheduler.warmup") == updates
+    assert Clock(1000, Steps.constant(10), 200).updates(written, "scheduler.warmup") == updates
 
 
 @pytest.mark.parametrize(
@@ -51,23 +51,25 @@ def test_other_text_is_rejected_as_a_duration(written: object) -> None:
 )
 def test_impossible_durations_of_a_run_are_rejected(written: object, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Clock.start(written, num_samples=1000, global_batch_size=64)
+        Clock.start(written, num_samples=1000, batch_sizes=Steps.constant(64))
 
 
 def test_epochs_are_exact_however_large() -> None:
     samples = 10**9 + 7
-    assert Clock.start("3ep", num_samples=samples, global_batch_size=3).total_updates == samples
+    assert Clock.start("3ep", num_samples=samples, batch_sizes=Steps.constant(3)).total_updates == samples
 
 
 def test_intervals() -> None:
-    assert [n for n in range(10) if Clock(100, 10, 100).interval("0.4ep", "log_every").due(n)] == [4, 8]
+    assert [
+        n for n in range(10) if Clock(100, Steps.constant(10), 100).interval("0.4ep", "log_every").due(n)
+    ] == [4, 8]
     assert not any(Interval(None).due(n) for n in range(10))
     with pytest.raises(ConfigError, match="null for never"):
-        Clock(100, 10, 100).interval(0, "log_every")
+        Clock(100, Steps.constant(10), 100).interval(0, "log_every")
 
 
 def test_a_run_ends_with_whole_updates() -> None:
-    assert Clock.start("2ep", num_samples=100, global_batch_size=64).total_updates == 4
+    assert Clock.start("2ep", num_samples=100, batch_sizes=Steps.constant(64)).total_updates == 4
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def test_fractions_of_an_update_are_refused_with_what_is_meant(written: object, 
 )
 def test_intervals_stay_in_step_with_the_run(amount: float, unit: str, times: int) -> None:
     """An epoch of 1,500 samples is 23.4 updates of 64, and 60 epochs are 1,407 updates."""
-    clock = Clock.start("60ep", num_samples=1500, global_batch_size=64)
+    clock = Clock.start("60ep", num_samples=1500, batch_sizes=Steps.constant(64))
     interval = clock.interval(f"{amount}{unit}", "eval_every")
     due = [n for n in range(clock.total_updates + 1) if interval.due(n)]
     assert due == [clock.updates(f"{amount * k:g}{unit}", "eval_every") for k in range(1, times + 1)]
@@ -102,4 +104,6 @@ def test_intervals_stay_in_step_with_the_run(amount: float, unit: str, times: in
 
 
 def test_an_interval_of_less_than_one_update_is_due_after_every_update() -> None:
-    assert [n for n in range(4) if Clock(1500, 64, 20).interval("1%", "log_every").due(n)] == [1, 2, 3]
+    assert [
+        n for n in range(4) if Clock(1500, Steps.constant(64), 20).interval("1%", "log_every").due(n)
+    ] == [1, 2, 3]

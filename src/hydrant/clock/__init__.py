@@ -1,0 +1,28 @@
+"""Time, counted in updates. Only this package converts durations; everything else counts updates.
+
+A duration is written `500` (updates), `10ep` (epochs), `64000sa` (samples), `10Mtok` (tokens), `1e15flop` (FLOPs),
+`300s`, `5min` or `2h` (of training) or, inside a run, `5%` of its duration. One epoch follows another without a gap. So
+`10ep` are `ceil(10 * num_samples / global_batch_size)` updates: at least ten epochs. What repeats is not rounded once
+but at each of its multiples (`Interval`), so it stays in step with the epochs.
+"""
+
+from hydrant.clock.duration import Duration, converted
+from hydrant.clock.interval import NOTHING, Due, Interval, Intervals, Updates
+from hydrant.clock.run_clock import Clock, SampleCosts, batch_size_steps
+from hydrant.clock.steps import Steps
+from hydrant.clock.update_seconds import UpdateSeconds
+
+__all__ = [
+    "NOTHING",
+    "Clock",
+    "Due",
+    "Duration",
+    "Interval",
+    "Intervals",
+    "SampleCosts",
+    "Steps",
+    "UpdateSeconds",
+    "Updates",
+    "batch_size_steps",
+    "converted",
+]

@@ -1,0 +1,82 @@
+"""`Duration`: an amount of time, as the user writes it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from hydrant.errors import ConfigError, shown
+
+_PREFIXES = {"k": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
+"""Of the units that count by the million. `B` is what language models count tokens by."""
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(
+    r"(?P<amount>\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+)\s*"
+    r"((?P<prefix>[kMGBTPE])?(?P<counted>sa|tok|flop)|(?P<time>s|min|h|d)|(?P<other>ep|%))?"
+)
+_FORMS = ("500 (updates)", "10ep (epochs)", "64000sa (samples)", "10Mtok (tokens)", "1e15flop (FLOPs)",
+          "5min (of training)")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Duration:
+    """An amount of time. `unit` is `""` (updates), `"ep"`, `"sa"`, `"tok"`, `"flop"`, `"s"` or `"%"`."""
+
+    amount: Fraction
+    unit: str
+
+    @classmethod
+    def parse(cls, value: object, key: str) -> Duration:
+        """Parse a duration as the user wrote it; `key` names it in the error.
+
+        >>> Duration.parse("10ep", "duration"), Duration.parse("2min", "duration")
+        (Duration(amount=Fraction(10, 1), unit='ep'), Duration(amount=Fraction(120, 1), unit='s'))
+        >>> Duration.parse("1.5Mtok", "duration")
+        Duration(amount=Fraction(1500000, 1), unit='tok')
+        """
+        match = None if isinstance(value, bool) else _DURATION.fullmatch(str(value).strip())
+        if match is None:
+            forms = [*_FORMS, *([] if key == "duration" else ["5% (of the run)"])]
+            forms += ["null (never)"] if key.endswith("_every") else []
+            listing = f"{', '.join(forms[:-1])} or {forms[-1]}"
+            raise ConfigError(key, f"{shown(value)} is not a duration; write {listing}")
+        amount = Fraction(match["amount"])
+        if time := match["time"]:
+            return cls(amount * _SECONDS[time], "s")
+        if counted := match["counted"]:
+            return cls(amount * _PREFIXES.get(match["prefix"], 1), counted)
+        duration = cls(amount, match["other"] or "")
+        if duration.unit == "" and duration.amount.denominator != 1:
+            percent = f"{float(duration.amount * 100):g}% (of the run) or "
+            meant = f"{percent if duration.amount < 1 and key != 'duration' else ''}{value}ep"
+            raise ConfigError(key, f"{value!r} is not a whole number of updates; did you mean {meant}?")
+        return duration
+
+
+PLACEHOLDERS = {"num_updates": "100%", "num_updates_per_epoch": "1ep"}
+"""Names that stand for numbers of updates in the arguments of a scheduler with a `step` method."""
+
+
+def converted(value: Any, convert: Callable[[str], int]) -> Any:
+    """Return a config value in which every duration with a unit, and every placeholder, is converted.
+
+    >>> converted({"milestones": ["1ep", 50], "mode": "min"}, lambda text: 24)
+    {'milestones': [24, 50], 'mode': 'min'}
+    """
+    match value:
+        case str():
+            return convert(value) if value in PLACEHOLDERS or _has_unit(value) else value
+        case list():
+            return [converted(item, convert) for item in value]
+        case dict():
+            return {name: converted(item, convert) for name, item in value.items()}
+        case _:
+            return value
+
+
+def _has_unit(text: str) -> bool:
+    match = _DURATION.fullmatch(text)
+    return match is not None and any(match[unit] for unit in ("counted", "time", "other"))

@@ -17,7 +17,7 @@ GPU_PARTS = {
 PARTS = {
     "cpu": [
         "update_overhead", "whole_update", "host_syncs", "kept_memory", "start", "sweep_rate", "compile_time",
-        "data_loading", "checkpoint_cost", "tracking_cost", "scale",
+        "data_loading", "token_loading", "checkpoint_cost", "tracking_cost", "scale",
     ],
     "gpu": [name for names in GPU_PARTS.values() for name in names],
 }  # fmt: skip

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hydrant.clock import Steps
 from hydrant.data import Data, Source, StreamSpec, digits
 from hydrant.data.base import Stream
 
-HOST = StreamSpec(0, 64, 64, 0, 1, torch.device("cpu"))
+HOST = StreamSpec(0, Steps.constant(64), 64, 0, 1, torch.device("cpu"))
 
 
 def samples(source: Source) -> tuple[Tensor, Tensor]:

@@ -20,25 +20,28 @@ from hydrant.signals import Stopped, signal_name
 COMMANDS = {
     "init": ("init", "write a project of your own that trains at once"),
     "trust": ("trust", "let configs name the packages of a project of yours"),
+    "tokenize": ("tokenize", "make the tokens of a language model's data from text"),
     "train": ("train", "train a model, or a sweep of them with --multirun"),
     "preview": ("preview", "show the schedules, groups and size of a config without training"),
     "evaluate": ("evaluate", "evaluate a run or a checkpoint"),
     "predict": ("predict", "write what a run predicts for files, tensors or a split"),
     "export": ("export", "write a run's model as safetensors, torch_export or onnx"),
+    "eject": ("eject", "write a run as one file of plain PyTorch that trains the same"),
     "diagnose": ("diagnose", "explain what torch.compile does with a config"),
     "bench": ("bench", "compare precisions and compile settings by speed, memory and result"),
     "status": ("status", "show the progress of a sweep's runs"),
     "compare": ("compare", "compare runs and sweeps: groups over seeds, the winner, a page"),
     "agent": ("agent", "train the runs that a W&B sweep hands out"),
     "sync": ("sync", "send the offline data of runs to W&B, once"),
+    "explain": ("explain", "print what each option and key means, and where its file is"),
     "schema": ("schema", "write JSON schemas by which editors complete and check YAML"),
     "list": ("list_backends", "list the backends of torch.compile that this machine can use"),
 }
 
-WRITING_COMMANDS = ("train", "export", "bench", "agent", "sync")
+WRITING_COMMANDS = ("tokenize", "train", "export", "eject", "bench", "agent", "sync")
 """Their results are files, or at W&B. The result of any other command is what it prints."""
 
-WITHOUT_DOTENV = ("init", "trust", "schema", "list")
+WITHOUT_DOTENV = ("init", "trust", "tokenize", "schema", "list")
 """Commands that need no variables from `.env`."""
 
 
@@ -174,4 +177,11 @@ def help_of(command: str) -> str:
     """Return what `hydrant <command> --help` prints: one screen. Options are read from the conf folders."""
     from hydrant.commands.help import TAKE_GROUPS, TEXTS, groups
 
-    return TEXTS[command].strip() + (f"\n\n{groups()}" if command in TAKE_GROUPS else "")
+    text = TEXTS[command].strip().replace("{train}", _train_command())
+    return text + (f"\n\n{groups()}" if command in TAKE_GROUPS else "")
+
+
+def _train_command() -> str:
+    """Return the command that trains, as it was called: a script such as train.py, or `hydrant train`."""
+    program = Path(sys.argv[0]).name
+    return f"python {program}" if program.endswith(".py") else "hydrant train"

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import os
 import random
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 # Each stream has its own number, so that equal seeds and positions give different random numbers.
-MODEL, ORDER, UPDATE, SAMPLE, SYNTHETIC, MIXING, EVALUATION, FOLDS = range(1, 9)
+MODEL, ORDER, UPDATE, SAMPLE, SYNTHETIC, MIXING, EVALUATION, FOLDS, TEXTS = range(1, 10)
 
 
 def mix(*parts: int) -> int:
@@ -66,6 +66,44 @@ def permutation(seed: int, epoch: int, num_samples: int) -> Tensor:
     """Return the order of the samples in an epoch: int64, shape (num_samples,), on the host."""
     generator = torch.Generator().manual_seed(mix(seed, ORDER, epoch))
     return torch.randperm(num_samples, generator=generator)
+
+
+_ROUNDS = 8
+
+
+def permuted(seed: int, epoch: int, places: np.ndarray, num_samples: int) -> np.ndarray:
+    """Return the samples at some places of the order of an epoch, which is not that of `permutation`: int64, (N,).
+
+    No place depends on others, so the cost does not grow with `num_samples`. A Feistel network permutes the numbers of
+    an even number of bits; those that are too large are permuted again (Black & Rogaway, "Ciphers with arbitrary finite
+    domains", 2002, section 4).
+
+    Args:
+        seed: of the run.
+        epoch: from 0.
+        places: int64, (N,), each below `num_samples`.
+        num_samples: of an epoch.
+
+    >>> sorted(permuted(0, 0, np.arange(10), 10).tolist()) == list(range(10))
+    True
+    """
+    half = max((num_samples - 1).bit_length() + 1, 2) // 2
+    keys = [np.uint64(mix(seed, ORDER, epoch, number)) for number in range(_ROUNDS)]
+    numbers = _feistel(places.astype(np.uint64), half, keys)
+    while (outside := numbers >= num_samples).any():
+        numbers[outside] = _feistel(numbers[outside], half, keys)
+    return numbers.astype(np.int64)
+
+
+def _feistel(numbers: np.ndarray, half: int, keys: Sequence[np.uint64]) -> np.ndarray:
+    """Permute numbers of `2 * half` bits, uint64."""
+    width, mask = np.uint64(half), np.uint64((1 << half) - 1)
+    left, right = numbers >> width, numbers & mask
+    for key in keys:
+        mixed = (right + key) * np.uint64(_MIX[0])
+        mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(_MIX[1])
+        left, right = right, left ^ ((mixed >> np.uint64(33)) & mask)
+    return (left << width) | right
 
 
 def seed_process(seed: int, *stream: int) -> None:

@@ -23,6 +23,7 @@ OWN_ARGUMENTS = {
     "log_checkpoints", "save_code",  # what W&B receives: listed there
     "tracking_uri",  # of MLflow: the user must name it
     "download", "pretrained", "profile_memory", "evaluation", "cpu_offload",  # true or false
+    "activation_checkpointing",  # true or false
     "names_are_files", "is_sample_per_file",  # true or false
     "eval_transform", "files",  # objects
     "class_weights",  # numbers

@@ -56,6 +56,8 @@ def test_the_project_depends_on_this_installation(project: Path) -> None:
     [requirement] = tomllib.loads((project / "pyproject.toml").read_text())["project"]["dependencies"]
     assert requirement == distribution.requirement()
     assert requirement.startswith("hydrant-ml")
+    is_here = "on this machine only" in (project / "pyproject.toml").read_text()
+    assert is_here == ("file://" in requirement)
 
 
 @pytest.mark.parametrize(

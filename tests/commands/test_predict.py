@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +20,8 @@ import hydrant
 from hydrant import cli
 from hydrant.runs.prediction.partial_file import PartialFile
 from hydrant.training.prediction import Arrays
+
+digits_module = importlib.import_module("hydrant.data.digits")
 
 IMAGES = {"cat": (60, 6), "=dog": (190, 5)}  # class: mean color, number of images
 
@@ -182,6 +187,74 @@ def test_a_damaged_image_is_left_out_if_the_data_say_so(
     printed = capsys.readouterr()
     assert "continues after 2 of 5 samples" in printed.err
     assert "4 predictions of 5 files, without 1 damaged" in printed.out
+
+
+@pytest.mark.parametrize("change", ["rename", "add"])
+def test_renamed_classes_are_noticed(
+    change: str, pets: hydrant.Run, predict: Predict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = Path(pets.config["data"]["root"])
+    photo = root / "val" / "cat" / "0.png"
+    before = rows_of(predict(pets, str(photo)))
+    copy = tmp_path / "renamed"
+    shutil.copytree(root, copy)
+    for split in ("train", "val"):
+        if change == "rename":
+            (copy / split / "cat").rename(copy / split / "kitten")
+        else:
+            shutil.copytree(copy / split / "cat", copy / split / "lynx")
+    moved = f"data.root={copy}"
+    if change == "rename":
+        assert rows_of(predict(pets, str(photo), moved)) == before, "the run's own names"
+        assert cli.main(["evaluate", str(pets.folder), moved]) == 2
+        assert "class 1 was 'cat' and is now 'kitten'" in capsys.readouterr().err
+    predict(pets, "val", moved, status=2)
+    message = capsys.readouterr().err
+    assert "class 1 was 'cat' and is now 'kitten'; rename them back" in message or "3 classes" in message
+
+
+def test_a_run_with_renamed_classes_continues_only_if_it_is_told_to(
+    pets: hydrant.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    copy, words = tmp_path / "copy", ["tracker=local", "duration=6", f"resume={pets.folder}", "name=more"]
+    shutil.copytree(Path(pets.config["data"]["root"]), copy)
+    words += ["data=image_folder", f"data.root={copy}", "data.input_shape=[3,8,8]", "data.num_workers=0",
+              "model=mlp", "model.hidden=[4]", "global_batch_size=4"]  # fmt: skip
+    for split in ("train", "val"):
+        (copy / split / "cat").rename(copy / split / "kitten")
+    assert cli.main(["train", *words]) == 2
+    assert "data: the data have other classes than the run learned: class 1 was" in capsys.readouterr().err
+    assert cli.main(["train", *words, "resume_strict=false"]) == 0
+
+
+@pytest.mark.parametrize("run", ["digits", "pets"])
+def test_a_partial_file_of_a_split_that_changed_is_left(
+    run: str, request: pytest.FixtureRequest, predict: Predict, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], tmp_path: Path,
+) -> None:  # fmt: skip
+    trained, words = request.getfixturevalue(run), ["val", "--batch-size", "4"]
+    if run == "pets":
+        shutil.copytree(Path(trained.config["data"]["root"]), tmp_path / "pets")
+        words.append(f"data.root={tmp_path / 'pets'}")
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def resumed() -> str:
+        with monkeypatch.context() as patch:
+            patch.setattr("hydrant.runs.prediction.output._publish", stop)
+            predict(trained, *words, status=130)
+        return capsys.readouterr().err
+
+    assert "continues" not in resumed()
+    assert "continues after" in resumed()
+    if run == "pets":
+        os.utime(tmp_path / "pets" / "val" / "cat" / "0.png", (1, 1))
+    else:
+        table = digits_module._table()
+        monkeypatch.setattr(digits_module, "_table", lambda: (table + table[:, -1:]).clamp(max=9))
+    assert "out.csv.partial is of other inputs; starting anew" in resumed()
 
 
 def test_without_a_file_the_same_rows_are_printed(

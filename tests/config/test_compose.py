@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hydrant.config.check import check
-from hydrant.config.compose import compose, job_slug, run_folder
+from hydrant.config.compose import compose, folders_by_slug, job_slug, run_folder
 
 
 def test_the_command_line_wins_over_experiments_over_groups_over_train_yaml(
@@ -112,8 +112,26 @@ def test_slugs_do_not_depend_on_the_order() -> None:
 def test_slugs_contain_neutral_keys_only_if_the_sweep_varies_them() -> None:
     words = ["tracker=local", "+tracker.tags=[a]", "keep_last=2", "resume_strict=false", "seed=0"]
     assert job_slug(words) == "seed-0"
-    assert job_slug(words, ["tracker", "keep_last"]) == "keep_last-2_seed-0_tracker-local"
+    assert job_slug(words, ["tracker", "keep_last"]) == "keep_last-2_tracker-local_seed-0"
     assert job_slug(["parallel.param_dtype=bfloat16"]) == "parallel.param_dtype-bfloat16"
+
+
+def test_slugs_begin_with_the_keys_that_the_sweep_varies() -> None:
+    words = ["data=csv", "+data.note=a", "optimizer.lr=1e-3", "seed=0"]
+    assert job_slug(words, ["optimizer.lr"]) == "optimizer.lr-1e-3_data.note-a_data-csv_seed-0"
+    assert job_slug(words, ["seed", "optimizer.lr"]) == "optimizer.lr-1e-3_seed-0_data.note-a_data-csv"
+
+
+@pytest.mark.parametrize("value", ["b", "b" * 200, "b/c"])  # the last two enter a hash
+def test_a_job_keeps_its_folder_if_a_later_command_varies_other_keys(value: str) -> None:
+    words, varied = (
+        ["data=csv", f"+data.note={value}", "seed=0"],
+        ([], ["seed"], ["data", "seed"], ["data.note"]),
+    )
+    for first, then in itertools.permutations(varied, 2):
+        names = [job_slug(words, first), job_slug(["data=csv", "seed=1"], first)]
+        assert job_slug(words, then, folders_by_slug(names)) == names[0]
+        assert job_slug([*words, "duration=1"], then, folders_by_slug(names)) not in names
 
 
 def test_slugs_of_different_jobs_differ_and_are_valid_folder_names() -> None:

@@ -36,6 +36,7 @@ ASKED = {
     "lr=0.1": "optimizer.lr=0.1",
     "+lr=0.1": "optimizer.lr=0.1",
     "model.lr=0.1": "optimizer.lr=0.1",
+    "+model.lr=0.1": "optimizer.lr=0.1",
     "model.optimizer.lr=0.1": "optimizer.lr=0.1",
     "model.optimizer.weight_decay=0.1": "optimizer.weight_decay=0.1",
     "model.optimizer.eps=1e-7": "optimizer.eps=1e-7",

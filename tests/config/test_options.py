@@ -46,6 +46,7 @@ NEEDS = {
     "hook/lr_finder": ("scheduler=exponential", "scheduler.end_ratio=10"),
     "hook/samples": ("hooks.samples.function._target_=pixel_bag.describe", "allow_targets=[pixel_bag]"),
     "hook/stop_at": ("hooks.stop_at.time=1h",),
+    "averaging/tail": ("averaging.start=50%",),
 }  # fmt: skip
 CUDA_ONLY = {"precision/tf32": "needs CUDA", "compile/reduce_overhead": "needs CUDA"}
 FROM_FILES = ("data/mnist", "data/cifar10", "data/cifar100", "data/image_folder")  # tested in tests/data
@@ -56,7 +57,9 @@ OWN_DATA = (
     "data/memmap",
     "data/stream",
     "data/tensors",
+    "data/tokens",
 )  # tests/data
+OF_TEXT = ("model/gpt", "task/language_modeling", "hook/text_samples")  # tests/tasks, tests/hooks
 
 PIXEL_BAG = '''
 import torch
@@ -86,9 +89,11 @@ LONG = (
     "compile/max_autotune_no_cudagraphs",
     "experiment/all_reduce_net",
     "experiment/compiled_optimizer",
+    "experiment/gpt_tiny",
+    "experiment/mup_lr",
     "experiment/vit_fake",
     "optimizer/kron",
-)  # these compile longer than they train
+)  # these compile, or read a corpus, for longer than they train
 
 
 def options() -> list[str]:
@@ -108,7 +113,7 @@ def trained_elsewhere(option: str) -> bool:
     [
         pytest.param(o, marks=pytest.mark.slow if o in LONG or (trained_elsewhere(o) and place % 3) else [])
         for place, o in enumerate(options())
-        if o not in (*FROM_FILES, *OWN_DATA, "experiment/mnist_amp")
+        if o not in (*FROM_FILES, *OWN_DATA, *OF_TEXT, "experiment/mnist_amp")
     ],
 )
 def test_trains_two_updates(

@@ -10,11 +10,13 @@ import pytest
 import torch
 from marks import slow
 from PIL import Image
+from ranks import run_on_ranks
 from run_folders import assert_close_rows, assert_same_state, rows, summary, training, weights
-from training_runs import DIGITS, Train, UserModule, run_command, whole_and_resumed
+from training_runs import DIGITS, Train, UserModule, whole_and_resumed
 
 from hydrant.hooks import StopAt
 from hydrant.hooks.lr_finder import steepest_lr
+from hydrant.training.checkpoint.weights import find_weights
 
 RUN = (*DIGITS, "duration=6", "log_every=1", "eval_every=2", "save_every=1", "keep_last=9", "model.hidden=[16,8]",
        "model.dropout=0")  # fmt: skip
@@ -27,7 +29,10 @@ STAGED = (
 
 def moved(folder: Path, before: int, after: int) -> set[str]:
     """Return the names of the weights that differ between two checkpoints."""
-    one, other = (weights(folder, f"update_{n:08d}") for n in (before, after))
+    one, other = (
+        find_weights(str(folder / "checkpoints" / f"update_{n:08d}"), "init_from").read("init_from")
+        for n in (before, after)
+    )
     return {name for name in one if not torch.equal(one[name], other[name])}
 
 
@@ -57,14 +62,27 @@ def test_a_run_with_stages_resumes_exactly(train: Train, monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-def test_stages_are_the_same_on_two_ranks(train: Train, workdir: Path) -> None:
-    one = train(*RUN, *STAGED, name="one")
-    done = run_command(*RUN, *STAGED, "name=two", "parallel.num_processes=2", cwd=workdir)
-    assert done.returncode == 0, done.stderr
-    two = workdir / "outputs" / "two"
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_stages_and_diagnostics_are_the_same_on_two_ranks(parallel: str, train: Train, workdir: Path) -> None:
+    words = (*RUN, *STAGED, "hook=[freeze,diagnostics]", "hooks.diagnostics.every=1")
+    one = train(*words, name="one")
+    two, continued, half = (
+        workdir / "outputs" / name for name in ("two", "continued", "two/checkpoints/update_00000003")
+    )
+    run_on_ranks(2, workdir, [
+        ("train", *words, f"parallel={parallel}", "name=two"),
+        ("train", *words, f"parallel={parallel}", "name=continued", f"resume={half}"),
+    ])  # fmt: skip
     assert_close_rows(one, two)
+    assert_close_rows(two, continued)
+    assert "gradient_cosine/hidden.0.0" in rows(continued)[-1], (
+        "after an update that the run did not make itself"
+    )
+    assert "hidden.0.0" not in str(rows(two)[1].keys()), "frozen layers have no row"
     for n in range(1, 6):
         assert moved(one, n, n + 1) == moved(two, n, n + 1)
+    assert train(*words, f"resume={half}", name="on_one_rank")
+    assert_close_rows(one, workdir / "outputs" / "on_one_rank")
 
 
 def test_a_metric_ends_the_run_at_the_first_evaluation_that_reaches_it(train: Train) -> None:
@@ -83,10 +101,10 @@ def test_a_metric_ends_the_run_at_the_first_evaluation_that_reaches_it(train: Tr
 def test_the_time_before_a_resume_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    hook = StopAt(metric=None, time="2m", every=None)
+    hook = StopAt(metric=None, time="2min", every=None)
     hook.on_start(None)  # type: ignore[arg-type]
     now = 150.0
-    state, resumed = hook.state_dict(), StopAt(metric=None, time="2m", every=None)
+    state, resumed = hook.state_dict(), StopAt(metric=None, time="2min", every=None)
     assert state == {"seconds": 50.0}
     resumed.load_state_dict(state)
     now = 1000.0
@@ -230,14 +248,12 @@ def test_no_lr_is_suggested_where_the_loss_never_falls() -> None:
         (("hook=freeze", "hooks.freeze.stages=[{match: .*}]"), "all weights are frozen in update 1"),
         (("hook=freeze", "hooks.freeze.stages=[{match: hidden, till: 3}]"), "a stage has no 'till'"),
         (("hook=freeze", "hooks.freeze.stages=[{match: hidden, until: x}]"), "stages: 'x' is not a duration"),
-        (("hook=freeze", "hooks.freeze.stages=[{match: hidden}]", "parallel=fsdp"), "sharded weights cannot be frozen"),
         (("hook=lr_finder",), "scheduler: lr_finder needs an lr above 0 that grows in every update; debug=lr_finder"),
         (("hook=lr_finder", "scheduler=linear", "scheduler.warmup=50%", "scheduler.end_ratio=1"), "an lr above 0"),
         (("hook=stop_at",), "hooks.stop_at.metric: needs a condition"),
         (("hook=stop_at", "hooks.stop_at.time=2x"), "hooks.stop_at.time: '2x' is not a time; write 90s"),
         (("hook=stop_at", "hooks.stop_at.metric='val/accuracy=1'"), "metric: 'val/accuracy=1' is not a target"),
         (("hook=stop_at", "hooks.stop_at.metric='val/acuracy>=1'"), "no evaluation gives 'val/acuracy'; did you mean"),
-        (("hook=diagnostics", "parallel=fsdp"), "hooks.diagnostics.every: diagnostics cannot measure sharded weights"),
     ],
 )  # fmt: skip
 def test_a_hook_that_does_not_fit_is_refused(

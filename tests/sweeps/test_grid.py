@@ -57,3 +57,22 @@ def test_hydra_interpolations_globs_and_subfolders_work_in_a_sweep(tmp_path: Pat
     assert [row["status"] for row in sweep_table(tmp_path / "multirun" / "study")] == ["finished"] * 2
     configs = [tmp_path / "multirun" / "study" / str(n) / "deep" / "config.yaml" for n in (0, 1)]
     assert [yaml.safe_load(config.read_text())["seed"] for config in configs] == [0, 1]
+
+
+@pytest.mark.slow
+def test_a_sweep_finds_the_folders_of_commands_that_varied_other_keys(tmp_path: Path) -> None:
+    sweep, words = tmp_path / "multirun" / "study", ("-m", *SHORT, "name=study")
+    assert run_command(*words, "data=digits", "seed=0,1", cwd=tmp_path).returncode == 0
+    names = {path.name for path in sweep.iterdir() if path.is_dir()}
+    assert {name[:6] for name in names} == {"seed-0", "seed-1"}
+    old = next(path for path in sweep.iterdir() if path.name.startswith("seed-1"))
+    old.rename(sweep / "_".join(sorted(old.name.split("_"))))  # the order of earlier versions
+    again = run_command(*words, "data=digits", "optimizer=adamw,sgd", "seed=0,1", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert len(sweep_table(sweep)) == 4 + 2, (
+        "the first command chose no optimizer, so its jobs have other overrides"
+    )
+    before = {path.name for path in sweep.iterdir()}
+    third = run_command(*words, "data=digits", "optimizer=adamw", "seed=0,1", cwd=tmp_path)
+    assert third.returncode == 0, third.stderr
+    assert {path.name for path in sweep.iterdir()} == before

@@ -8,7 +8,7 @@ from hydrant.config.groups import group_options
 
 WIDTH = 110
 
-TAKE_GROUPS = ("train", "preview", "evaluate", "diagnose", "bench", "agent")
+TAKE_GROUPS = ("train", "preview", "evaluate", "eject", "diagnose", "bench", "agent")
 """The commands that take the overrides of a config."""
 
 TEXTS = {
@@ -33,17 +33,32 @@ allow_targets, and the variables in its .env are read. Trust only code that you 
 
 The list is in your own config folder ($XDG_CONFIG_HOME/hydrant/trusted.json, or ~/.config/...), so a project cannot
 trust itself, and a copy of a project in another folder is not trusted.""",
+    "tokenize": """
+Make the tokens of text files, for data=tokens: a folder of .bin files and tokens.json, the vocabulary. The folder
+appears when it is complete. Texts may be larger than the memory.
+
+  hydrant tokenize texts/ --out data/texts                        files in a folder and below, in the order of names
+  hydrant tokenize shakespeare.txt --out data/shakespeare --encoding char
+  hydrant tokenize texts/ --out data/texts --encoding gpt2        an encoding of tiktoken; needs the extra `tiktoken`
+  hydrant train data=tokens data.root=data/texts
+
+  --encoding NAME    bytes (default), char (a token for each character that occurs), gpt2, cl100k_base, ...
+  --val RATIO        of the text to validate on: whole lines at its end (default 0.1)
+  --shard-size N     tokens in a file (default 100,000,000)
+  --suffixes LIST    of the files that are read in folders (default .txt,.md,.rst)
+
+Each file is a document. Exit status: 0 written, 1 a file is no text, 2 the command line is wrong, 130 Ctrl-C.""",
     "train": """
 Train a model; with --multirun, one for every combination of the given values.
 
-  python train.py optimizer=adamw scheduler=cosine      choose options of the groups below
-  python train.py optimizer.lr=3e-3 duration=20ep       change any key; conf/train.yaml explains each
-  python train.py name=lr_study                         folder outputs/lr_study; the same command resumes it
-  python train.py --multirun optimizer=adamw,sgd seed=0,1
-  python train.py --multirun sweep=optimizers           a ready grid, whose values you can replace
-  python train.py debug=smoke                           a few updates of every part
-  python train.py --cfg job                             print the config and stop
-  eval "$(hydrant -sc install=bash)"                    complete groups, options and keys with Tab
+  {train} optimizer=adamw scheduler=cosine      choose options of the groups below
+  {train} optimizer.lr=3e-3 duration=20ep       change any key; `hydrant explain` shows and explains all
+  {train} name=lr_study                         folder outputs/lr_study; the same command resumes it
+  {train} --multirun optimizer=adamw,sgd seed=0,1
+  {train} --multirun sweep=optimizers           a ready grid, whose values you can replace
+  {train} debug=smoke                           a few updates of every part
+  {train} --cfg job                             print the config and stop
+  eval "$(hydrant -sc install=bash)"                complete groups, options and keys with Tab
 
 Exit status: 0 finished, 1 the run failed, 2 the config is wrong, 130 Ctrl-C and 143 SIGTERM (resumable).""",
     "preview": """
@@ -90,6 +105,17 @@ Write the model of a run for use elsewhere, and check that it gives the same out
 
   --output FILE   default: <run>/export/model.<safetensors, pt2, onnx>
   --weights ema   the averaged weights (averaging=ema)""",
+    "eject": """
+Write a run as one file of plain PyTorch: data, model, loss, optimizer, schedule, loop, evaluation, checkpoints. It
+trains what train does with these overrides, bit for bit, and imports nothing of Hydrant.
+
+  hydrant eject optimizer=sgd scheduler=linear --out run.py
+  python run.py                       again: continues; it writes metrics.jsonl into outputs/<name>
+
+  --out FILE   default: run.py; an existing file is not overwritten
+
+An option that cannot be ejected yet is refused with its key.
+Exit status: 0 written, 2 the config is wrong or cannot be ejected.""",
     "diagnose": """
 Show what torch.compile does with a config: graph breaks with their lines and remedies, the first stage
 (Dynamo, AOTAutograd, the backend) that fails or differs from eager, and the speed of each mode.
@@ -140,6 +166,12 @@ paired tests, warnings of unfair comparisons, and the winner. Takes run folders,
   --metric METRIC     compare its last value (default: the metric of the best checkpoints)  --mode max|min
   --baseline GROUP    test the others against it (default: against the winner)
   --target TARGET     updates, samples and seconds to reach it, performance profiles, the AlgoPerf score
+  --against TARGET    test which groups reach it on average; --sigma S: the known noise of a run (a z-test);
+                      --critical C: what margin * sqrt(n) must reach then, such as 0.004
+  --difference D      also say how many seeds a true difference of D needs
+  --tolerance T       how much worse than the best a result in the basin of a learning rate is (default: the noise)
+  --tuned KEYS        the keys whose values are trials of tuning (default: those of optimizers and schedules)
+  --scale SIZE        fit the loss over parameters, compute or a key, and check the prediction of the largest size
   --price-per-hour N  the price of one run's machine: the page then shows curves over cost too
   --html FILE         write everything as one page that works offline
   --json, --csv       print everything, or one line per run, instead of the tables
@@ -148,9 +180,11 @@ paired tests, warnings of unfair comparisons, and the winner. Takes run folders,
 Exit status: 0 compared, 2 the command line is wrong or there are no runs.""",
     "agent": """
 Train the runs that a W&B sweep hands out, one after the other, until there are no more. `wandb sweep FILE`
-makes a sweep and prints its path; conf/wandb_sweep/ has files for it. Overrides apply to every run.
+makes a sweep and prints its path; `hydrant explain wandb_sweep` lists examples of such files. Overrides apply to
+every run.
 
-  wandb sweep --project lr_study conf/wandb_sweep/grid.yaml
+  hydrant explain wandb_sweep=grid > grid.yaml
+  wandb sweep --project lr_study grid.yaml
   hydrant agent ENTITY/lr_study/SWEEP
   hydrant agent ENTITY/lr_study/SWEEP --count 10 parallel.num_processes=2 duration=20ep
 
@@ -181,6 +215,15 @@ by name, keys with types, defaults and explanations. Your own options are includ
 
 A project of `hydrant init` names them in .vscode/settings.json. Elsewhere, a file names its own in a comment:
   # yaml-language-server: $schema=../../.schemas/model.json""",
+    "explain": """
+Print the YAML files that hold and explain every option and key, each with its path: from your conf folder, else from
+Hydrant's.
+
+  hydrant explain                       the top-level keys (train.yaml), such as duration and global_batch_size
+  hydrant explain optimizer             the options of a group, with a line about each
+  hydrant explain data=csv              an option, with what it includes
+  hydrant explain optimizer.momentum    a key: its default in each option that has it
+  hydrant explain wandb_sweep=grid      a file for `wandb sweep`""",
     "list": """
 List the backends of torch.compile (compile.backend=...), and what each lacks on this machine.
 

@@ -39,6 +39,8 @@ def main(arguments: Sequence[str]) -> int:
         format_of(options.out)  # before the run is opened, which takes a while
     saved = open_run(words[0], overrides, weights=options.weights)
     samples = find_inputs(saved.plan, inputs)
+    if samples.has_targets:
+        saved.check_classes()
     batch_size = options.batch_size or saved.plan.config["eval_batch_size"]
     prediction = Prediction(saved, samples, batch_size, options.probabilities)
     if options.out is None:

@@ -40,7 +40,8 @@ def main(arguments: Sequence[str]) -> int:
         with writing_to("--png", options.png):
             draw_curves({k: {g: (updates, v) for g, v in c.items()} for k, c in curves.items()}, options.png)
     if options.json:
-        emit(json.dumps({"total_updates": total, "schedules": schedules}))
+        is_assumed = bool(plan.clock.unmeasured_sizes)
+        emit(json.dumps({"total_updates": total, "is_assumed": is_assumed, "schedules": schedules}))
         return 0
     if options.png is not None:
         say(f"picture      {options.png}")
@@ -51,14 +52,18 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _print_plan(plan: Plan) -> None:
+    from hydrant.runs.summary_lines import batch_sizes_text
     from hydrant.training.profiling import count_parameters
 
     clock, spec = plan.clock, plan.spec
     epochs = clock.epochs_text(clock.total_updates)
     total, trained = count_parameters(plan.task)
     limit = " at most: auto finds what fits" if plan.config["micro_batch_size"] == "auto" else ""
-    micro_batches = f"{spec.micro_batch_size} samples x {spec.num_micro_steps} x {spec.world_size} rank(s)"
-    say(f"updates      {clock.total_updates:,} of {spec.global_batch_size} samples: {epochs}")
+    micro_steps = " to ".join(str(spec.num_micro_steps(start)) for start in spec.batch_sizes.starts)
+    micro_batches = f"{spec.micro_batch_size} samples x {micro_steps} x {spec.world_size} rank(s)"
+    if clock.unmeasured_sizes:
+        say("horizon      not known: the run first measures how long an update takes; assumed here:")
+    say(f"updates      {clock.total_updates:,} of {batch_sizes_text(plan)} samples: {epochs}")
     purposes = {"train": "to train on", "val": "to evaluate on", "test": "to test on"}
     samples = {purposes.get(name, f"in {name}"): s.source.num_samples for name, s in plan.splits.items()}
     say(f"samples      {', '.join(f'{count:,} {purpose}' for purpose, count in samples.items())}")

@@ -14,7 +14,7 @@ from hydrant.clock import Duration
 from hydrant.config import schema
 from hydrant.config.best import resolve_best
 from hydrant.config.error_messages import explain_interpolation, unknown_key
-from hydrant.config.flat import children
+from hydrant.config.flat import children, flatten
 from hydrant.config.targets import check_targets, with_own_packages
 from hydrant.config.type_hints import accepts, check_value
 from hydrant.errors import ConfigError, shown
@@ -36,6 +36,8 @@ def check(config: DictConfig) -> dict[str, Any]:
     """
     plain = _plain(config)
     _check_hook_keys(plain)
+    if isinstance(sizes := plain.get("global_batch_size"), dict):
+        plain["global_batch_size"] = {str(begin): size for begin, size in sizes.items()}
     resolved = _typed("", schema.TrainConfig, plain)
     resolved["optimizers"] = _complete_optimizers(resolved)
     for key, value in _leaves(resolved, ""):
@@ -94,6 +96,7 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
     _check_positive("", resolved, schema.POSITIVE)
     if resolved["max_skipped"] < 0:
         raise ConfigError("max_skipped", f"needs 0 or more, not {resolved['max_skipped']}")
+    _check_batch_sizes(resolved["global_batch_size"])
     _check_folds(resolved["folds"], resolved["fold"])
     if resolved["deterministic"] and resolved["cudnn_benchmark"] is True:
         message = (
@@ -118,6 +121,14 @@ def _check_values(resolved: Mapping[str, Any]) -> None:
             key = f"{prefix}{group}"
             _check_part(key, settings[group], f"+{group}@{key}=<option>, see --help", is_partial=True)
         _check_optimizer(prefix, settings)
+
+
+def _check_batch_sizes(sizes: int | Mapping[str, int]) -> None:
+    for key, size in flatten({"global_batch_size": sizes}).items():
+        if isinstance(size, Mapping) or size <= 0:
+            raise ConfigError(key, f"needs a number above 0, not {shown(size)}")
+    for begin in sizes if isinstance(sizes, Mapping) else ():
+        Duration.parse(begin, "global_batch_size")
 
 
 def _check_folds(folds: int | None, fold: int) -> None:

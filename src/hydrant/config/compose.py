@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from hydra import compose as hydra_compose
@@ -20,6 +21,7 @@ from hydra.version import VersionBase
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from hydrant.config.command_line import check_grid, check_overrides
+from hydrant.config.docstrings import docstring_corpus
 from hydrant.config.error_messages import explain_unchecked
 from hydrant.config.flat import is_neutral
 from hydrant.config.groups import conf_dir
@@ -27,19 +29,27 @@ from hydrant.config.hydra_guard import guard_hydra
 from hydrant.config.option_lists import expand_lists
 from hydrant.config.redaction import redacted
 from hydrant.config.schema import check_name
+from hydrant.config.token_files import tokens_setting
 from hydrant.errors import ConfigError
 
 ENTRY = "train"
 """The primary config: conf/train.yaml."""
 
+NO_FOLDERS: Mapping[str, str] = MappingProxyType({})
+"""The folders of a sweep that begins."""
 
-def register_resolvers(swept: Collection[str] = ()) -> None:
-    """Register the OmegaConf resolvers, replacing earlier ones. `swept` are the keys that a sweep varies."""
+
+def register_resolvers(swept: Collection[str] = (), existing: Mapping[str, str] = NO_FOLDERS) -> None:
+    """Register the OmegaConf resolvers, replacing earlier ones. See `job_slug` for the arguments."""
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
-    OmegaConf.register_new_resolver("job_slug", partial(job_slug, swept=swept), replace=True)
+    OmegaConf.register_new_resolver(
+        "job_slug", partial(job_slug, swept=swept, existing=existing), replace=True
+    )
     OmegaConf.register_new_resolver("class_folders", class_folders, replace=True)
     OmegaConf.register_new_resolver("csv_input_shape", csv_input_shape, replace=True)
     OmegaConf.register_new_resolver("csv_num_outputs", csv_num_outputs, replace=True)
+    OmegaConf.register_new_resolver("docstring_corpus", docstring_corpus, replace=True)
+    OmegaConf.register_new_resolver("tokens_setting", tokens_setting, replace=True)
     OmegaConf.register_new_resolver("unless", unless, replace=True)
 
 
@@ -136,24 +146,47 @@ def _start_time() -> str:
     return datetime.now().strftime("%Y-%m-%d/%H-%M-%S.%f")[:-3]
 
 
-def job_slug(overrides: Sequence[str], swept: Collection[str] = ()) -> str:
-    """Return the folder name of a sweep's job, made from its overrides in sorted order.
+def job_slug(
+    overrides: Sequence[str], swept: Collection[str] = (), existing: Mapping[str, str] = NO_FOLDERS
+) -> str:
+    """Return the folder name of a sweep's job, made from its overrides: first those that the sweep varies.
 
-    Secrets only enter a hash. Keys that have no effect on the result appear only if they are in `swept`, the keys
-    that the sweep varies.
+    Secrets only enter a hash. Keys that have no effect on the result appear only if they are in `swept`.
 
-    >>> job_slug(["optimizer=adamw", "name=study", "tracker=local", "optimizer.lr=1e-3"])
-    'optimizer.lr-1e-3_optimizer-adamw'
+    Args:
+        swept: the keys that the sweep varies.
+        existing: `folders_by_slug` of the sweep. A job keeps its folder if a later command varies other keys.
+
+    >>> job_slug(["data=mnist", "name=study", "tracker=local", "optimizer.lr=1e-3"], ["optimizer.lr"])
+    'optimizer.lr-1e-3_data-mnist'
     """
     words = sorted(word for word in (o.lstrip("+~") for o in overrides) if _is_in_slug(word, swept))
     if not words:
         return "defaults"
-    without_secrets, text = redacted(words), "_".join(words)
-    slug = re.sub(r"[^\w.%+-]", "-", "_".join(without_secrets))
-    if len(slug.encode()) <= 120 and slug == text.replace("=", "-"):
-        return slug
-    short = re.sub(r"[^\w.%+-]", "-", "_".join(re.sub(r"^[^=]*\.", "", word) for word in without_secrets))
-    return f"{shortened(short, 110)}-{hashlib.sha1(text.encode()).hexdigest()[:8]}"
+    text = "_".join(words)
+    ordered = redacted(sorted(words, key=lambda word: word.partition("=")[0] not in swept))
+    slug, is_whole = _as_name(ordered), _as_name(redacted(words)) == text.replace("=", "-")
+    if is_whole and len(slug.encode()) <= 120:
+        return existing.get(slug) or existing.get(_sorted_parts(slug)) or slug
+    digest = f"-{hashlib.sha1(text.encode()).hexdigest()[:8]}"
+    short = _as_name([re.sub(r"^[^=]*\.", "", word) for word in ordered])
+    return existing.get(digest) or f"{shortened(short, 110)}{digest}"
+
+
+def folders_by_slug(names: Iterable[str]) -> dict[str, str]:
+    """Return the names of a sweep's folders by every slug that names the same job, and by the hash at their end."""
+    names = sorted(names)
+    other_orders = {key: name for name in names for key in (_sorted_parts(name), name[-9:])}
+    return other_orders | {name: name for name in names}
+
+
+def _as_name(words: Sequence[str]) -> str:
+    return re.sub(r"[^\w.%+-]", "-", "_".join(words))
+
+
+def _sorted_parts(slug: str) -> str:
+    """Return a text that is the same for slugs of the same overrides in another order."""
+    return "_".join(sorted(slug.split("_")))
 
 
 def shortened(name: str, num_bytes: int) -> str:

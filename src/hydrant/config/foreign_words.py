@@ -111,7 +111,7 @@ KEYS: Mapping[str, str | Mapping[str, str]] = {
     "model_checkpoint.monitor": _METRIC, "model_checkpoint.mode": "best.mode={value}", "monitor": _METRIC,
     "metric_for_best_model": _METRIC, "save_total_limit": "keep_last={value}",
     "trainer": {
-        "": "there is no trainer; its settings are keys at the top level, which conf/train.yaml explains",
+        "": "there is no trainer; its settings are keys at the top level, which `hydrant explain` shows",
         "gpu|mps": _DEVICE[""], "cpu": _DEVICE["cpu"],
         "default": "duration=10ep (the trainer's settings are top-level keys)",
     } | {name: text for name, text in _STRATEGY.items() if name},
@@ -120,10 +120,10 @@ KEYS: Mapping[str, str | Mapping[str, str]] = {
     "enable_model_summary": CALLBACKS["(rich_?)?model_?summary"],
     "enable_checkpointing": {"": "save_every=5ep (the default, so leave it out)", "false": "save_every=null"},
     "max_time": {
-        "": "hook=stop_at hooks.stop_at.time=2h (or 90s, 30m, 1d)",
+        "": "hook=stop_at hooks.stop_at.time=2h (or 90s, 30min, 1d)",
         r"0*(\d+):00:00:00": "hook=stop_at hooks.stop_at.time={1}d",
         r"00:0*(\d+):00:00": "hook=stop_at hooks.stop_at.time={1}h",
-        r"00:00:0*(\d+):00": "hook=stop_at hooks.stop_at.time={1}m",
+        r"00:00:0*(\d+):00": "hook=stop_at hooks.stop_at.time={1}min",
     },
     "trainer.profiler": {"": "profiler=torch", "null|none|false": "profiler=none (the default, so leave it out)"},
     "num_sanity_val_steps": "leave it out (a run evaluates before its first update; debug=smoke tries every part)",

@@ -44,9 +44,18 @@ def read_option(group: str, name: str) -> OptionFile:
         OSError: there is no such file.
         yaml.YAMLError: it is no YAML.
     """
+    return _read(option_path(group, name), group, name)
+
+
+def option_path(group: str, name: str) -> Path:
+    """Return the file of an option, which may be missing: of the user's conf folder or, if it is not there, Hydrant's.
+
+    >>> option_path("optimizer", "adamw").relative_to(conf_dir()).as_posix()
+    'optimizer/adamw.yaml'
+    """
     folders = [folder for folder in (user_conf_dir(), conf_dir()) if folder]
     paths = [folder / group / f"{name}.yaml" for folder in folders]
-    return _read(next((path for path in paths if path.is_file()), paths[-1]), group, name)
+    return next((path for path in paths if path.is_file()), paths[-1])
 
 
 def _read(path: Path, group: str, name: str) -> OptionFile:

@@ -40,6 +40,7 @@ class OptimizerSettings:
     param_groups: ParamGroups
     lr_scaling: Literal["linear", "sqrt"] | None
     lr_base_size: int
+    mup: Literal["adam", "sgd", "muon", "spectral"] | None
     max_grad_norm: float | None
     max_grad_value: float | None
     agc: float | None
@@ -50,7 +51,7 @@ class TrainConfig(OptimizerSettings):
     """The keys of `conf/train.yaml` except `defaults` and `hydra`. That file explains each key and holds all defaults.
 
     Not a structured config: OmegaConf would turn 2 into `true` and 7 into `'7'`. `check` reads the type hints.
-    Durations have the type `Any`: 500 (updates), 10ep, 64000sa or 5% (of the run).
+    Durations have the type `Any`: 500 (updates), 10ep, 64000sa, 10Mtok, 1e15flop, 5min or 5% (of the run).
     """
 
     name: str | None
@@ -59,7 +60,7 @@ class TrainConfig(OptimizerSettings):
     notes: str | None
     seed: int
     duration: Any
-    global_batch_size: int
+    global_batch_size: int | dict[str, int]
     micro_batch_size: int | Literal["auto"] | None
     eval_batch_size: int
     log_every: Any
@@ -148,7 +149,7 @@ PARTIAL_GROUPS = ("task", "optimizer", "scheduler", "precision", "averaging", "m
 GROUPS = ("data", "model", *PARTIAL_GROUPS)
 """Groups of which every run has an option with a `_target_`."""
 
-POSITIVE = ("patience", "global_batch_size", "micro_batch_size", "eval_batch_size", "keep_last", "keep_best",
+POSITIVE = ("patience", "micro_batch_size", "eval_batch_size", "keep_last", "keep_best",
             "limit_train_samples", "limit_val_samples", "limit_test_samples")  # fmt: skip
 """Keys whose value must be above 0, `auto` or null."""
 

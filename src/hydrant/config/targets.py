@@ -22,6 +22,7 @@ from hydrant.clock import Duration, converted
 from hydrant.config.consent import consented_packages
 from hydrant.config.distribution import extra_of, install_command
 from hydrant.config.flat import children
+from hydrant.config.foreign_words import own_words
 from hydrant.config.import_without_gc import import_without_gc
 from hydrant.config.loaded_files import check_loads_nothing
 from hydrant.config.trust import NO_PROJECT, Project, could_be_trusted, working_project
@@ -270,7 +271,8 @@ def _check_signature(key: str, node: Mapping[Any, Any], target: Any) -> None:
             check_value(f"{key}.{name}", _HYDRA_KEYS[name], value)
             continue
         if not isinstance(name, str) or (name not in parameters and not takes_any):
-            hint = suggestion(str(name), parameters, "Arguments")
+            words = own_words(f"{key}.{name}", str(value))
+            hint = f"; {words}" if words else suggestion(str(name), parameters, "Arguments")
             raise ConfigError(f"{key}.{name}", f"{node['_target_']} has no argument {name!r}{hint}")
         if name in hints:
             check_value(f"{key}.{name}", hints[name], value)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hydrant.hooks.lr_finder import LrFinder as LrFinder
     from hydrant.hooks.samples import Samples as Samples
     from hydrant.hooks.stop_at import StopAt as StopAt
+    from hydrant.hooks.text_samples import TextSamples as TextSamples
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
@@ -23,5 +24,6 @@ __getattr__, __dir__ = lazy_exports(
         "LrFinder": "hydrant.hooks.lr_finder",
         "Samples": "hydrant.hooks.samples",
         "StopAt": "hydrant.hooks.stop_at",
+        "TextSamples": "hydrant.hooks.text_samples",
     },
 )

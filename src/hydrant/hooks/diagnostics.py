@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hydrant.errors import ConfigError
-from hydrant.training.plan import Plan
+from hydrant.optimizers.norms import is_sharded, local_tensors
 from hydrant.training.trainer import Trainer
 
 _EPS = 1e-30  # instead of a division by 0
@@ -24,7 +23,7 @@ class Diagnostics:
       Near 1 the gradients agree, so a larger lr may do; below 0 the updates go back and forth.
 
     It keeps a copy of the weights during an update that is logged, and one of the gradients from one to the next, which
-    every checkpoint holds. Other updates cost nothing.
+    every checkpoint holds; of sharded weights, each rank copies its shard. Other updates cost nothing.
 
     Args:
         every: a duration; null is every update.
@@ -34,15 +33,6 @@ class Diagnostics:
         self.every = every
         self._weights: dict[str, Tensor] = {}
         self._gradients: dict[str, Tensor] = {}  # of the update that was logged last
-
-    def check(self, plan: Plan) -> None:
-        """Check that each rank has whole weights.
-
-        Raises:
-            ConfigError: the weights are sharded.
-        """
-        if plan.parallel.is_sharded:
-            raise ConfigError("every", "diagnostics cannot measure sharded weights; use parallel=ddp")
 
     def before_update(self, trainer: Trainer, num_updates: int) -> None:
         """Copy the weights."""
@@ -60,14 +50,22 @@ class Diagnostics:
         for name, parameter in trainer.model.named_parameters():
             if name not in self._weights or parameter.grad is None:
                 continue
-            gradient = parameter.grad.detach().to_dense().clone()
+            gradient = parameter.grad.detach()
+            gradient = gradient.clone() if is_sharded(gradient) else gradient.to_dense().clone()
             before = self._gradients.get(name, torch.zeros_like(gradient)).to(gradient.device)
             layer = name.rpartition(".")[0] or name
-            values = _sums(self._weights[name], parameter, gradient, before)
+            values = _sums(*local_tensors([self._weights[name], parameter, gradient, before]))
             sums[layer] = sums[layer] + values if layer in sums else values
             gradients[name] = gradient
         self._gradients, self._weights = gradients, {}
-        rows: list[list[float]] = torch.stack(list(sums.values())).tolist() if sums else []
+        if not sums:
+            return
+        totals, parallel = torch.stack(list(sums.values())), trainer.plan.parallel
+        if (
+            parallel.is_sharded
+        ):  # a shard on several ranks counts several times in every sum, so in no ratio of sums
+            totals = parallel.all_reduce(totals.to(trainer.plan.world.device))
+        rows: list[list[float]] = totals.tolist()
         for layer, row in zip(sums, rows, strict=True):
             trainer.log.row(_metrics(layer, *row))
 

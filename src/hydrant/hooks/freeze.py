@@ -55,8 +55,6 @@ class Freeze:
         if len(names := plan.hooks.of(Freeze)) > 1:
             message = f"the hooks {' and '.join(names)} all freeze weights; put all stages into one hook"
             raise ConfigError("stages", message)
-        if plan.parallel.is_sharded:
-            raise ConfigError("stages", "sharded weights cannot be frozen; use parallel=ddp")
         if plan.optimizers.retains_graph:
             message = "weights cannot be frozen if optimizers follow single losses; leave losses out"
             raise ConfigError("stages", message)
@@ -91,7 +89,7 @@ class Freeze:
         for name in self._trainable:
             parameters[name].requires_grad_(not self._freezes(name, num_updates))
         # DDP reduces only those gradients that were needed when it was made.
-        trainer.trained = trainer.plan.parallel.wrap(trainer.task)
+        trainer.trained = trainer.plan.parallel.wrap_again(trainer.task)
         total = sum(parameters[name].numel() for name in self._trainable)
         num_frozen = sum(parameters[n].numel() for n in self._trainable if not parameters[n].requires_grad)
         log.info(

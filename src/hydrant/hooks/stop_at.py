@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from hydrant.clock import Duration
 from hydrant.errors import ConfigError, shown, suggestion
 from hydrant.training.early_stopping import Target, parse_target
 from hydrant.training.plan import Plan
 from hydrant.training.trainer import Trainer
-
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class StopAt:
@@ -20,8 +19,8 @@ class StopAt:
 
     Args:
         metric: `val/accuracy>=0.95` or `val/loss<=0.1`. The evaluation of the untrained model does not count.
-        time: `90s`, `30m`, `2h` or `1d`, in which the time before a resume counts too. Rank 0 has the clock. A run that
-            ends by the time is no function of its config: on a faster machine it makes more updates.
+        time: `90s`, `30min`, `2h` or `1d`, in which the time before a resume counts too. Rank 0 has the clock. A run
+            that ends by the time is no function of its config: on a faster machine it makes more updates.
         every: how often the clock is read, as a duration.
 
     Raises:
@@ -81,7 +80,8 @@ class StopAt:
 
 
 def _parse_time(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", str(text).strip())
-    if match is None:
-        raise ConfigError("time", f"{shown(text)} is not a time; write 90s, 30m, 2h or 1d")
-    return float(match[1]) * _SECONDS[match[2]]
+    with contextlib.suppress(ConfigError):
+        duration = Duration.parse(text, "time")
+        if duration.unit == "s":
+            return float(duration.amount)
+    raise ConfigError("time", f"{shown(text)} is not a time; write 90s, 30min, 2h or 1d")

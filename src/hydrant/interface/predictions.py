@@ -64,6 +64,8 @@ def collect(saved: SavedRun, inputs: Any, batch_size: int | None, *, probabiliti
     if batch_size is not None and batch_size < 1:
         raise ConfigError("batch_size", f"needs a number above 0, not {batch_size}")
     samples = _inputs(saved, inputs)
+    if samples.has_targets:
+        saved.check_classes()
     size = batch_size or saved.plan.config["eval_batch_size"]
     prediction = Prediction(saved, samples, size, probabilities)
     batches = list(prediction.batches())

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from hydrant.config.atomic_write import replace_file
 from hydrant.config.check import check
 from hydrant.config.command_line import check_grid, check_overrides
-from hydrant.config.compose import register_resolvers
+from hydrant.config.compose import folders_by_slug, register_resolvers
 from hydrant.config.error_messages import HYDRA_ERRORS, explain, explain_unchecked
 from hydrant.config.flat import redacted_yaml
 from hydrant.config.redaction import redacted
@@ -26,6 +26,7 @@ from hydrant.runs.lock import shared
 from hydrant.sweeps.executors import Executor
 from hydrant.sweeps.executors.local import Sequential
 from hydrant.sweeps.launcher import ExecutorLauncher
+from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.preflight import (
     check_same_config,
     describe_start,
@@ -71,7 +72,9 @@ class GridSweeper(BasicSweeper):
         # The parameters of `sweep=lr` are already in front. Without the override itself, the jobs equal those of a
         # command with the same parameters and no `sweep=`.
         overrides = [override for override in overrides if override.key_or_group != "sweep"]
-        register_resolvers([o.get_key_element().lstrip("+~") for o in overrides if o.is_sweep_override()])
+        folder = Path(self.config.hydra.sweep.dir)
+        swept = [o.get_key_element().lstrip("+~") for o in overrides if o.is_sweep_override()]
+        register_resolvers(swept, folders_by_slug(_folder_names(folder)))
         job_words = self.split_arguments(overrides, None)[0]
         jobs, faults = self._compose_all(job_words)
         unfinished = [job for job in jobs if not is_finished(job.config, job.folder)]
@@ -84,7 +87,6 @@ class GridSweeper(BasicSweeper):
             raise ConfigError(
                 error.key, f"{error.reason} [job: {' '.join(redacted(words))}; {counts}{remedy}]"
             )
-        folder = Path(self.config.hydra.sweep.dir)
         say(describe_start(folder, {job.folder: job not in unfinished for job in jobs}))
         return self._launch(folder, jobs)
 
@@ -150,6 +152,12 @@ class GridSweeper(BasicSweeper):
             without_hydra = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
             folder = Path(config.hydra.sweep.dir, config.hydra.sweep.subdir).resolve()
             return _ComposedJob(words, check(without_hydra), folder, list(config.hydra.overrides.task))
+
+
+def _folder_names(sweep: Path) -> list[str]:
+    """Return the names of the folders in a sweep, also of those that another command has planned."""
+    present = [path.name for path in sweep.iterdir()] if sweep.is_dir() else []
+    return present + [job.folder.name for job in usable_plan(sweep)[0].jobs]
 
 
 def _rest_of_grid(jobs: Sequence[Sequence[str]], faulty: Sequence[Sequence[str]]) -> str:

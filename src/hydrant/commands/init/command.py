@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hydrant.commands.trust import described
 from hydrant.config.command_line import Flags
-from hydrant.config.distribution import requirement, version
+from hydrant.config.distribution import NAME, requirement, version
 from hydrant.config.trust import trust, trusted_projects
 from hydrant.errors import ConfigError
 from hydrant.runs.console import notice, say
@@ -91,6 +91,7 @@ def write_project(root: Path, package: str) -> None:
         "package": package,
         "distribution": package.replace("_", "-"),
         "requirement": json.dumps(requirement()),
+        "source": _source(requirement()),
         "version": version(),
     }
     files = {root / path: text for path, text in rendered(values).items()}
@@ -104,6 +105,13 @@ def write_project(root: Path, package: str) -> None:
             file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError("", f"{error.filename} cannot be written ({error.strerror})") from error
+
+
+def _source(requirement: str) -> str:
+    """Return a comment that says where Hydrant comes from, and what to do if only this machine has it."""
+    if "file://" not in requirement:
+        return "the Hydrant that made this project"
+    return f"on this machine only: for others, name {NAME}=={version()} or {NAME} @ git+https://..."
 
 
 def rendered(values: Mapping[str, str]) -> dict[Path, str]:

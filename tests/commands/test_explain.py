@@ -1,0 +1,91 @@
+"""What `hydrant explain` prints of options, groups and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hydrant import cli
+from hydrant.config.groups import conf_dir, group_options
+
+Explain = Callable[..., str]
+
+
+@pytest.fixture
+def explain(capsys: pytest.CaptureFixture[str]) -> Explain:
+    def run(*words: str, status: int = 0) -> str:
+        assert cli.main(["explain", *words]) == status
+        output = capsys.readouterr()
+        return output.err if status else output.out
+
+    return run
+
+
+def test_every_group_and_option_is_explained(explain: Explain) -> None:
+    for group, options in group_options().items():
+        lines = explain(group).splitlines()
+        assert [line.partition(" ")[0] for line in lines[: len(options)]] == [
+            f"{group}={name}" for name in options
+        ]
+        assert all(len(line.split()) > 2 for line in lines[: len(options)]), "each option says what it is"
+
+
+def test_an_option_is_printed_with_its_path_and_what_it_includes(explain: Explain) -> None:
+    text = explain("scheduler=wsd")
+    for name in ("wsd", "_frame"):
+        file = conf_dir() / "scheduler" / f"{name}.yaml"
+        assert f"# {file}\n" in text
+        assert file.read_text().rstrip().replace("python train.py", "hydrant train") in text
+    assert explain() == explain("train")
+    assert f"# {conf_dir() / 'train.yaml'}\n" in explain()
+    assert "method: grid" in explain("wandb_sweep=grid")
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("duration", "duration: 60ep  # how long to train"),
+        ("best.mode", "best.mode: auto  # max or min; auto: what is better for this metric"),
+        ("optimizer.momentum", "optimizer=sgd         optimizer.momentum: 0.9"),
+        ("hooks.freeze.stages", "hook=freeze  hooks.freeze.stages: ???  # [{match: backbone, until: 2ep}"),
+        ("data.augment.max_shift", "data=digits    data.augment.max_shift: 0  # pixels"),
+        ("scheduler.warmup", "scheduler=wsd"),
+    ],
+)
+def test_a_key_is_shown_with_its_defaults(key: str, line: str, explain: Explain) -> None:
+    assert any(shown.startswith(line) for shown in explain(key).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [("optimizer=adm", "'adam'"), ("optimizer.momentun", "'optimizer.momentum'"), ("durationn", "'duration'"),
+     ("hooks.freez", "unknown"), ("scheduller", "'scheduler'"), ("wandb_sweep.x", "unknown")],
+)  # fmt: skip
+def test_unknown_words_are_answered_with_near_ones(word: str, near: str, explain: Explain) -> None:
+    assert near in explain(word, status=2)
+
+
+def test_an_option_of_one_s_own_comes_first(
+    explain: Explain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "conf" / "optimizer").mkdir(parents=True)
+    file = tmp_path / "conf" / "optimizer" / "adamw.yaml"
+    file.write_text("# Mine.\nlr: 7 # large\n")
+    monkeypatch.chdir(tmp_path)
+    assert explain("optimizer=adamw") == f"# {file}\n{file.read_text()}"
+    assert "Mine." in explain("optimizer")
+    file.write_text("lr: [")
+    assert "is no YAML" in explain("optimizer=adamw", status=2)
+
+
+@pytest.mark.parametrize(
+    ("program", "command"),
+    [("train.py", "python train.py"), ("/bin/hydrant", "hydrant train"), ("mine.py", "python mine.py")],
+)
+def test_the_help_of_train_names_the_command_that_was_called(
+    program: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", [program, "train", "--help"])
+    assert f"  {command} debug=smoke " in cli.help_of("train")

@@ -80,6 +80,8 @@ def test_an_interrupted_command_leaves_nothing(
     texts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write = TokenWriter.write
+    monkeypatch.setattr(tokenize, "_CHUNK_BYTES", 100)
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
 
     def interrupted(self: TokenWriter, part: np.ndarray) -> None:
         write(self, part)
@@ -88,8 +90,10 @@ def test_an_interrupted_command_leaves_nothing(
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(TokenWriter, "write", interrupted)
-    monkeypatch.setattr(tokenize, "_CHUNK_BYTES", 100)
-    assert cli.main(["tokenize", "texts", "--out", "out"]) == 130
+    try:
+        assert cli.main(["tokenize", "texts", "--out", "out"]) == 130
+    finally:
+        signal.signal(signal.SIGINT, previous)
     assert sorted(path.name for path in Path().iterdir()) == ["texts"]
 
 

@@ -131,7 +131,7 @@ ADVISED = {
 def message(words: str) -> str:
     """Return the error of a command line."""
     with pytest.raises((ConfigError, *HYDRA_ERRORS)) as caught:
-        compose(flags_first(shlex.split(words)))
+        check(compose(flags_first(shlex.split(words))))
     return str(explain(caught.value))
 
 
@@ -139,7 +139,8 @@ def message(words: str) -> str:
 def test_a_word_is_answered_with_what_to_write(foreign: str, own: str) -> None:
     answer = message(foreign)
     assert re.search(
-        rf"(no such key|no option \S+|has no flag \S+); write {re.escape(own)}( \(|$)", answer
+        rf"(no such key|no option \S+|has no flag \S+|has no argument \S+); write {re.escape(own)}( \(|$)",
+        answer,
     ), answer
     assert "\n" not in answer
 

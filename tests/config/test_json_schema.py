@@ -120,7 +120,7 @@ def test_schemas_of_a_project_that_is_not_trusted_import_nothing_of_it(
     workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (workdir / "conf" / "model").mkdir(parents=True)
-    (workdir / "conf" / "model" / "theirs.yaml").write_text("_target_: theirs.Net\nwidth: 1 # of a layer\n")
+    (workdir / "conf" / "model" / "theirs.yaml").write_text("_target_: theirs.Net\nbreadth: 1 # of a layer\n")
     (workdir / "theirs.py").write_text("open('imported', 'w')\n")
     (workdir / "schemas").mkdir()
     (workdir / "schemas" / "model.json").write_text("of an earlier call")
@@ -128,5 +128,5 @@ def test_schemas_of_a_project_that_is_not_trusted_import_nothing_of_it(
     assert "$schema=../../schemas/model.json" in capsys.readouterr().out
     assert (workdir / "schemas" / "hydra" / "launcher.json").is_file()
     written = json.loads((workdir / "schemas" / "model.json").read_text())
-    assert written["properties"]["width"] == {"default": 1, "description": "of a layer"}
+    assert written["properties"]["breadth"] == {"default": 1, "description": "of a layer"}
     assert not (workdir / "imported").exists()

@@ -33,6 +33,7 @@ ARGUMENTS = {
     "data=stream": ("data.train._target_=torch.nn.Identity", "data.val._target_=torch.nn.Identity",
                     "data.num_samples=8", *SHAPES),
     "data=tensors": ("data.train=train.pt", "data.val=val.pt", *SHAPES),
+    "model=gpt": ("data=tokens", "data.root=tokens", "data.vocab_size=257", "data.fingerprint=null"),
     "data=tokens": ("data.root=tokens", "data.vocab_size=257", "data.fingerprint=null"),
     "scheduler=lambda": ("scheduler.fn._target_=torch.nn.Identity",),
     "scheduler=stepped": ("scheduler._target_=torch.optim.lr_scheduler.ConstantLR",),

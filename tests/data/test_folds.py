@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sources import joined, spec, update
+from sources import GLOBAL_BATCH_SIZE, joined, spec, update
 
 from hydrant.data import Data, InMemorySource, LoaderSource, ShiftFlip, Source
 from hydrant.data.folds import cut_fold, fold_numbers
@@ -67,7 +67,7 @@ def test_the_folds_of_any_source_divide_its_samples(name: str) -> None:
         held_out.append(val)
         assert data.train.num_samples + data.val.num_samples == NUM_SAMPLES
         assert len(torch.cat([train, val]).unique(dim=0)) == NUM_SAMPLES
-        assert update(data.train, 0)[0].shape[0] == spec().global_batch_size
+        assert update(data.train, 0)[0].shape[0] == GLOBAL_BATCH_SIZE
         assert data.test is None
     assert torch.equal(torch.cat(held_out).sort(dim=0).values, every.sort(dim=0).values)
 

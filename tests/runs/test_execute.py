@@ -66,7 +66,7 @@ def test_an_unexpected_error_is_one_line_on_stderr_and_a_traceback_in_the_log(
 ) -> None:
     class OddError(Exception): ...
 
-    monkeypatch.setattr(execute, "prepare", Failing(OddError("odd")))
+    monkeypatch.setattr(execute, "prepare_timed", Failing(OddError("odd")))
     folder = train(*DIGITS, "duration=4", status=1)
     assert re.fullmatch(r"error: OddError: odd \(at test_execute.py:\d+\); \S+train.log has the traceback\n",
                         capsys.readouterr().err)  # fmt: skip

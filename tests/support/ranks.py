@@ -57,7 +57,8 @@ def make_run(world: World, *, is_sharded: bool) -> Any:
         scales_loss=False, state_dict=lambda: {}, load_state_dict=lambda state: None
     )
     optimizers = Optimizers({"main": entry}, FieldSchedules({"main": main}, {}), scaler)
-    plan = SimpleNamespace(world=world, precision=scaler, averaging=NoAveraging(None), hooks=Hooks({}))
+    plan = SimpleNamespace(world=world, precision=scaler, averaging=NoAveraging(None), hooks=Hooks({}),
+                           data=SimpleNamespace(class_names=None))  # fmt: skip
     return SimpleNamespace(plan=plan, task=task, model=task.model, optimizers=optimizers, state=TrainState(),
                            meter=Meter(world.device), stream=None)  # fmt: skip
 

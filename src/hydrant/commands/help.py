@@ -169,9 +169,9 @@ paired tests, warnings of unfair comparisons, and the winner. Takes run folders,
   --against TARGET    test which groups reach it on average; --sigma S: the known noise of a run (a z-test);
                       --critical C: what margin * sqrt(n) must reach then, such as 0.004
   --difference D      also say how many seeds a true difference of D needs
-  --tolerance T       how much worse than the best a result in the basin of a learning rate is (default: the noise)
+  --tolerance T       how much worse than the best a learning rate in the basin may be (default: the noise)
   --tuned KEYS        the keys whose values are trials of tuning (default: those of optimizers and schedules)
-  --scale SIZE        fit the loss over parameters, compute or a key, and check the prediction of the largest size
+  --scale SIZE        fit the loss over parameters, compute or a key; check the prediction of the largest size
   --price-per-hour N  the price of one run's machine: the page then shows curves over cost too
   --html FILE         write everything as one page that works offline
   --json, --csv       print everything, or one line per run, instead of the tables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -10,7 +11,6 @@ import numpy as np
 import torch
 
 from hydrant.batch import Tensors, map_tensors
-from hydrant.config.flat import children
 from hydrant.errors import ConfigError, DataError, suggestion, typed_line
 
 TENSOR_FILES = (".pt", ".npz", ".npy")
@@ -26,7 +26,9 @@ def load_tensors(path: Path) -> Any:
     suffix = path.suffix.lower()
     try:
         if suffix == ".pt":
-            return _dense(torch.load(path, map_location="cpu", weights_only=True))
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Validating sparse tensor")  # _dense refuses them
+                return _dense(torch.load(path, map_location="cpu", weights_only=True))
         loaded = np.load(path, allow_pickle=False)
         if suffix == ".npy":
             return torch.from_numpy(loaded)
@@ -46,8 +48,9 @@ def _dense(content: Any) -> Any:
         raise ValueError(
             "it holds a sparse or quantized tensor; save tensor.to_dense() or tensor.dequantize()"
         )
-    for _, inner in children(list(content) if isinstance(content, tuple) else content, ""):
-        _dense(inner)
+    if isinstance(content, Mapping | list | tuple):
+        for inner in content.values() if isinstance(content, Mapping) else content:
+            _dense(inner)
     return content
 
 

@@ -76,11 +76,13 @@ def framed(make_curve: Callable[Concatenate[Clock, int, P], Curve]) -> Callable[
     `end` is the curve's length in updates: what warmup and cooldown leave of the run. Durations are written as
     everywhere: 500, 2ep, 5%.
 
+    >>> from hydrant.clock import Steps
     >>> @framed
     ... def constant(clock, end, *, factor):
     ...     return lambda update: factor
     >>> frame = dict(warmup="50%", warmup_init_ratio=0.0, cooldown=0, noise_ratio=0.0, noise_range=[0, 4], noise_seed=0)
-    >>> [constant(Clock(4, Steps.constant(1), 4), factor=0.5, **frame)(n) for n in range(4)]
+    >>> clock = Clock.start(4, num_samples=4, batch_sizes=Steps.constant(1))
+    >>> [constant(clock, factor=0.5, **frame)(n) for n in range(4)]
     [0.0, 0.25, 0.5, 0.5]
     """
 

@@ -28,7 +28,9 @@ def comparing() -> Compare:
     def run(*words: Path | str, target: str | None = None, **options: Any) -> Comparison:
         options = {"by": None, "metric": None, "mode": None, "baseline": None} | options
         parsed = None if target is None else parse_target(target)
-        return compare(read_runs([str(word) for word in words]), target=parsed, **options)
+        return compare(
+            read_runs([str(word) for word in words], options["by"] or ()), target=parsed, **options
+        )
 
     return run
 

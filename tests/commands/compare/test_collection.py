@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ OTHER: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def names(*words: object) -> set[str]:
-    return {run.name for run in read_runs([str(word) for word in words])}
+def names(*words: object, by: Sequence[str] = ()) -> set[str]:
+    return {run.name for run in read_runs([str(word) for word in words], by)}
 
 
 @pytest.fixture
@@ -47,6 +48,20 @@ def test_runs_of_the_same_data_and_task_are_compared(
     write_run(tmp_path / "b", overrides, 0.9, began=1.8e9)
     assert names(tmp_path) == {"a", "b"}
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [({"data": "mnist", "data.root": "there"}, "data"), ({"task": "regression"}, "task")],
+)
+def test_runs_may_differ_in_what_the_user_groups_by(
+    overrides: dict[str, Any], key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "a", overrides | {"best.metric": "val/loss"}, 0.9)
+    write_run(tmp_path / "b", {"best.metric": "val/loss"}, 0.9, began=1.8e9)
+    assert names(tmp_path, by=["optimizer", key]) == {"a", "b"}
+    assert capsys.readouterr().err == ""
+    assert names(tmp_path, by=["optimizer"]) == {"b"}
 
 
 @pytest.mark.parametrize(("overrides", "keys"), OTHER)

@@ -16,8 +16,10 @@ _MAX_NAMES = 3
 """At most this many runs are named; more are counted."""
 
 
-def same_question(runs: Sequence[Run]) -> tuple[list[Run], str]:
+def same_question(runs: Sequence[Run], by: Sequence[str] = ()) -> tuple[list[Run], str]:
     """Return the runs with the data, the task, the `debug` option and the metric of the newest run.
+
+    They may differ in the keys of `by`, and in those of a group of `by`.
 
     The newest run is the one that logged last: of those without `debug`, if there are any, and of these the finished
     ones, if there are any.
@@ -28,7 +30,7 @@ def same_question(runs: Sequence[Run]) -> tuple[list[Run], str]:
     if not runs:
         return [], ""
     newest = max(runs, key=_precedence)
-    others = {run.name: keys for run in runs if (keys := _differing(run, newest))}
+    others = {run.name: keys for run in runs if (keys := _differing(run, newest, by))}
     if not others:
         return list(runs), ""
     by_keys = dict[str, list[str]]()
@@ -45,18 +47,20 @@ def _precedence(run: Run) -> tuple[bool, bool, float]:
     return run.config.get("debug") is None, run.state == RunStatus.FINISHED, run.last_logged
 
 
-def _differing(run: Run, newest: Run) -> list[str]:
+def _differing(run: Run, newest: Run, by: Sequence[str]) -> list[str]:
     """Return the keys that make the run answer another question. The options stand for the keys that they set."""
     configs = run.config, newest.config
     are_whole = all(
         any(key.startswith("data.") for key in config) for config in configs
     )  # else a run failed early
     keys = set(run.config) | set(newest.config) if are_whole else set(run.config) & set(newest.config)
-    differing = [key for key in sorted(keys) if _counts(key) and _text(run, key) != _text(newest, key)]
+    differing = [key for key in sorted(keys) if _counts(key, by) and _text(run, key) != _text(newest, key)]
     return [key for key in _OPTIONS if key in differing] or differing
 
 
-def _counts(key: str) -> bool:
+def _counts(key: str, by: Sequence[str]) -> bool:
+    if any(key == asked or key.startswith(f"{asked}.") for asked in by):
+        return False
     return key in (*_OPTIONS, "best.metric") or (is_data_key(key) and not key.startswith(_SAME_FOR_ALL))
 
 

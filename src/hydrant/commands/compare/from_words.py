@@ -35,7 +35,7 @@ def compare_words(
     fixed = None if against is None else early_stopping.parse_target(against, "--against")
     questions = Questions(against=fixed, **asked)
     return compare(
-        read_runs(words),
+        read_runs(words, by or ()),
         by=by,
         metric=metric,
         mode=mode,

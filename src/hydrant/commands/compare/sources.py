@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +32,17 @@ from hydrant.runs.folder import (
 from hydrant.sweeps.plan import usable_plan
 
 
-def read_runs(words: Sequence[str]) -> list[Run]:
+def read_runs(words: Sequence[str], by: Sequence[str] = ()) -> list[Run]:
     """Read the runs of all words, each once; named after their folders if these names differ.
 
     A word is a run folder, a sweep, a glob of folders, `wandb:...`, or a folder that collects runs and sweeps, such as
     `outputs`. Of a collection, only the runs with the data and task of its newest run are read; a notice names the
-    others.
+    others. Runs may differ in the keys and groups of `by`.
 
     Raises:
         ConfigError: a word matches nothing, or there are no runs.
     """
-    return _with_short_names(_read(words, _read_same_question))
+    return _with_short_names(_read(words, partial(_read_same_question, by=by)))
 
 
 def read_runs_by_path(words: Sequence[str]) -> list[Run]:
@@ -62,12 +63,12 @@ def _read(words: Sequence[str], read_word: Callable[[str], Sequence[Run]]) -> li
     return _without_copies(list(runs.values()))
 
 
-def _read_same_question(word: str) -> Sequence[Run]:
+def _read_same_question(word: str, by: Sequence[str]) -> Sequence[Run]:
     runs, folder = _read_word(word), Path(word)
     is_collection = folder.is_dir() and not is_run_folder(folder) and not (folder / SWEEP_PLAN).exists()
     if not is_collection:
         return runs
-    kept, left_out = same_question(runs)
+    kept, left_out = same_question(runs, by)
     if left_out:
         pattern = shlex.quote(f"{folder}/*")
         notice(f"{left_out}; hydrant compare {pattern} compares all runs of {word}")

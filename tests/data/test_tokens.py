@@ -18,7 +18,7 @@ from training_runs import Train, whole_and_resumed
 from hydrant import cli
 from hydrant.config.docstrings import BYTES
 from hydrant.data import TokenData, tokens
-from hydrant.data.base import select
+from hydrant.data.base import Indices, select
 from hydrant.data.token_source import FileOrder, ShuffledOrder, TokenShards
 from hydrant.errors import ConfigError, DataError
 
@@ -117,7 +117,7 @@ def test_samples_at_any_position_take_no_replay(root: Path, monkeypatch: pytest.
     read_rows = list[int]()
     windows = TokenShards.windows
 
-    def counted(self: TokenShards, indices: np.ndarray, length: int) -> np.ndarray:
+    def counted(self: TokenShards, indices: Indices, length: int) -> np.ndarray:
         read_rows.append(len(indices))
         return windows(self, indices, length)
 

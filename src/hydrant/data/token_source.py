@@ -9,7 +9,6 @@ from typing import Literal, Protocol
 
 import numpy as np
 import torch
-from numpy.lib.stride_tricks import as_strided
 from torch import Tensor
 
 from hydrant import seeding
@@ -38,16 +37,16 @@ class TokenShards:
     def num_tokens(self) -> int:
         return int(self._starts[-1])
 
-    def windows(self, indices: np.ndarray, length: int) -> np.ndarray:
+    def windows(self, indices: Indices, length: int) -> np.ndarray:
         """Return sequences by their numbers, of the type of the files: (N, length + 1).
 
         Sequence i is `tokens[i * length : i * length + length + 1]`: its last token is the first one of the next.
         """
-        if (indices[1:] - indices[:-1] == 1).all():
-            tokens = self.read(int(indices[0]) * length, len(indices) * length + 1)
-            (stride,) = tokens.strides
-            return as_strided(tokens, (len(indices), length + 1), (length * stride, stride), writeable=False)
-        starts = indices * length
+        if isinstance(indices, range) and indices.step == 1:
+            tokens = self.read(indices.start * length, len(indices) * length + 1)
+            strides = (length * tokens.itemsize, tokens.itemsize)
+            return np.ndarray((len(indices), length + 1), tokens.dtype, tokens.data, strides=strides)
+        starts = np.asarray(indices) * length
         numbers = np.searchsorted(self._starts, starts, side="right") - 1
         offsets = (starts - self._starts[numbers]).tolist()
         rows = np.empty((len(indices), length + 1), np.result_type(*(file.dtype for file in self.files)))
@@ -98,8 +97,8 @@ class TokenShards:
 class Order(Protocol):
     """The endless stream of samples."""
 
-    def indices(self, position: int, count: int) -> np.ndarray:
-        """Return the samples at positions `[position, position + count)`, int64, shape (count,)."""
+    def indices(self, position: int, count: int) -> Indices:
+        """Return the samples at positions `[position, position + count)`."""
         ...
 
 
@@ -109,8 +108,11 @@ class FileOrder:
 
     num_samples: int
 
-    def indices(self, position: int, count: int) -> np.ndarray:
-        return np.arange(position, position + count) % self.num_samples
+    def indices(self, position: int, count: int) -> Indices:
+        first = position % self.num_samples
+        if first + count <= self.num_samples:
+            return range(first, first + count)
+        return np.arange(first, first + count) % self.num_samples
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ class TokenSource:
     def batches(self, spec: StreamSpec, batch_size: int) -> Iterator[Batch]:
         reader = _TokenReader(self, spec.device)
         for indices in batch_ranges(self.num_samples, batch_size, spec.rank, spec.world_size):
-            yield reader.read(np.arange(indices.start, indices.stop))
+            yield reader.read(indices)
 
     def subset(self, indices: Indices) -> TokenSource:
         return replace(self, samples=select(self.samples, indices))
@@ -209,10 +211,10 @@ class _TokenReader:
     source: TokenSource
     device: torch.device
 
-    def read(self, indices: np.ndarray) -> Batch:
+    def read(self, indices: Indices) -> Batch:
         """Return the batch of these samples."""
         source = self.source
-        samples = np.asarray(select(source.samples, indices))
+        samples = select(source.samples, indices)
         rows = source.shards.windows(samples, source.length)
         self._check(rows, samples)
         inputs, targets = rows[:, :-1].astype(np.int64), rows[:, 1:].astype(np.int64)
@@ -223,7 +225,7 @@ class _TokenReader:
         parts = {"tokens": inputs, "documents": np.ascontiguousarray(documents[:, :-1])}
         return Batch({name: self._on_device(part) for name, part in parts.items()}, self._on_device(targets))
 
-    def _check(self, rows: np.ndarray, samples: np.ndarray) -> None:
+    def _check(self, rows: np.ndarray, samples: Indices) -> None:
         """Raise DataError if a token is not in the vocabulary: an embedding on a GPU could not say which one."""
         source = self.source
         smallest = 0 if rows.dtype.kind == "u" else int(rows.min())

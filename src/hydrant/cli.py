@@ -22,6 +22,7 @@ COMMANDS = {
     "trust": ("trust", "let configs name the packages of a project of yours"),
     "tokenize": ("tokenize", "make the tokens of a language model's data from text"),
     "train": ("train", "train a model, or a sweep of them with --multirun"),
+    "race": ("race", "train two settings with more and more seeds until one is better"),
     "preview": ("preview", "show the schedules, groups and size of a config without training"),
     "evaluate": ("evaluate", "evaluate a run or a checkpoint"),
     "predict": ("predict", "write what a run predicts for files, tensors or a split"),
@@ -38,7 +39,7 @@ COMMANDS = {
     "list": ("list_backends", "list the backends of torch.compile that this machine can use"),
 }
 
-WRITING_COMMANDS = ("tokenize", "train", "export", "eject", "bench", "agent", "sync")
+WRITING_COMMANDS = ("tokenize", "train", "race", "export", "eject", "bench", "agent", "sync")
 """Their results are files, or at W&B. The result of any other command is what it prints."""
 
 WITHOUT_DOTENV = ("init", "trust", "tokenize", "schema", "list")

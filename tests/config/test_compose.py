@@ -84,7 +84,9 @@ def test_composing_imports_nothing_slow() -> None:
         "training",
         "trackers",
     ]
-    plugins = ", ".join(f"hydra_plugins.hydrant_{name}" for name in ("optuna", "searchpath", "sweeper"))
+    plugins = ", ".join(
+        f"hydra_plugins.hydrant_{name}" for name in ("optuna", "race", "searchpath", "sweeper")
+    )
     code = (
         f"import sys, {', '.join(f'hydrant.{module}' for module in modules)}, {plugins}\n"
         "from hydrant.config.compose import compose\n"

@@ -79,7 +79,11 @@ def arguments(command: str, position: int) -> list[str]:
     name = [] if "name" in chosen else [f"name=command_{position}"]  # runs of the same second share a folder
     if words[0] == "bench":
         return [*words, *name, *SHORT_BENCH]
-    if words[0] != "train" or {"--help", "--cfg"} & set(words) or any(w.startswith("debug=") for w in words):
+    if (
+        words[0] not in ("train", "race")
+        or {"--help", "--cfg"} & set(words)
+        or any(w.startswith("debug=") for w in words)
+    ):
         return words
     return [
         *words,

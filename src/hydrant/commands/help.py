@@ -8,7 +8,7 @@ from hydrant.config.groups import group_options
 
 WIDTH = 110
 
-TAKE_GROUPS = ("train", "preview", "evaluate", "eject", "diagnose", "bench", "agent")
+TAKE_GROUPS = ("train", "race", "preview", "evaluate", "eject", "diagnose", "bench", "agent")
 """The commands that take the overrides of a config."""
 
 TEXTS = {
@@ -61,6 +61,23 @@ Train a model; with --multirun, one for every combination of the given values.
   eval "$(hydrant -sc install=bash)"                complete groups, options and keys with Tab
 
 Exit status: 0 finished, 1 the run failed, 2 the config is wrong, 130 Ctrl-C and 143 SIGTERM (resumable).""",
+    "race": """
+Train two settings A and B with the same seeds, pair by pair, until one is better. It looks at the results after every
+pair; all looks together give a wrong verdict in at most 5 % of the races. The same command continues it.
+
+  hydrant race optimizer=adamw optimizer=sgd,optimizer.lr=0.1 name=duel duration=10ep
+  hydrant race model.dropout=0 model.dropout=0.1 best.metric=val/loss best.mode=min --negligible 0.002
+
+  --first-seed N (0)     the seeds are N, N + 1, ...; take seeds that tuned nothing
+  --max-seeds N (20)     pairs at most
+  --max-seconds N        start no pair after so many seconds of this start
+  --negligible D         also end when the difference is certainly smaller than D
+  --alpha P (0.05)       the probability of a wrong verdict
+  --seeds-at-once N (1)  pairs that start together, for hydra/launcher=local and others
+
+The last value of best.metric decides. race.json in the sweep's folder has the verdict and the interval after each
+pair; compare reads the runs.
+Exit status: 0 ended, with or without a verdict, 1 a run failed, 2 the config is wrong, 130 and 143 resumable.""",
     "preview": """
 Show what a config would do, without training: updates and epochs, parameter groups, parameters and FLOPs,
 and every schedule. Takes the overrides of train, and

@@ -30,6 +30,7 @@ from hydrant.errors import ConfigError, shown
 _SWEEPERS = (
     "hydra_plugins.hydrant_sweeper",
     "hydra_plugins.hydrant_optuna",
+    "hydra_plugins.hydrant_race",
     "optuna.samplers",
     "optuna.pruners",
 )

@@ -45,7 +45,9 @@ class GridConfig:
 
 
 @dataclass(frozen=True)
-class _ComposedJob:
+class ComposedJob:
+    """A job of a sweep, composed and checked."""
+
     words: Sequence[str]  # all overrides
     config: dict[str, Any]
     folder: Path
@@ -74,7 +76,7 @@ class GridSweeper(BasicSweeper):
         overrides = [override for override in overrides if override.key_or_group != "sweep"]
         folder = Path(self.config.hydra.sweep.dir)
         swept = [o.get_key_element().lstrip("+~") for o in overrides if o.is_sweep_override()]
-        register_resolvers(swept, folders_by_slug(_folder_names(folder)))
+        register_resolvers(swept, folders_by_slug(folder_names(folder)))
         job_words = self.split_arguments(overrides, None)[0]
         jobs, faults = self._compose_all(job_words)
         unfinished = [job for job in jobs if not is_finished(job.config, job.folder)]
@@ -96,7 +98,7 @@ class GridSweeper(BasicSweeper):
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         return parser.parse_overrides([*self._parse_config(), *arguments])
 
-    def _find_faults(self, jobs: Sequence[_ComposedJob]) -> list[_Fault]:
+    def _find_faults(self, jobs: Sequence[ComposedJob]) -> list[_Fault]:
         """Return why jobs cannot run on this machine; nothing if a launcher runs them on others."""
         if not jobs or self._executor.is_remote:
             return []
@@ -111,7 +113,7 @@ class GridSweeper(BasicSweeper):
     def _executor(self) -> Executor:
         return self.launcher.executor if isinstance(self.launcher, ExecutorLauncher) else Sequential()
 
-    def _launch(self, folder: Path, jobs: Sequence[_ComposedJob]) -> list[Sequence[JobReturn]]:
+    def _launch(self, folder: Path, jobs: Sequence[ComposedJob]) -> list[Sequence[JobReturn]]:
         assert self.config is not None and self.launcher is not None
         size = self.max_batch_size or len(jobs)
         starts, words = range(0, len(jobs), size), [list(job.words) for job in jobs]
@@ -123,9 +125,9 @@ class GridSweeper(BasicSweeper):
             raise failed[0]._return_value  # pyright: ignore[reportPrivateUsage]
         return batches
 
-    def _compose_all(self, jobs: Sequence[Sequence[str]]) -> tuple[list[_ComposedJob], list[_Fault]]:
+    def _compose_all(self, jobs: Sequence[Sequence[str]]) -> tuple[list[ComposedJob], list[_Fault]]:
         """Return the composed jobs, and why others cannot be composed or run in their folder."""
-        composed, faults = dict[Path, _ComposedJob](), list[_Fault]()
+        composed, faults = dict[Path, ComposedJob](), list[_Fault]()
         for number, words in enumerate(jobs):
             if number and number % _REPORT_EVERY == 0:
                 say(f"{number:,} of {len(jobs):,} jobs are composed")
@@ -143,7 +145,7 @@ class GridSweeper(BasicSweeper):
                 )
         return list(composed.values()), faults
 
-    def _compose(self, words: Sequence[str], number: int) -> _ComposedJob:
+    def _compose(self, words: Sequence[str], number: int) -> ComposedJob:
         assert self.hydra_context is not None and self.config is not None
         check_overrides(words)
         with explain_unchecked():
@@ -151,10 +153,10 @@ class GridSweeper(BasicSweeper):
         with _hydra_config_of_job(config, number):
             without_hydra = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
             folder = Path(config.hydra.sweep.dir, config.hydra.sweep.subdir).resolve()
-            return _ComposedJob(words, check(without_hydra), folder, list(config.hydra.overrides.task))
+            return ComposedJob(words, check(without_hydra), folder, list(config.hydra.overrides.task))
 
 
-def _folder_names(sweep: Path) -> list[str]:
+def folder_names(sweep: Path) -> list[str]:
     """Return the names of the folders in a sweep, also of those that another command has planned."""
     present = [path.name for path in sweep.iterdir()] if sweep.is_dir() else []
     return present + [job.folder.name for job in usable_plan(sweep)[0].jobs]

@@ -89,6 +89,20 @@ def test_groups_that_mix_keys_cause_a_warning(planted: Path, comparing: Compare)
     assert [difference.num_pairs for difference in versus] == [3, 4], "paired by scheduler and seed"
 
 
+def test_runs_are_paired_by_seed_if_each_group_has_a_learning_rate_of_its_own(
+    tmp_path: Path, comparing: Compare
+) -> None:
+    for optimizer, lr, final in (("adamw", 0.001, 0.9), ("sgd", 0.1, 0.8)):
+        for seed in range(3):
+            keys = {"optimizer": optimizer, "optimizer.lr": lr, "seed": seed}
+            write_run(
+                tmp_path / f"{optimizer}-{seed}", keys, final + seed / 100 + (seed == 2) / 1000 * (lr < 1e-2)
+            )
+    comparison = comparing(tmp_path, by=["optimizer"])
+    [worse] = [group.versus for group in comparison.groups if group.versus is not None]
+    assert (worse.num_pairs, worse.mean) == (3, pytest.approx(-0.1 - 0.001 / 3))
+
+
 def test_the_best_value_excludes_the_untrained_model(comparing: Compare, tmp_path: Path) -> None:
     write_run(tmp_path / "worse", {}, None, values=[0.5, 0.3, 0.2])
     comparison = comparing(tmp_path)

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -63,7 +63,7 @@ class Group:
 
     labels: Mapping[str, str]
     runs: Sequence[Run]
-    results: Mapping[str, float]  # by the labels of the other keys, such as the seed
+    results: Mapping[str, float]  # by the labels of the keys that pair them, such as the seed
     estimate: Estimate
     best: float | None
     states: Mapping[str, int]  # number of runs by state, or NOT_FINITE
@@ -102,10 +102,23 @@ def group_runs(runs: Sequence[Run], by: Sequence[str], keys: Sequence[str], metr
     for run in runs:
         members.setdefault(tuple(label(run, key) for key in by), []).append(run)
     ordered = sorted(members, key=lambda labels: [o[text] for o, text in zip(orders, labels, strict=True)])
+    pair_keys = _pair_keys(members.values(), other_keys)
     groups = [
-        _group(dict(zip(by, labels, strict=True)), members[labels], other_keys, metric) for labels in ordered
+        _group(dict(zip(by, labels, strict=True)), members[labels], pair_keys, metric) for labels in ordered
     ]
     return _with_missing_repetitions(groups) if {*other_keys} & {*REPETITIONS} else groups
+
+
+def _pair_keys(groups: Iterable[Sequence[Run]], keys: Sequence[str]) -> list[str]:
+    """Return the keys by whose labels the results of two groups are paired.
+
+    A key with one value in each group, such as a learning rate chosen for each optimizer, belongs to the groups and not
+    to their pairs.
+    """
+    members = list(groups)
+    return [
+        k for k in keys if k in REPETITIONS or any(len({label(r, k) for r in runs}) > 1 for runs in members)
+    ]
 
 
 def _with_missing_repetitions(groups: Sequence[Group]) -> list[Group]:
@@ -135,11 +148,9 @@ def _label_order(values: Sequence[object]) -> dict[str, int]:
     return {text: place for place, text in enumerate(["-", *map(as_text, in_natural_order(values))])}
 
 
-def _group(
-    labels: Mapping[str, str], runs: Sequence[Run], other_keys: Sequence[str], metric: Metric
-) -> Group:
+def _group(labels: Mapping[str, str], runs: Sequence[Run], pair_keys: Sequence[str], metric: Metric) -> Group:
     results = {
-        " ".join(label(run, key) for key in other_keys): final
+        " ".join(label(run, key) for key in pair_keys): final
         for run in runs
         if metric.has_result(run) and (final := metric.final(run)) is not None
     }
@@ -181,7 +192,7 @@ def with_differences(groups: Sequence[Group], baseline: Group) -> list[Group]:
 
 
 def difference(group: Group, other: Group) -> Difference:
-    """Return the paired difference of the results with the same labels of the other keys, such as the seed."""
+    """Return the paired difference of the results with the same labels, such as of the seed."""
     shared = [labels for labels in group.results if labels in other.results]
     return paired([group.results[labels] for labels in shared], [other.results[labels] for labels in shared])
 

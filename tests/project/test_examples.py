@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from documentation import blocks, path_of
+from documentation import blocks, path_of, write_files
 from killing import run_with_kills
 from run_folders import assert_close_rows, assert_same_state, rows, saved
 from training_runs import Train, train_in_child, whole_and_resumed
@@ -65,9 +65,7 @@ each_example = pytest.mark.parametrize("example", EXAMPLES, ids=[example.name fo
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder with the files of the page, and the data that its script makes."""
     folder = tmp_path_factory.mktemp("examples")
-    for block in [*blocks(PAGE, "python"), *blocks(PAGE, "yaml")]:
-        (file := folder / path_of(block)).parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(block)
+    write_files(PAGE, folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         exec(compile((folder / "make_data.py").read_text(), "make_data.py", "exec"), {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -13,9 +14,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from documentation import blocks, commands, path_of
+from documentation import commands, write_files
 from repository import ROOT
 
+SHORT = ("tracker=local", "duration=2", "log_every=1", "eval_every=2", "limit_val_samples=32")
 UV = [sys.executable, "-m", "uv"]
 OWN_OPTIMIZER = """
 import torch
@@ -120,11 +122,26 @@ def test_the_tutorial_works_in_an_empty_folder(
         text := (folder / "pyproject.toml").read_text()
     )
     assert re.search(r'"hydrant-ml @ file:///.*\.whl"', text)
-    for block in [*blocks(page, "python"), *blocks(page, "yaml")]:
-        (folder / path_of(block)).write_text(block)
+    write_files(page, folder)
     for command in others:
         run(hydrant, *shlex.split(command)[1:], cwd=folder)
     assert len((folder / "multirun" / "models" / "sweep.csv").read_text().splitlines()) == 13
+
+
+@pytest.mark.slow
+def test_the_five_examples_work_in_an_empty_folder(
+    hydrant: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (folder := tmp_path / "examples").mkdir()
+    page = "docs/guides/examples.md"
+    write_files(page, folder)
+    for program, *words in map(shlex.split, commands(page)):
+        is_training = words[:1] == ["train"]
+        run(hydrant.with_name(program), *words, *(SHORT if is_training else ()), cwd=folder)
+    statuses = {json.loads(file.read_text())["status"] for file in folder.glob("outputs/*/summary.json")}
+    assert len(list((folder / "outputs").iterdir())) == 5
+    assert statuses == {"finished"}
 
 
 def test_tab_completes_own_options(hydrant: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,23 @@ def test_no_host_is_written_into_what_installs() -> None:
     for path in (ROOT / "pyproject.toml", ROOT / "constraints.txt", ROOT / "Dockerfile", *SCRIPTS):
         assert "://" not in path.read_text(), path
     assert "/uv.lock" in (ROOT / ".gitignore").read_text().splitlines()  # it would hold the registry's host
+
+
+def _texts_for_users() -> Iterator[tuple[Path, str]]:
+    """Yield every option file, and every string of the package that is no docstring."""
+    for path in (ROOT / "conf").rglob("*.yaml"):
+        yield path, path.read_text()
+    for path in (ROOT / "src").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in statements:
+                yield path, node.value
+
+
+def test_no_message_names_a_page_that_an_installed_package_lacks() -> None:
+    naming = {path.relative_to(ROOT).as_posix() for path, text in _texts_for_users() if "docs/" in text}
+    assert naming <= {"src/hydrant/commands/eject/guide.py"}  # it writes the page
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
 from repository import ROOT
 
@@ -16,6 +17,14 @@ def blocks(page: str, language: str) -> list[str]:
 def commands(page: str) -> list[str]:
     lines = "".join(blocks(page, "bash")).replace("\\\n", " ").splitlines()
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def write_files(page: str, folder: Path) -> None:
+    """Write the blocks of Python and YAML whose first line is a path to that path."""
+    for block in [*blocks(page, "python"), *blocks(page, "yaml")]:
+        if path := path_of(block):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(block)
 
 
 def forget_modules(package: str) -> None:

@@ -71,7 +71,7 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
 """Options that others have: group -> pattern of the option -> what to write."""
 
 CALLBACKS: Mapping[str, str] = {
-    "": "choose a hook, such as hook=diagnostics, or write one of your own: docs/guides/hooks.md",
+    "": "choose a hook, such as hook=diagnostics, or write one of your own (`hydrant init` writes an example)",
     "early_?stopping": _PATIENCE.format(value=5),
     "model_?checkpoint|default": "save_every=1ep keep_best=1",
     "ema.*|weight_?averaging|swa|stochastic_?weight_?averaging": "averaging=ema",
@@ -115,7 +115,7 @@ KEYS: Mapping[str, str | Mapping[str, str]] = {
         "gpu|mps": _DEVICE[""], "cpu": _DEVICE["cpu"],
         "default": "duration=10ep (the trainer's settings are top-level keys)",
     } | {name: text for name, text in _STRATEGY.items() if name},
-    "num_nodes": {"": "start the ranks with torchrun --nnodes={value}: docs/guides/ranks.md", "1": "leave it out"},
+    "num_nodes": {"": "start the ranks with torchrun --nnodes={value} --nproc-per-node=<GPUs>", "1": "leave it out"},
     "enable_progress_bar": "leave it out (only a terminal shows a progress bar)",
     "enable_model_summary": CALLBACKS["(rich_?)?model_?summary"],
     "enable_checkpointing": {"": "save_every=5ep (the default, so leave it out)", "false": "save_every=null"},

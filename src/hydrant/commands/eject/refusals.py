@@ -66,7 +66,7 @@ def check_possible(config: Mapping[str, Any]) -> None:
         ConfigError: names the first key that cannot.
     """
     for key, reason in refusals(config):
-        raise ConfigError(key, f"{reason} cannot be ejected yet; docs/guides/eject.md lists what can")
+        raise ConfigError(key, f"{reason} cannot be ejected yet")
 
 
 def refusals(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

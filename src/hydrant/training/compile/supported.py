@@ -98,7 +98,7 @@ def why_eager(optimizer: Optimizer, scheduled: Collection[str], *, as_tensors: b
     if name in _EAGER_REASONS:
         return _EAGER_REASONS[name]
     if name not in COMPILED:
-        return "it is not known whether it compiles once (docs/internals/compiled-updates.md lists what does)"
+        return "it is not known whether it compiles once"
     for field, reason in _KERNEL_REASONS.items():
         if any(group.get(field) for group in optimizer.param_groups) and (as_tensors or field == "fused"):
             return f"{reason} (optimizer.{field}=true)"

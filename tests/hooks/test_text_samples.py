@@ -11,7 +11,7 @@ import torch
 from language_models import LENGTH, VOCAB_SIZE, gpt
 from marks import slow
 from torch import Tensor, nn
-from training_runs import Train
+from training_runs import Train, train_in_child
 
 from hydrant import cli
 from hydrant.config.token_files import Vocabulary
@@ -90,10 +90,10 @@ def test_a_run_writes_the_texts_of_each_evaluation(train: Train) -> None:
 
 
 @pytest.mark.parametrize("parallel", slow("ddp", "fsdp"))
-def test_ranks_write_the_texts_of_one(parallel: str, train: Train) -> None:
+def test_ranks_write_the_texts_of_one(parallel: str, workdir: Path) -> None:
     write_corpus()
-    one = train(*WORDS, name="one")
-    two = train(*WORDS, f"parallel={parallel}", "parallel.num_processes=2", name="two")
+    one = train_in_child(workdir, "one", *WORDS)
+    two = train_in_child(workdir, "two", *WORDS, f"parallel={parallel}", "parallel.num_processes=2")
     assert texts(one) == texts(two)
 
 

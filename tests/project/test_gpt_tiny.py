@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from run_folders import assert_close_rows, assert_same_state, rows, weights
-from training_runs import Train, whole_and_resumed
+from training_runs import Train, train_in_child, whole_and_resumed
 
 GPT_TINY = ("experiment=gpt_tiny", "tracker=local")
 
@@ -30,9 +30,10 @@ def test_it_falls_below_the_unigram_entropy_and_resumes_exactly(
 
 
 @pytest.mark.slow
-def test_two_ranks_equal_one(train: Train) -> None:
-    words = (*GPT_TINY, "duration=20", "log_every=5", "eval_every=10")
-    one, two = train(*words, name="one"), train(*words, "parallel.num_processes=2", name="two")
+def test_two_ranks_equal_one(workdir: Path) -> None:
+    words = ("experiment=gpt_tiny", "duration=20", "log_every=5", "eval_every=10")
+    one = train_in_child(workdir, "one", *words)
+    two = train_in_child(workdir, "two", *words, "parallel.num_processes=2")
 
     def losses(folder: Path) -> list[dict[str, Any]]:
         return [{k: v for k, v in row.items() if k.startswith(("train/", "val/"))} for row in rows(folder)]

@@ -15,7 +15,7 @@ from marks import slow
 from run_folders import assert_close_rows, rows, weights
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from training_runs import Train, whole_and_resumed
+from training_runs import Train, train_in_child, whole_and_resumed
 
 from hydrant import cli, seeding
 from hydrant.batch import Batch
@@ -195,11 +195,11 @@ def test_a_run_does_not_depend_on_its_parts(train: Train) -> None:
     ],
 )  # fmt: skip
 def test_a_run_is_the_same_on_ranks_compiled_and_in_bf16(
-    words: tuple[str, ...], rel: float, train: Train
+    words: tuple[str, ...], rel: float, workdir: Path
 ) -> None:
     save_tokens(ignored=0.3)
     common = (*TINY, f"task.max_logits_gib={60 * VOCAB_SIZE * GIB}", "max_grad_norm=1")
-    one, other = train(*common, name="one"), train(*common, *words, name="other")
+    one, other = train_in_child(workdir, "one", *common), train_in_child(workdir, "other", *common, *words)
 
     def losses(folder: Path) -> list[dict[str, Any]]:
         return [{k: v for k, v in row.items() if k.startswith(("train/", "val/"))} for row in rows(folder)]

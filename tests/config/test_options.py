@@ -59,7 +59,14 @@ OWN_DATA = (
     "data/tensors",
     "data/tokens",
 )  # tests/data
-OF_TEXT = ("model/gpt", "task/language_modeling", "hook/text_samples")  # tests/tasks, tests/hooks
+OF_TEXT = (
+    "experiment/autoresearch",
+    "experiment/track3",
+    "hook/text_samples",
+    "model/gpt",
+    "model/track3",
+    "task/language_modeling",
+)  # tests/data, tests/models, tests/tasks, tests/hooks
 
 PIXEL_BAG = '''
 import torch

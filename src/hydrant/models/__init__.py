@@ -7,5 +7,16 @@ from hydrant.models.gpt import GPT
 from hydrant.models.linear import DeepLinear
 from hydrant.models.mlp import MLP
 from hydrant.models.timm import timm_model
+from hydrant.models.track3 import Track3GPT
 
-__all__ = ["GPT", "MLP", "AllReduceNet", "ConvNet", "DeepLinear", "Discriminator", "Generator", "timm_model"]
+__all__ = [
+    "GPT",
+    "MLP",
+    "AllReduceNet",
+    "ConvNet",
+    "DeepLinear",
+    "Discriminator",
+    "Generator",
+    "Track3GPT",
+    "timm_model",
+]

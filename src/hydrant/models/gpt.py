@@ -45,7 +45,7 @@ class GPT(nn.Module):
     table 8), so that a learning rate found at one width is also good at others. With m = width / mup_base_width, the
     logits are divided by m, an untied readout starts as N(0, 1 / mup_base_width), and the attention multiplies by
     sqrt(D0) / D instead of 1 / sqrt(D), where D0 is the size of a head at the base width. At the base width this
-    changes nothing. The learning rates come from `param_groups.mup`, which reads `mup_roles`.
+    changes nothing. The learning rates come from `mup`, which reads `mup_roles`.
 
     Args:
         vocab_size: number of tokens V.

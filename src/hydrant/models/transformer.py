@@ -92,7 +92,7 @@ def rotate(x: Tensor, by: Rotation) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Causal self-attention by `scaled_dot_product_attention`, without biases.
+    """Causal self-attention by `scaled_dot_product_attention`.
 
     Args:
         width: of the tokens.
@@ -103,6 +103,7 @@ class Attention(nn.Module):
         scale: factor of the products of queries and keys.
         qk_norm: makes the norm of queries and keys from D (Henry et al., 2020); None: there is none.
         dropout: probability of dropping an attention weight.
+        bias: the matrices have biases.
     """
 
     def __init__(
@@ -115,16 +116,17 @@ class Attention(nn.Module):
         scale: float,
         qk_norm: Callable[[int], nn.Module] | None,
         dropout: float,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         self._head_dim, self._scale, self._dropout = head_dim, scale, dropout
         self._has_groups = num_kv_heads != num_heads
-        self.query = nn.Linear(width, num_heads * head_dim, bias=False)
-        self.key = nn.Linear(width, num_kv_heads * head_dim, bias=False)
-        self.value = nn.Linear(width, num_kv_heads * head_dim, bias=False)
+        self.query = nn.Linear(width, num_heads * head_dim, bias=bias)
+        self.key = nn.Linear(width, num_kv_heads * head_dim, bias=bias)
+        self.value = nn.Linear(width, num_kv_heads * head_dim, bias=bias)
         self.query_norm = nn.Identity() if qk_norm is None else qk_norm(head_dim)
         self.key_norm = nn.Identity() if qk_norm is None else qk_norm(head_dim)
-        self.output = nn.Linear(num_heads * head_dim, width, bias=False)
+        self.output = nn.Linear(num_heads * head_dim, width, bias=bias)
 
     def forward(self, x: Tensor, turned: Rotation | None, mask: Tensor | None) -> Tensor:
         """`x` (B, L, width) -> (B, L, width). Without a mask each token attends to itself and all before it."""
@@ -143,14 +145,14 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two layers around an activation, without biases; `swiglu` multiplies by a third one (Shazeer, 2020)."""
+    """Two layers around an activation; `swiglu` multiplies by a third one (Shazeer, 2020)."""
 
-    def __init__(self, width: int, hidden: int, activation: Activation) -> None:
+    def __init__(self, width: int, hidden: int, activation: Activation, *, bias: bool = False) -> None:
         super().__init__()
         self._activation = _ACTIVATIONS[activation]
-        self.gate = nn.Linear(width, hidden, bias=False) if activation == "swiglu" else None
-        self.up = nn.Linear(width, hidden, bias=False)
-        self.down = nn.Linear(hidden, width, bias=False)
+        self.gate = nn.Linear(width, hidden, bias=bias) if activation == "swiglu" else None
+        self.up = nn.Linear(width, hidden, bias=bias)
+        self.down = nn.Linear(hidden, width, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """`x` (B, L, width) -> (B, L, width)."""

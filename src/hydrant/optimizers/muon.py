@@ -21,7 +21,7 @@ class MuonWithAdamW(MatricesWithAdamW):
         params: parameters or parameter groups.
         lr: learning rate of both.
         weight_decay: decoupled weight decay of both.
-        momentum, nesterov, ns_steps, adjust_lr_fn: arguments of Muon.
+        momentum, nesterov, ns_steps, ns_coefficients, adjust_lr_fn: arguments of Muon.
         betas, eps, fused: arguments of AdamW.
     """
 
@@ -34,14 +34,16 @@ class MuonWithAdamW(MatricesWithAdamW):
         momentum: float,
         nesterov: bool,
         ns_steps: int,
+        ns_coefficients: tuple[float, float, float],
         adjust_lr_fn: str | None,
         betas: tuple[float, float],
         eps: float,
         fused: bool | None,
     ) -> None:
         matrices = partial(
-            Muon, momentum=momentum, nesterov=nesterov, ns_steps=ns_steps, adjust_lr_fn=adjust_lr_fn
-        )
+            Muon, momentum=momentum, nesterov=nesterov, ns_steps=ns_steps, ns_coefficients=ns_coefficients,
+            adjust_lr_fn=adjust_lr_fn,
+        )  # fmt: skip
         super().__init__(
             params, matrices, lr=lr, weight_decay=weight_decay, betas=betas, eps=eps, fused=fused
         )

@@ -19,6 +19,9 @@ from hydrant.sweeps.progress import sweep_progress
 GRIDS = sorted(
     p.stem for p in (ROOT / "conf" / "sweep").glob("*.yaml") if "/hydra/sweeper" not in p.read_text()
 )
+EXPERIMENTS = sorted(
+    p.stem for p in (ROOT / "conf" / "experiment").glob("*.yaml") if "\n  sweeper:" in p.read_text()
+)
 LARGEST = "optimizers_schedulers"
 
 
@@ -32,6 +35,15 @@ def test_every_job_of_a_ready_grid_is_valid(grid: str) -> None:
     jobs = combinations([f"{key}={values}" for key, values in params.items()])
     configs = [check(compose(job)) for job in jobs]
     assert len({json.dumps(config) for config in configs}) == len(jobs) > 1
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_value_in_the_grid_of_an_experiment_is_valid(experiment: str) -> None:
+    text = (ROOT / "conf" / "experiment" / f"{experiment}.yaml").read_text()
+    for key, values in yaml.safe_load(text)["hydra"]["sweeper"]["params"].items():
+        jobs = combinations([f"{key}={values}"])
+        configs = [check(compose([f"experiment={experiment}", *job])) for job in jobs]
+        assert len({json.dumps(config) for config in configs}) == len(jobs) > 1
 
 
 @pytest.mark.slow

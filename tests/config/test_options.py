@@ -48,6 +48,7 @@ NEEDS = {
     "hook/stop_at": ("hooks.stop_at.time=1h",),
     "averaging/tail": ("averaging.start=50%",),
 }  # fmt: skip
+OF_AIRBENCH = ("experiment/airbench", "hook/whitening", "model/airbench")  # tests/data/test_airbench.py
 CUDA_ONLY = {"precision/tf32": "needs CUDA", "compile/reduce_overhead": "needs CUDA"}
 FROM_FILES = ("data/mnist", "data/cifar10", "data/cifar100", "data/image_folder")  # tested in tests/data
 OWN_DATA = (
@@ -120,7 +121,7 @@ def trained_elsewhere(option: str) -> bool:
     [
         pytest.param(o, marks=pytest.mark.slow if o in LONG or (trained_elsewhere(o) and place % 3) else [])
         for place, o in enumerate(options())
-        if o not in (*FROM_FILES, *OWN_DATA, *OF_TEXT, "experiment/mnist_amp")
+        if o not in (*FROM_FILES, *OWN_DATA, *OF_TEXT, *OF_AIRBENCH, "experiment/mnist_amp")
     ],
 )
 def test_trains_two_updates(

@@ -1,6 +1,6 @@
 """Data sets. An option of the config group `data` builds a `Data`, whose sources read the batches of any update."""
 
-from hydrant.data.augment import ShiftFlip
+from hydrant.data.augment import AlternatingFlip, ShiftFlip
 from hydrant.data.base import Data, Indices, PositionedStream, Reader, Source, Stream, StreamSpec
 from hydrant.data.dataset import dataset, dataset_source, tensors
 from hydrant.data.digits import digits
@@ -17,6 +17,7 @@ from hydrant.data.tokens import TokenData, tokens
 from hydrant.data.vision import cifar10, cifar100, mnist
 
 __all__ = [
+    "AlternatingFlip",
     "Data",
     "ImageAugment",
     "InMemorySource",

@@ -19,7 +19,8 @@ from hydrant.errors import ConfigError
 Augment = Callable[[Tensor, Tensor, int], Tensor]
 """`(images (B, C, H, W), draws (B,), seed) -> images`: random, but a pure function of `(seed, draw)`.
 
-An augmentation whose truth value is false changes nothing and is not called."""
+An augmentation whose truth value is false changes nothing and is not called. One with a method
+`for_samples(num_samples)` is replaced by what that returns for the number of training samples."""
 
 
 class DeviceReader(Protocol):
@@ -171,6 +172,7 @@ def tensor_reader(mean: Sequence[float] = (0.0,), std: Sequence[float] = (1.0,))
 @dataclass(frozen=True)
 class _InMemoryReader:
     source: InMemorySource
+    augment: Augment | None
     seed: int
     inputs: Tensors
     targets: Tensors
@@ -179,12 +181,14 @@ class _InMemoryReader:
 
     @classmethod
     def load(cls, source: InMemorySource, spec: StreamSpec) -> _InMemoryReader:
-        return cls(source, spec.seed, *source.on(spec.device))
+        for_samples = getattr(source.augment, "for_samples", None)
+        augment = for_samples(source.num_samples) if for_samples else source.augment
+        return cls(source, augment, spec.seed, *source.on(spec.device))
 
     def train_batch(self, draws: Tensor) -> Batch:
         inputs, targets = self._select(draws % self.source.num_samples)
-        if self.source.augment:
-            inputs = self.source.augment(inputs, draws, self.seed)
+        if self.augment:
+            inputs = self.augment(inputs, draws, self.seed)
         return Batch(self._normalize(inputs), targets)
 
     def eval_batch(self, indices: Tensor) -> Batch:

@@ -11,19 +11,23 @@ from hydrant.config.lazy_import import lazy_exports
 if TYPE_CHECKING:
     from hydrant.hooks.diagnostics import Diagnostics as Diagnostics
     from hydrant.hooks.freeze import Freeze as Freeze
+    from hydrant.hooks.lookahead import Lookahead as Lookahead
     from hydrant.hooks.lr_finder import LrFinder as LrFinder
     from hydrant.hooks.samples import Samples as Samples
     from hydrant.hooks.stop_at import StopAt as StopAt
     from hydrant.hooks.text_samples import TextSamples as TextSamples
+    from hydrant.hooks.whitening import Whitening as Whitening
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "Diagnostics": "hydrant.hooks.diagnostics",
         "Freeze": "hydrant.hooks.freeze",
+        "Lookahead": "hydrant.hooks.lookahead",
         "LrFinder": "hydrant.hooks.lr_finder",
         "Samples": "hydrant.hooks.samples",
         "StopAt": "hydrant.hooks.stop_at",
         "TextSamples": "hydrant.hooks.text_samples",
+        "Whitening": "hydrant.hooks.whitening",
     },
 )

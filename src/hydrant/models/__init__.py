@@ -1,5 +1,6 @@
 """Models: plain `nn.Module`s, independent of data sets, tasks and configs."""
 
+from hydrant.models.airbench import AirbenchNet
 from hydrant.models.all_reduce_net import AllReduceNet
 from hydrant.models.convnet import ConvNet
 from hydrant.models.gan import Discriminator, Generator
@@ -12,6 +13,7 @@ from hydrant.models.track3 import Track3GPT
 __all__ = [
     "GPT",
     "MLP",
+    "AirbenchNet",
     "AllReduceNet",
     "ConvNet",
     "DeepLinear",

@@ -1,0 +1,60 @@
+"""hook=lookahead equals its formula, and hook=whitening needs a model that can be whitened."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from run_folders import assert_same_state, weights
+from torch import nn
+from training_runs import DIGITS, Train, whole_and_resumed
+
+from hydrant.errors import ConfigError
+from hydrant.hooks import Lookahead, Whitening
+
+SHORT = (*DIGITS, "duration=12", "hook=lookahead", "hooks.lookahead.interval=5")
+
+
+def test_weights_become_the_average_every_few_updates_and_at_the_end() -> None:
+    model = nn.BatchNorm1d(3)
+    trainer: Any = SimpleNamespace(model=model, plan=SimpleNamespace(clock=SimpleNamespace(total_updates=5)))
+    hook = Lookahead(interval=2, decay=0.9)
+    hook.on_start(trainer)
+    average = {name: t.clone() for name, t in model.state_dict().items() if t.is_floating_point()}
+    for update in range(1, 6):
+        with torch.no_grad():
+            for tensor in average:
+                model.state_dict()[tensor].add_(torch.randn(3))
+        weights_before = {name: t.clone() for name, t in model.state_dict().items()}
+        hook.after_update(trainer, update)
+        if update % 2 == 0:
+            decay = 0.9 * (update / 5) ** 3
+            average = {n: decay * a + (1 - decay) * weights_before[n] for n, a in average.items()}
+        is_changed = update % 2 == 0 or update == 5
+        for name, tensor in average.items():
+            torch.testing.assert_close(
+                model.state_dict()[name], tensor if is_changed else weights_before[name]
+            )
+
+
+def test_a_resumed_run_continues_exactly(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, resumed = whole_and_resumed(train, monkeypatch, SHORT, stop_at=8)
+    assert_same_state(weights(whole), weights(resumed))
+
+
+@pytest.mark.parametrize(("key", "value"), [("interval", 0), ("decay", 1.5), ("decay", -0.1)])
+def test_numbers_out_of_range_are_refused(key: str, value: float) -> None:
+    settings: dict[str, Any] = {"interval": 5, "decay": 0.5, key: value}
+    with pytest.raises(ConfigError, match=key):
+        Lookahead(**settings)
+
+
+def test_whitening_needs_a_model_that_can_be_whitened(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(*DIGITS, "hook=whitening", status=2)
+    assert "has no method whiten(images)" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="num_samples"):
+        Whitening(num_samples=0)

@@ -40,6 +40,6 @@ def _quoted(text: str) -> str:
     """Return a text as a value of an override.
 
     >>> print(_quoted("optimizer=sgd,notes='a'"))
-    'optimizer=sgd,notes=\\\\'a\\\\''
+    'optimizer=sgd,notes=\\'a\\''
     """
     return "'" + text.replace("'", "\\'") + "'"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional as differentiable_dist
-import torch.multiprocessing as mp
+from spawned import spawn
 from torch import Tensor
 
 
@@ -56,5 +56,5 @@ def _rank(rank: int, folder: str) -> None:
 
 def gradients_of_collectives(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the gradient of each entry of x, or "refused", by function and then by eager or compiled."""
-    mp.spawn(_rank, args=(str(folder),), nprocs=2)  # type: ignore[no-untyped-call]
+    spawn(_rank, str(folder), num_ranks=2)
     return json.loads((folder / "gradients.json").read_text())

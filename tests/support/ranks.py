@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from spawned import spawn
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
@@ -136,7 +136,7 @@ def _rank(rank: int, folder: str) -> None:
 
 def reshard_and_return(folder: Path) -> dict[str, Any]:
     """Save on two ranks, restore and save on one, restore on two; return the state at each of these points."""
-    ranks = mp.spawn(_rank, args=(str(folder),), nprocs=2, join=False)  # type: ignore[no-untyped-call]
+    ranks = spawn(_rank, str(folder), num_ranks=2, join=False)
     while not (folder / "two_has_saved").exists():
         if ranks.join(timeout=0.02):
             raise AssertionError("the ranks have ended")
@@ -163,7 +163,7 @@ def run_on_ranks(
     words = [list(command) for command in commands]
     with tempfile.TemporaryDirectory() as store:
         arguments = (num_ranks, str(folder), f"file://{store}/store", words, dict(failing or {}))
-        mp.spawn(_commands, args=arguments, nprocs=num_ranks)  # type: ignore[no-untyped-call]
+        spawn(_commands, *arguments, num_ranks=num_ranks)
 
 
 def _commands(

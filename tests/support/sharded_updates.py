@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from operations import Names
+from spawned import spawn
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -118,5 +118,5 @@ def _rank(rank: int, folder: str, cases: Mapping[str, Mapping[str, Any]]) -> Non
 def sharded_updates(cases: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], Any]:
     """Return, by kind of mesh and case: operations with few and many layers, and the result with many."""
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(_rank, args=(folder, cases), nprocs=NUM_RANKS)  # type: ignore[no-untyped-call]
+        spawn(_rank, folder, cases, num_ranks=NUM_RANKS)
         return torch.load(Path(folder) / "found.pt", weights_only=False)

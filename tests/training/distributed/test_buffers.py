@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from ranks import run_on_ranks
 from run_folders import assert_close_rows, assert_same_state, rows, saved, summary
+from spawned import spawn
 from torch import Tensor, nn
 
 from hydrant import cli
@@ -71,7 +71,7 @@ def _rank(rank: int, num_ranks: int, folder: str) -> None:
 @pytest.mark.parametrize("num_ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_statistics_are_those_of_one_rank_and_buffers_are_equal(num_ranks: int, tmp_path: Path) -> None:
     one = train_norms(0, 1, NUM_MICRO_STEPS * num_ranks)
-    mp.spawn(_rank, args=(num_ranks, str(tmp_path)), nprocs=num_ranks)  # type: ignore[no-untyped-call]
+    spawn(_rank, num_ranks, str(tmp_path), num_ranks=num_ranks)
     ranks: list[dict[str, Any]] = [torch.load(tmp_path / f"{rank}.pt") for rank in range(num_ranks)]
     for rank in ranks[1:]:
         assert_same_state(rank, ranks[0])

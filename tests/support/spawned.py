@@ -1,4 +1,4 @@
-"""Ranks that call a function, without the end of the interpreter."""
+"""Call a function on several ranks, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import torch.multiprocessing as mp
 def spawn(function: Callable[..., None], *arguments: object, num_ranks: int, join: bool = True) -> Any:
     """Call `function(rank, *arguments)` in a process for each rank, like `torch.multiprocessing.spawn`.
 
-    A rank that has finished ends at once: gloo's threads sometimes abort a process whose interpreter is being torn down
-    (github.com/pytorch/pytorch/pull/179291). `hydrant` ends so too.
+    When the function returns, the rank leaves with `os._exit`, as the commands of `hydrant` do: gloo's threads
+    sometimes abort a process while its interpreter shuts down (github.com/pytorch/pytorch/pull/179291).
     """
-    return mp.spawn(_call_and_leave, args=(function, arguments), nprocs=num_ranks, join=join)  # type: ignore[no-untyped-call]
+    return mp.spawn(_call_and_exit, args=(function, arguments), nprocs=num_ranks, join=join)  # type: ignore[no-untyped-call]
 
 
-def _call_and_leave(rank: int, function: Callable[..., None], arguments: tuple[object, ...]) -> None:
+def _call_and_exit(rank: int, function: Callable[..., None], arguments: tuple[object, ...]) -> None:
     function(rank, *arguments)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -124,7 +124,7 @@ def test_training_survives_the_death_of_wandb_core(
         tracker.log(row)
         if tracker.describe()["mode"] == "failed":
             break
-        time.sleep(0.01)  # the SDK notices the death when a thread of its own reads the closed connection
+        time.sleep(0.01)  # until a thread of the SDK has seen that the connection is closed
     tracker.finish(0, SUMMARY)
 
     assert tracker.describe()["mode"] == "failed"

@@ -56,7 +56,8 @@ WRONG_YAML: dict[str | bytes, str] = {
     b"\xff": "utf-8",
     "x: [1": "line 2: ",
     "x: '": "line 1: ",
-    "[" * 100_000: f"nested more than {MAX_DEPTH} levels",
+    "[" * 60: f"nested more than {MAX_DEPTH} levels",
+    "[" * 100_000: "nest",  # PyYAML 6.0.4 finds this itself: "exceeded maximum nesting depth"
     "- " * 100_000: f"nested more than {MAX_DEPTH} levels",
     "x: &x [*x]": "values, with those that aliases repeat",
     BOMB: "values, with those that aliases repeat",

@@ -110,7 +110,7 @@ def test_commands_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert documented
     for position, command in enumerate(documented):
         if (script := command.removeprefix("python ")) in files_of(page):
-            exec(compile((tmp_path / script).read_text(), script, "exec"), {})
+            exec(compile((folder / script).read_text(), script, "exec"), {})
         elif command not in ELSEWHERE:
             assert cli.main(arguments(command, position)) == 0, command
     exec(compile("\n".join(code for code in blocks(page, "python") if not path_of(code)), page, "exec"), {})

@@ -21,7 +21,7 @@ SAMPLES = {
     "optimizer": "sgd", "scheduler": "linear", "tracker": "local", "hook": "diagnostics", "best.metric": "val/loss",
     "parallel": "fsdp", "precision": "bf16", "data": "synthetic", "model": "convnet", "task.label_smoothing": "0.1",
     "tracker.project": "study", "cudnn_benchmark": "true", "parallel.sync_batch_norm": "true", "best.mode": "max",
-    "test_at_end": "true",
+    "test_at_end": "true", "task.loss._target_": "torch.nn.HuberLoss", "task.class_weights": "balanced",
 }  # fmt: skip
 """Values of keys that take no number."""
 
@@ -105,6 +105,19 @@ ASKED = {
     "--max_epochs": "duration=<value>ep",
     "--optimizer.lr 0.1": "optimizer.lr=0.1",
     "--seed 3": "seed=3",
+    "momentum=0.9": "optimizer.momentum=0.9",
+    "+momentum=0.9": "optimizer.momentum=<value>",
+    "--momentum 0.9": "optimizer.momentum=0.9",
+    "class_weights=balanced": "task.class_weights=balanced",
+    "class_weight=balanced": "task.class_weights=balanced",
+    "label_smoothing=0.1": "task.label_smoothing=0.1",
+    "val_ratio=0.3": "data.val_ratio=0.3",
+    "num_classes=10": "data.num_classes=10 or model.num_classes=10",
+    "mode=max": "best.mode=max",
+    "loss=mse": "task=regression",
+    "loss=torch.nn.MultiMarginLoss": "task.loss._target_=torch.nn.MultiMarginLoss task=supervised",
+    "loss=sparse_categorical_crossentropy": "task=classification",
+    "loss=binary_crossentropy": "task=classification task.multi_label=true",
 }
 
 

@@ -20,7 +20,7 @@ from hydra.errors import HydraException
 from hydrant.config.bounded_yaml import MAX_DEPTH
 from hydrant.config.flat import children
 from hydrant.config.foreign_words import own_option, own_words
-from hydrant.config.groups import group_options
+from hydrant.config.groups import group_options, with_its_group
 from hydrant.config.option_lists import expand_lists
 from hydrant.config.schema import LISTED_GROUPS, TrainConfig
 from hydrant.errors import ConfigError, first_line, shown, suggestion
@@ -61,6 +61,7 @@ def unknown_flag(command: str, flag: str, known: Any, arguments: Sequence[str]) 
     words = own_words(key, value) or own_words(key.replace("-", "_"), value)
     if words is None and key.partition(".")[0] in typing.get_type_hints(TrainConfig):
         words = f"write {key}={value}"
+    words = words or with_its_group(key, value)
     if words is not None:
         return ConfigError("", f"{command} has no flag {name}; {words}")
     words = [option for option in known if option.startswith("--")]

@@ -15,7 +15,7 @@ from yaml import YAMLError
 
 from hydrant.config.bounded_yaml import MAX_DEPTH
 from hydrant.config.foreign_words import moved_key, own_option, own_words
-from hydrant.config.groups import options_with
+from hydrant.config.groups import options_with, with_its_group
 from hydrant.config.targets import takes
 from hydrant.errors import ConfigError, HydrantError, first_line, nearest, suggestion
 
@@ -73,7 +73,7 @@ def _reworded(text: str) -> ConfigError:
 def unknown_key(key: str, siblings: Iterable[str]) -> ConfigError:
     """Return the error for a key that a node of the config does not have."""
     parent, _, name = key.rpartition(".")
-    if words := own_words(key, "<value>"):
+    if words := own_words(key, "<value>") or with_its_group(key, "<value>"):
         return ConfigError(key, f"no such key; {words}")
     return ConfigError(
         key, f"no such key{suggestion(name, siblings, f'Keys of {parent}' if parent else 'Keys')}"
@@ -143,7 +143,7 @@ def _not_in_struct(error: Any, override: tuple[str, str]) -> ConfigError:
     key = str(error.full_key)
     parent, _, name = key.rpartition(".")
     is_node_missing = override[0] != key
-    if words := own_words(*override) or (moved_key(*override) if is_node_missing else None):
+    if words := own_words(*override) or (moved_key if is_node_missing else with_its_group)(*override):
         return ConfigError(override[0], f"no such key; {words}")
     if parent == "schedules":
         return ConfigError(key, f"no such schedule; choose one: +scheduler@{key}=linear")

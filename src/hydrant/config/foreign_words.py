@@ -39,6 +39,15 @@ _METRIC = {
     r"(?:(?:val|eval)[_/])?(\w+)": "best.metric=val/{1}",
 }  # fmt: skip
 _PATIENCE = "patience={value} eval_every=1ep (patience counts evaluations; by default, one each 5 epochs)"
+_LOSS = {
+    "": "task.loss._target_={value} task=supervised",
+    r"bce\w*|binary_cross_?entropy\w*": "task=classification task.multi_label=true",
+    r"(\w*_)?cross_?entropy(_?loss)?|ce|nll": "task=classification (the default, so leave it out)",
+    r"mse(_?loss)?|l2|mean_squared_error": "task=regression", "huber(_?loss)?": "task=regression task.loss=huber",
+    r"mae|l1(_?loss)?|mean_absolute_error": "task=regression task.loss=mae",
+}  # fmt: skip
+_WEIGHTS = "task.class_weights={value}"
+_METRICS = "'+task.metrics.f1={_target_: torchmetrics.classification.MulticlassF1Score, num_classes: 10}'"
 _AVERAGING = {"": "averaging=ema", "false": "averaging=none"}
 _SMOKE = {"": "debug=smoke", "false": "leave it out"}
 _FP16 = {"": "precision=fp16", "false": "precision=fp32"}
@@ -109,6 +118,7 @@ KEYS: Mapping[str, str | Mapping[str, str]] = {
     "model_checkpoint.every_n_train_steps": _SAVE, "model_checkpoint.save_top_k": "keep_best={value}",
     "model_checkpoint.save_last": "leave it out (keep_last=2 is the default)",
     "model_checkpoint.monitor": _METRIC, "model_checkpoint.mode": "best.mode={value}", "monitor": _METRIC,
+    "mode": "best.mode={value}", "loss": _LOSS, "criterion": _LOSS, "metrics": _METRICS, "class_weight": _WEIGHTS,
     "metric_for_best_model": _METRIC, "save_total_limit": "keep_last={value}",
     "trainer": {
         "": "there is no trainer; its settings are keys at the top level, which `hydrant explain` shows",

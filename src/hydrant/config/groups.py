@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml
 
+from hydrant.config.schema import TrainConfig
 from hydrant.errors import ConfigError
 
 
@@ -59,10 +60,28 @@ def options_with(group: str, key: str) -> list[str]:
     return [option for option in having if not set(parents[option]) & set(having)]
 
 
+def with_its_group(key: str, value: str) -> str | None:
+    """Return what to write for a key of a part without its group; None if no part has the key.
+
+    >>> with_its_group("class_weights", "balanced")
+    'write task.class_weights=balanced (task=classification has it)'
+    """
+    groups = [group for group in group_options() if group in get_type_hints(TrainConfig)]
+    having = {group: options for group in groups if (options := options_with(group, key))}
+    overrides = " or ".join(f"{group}.{key}={value}" for group in having)
+    if len(having) == 1:
+        ((group, options),) = having.items()
+        return (
+            f"write {overrides} ({group}={' or '.join(options)} {'has' if len(options) == 1 else 'have'} it)"
+        )
+    return f"write {overrides}" if having else None
+
+
 def _keys(group: str, option: str) -> set[str]:
     """Return the keys of an option, also of those that its defaults list includes."""
     content = _content(group, option)
-    return set(content).union(*(_keys(group, included) for included in _included(content)))
+    own = {key for key in content if key != "defaults" and not key.startswith("_")}
+    return own.union(*(_keys(group, included) for included in _included(content)))
 
 
 def _included(content: Mapping[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,35 @@ def test_a_resumed_run_continues_under_its_id_with_each_row_once(
     assert (before.info.run_id, before.info.status) == (after.info.run_id, "KILLED")
     assert after.info.status == "FINISHED"
     assert [(step, value) for step, _, value in losses(identity, uri)] == [(n, n) for n in range(9)]
+
+
+def test_a_resumed_run_sends_what_its_killed_process_has_not(
+    identity: RunIdentity, make: Callable[..., MlflowTracker], uri: str
+) -> None:
+    rows = [row(n, n) for n in range(9)]
+    for num_sent, num_updates in ((0, 3), (2, 5)):
+        killed = make(identity)
+        for sent in rows[:num_sent]:
+            killed.log(sent)
+        killed.finish(137, {})
+        resumed = make(replace(identity, history=lambda end=num_updates: rows[:end]), num_updates)
+        for again in rows[num_updates:]:
+            resumed.log(again)
+        resumed.finish(0, {})
+        assert [(step, value) for step, _, value in losses(identity, uri)] == [(n, n) for n in range(9)]
+
+
+def test_rows_with_more_metrics_than_a_call_takes_arrive(
+    identity: RunIdentity, make: Callable[..., MlflowTracker], uri: str
+) -> None:
+    tracker = make(identity)
+    for num_updates in range(3):
+        tracker.log(row(num_updates, 0.5) | {f"weight_rms/{n}": n for n in range(1500)})
+    tracker.finish(0, {})
+    metrics = run_of(identity, uri).data.metrics
+    assert len(metrics) == 1502
+    assert metrics["weight_rms/1499"] == 1499
+    assert len(losses(identity, uri)) == 3
 
 
 def test_a_run_that_starts_again_leaves_no_old_rows(

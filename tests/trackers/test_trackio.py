@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,17 @@ def test_a_resumed_run_continues_under_its_id_with_each_row_once(identity: RunId
     second.finish(0, {})
     assert (identity.folder / ID_FILE).read_text() == run_id
     assert [step for step, _ in logged(project, identity, "train/loss")] == list(range(9))
+
+
+def test_a_resumed_run_writes_what_its_killed_process_has_not(identity: RunIdentity, project: str) -> None:
+    killed = TrackioTracker(identity, 0, project=project)
+    killed.log(row(0))
+    killed.finish(137, {})
+    history = replace(identity, history=lambda: [row(n) for n in range(5)])
+    resumed = TrackioTracker(history, 4, project=project)
+    resumed.log(row(5))
+    resumed.finish(0, {})
+    assert [step for step, _ in logged(project, identity, "train/loss")] == list(range(6))
 
 
 def test_runs_of_the_same_name_stay_apart(identity: RunIdentity, project: str, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import statistics
 import threading
@@ -53,6 +54,15 @@ class History:
                 *(file, len(rows), expected, self.num_updates),
             )
         return rows
+
+    def metrics(self) -> list[dict[str, float]]:
+        """Return the rows of metrics.jsonl, whose nulls stand for NaN.
+
+        Raises:
+            RecordError: a line is damaged.
+        """
+        rows = self.read(METRICS)
+        return [{key: math.nan if value is None else value for key, value in row.items()} for row in rows]
 
 
 class JsonLines:

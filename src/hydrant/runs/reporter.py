@@ -8,6 +8,7 @@ import math
 import platform
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,8 @@ class RunReporter(RunLogger):
         self._has_trained = False  # else this process only completes the files of a run
         self._reported_causes = set[str]()  # why files could not be written; each is logged once
         total_updates, world, trial = plan.clock.total_updates, plan.world, job.trial
-        self._trackers = Trackers(job.config, identify(job), history.num_updates)
+        identity = replace(identify(job), history=history.metrics)
+        self._trackers = Trackers(job.config, identity, history.num_updates)
         try:
             write_records(job)
             self._record = Record(job.folder, history)

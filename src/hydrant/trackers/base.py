@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +20,9 @@ class RunIdentity:
     config: Mapping[str, Any] = field(default_factory=dict)  # choices, then flat keys: "optimizer.lr": 0.001
     notes: str = ""
     best: tuple[str, str] | None = None  # the metric of the best checkpoint, and max or min
+    history: Callable[[], Sequence[Mapping[str, float]]] = (
+        tuple  # reads the rows that a resumed run continues
+    )
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ import logging
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +19,11 @@ from hydrant.config.distribution import require_extra
 from hydrant.config.read_file import read_bytes
 from hydrant.errors import shown
 from hydrant.trackers.base import NullTracker, RunIdentity
+from hydrant.trackers.sender import Sender
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Metric
 
 log = logging.getLogger("hydrant")
 
@@ -36,16 +37,19 @@ _VARIABLES = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
 """Set where the user has not, before MLflow is imported. By default, MLflow asks a lost server for minutes."""
-_PARAMS_IN_A_CALL = 100  # MLflow's limit
+_PARAMS_IN_A_CALL, _METRICS_IN_A_CALL = 100, 1000  # MLflow's limits
 _MAX_VALUE = 6000  # characters of a parameter
+_LAST_KEY = "epoch"
+"""Each row has it. It is sent last, so a row that has it in the store is complete there."""
 
 
 class MlflowTracker(NullTracker):
     """One MLflow run for one run folder. A resumed run continues it under the same id.
 
-    Rows, pictures, texts and tables are sent by a thread of their own, so that the store does not delay training.
-    MLflow cannot remove rows: a resumed run leaves out those that its killed process has sent, because it computes them
-    again with the same values. A run that starts again at update 0 gets another MLflow run, and the old one is deleted.
+    Rows, pictures, texts and tables are sent by a thread of their own, so that the store does not delay training; it
+    sends the rows that wait together. A resumed run sends the rows that its killed process has not sent. MLflow cannot
+    remove rows: those that were sent already are left out, because the run computes them again with the same values. A
+    run that starts again at update 0 gets another MLflow run, and the old one is deleted.
 
     Args:
         experiment: the name of MLflow's experiment, which is created if it does not exist.
@@ -66,7 +70,6 @@ class MlflowTracker(NullTracker):
 
         logging.getLogger("mlflow").setLevel(logging.WARNING)  # it reports every table that it creates
         self._num_updates, self._last_logged = num_updates, -1
-        self._sender, self._calls = ThreadPoolExecutor(max_workers=1), deque[Future[Any]]()
         uri = (
             tracking_uri
             or os.environ.get("MLFLOW_TRACKING_URI")
@@ -76,6 +79,10 @@ class MlflowTracker(NullTracker):
             self._client = MlflowClient(tracking_uri=uri)
             self._run_id = self._start(identity, num_updates, experiment)
         _log_config(self._client, self._run_id, identity.config)
+        self._sender = Sender()
+        self._metrics: deque[Metric] = deque()  # that wait for the sender
+        for row in identity.history():
+            self.log(row)
         log.info("MLflow: run %s in %s", self._run_id, uri)
 
     def log(self, row: Mapping[str, float]) -> None:
@@ -86,38 +93,38 @@ class MlflowTracker(NullTracker):
         if self._num_updates <= self._last_logged:
             return
         milliseconds = int(row["time"] * 1000)
-        values = {key: value for key, value in row.items() if key not in ("num_updates", "time")}
-        metrics = [Metric(_allowed(k), v, milliseconds, self._num_updates) for k, v in values.items()]
-        self._send(self._client.log_batch, self._run_id, metrics)
+        keys = [key for key in row if key not in ("num_updates", "time", _LAST_KEY)]
+        self._metrics += [
+            Metric(_allowed(key), row[key], milliseconds, self._num_updates) for key in [*keys, _LAST_KEY]
+        ]
+        self._sender.send(self._send_metrics)
 
     def image(self, key: str, path: Path) -> None:
         """Keep a picture as an artifact."""
-        self._send(self._client.log_artifact, self._run_id, str(path), f"pictures/{key}")
+        self._sender.send(self._client.log_artifact, self._run_id, str(path), f"pictures/{key}")
 
     def text(self, key: str, text: str) -> None:
         """Keep a text as an artifact."""
-        self._send(self._client.log_text, self._run_id, text, self._artifact("texts", key, "txt"))
+        self._sender.send(self._client.log_text, self._run_id, text, self._artifact("texts", key, "txt"))
 
     def table(self, key: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Keep a table as a CSV artifact, which MLflow shows as a table."""
         text = io.StringIO()
         csv.writer(text).writerows([columns, *rows])
-        self._send(self._client.log_text, self._run_id, text.getvalue(), self._artifact("tables", key, "csv"))
+        self._sender.send(
+            self._client.log_text, self._run_id, text.getvalue(), self._artifact("tables", key, "csv")
+        )
 
     def finish(self, exit_status: int, summary: Mapping[str, Any]) -> None:
         """Keep the best values and summary.json, and end the run. Waits until everything is written."""
         best = summary.get("best")
         if best is not None:
             for key, value in ((best["metric"], best["value"]), ("num_updates", best["num_updates"])):
-                self._send(self._client.log_metric, self._run_id, _allowed(f"best/{key}"), value)
-        self._send(self._client.log_dict, self._run_id, dict(summary), "summary.json")
+                self._sender.send(self._client.log_metric, self._run_id, _allowed(f"best/{key}"), value)
+        self._sender.send(self._client.log_dict, self._run_id, dict(summary), "summary.json")
         status = "FINISHED" if exit_status == 0 else "KILLED" if exit_status >= 128 else "FAILED"
-        self._send(self._client.set_terminated, self._run_id, status)
-        try:
-            for call in self._calls:
-                call.result()
-        finally:
-            self._stop()
+        self._sender.send(self._client.set_terminated, self._run_id, status)
+        self._sender.finish()
 
     def _start(self, identity: RunIdentity, num_updates: int, experiment: str) -> str:
         """Return the id of the run, which is created, or runs again."""
@@ -125,8 +132,8 @@ class MlflowTracker(NullTracker):
         saved = (read_bytes(file) or b"").decode()
         if saved and num_updates:
             self._client.update_run(saved, status="RUNNING")
-            history = self._client.get_metric_history(saved, "epoch")  # each row has it
-            self._last_logged = max((metric.step for metric in history), default=num_updates)
+            history = self._client.get_metric_history(saved, _LAST_KEY)
+            self._last_logged = max((metric.step for metric in history), default=-1)
             return saved
         if saved:
             self._client.delete_run(saved)
@@ -139,19 +146,11 @@ class MlflowTracker(NullTracker):
         replace_file(file, run_id)
         return run_id
 
-    def _send(self, call: Callable[..., Any], *arguments: Any) -> None:
-        """Let the thread make a call. Raises what an earlier call has raised."""
-        try:
-            while self._calls and self._calls[0].done():
-                self._calls.popleft().result()
-        except BaseException:
-            self._stop()
-            raise
-        self._calls.append(self._sender.submit(call, *arguments))
-
-    def _stop(self) -> None:
-        """Drop the calls that wait. Python waits for the thread at its end, and each might wait for a lost server."""
-        self._sender.shutdown(wait=False, cancel_futures=True)
+    def _send_metrics(self) -> None:
+        """Send all metrics that wait, in few calls. The thread of the sender calls this."""
+        while self._metrics:
+            number = min(len(self._metrics), _METRICS_IN_A_CALL)
+            self._client.log_batch(self._run_id, [self._metrics.popleft() for _ in range(number)])
 
     def _artifact(self, kind: str, key: str, suffix: str) -> str:
         return f"{kind}/{key}/update_{self._num_updates:08d}.{suffix}"

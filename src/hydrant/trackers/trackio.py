@@ -24,9 +24,10 @@ ID_FILE = Path("trackio", "run-id")
 class TrackioTracker(NullTracker):
     """One Trackio run for one run folder. A resumed run continues it under the same id.
 
-    Trackio writes into TRACKIO_DIR, by default a folder of Hugging Face's cache, in a thread of its own. It cannot
-    remove rows: a resumed run leaves out those that its killed process has written, because it computes them again with
-    the same values. A run that starts again at update 0 gets another Trackio run.
+    Trackio writes into TRACKIO_DIR, by default a folder of Hugging Face's cache, in a thread of its own. A resumed run
+    writes the rows that its killed process has not written. Trackio cannot remove rows: those that it has are left out,
+    because the run computes them again with the same values. A run that starts again at update 0 gets another Trackio
+    run.
 
     Args:
         project: the name of Trackio's project.
@@ -60,6 +61,8 @@ class TrackioTracker(NullTracker):
             group=identity.group,
             config={**identity.config, "tags": list(identity.tags), "notes": identity.notes},
         )
+        for row in identity.history():
+            self.log(row)
         log.info("Trackio: run %s of project %s; trackio show --project %s", identity.name, project, project)
 
     def log(self, row: Mapping[str, float]) -> None:

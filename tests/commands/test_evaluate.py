@@ -35,8 +35,9 @@ def test_evaluate_prints_the_metrics_of_the_run(trained: Path, capsys: pytest.Ca
 
 
 def test_splits_by_name(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["evaluate", str(trained), "--split", "train"]) == 0
+    assert cli.main(["evaluate", str(trained / "checkpoints" / "last"), "--split", "train"]) == 0
     printed = capsys.readouterr().out
+    assert printed.splitlines()[-3].startswith("outputs/")
     assert "1,437 samples" in printed
     assert "train/accuracy" in printed
     assert cli.main(["evaluate", str(trained), "--split", "test"]) == 2

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hydrant.config.atomic_write import json_safe
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError
-from hydrant.runs.console import emit, say
+from hydrant.runs.console import emit, relative, say
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         content = {"checkpoint": str(saved.checkpoint), "num_updates": saved.num_updates, **values}
         emit(json.dumps(json_safe(content)))
         return 0
-    say(f"{saved.checkpoint} (update {saved.num_updates}), {split.source.num_samples:,} samples")
+    say(f"{relative(saved.checkpoint)} (update {saved.num_updates}), {split.source.num_samples:,} samples")
     for name, value in values.items():
         say(f"  {name:<20} {value:.6g}")
     return 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.config.distribution import require_extra
 from hydrant.errors import ConfigError, ExportError, HydrantError, typed_line, unknown_name
-from hydrant.runs.console import say
+from hydrant.runs.console import relative, say
 from hydrant.runs.folder import EXPORT
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     metadata = {} if names is None else {"class_names": json.dumps(names)}
     difference = _write(options.format, model, _sample_inputs(saved), metadata, path)
     equal = "all is equal" if difference == 0 else f"the outputs differ by {difference:.1e} at most"
-    say(f"{path.resolve()}: {options.format} of {saved.checkpoint}; {equal}")
+    say(f"{relative(path.resolve())}: {options.format} of {relative(saved.checkpoint)}; {equal}")
     return 0
 
 

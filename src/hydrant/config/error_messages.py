@@ -156,7 +156,8 @@ def _not_in_struct(error: Any, override: tuple[str, str]) -> ConfigError:
     node = error.parent_node
     siblings: Mapping[Any, Any] = node if isinstance(node, DictConfig) else {}
     if not siblings and name == "_target_":  # of a part that is null
-        return ConfigError(key, f"{parent} is null; to make it a part, write +{key}=<class>")
+        text = f"{parent} is null; to make it a part, write +{key}={override[1] or '<class>'}"
+        return ConfigError(key, text)
     if not siblings:
         return ConfigError(key, f"no such key, because {parent} has no keys")
     unknown = unknown_key(key, [str(s) for s in siblings if not str(s).startswith("_") and s != "hydra"])

@@ -15,6 +15,7 @@ from hydrant.config.passed import check_passed_again
 from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError, RecordError, shown
 from hydrant.runs.added_keys import with_added_keys
+from hydrant.runs.console import relative
 from hydrant.runs.folder import CHECKPOINTS, CONFIG, RunStatus, read_config, read_summary
 from hydrant.runs.lock import OTHER_FOLDER
 from hydrant.training.checkpoint.folder import (
@@ -91,15 +92,15 @@ def existing_run(config: Mapping[str, Any], folder: Path) -> ExistingRun:
     has_checkpoint = newest_checkpoint(folder / CHECKPOINTS) is not None
     is_finished = read_summary(folder).get("status") == RunStatus.FINISHED  # save_every=null: no checkpoint
     if config["resume"] is None and (has_checkpoint or is_finished):
-        message = f"{folder} holds a run; resume=auto continues it, {OTHER_FOLDER} starts another"
+        message = f"{relative(folder)} holds a run; resume=auto continues it, {OTHER_FOLDER} starts another"
         raise ConfigError("resume", message)
     has_config = has_checkpoint or (folder / CONFIG).exists()
     changes = _differences(config, folder) if has_config else {}
     if is_finished and changes and not has_checkpoint:
         raise ConfigError(
             "resume",
-            f"{folder} holds a finished run of another config ({describe_changes(changes)}) and no checkpoint "
-            f"to continue from; {OTHER_FOLDER} starts another",
+            f"{relative(folder)} holds a finished run of another config ({describe_changes(changes)}) and no "
+            f"checkpoint to continue from; {OTHER_FOLDER} starts another",
         )
     if has_checkpoint:
         _check_strict(config, folder, changes)
@@ -126,8 +127,8 @@ def _check_strict(config: Mapping[str, Any], folder: Path, changes: Changes) -> 
         check_passed_again(changes)
         raise ConfigError(
             "resume",
-            f"{folder} holds a run of another config: {describe_changes(changes)}. Give the same config or another "
-            f"{OTHER_FOLDER}, or continue with this config: resume_strict=false",
+            f"{relative(folder)} holds a run of another config: {describe_changes(changes)}. Give the same config or "
+            f"another {OTHER_FOLDER}, or continue with this config: resume_strict=false",
         )
 
 

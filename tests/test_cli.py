@@ -100,3 +100,23 @@ def closed_pipe() -> int:
     reader, writer = os.pipe()
     os.close(reader)
     return writer
+
+
+@pytest.mark.parametrize(
+    ("command", "has", "lacks"),
+    [
+        ("train", "sweep hydra/launcher optimizer", "none"),
+        ("race", "hydra/launcher optimizer", "sweep hydra/sweeper"),
+        ("preview", "optimizer scheduler", "sweep hydra/launcher hydra/sweeper"),
+        ("evaluate", "data precision task", "optimizer scheduler sweep hydra/launcher"),
+        ("compare", "", "data optimizer"),
+    ],
+)
+def test_the_help_of_a_command_lists_the_groups_that_it_reads(command: str, has: str, lacks: str) -> None:
+    listed = {
+        line.split()[0]
+        for line in cli.help_of(command).partition("Groups and their options:")[2].splitlines()
+        if line
+    }
+    assert listed >= set(has.split())
+    assert not listed & set(lacks.split())

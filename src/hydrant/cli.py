@@ -176,10 +176,9 @@ def overview() -> str:
 
 def help_of(command: str) -> str:
     """Return what `hydrant <command> --help` prints: one screen. Options are read from the conf folders."""
-    from hydrant.commands.help import TAKE_GROUPS, TEXTS, groups
+    from hydrant.commands.help import TEXTS, groups
 
-    text = TEXTS[command].strip().replace("{train}", _train_command())
-    return text + (f"\n\n{groups()}" if command in TAKE_GROUPS else "")
+    return TEXTS[command].strip().replace("{train}", _train_command()) + groups(command)
 
 
 def _train_command() -> str:

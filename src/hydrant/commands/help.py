@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 from hydrant.config.groups import group_options
 
 WIDTH = 110
 
-TAKE_GROUPS = ("train", "race", "preview", "evaluate", "eject", "diagnose", "bench", "agent")
-"""The commands that take the overrides of a config."""
+_SAVED_RUN, _ONE_RUN = "data|precision|task", "(?!sweep$|hydra/).*"
+TAKE_GROUPS = {
+    "train": ".*",
+    "race": "(?!sweep$|hydra/sweeper).*",
+    **dict.fromkeys(("preview", "eject", "diagnose", "bench", "agent"), _ONE_RUN),
+    **dict.fromkeys(("evaluate", "predict"), _SAVED_RUN),
+}
+"""The commands that take the overrides of a config, with a pattern of the groups that they read."""
 
 TEXTS = {
     "init": """
@@ -249,9 +256,12 @@ List the backends of torch.compile (compile.backend=...), and what each lacks on
 }
 
 
-def groups() -> str:
-    """Return every config group with its options."""
-    options = group_options()
+def groups(command: str) -> str:
+    """Return the config groups that a command reads, with their options; "" for a command that reads none."""
+    pattern = TAKE_GROUPS.get(command, "")
+    options = {group: names for group, names in group_options().items() if re.fullmatch(pattern, group)}
+    if not options:
+        return ""
     width = max(map(len, options))
     entries = [
         textwrap.fill(
@@ -263,4 +273,4 @@ def groups() -> str:
         )
         for group, names in options.items()
     ]
-    return "\n".join(["Groups and their options:", *entries])
+    return "\n".join(["\n\nGroups and their options:", *entries])

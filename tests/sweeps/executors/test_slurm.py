@@ -63,7 +63,9 @@ def test_srun_starts_the_ranks_of_one_run(slurm: None, single_run: Path, workdir
     assert done.returncode == 0, done.stderr
     (run,) = (workdir / "outputs").glob("*/*")  # without a name: rank 0 decides the time in the path
     assert_close_rows(single_run, run)
-    assert done.stdout.count("finished: 4 updates") == (run / "train.log").read_text().count("finished: ") == 1
+    assert (
+        done.stdout.count("finished: 4 updates") == (run / "train.log").read_text().count("finished: ") == 1
+    )
     batch = [f"--output={workdir}/batch.txt", "--wait", "--ntasks=2"]
     script = " ".join(["--wrap", f"'{' '.join(train)} name=batch'"])
     subprocess.run(

@@ -195,10 +195,10 @@ def test_one_of_several_commands_trains(workdir: Path) -> None:
         ends = [Ended(-1, start.communicate()[1])._replace(status=start.returncode) for start in starts]
         assert sorted(end.status for end in ends) in ([0, 2], [0, 0]), ends
         assert all(map(is_finished_or_refused, ends)), ends
-        assert (workdir / "outputs" / name / "train.log").read_text().count("run folder") == 1
+        assert (workdir / "outputs" / name / "train.log").read_text().count("update 0 of ") == 1
     for name in ("a", "b"):
         words = command("--multirun", *WORDS, f"name={name}", "seed=0,1")
         starts = [subprocess.Popen(words) for _ in range(2)]
         assert [start.wait() for start in starts] == [0, 0]
         logs = [log.read_text() for log in (workdir / "multirun" / name).glob("*/train.log")]
-        assert [log.count("run folder") for log in logs] == [1, 1]
+        assert [log.count("update 0 of ") for log in logs] == [1, 1]

@@ -40,7 +40,7 @@ def test_a_sweep_with_more_values_runs_only_the_new_jobs(tmp_path: Path) -> None
     assert run_command("-m", *words, "precision=fp16,fp32", cwd=tmp_path).returncode == 0
     grown = run_command("-m", *words, "precision=fp16,fp32,bf16", cwd=tmp_path)
     assert grown.returncode == 0, grown.stderr
-    assert (grown.stdout.count("already finished"), grown.stdout.count("finished: ")) == (2, 1)
+    assert (grown.stdout.count("already finished"), grown.stdout.count("update 0 of ")) == (2, 1)
     assert [row["status"] for row in sweep_table(study)] == ["finished"] * 3
 
 

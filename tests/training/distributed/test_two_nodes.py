@@ -62,5 +62,5 @@ def test_two_nodes_make_the_run_of_one_process(network: None, workdir: Path) -> 
     # Without name=, rank 0 chooses the time in the path for both nodes.
     (run,) = (workdir / "outputs").glob("20*/*")
     assert summary(run)["status"] == "finished"
-    assert [output.count("run folder") for output in outputs] == [1, 0]
+    assert [output.count("update 0 of ") for output in outputs] == [1, 0]
     assert_close_rows(workdir / "outputs" / "one", run)

@@ -49,6 +49,7 @@ def register_resolvers(swept: Collection[str] = (), existing: Mapping[str, str] 
     OmegaConf.register_new_resolver("csv_input_shape", csv_input_shape, replace=True)
     OmegaConf.register_new_resolver("csv_num_outputs", csv_num_outputs, replace=True)
     OmegaConf.register_new_resolver("docstring_corpus", docstring_corpus, replace=True)
+    OmegaConf.register_new_resolver("largest", largest, replace=True)
     OmegaConf.register_new_resolver("tokens_setting", tokens_setting, replace=True)
     OmegaConf.register_new_resolver("unless", unless, replace=True)
 
@@ -209,6 +210,17 @@ def unless(other: Any, default: Any) -> Any:
     `end_ratio: ${unless:${.gamma},0.01}` is 0.01, but null if the user gives gamma.
     """
     return default if other is None else None
+
+
+def largest(value: Any) -> Any:
+    """Return the largest of the numbers that a key takes one after the other; another value as it is.
+
+    >>> largest({0: 64, 1000: 128}), largest(64)
+    (128, 64)
+    """
+    if not isinstance(value, Mapping):
+        return value
+    return max((number for number in value.values() if isinstance(number, int)), default=None)
 
 
 def csv_input_shape(*, _parent_: DictConfig) -> ListConfig | None:

@@ -46,10 +46,10 @@ _LAST_KEY = "epoch"
 class MlflowTracker(NullTracker):
     """One MLflow run for one run folder. A resumed run continues it under the same id.
 
-    Rows, pictures, texts and tables are sent by a thread of their own, so that the store does not delay training; it
-    sends the rows that wait together. A resumed run sends the rows that its killed process has not sent. MLflow cannot
-    remove rows: those that were sent already are left out, because the run computes them again with the same values. A
-    run that starts again at update 0 gets another MLflow run, and the old one is deleted.
+    A thread of their own sends rows, pictures, texts and tables, so that the store does not delay training. It sends
+    all waiting rows at once. A resumed run sends the rows that its killed process has not sent. MLflow cannot remove
+    rows: those that were sent already are left out, because the run computes them again with the same values. A run
+    that starts again at update 0 gets another MLflow run, and the old one is deleted.
 
     Args:
         experiment: the name of MLflow's experiment, which is created if it does not exist.

@@ -39,7 +39,7 @@ def program(config: Mapping[str, Any], overrides: Sequence[str] = ()) -> str:
         ConfigError: the config cannot run, or it has an option that cannot be ejected; names its key.
     """
     from hydrant.commands.eject.assemble import assemble
-    from hydrant.commands.eject.cut import cut
+    from hydrant.commands.eject.cutting import cut
     from hydrant.commands.eject.refusals import check_possible
     from hydrant.training.build import prepare  # imports torch
     from hydrant.training.memory_format import uses_channels_last

@@ -1,0 +1,71 @@
+"""Collects the constants and the parts of a program."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hydrant.commands.eject.assemble import Constant, Parts, Written
+from hydrant.commands.eject.layout import literal
+from hydrant.training.plan import Plan
+
+
+class Collector:
+    """Collects what the program of a prepared run needs besides its own source. Each module of `cutting` adds to it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.config = plan, plan.config
+        self.parts = Parts({}, {}, {})
+
+    def constant(
+        self, name: str, value: Any, comment: str = "", *, group: str, source: str | None = None
+    ) -> str:
+        """Add a constant, which stands below the heading `group`; return its name."""
+        self.parts.constants[name] = Constant(literal(value) if source is None else source, comment, group)
+        self.parts.known[name] = value
+        return name
+
+    def know(self, **values: Any) -> None:
+        """Add values that decide branches."""
+        self.parts.known |= values
+
+    def write(self, name: str, section: str, text: str, **imports: tuple[str, str | None]) -> None:
+        """Add a definition that is written for this config."""
+        self.parts.written[name] = Written(text, section, imports)
+
+    def express(self, function: str, text: str, **imports: tuple[str, str | None]) -> None:
+        """Let an expression stand for calls of a function of the module `parts`."""
+        self.parts.expressions[function] = Written(text, "", imports)
+
+    def arguments(
+        self, node: Mapping[str, Any], group: str, prefix: str, leave_out: Sequence[str] = ()
+    ) -> str:
+        """Add a constant for each argument of a part; return the arguments of its call.
+
+        Arguments that are None, True, False or text, and that the target has as its default, are left out.
+        """
+        target = pkgutil.resolve_name(node["_target_"])
+        defaults = {name: p.default for name, p in inspect.signature(target).parameters.items()}
+        words = list[str]()
+        for name, value in node.items():
+            if name.startswith("_") or name in leave_out:
+                continue
+            is_usual = (
+                name in defaults and defaults[name] is not inspect.Parameter.empty and defaults[name] == value
+            )
+            if is_usual and (value is None or isinstance(value, bool | str)):
+                continue
+            constant = name.upper()
+            if constant in self.parts.constants and self.parts.known[constant] != plain(value):
+                constant = f"{prefix}_{constant}"
+            if constant not in self.parts.constants:
+                self.constant(constant, plain(value), group=group)
+            words.append(f"{name}={constant}")
+        return ", ".join(words)
+
+
+def plain(value: Any) -> Any:
+    """Return a value of a config with tuples instead of lists."""
+    return tuple(map(plain, value)) if isinstance(value, list | tuple) else value

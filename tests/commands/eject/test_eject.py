@@ -1,0 +1,124 @@
+"""`hydrant eject`: the command, its file, and what it refuses."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from ejected import TINY, rows_of, run_program, unchanged_process
+from training_runs import Train
+
+from hydrant import cli
+from hydrant.commands.eject import program
+from hydrant.commands.eject.guide import page, refused_options
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+
+__all__ = ["unchanged_process"]
+pytestmark = pytest.mark.usefixtures("unchanged_process")
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "eject.md"
+
+
+def test_the_program_equals_the_command(train: Train, workdir: Path) -> None:
+    """Also of the run's own file, in a new process, and `hydrant compare` reads both."""
+    words = ("tracker=local", "duration=8", "log_every=2", "eval_every=4")
+    folder = train(*words)
+    assert cli.main(["eject", *words, "name=ejected", "--out", "run.py"]) == 0
+    environment_of_torch = f"import torch; torch.set_num_threads({torch.get_num_threads()})"
+    start = f"{environment_of_torch}; import runpy; runpy.run_path('run.py', run_name='__main__')"
+    subprocess.run([sys.executable, "-c", start], check=True, capture_output=True)
+    assert rows_of(Path("outputs/ejected")) == rows_of(folder)
+    assert cli.main(["compare", str(folder), "outputs/ejected"]) == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        pytest.param("precision=fp16 averaging=ema micro_batch_size=8 model=convnet", marks=pytest.mark.slow),
+    ],
+)
+def test_a_stopped_program_continues_to_the_same_numbers(words: str, workdir: Path) -> None:
+    text = program(check(compose([*TINY, *words.split()])))
+    run_program(text)
+    whole = torch.load("outputs/ejected/last.pt", weights_only=True)
+    rows = rows_of(Path("outputs/ejected"))
+    for file in Path("outputs/ejected").iterdir():
+        file.unlink()
+    line = "        optimizer.zero_grad()\n"
+    stopped = text.replace(line, f"{line}        stop(num_updates)\n")
+    assert stopped != text
+
+    def stop(num_updates: int) -> None:
+        if num_updates == 5:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        run_program(stopped, stop=stop)
+    with Path("outputs/ejected/metrics.jsonl").open("a") as file:
+        file.write('{"num_updates": 5, "la')  # as of a process that was killed
+    run_program(text)
+    assert rows_of(Path("outputs/ejected")) == rows
+    continued = torch.load("outputs/ejected/last.pt", weights_only=True)
+    assert all(torch.equal(continued["model"][name], value) for name, value in whole["model"].items())
+
+
+def test_programs_are_short_clean_and_import_nothing_of_hydrant(workdir: Path) -> None:
+    limits = {"": 265, "scheduler=cyclic": 400, "mixing=mixup precision=fp16 model=convnet": 400}
+    for words, limit in limits.items():
+        text = program(check(compose(words.split())))
+        assert sum(bool(line.strip()) for line in text.splitlines()) <= limit
+        imported = set(re.findall(r"^(?:from|import) (\w+)", text, flags=re.MULTILINE))
+        assert imported - sys.stdlib_module_names <= {"torch", "torchvision", "timm", "numpy"}
+        for command in (["check", "--select", "E4,E7,E9,F,I,B,UP,SIM,RET", "-"], ["format", "--check", "-"]):
+            ruff = [
+                str(Path(sys.executable).with_name("ruff")),
+                command[0],
+                "--isolated",
+                "--line-length",
+                "110",
+            ]
+            done = subprocess.run(
+                [*ruff, *command[1:]], input=text, text=True, capture_output=True, check=False
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        ("optimizer=lbfgs", "optimizer"),
+        ("scheduler=plateau", "scheduler"),
+        ("compile=default", "compile"),
+        ("patience=3", "patience"),
+        ("param_groups.no_decay=true", "param_groups"),
+        ("task.class_weights=[1,1,1,1,1,1,1,1,1,2]", "task.class_weights"),
+        ("precision=bf16_true", "precision.parameters"),
+        ("parallel.num_processes=2", "parallel.num_processes"),
+    ],
+)
+def test_what_cannot_be_ejected_is_refused_by_its_key(
+    words: str, key: str, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["eject", *words.split(), "--out", "run.py"]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {key}: ")
+    assert not Path("run.py").exists()
+
+
+def test_no_file_is_overwritten(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run.py").write_text("mine")
+    assert cli.main(["eject"]) == 2
+    assert "--out: run.py exists" in capsys.readouterr().err
+    assert Path("run.py").read_text() == "mine"
+
+
+def test_the_guide_shows_the_program_and_what_cannot_be_ejected() -> None:
+    """`python -m hydrant.commands.eject.guide` writes both into the guide."""
+    text = GUIDE.read_text(encoding="utf-8")
+    assert page(text) == text
+    assert "lbfgs" in refused_options()["optimizer"]

@@ -1,0 +1,57 @@
+"""The options that can be ejected, and random configs of them that cover their pairs."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Mapping, Sequence
+
+OPTIMIZERS = (
+    "adadelta", "adafactor", "adagrad", "adam", "adamax", "adamw", "asgd", "nadam", "radam", "rmsprop", "rprop", "sgd",
+)  # fmt: skip
+SCHEDULES = (
+    "constant", "cosine", "cosine_restarts", "cyclic", "exponential", "inverse_sqrt", "linear", "multistep",
+    "one_cycle", "polynomial", "rex", "step", "tanh", "wsd",
+)  # fmt: skip
+OPTIONS: Mapping[str, Sequence[str]] = {
+    "optimizer": [f"optimizer={name}" for name in OPTIMIZERS],
+    "schedule": [f"scheduler={name}" for name in SCHEDULES],
+    "frame": ["", "scheduler.warmup=2", "scheduler.cooldown=1", "scheduler.warmup=1 scheduler.cooldown=2"],
+    "model": ["model=mlp", "model=convnet model.widths=[4,8]", "model=deep_linear", "model.dropout=0.5"],
+    "precision": [
+        "precision=fp32",
+        "precision=bf16",
+        "precision=fp16",
+        "precision=fp16 precision.init_scale=1e6",
+    ],
+    "clipping": ["", "max_grad_norm=0.1", "max_grad_value=0.01"],
+    "accumulation": ["", "micro_batch_size=8"],
+    "averaging": ["", "averaging=ema", "averaging=ema averaging.start_after=3 averaging.warmup=false"],
+    "mixing": ["", "mixing=mixup", "mixing=mixup_cutmix"],
+    "smoothing": ["", "task.label_smoothing=0.1"],
+    "data": ["", "data.augment.max_shift=1", "data.augment.flip=true data.test_ratio=0.1", "seed=3"],
+}
+"""What random configs are made of: by subject, alternatives of overrides."""
+
+
+def random_cases(count: int, seed: int) -> Iterator[dict[str, str]]:
+    """Yield configs with an alternative of each subject: of some drawn ones, that with the most new pairs."""
+    generator, covered = random.Random(seed), set[tuple[str, str]]()
+    for _ in range(count):
+        drawn = [{subject: generator.choice(some) for subject, some in OPTIONS.items()} for _ in range(60)]
+        case = max(drawn, key=lambda one: len(pairs_of(one) - covered))
+        covered |= pairs_of(case)
+        yield case
+
+
+def pairs_of(case: Mapping[str, str]) -> set[tuple[str, str]]:
+    """Return every pair of alternatives in a config."""
+    named = [f"{subject}: {words}" for subject, words in case.items()]
+    return set(itertools.combinations(named, 2))
+
+
+def all_pairs() -> set[tuple[str, str]]:
+    subjects = [[f"{subject}: {words}" for words in some] for subject, some in OPTIONS.items()]
+    return {
+        pair for one, other in itertools.combinations(subjects, 2) for pair in itertools.product(one, other)
+    }

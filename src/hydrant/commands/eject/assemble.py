@@ -33,6 +33,7 @@ _SECTIONS = {
     "schedule": ("Schedules", ("hydrant.schedules", "hydrant.clock")),
     "average": ("Average of the weights", ()),
     "metrics": ("Means of metrics", ()),
+    "gradients": ("Gradients", ()),
     "evaluation": ("Evaluation", ()),
     "saving": ("Logging and saving", ()),
     "loop": ("Training", ()),
@@ -192,7 +193,7 @@ class _Assembly:
         """Drop what the copied definitions have and nothing uses, and give private names public ones."""
         texts = {name: entry.text for name, entry in self._entries.items()}
         bundled = {name for name, entry in self._entries.items() if entry.is_bundled}
-        texts = drop_unused_parameters(drop_unused_methods(texts, bundled), bundled)
+        texts = drop_unused_parameters(drop_unused_methods(texts, bundled), list(texts))
         public = {name: name.lstrip("_") for name in texts if name.startswith("_")}
         public = {
             name: short

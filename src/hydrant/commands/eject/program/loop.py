@@ -15,11 +15,9 @@ from timm.utils.agc import adaptive_clip_grad
 from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
 
 from hydrant.commands.eject.program.average import Average
-from hydrant.commands.eject.program.data import prepared, samples_of
 from hydrant.commands.eject.program.evaluation import evaluate
-from hydrant.commands.eject.program.loss import loss_and_metrics
+from hydrant.commands.eject.program.gradients import add_gradients
 from hydrant.commands.eject.program.metrics import Measured, means
-from hydrant.commands.eject.program.mixing import mix_samples
 from hydrant.commands.eject.program.parts import (
     learning_rate,
     load_data,
@@ -28,12 +26,10 @@ from hydrant.commands.eject.program.parts import (
     make_optimizer,
     set_schedules,
 )
-from hydrant.commands.eject.program.randomness import MODEL, UPDATE
+from hydrant.commands.eject.program.randomness import MODEL
 from hydrant.commands.eject.program.saving import is_due, load, log, save
 from hydrant.commands.eject.program.settings import (
-    ACCUMULATES,
     AGC,
-    AUTOCAST,
     AVERAGES,
     BACKOFF_FACTOR,
     BATCH_SIZE,
@@ -53,9 +49,7 @@ from hydrant.commands.eject.program.settings import (
     MAX_GRAD_NORM,
     MAX_GRAD_VALUE,
     MAX_SKIPPED,
-    MICRO_BATCH_SIZE,
     MIXES,
-    NORMALIZES,
     NUM_UPDATES,
     ONLY_LR,
     SAVE_EVERY,
@@ -63,7 +57,7 @@ from hydrant.commands.eject.program.settings import (
     SCALES_LOSS,
     SEED,
 )
-from hydrant.seeding import _GOLDEN, _MASK, mix  # pyright: ignore[reportPrivateUsage]
+from hydrant.seeding import mix  # pyright: ignore[reportPrivateUsage]
 
 
 def main() -> None:
@@ -74,7 +68,7 @@ def main() -> None:
     else:
         torch.set_float32_matmul_precision(MATMUL)  # TensorFloat-32
     torch.backends.cudnn.benchmark = True  # on CUDA, take the fastest algorithm of each convolution
-    (train_inputs, train_targets), val = load_data()
+    train, val = load_data()
     torch.manual_seed(mix(SEED, MODEL))
     model = make_model().to(DEVICE)
     optimizer = make_optimizer(model)
@@ -111,45 +105,12 @@ def main() -> None:
         else:
             scheduled = set_schedules(optimizer, num_updates)
         optimizer.zero_grad()
-        if SCALES_LOSS:
-            of_update = Measured()  # counts only if no gradient overflows
-            if HAS_BUFFERS:
-                buffers = [buffer.clone() for buffer in model.buffers()]
-        for micro_step, chosen in enumerate(samples_of(num_updates).split(MICRO_BATCH_SIZE)):
-            if NORMALIZES:
-                inputs, targets = prepared(train_inputs, chosen), train_targets[chosen % len(train_targets)]
-            else:
-                inputs, targets = train_inputs[chosen], train_targets[chosen]
-            if MIXES:
-                if ACCUMULATES:
-                    inputs, targets = mix_samples(mixup, inputs, targets, num_updates, micro_step)
-                else:
-                    inputs, targets = mix_samples(mixup, inputs, targets, num_updates, 0)
-            if ACCUMULATES:
-                torch.manual_seed(
-                    (mix(SEED, UPDATE, micro_step) + num_updates * _GOLDEN) & _MASK
-                )  # seeds dropout
-            else:
-                torch.manual_seed((mix(SEED, UPDATE, 0) + num_updates * _GOLDEN) & _MASK)  # seeds dropout
-            if AUTOCAST is not None:
-                with torch.autocast(DEVICE.type, AUTOCAST):
-                    loss, metrics = loss_and_metrics(model(inputs), targets)
-            else:
-                loss, metrics = loss_and_metrics(model(inputs), targets)
-            if ACCUMULATES:
-                weight = torch.tensor(MICRO_BATCH_SIZE / BATCH_SIZE, device=DEVICE)
-                if SCALES_LOSS:
-                    scaler.scale(loss).backward(weight)
-                else:
-                    loss.backward(weight)
-            elif SCALES_LOSS:
-                scaler.scale(loss).backward()
-            else:
-                loss.backward()
-            if SCALES_LOSS:
-                of_update.append((len(targets), metrics))
-            elif LOGS:
-                measured.append((len(targets), metrics))
+        if SCALES_LOSS and HAS_BUFFERS:
+            buffers = [buffer.clone() for buffer in model.buffers()]
+        if LOGS:
+            of_update = add_gradients(model, train, num_updates, mixup, scaler)
+        else:
+            add_gradients(model, train, num_updates, mixup, scaler)
         if SCALES_LOSS:
             scaler.unscale_(optimizer)
         grad_norm = get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
@@ -172,10 +133,11 @@ def main() -> None:
                         buffer.copy_(before)
                 continue
             num_skipped_in_a_row = 0
-            measured += of_update
         else:
             optimizer.step()
         num_updates += 1
+        if LOGS:
+            measured += of_update
         if AVERAGES:
             average.update(model, num_updates)
 

@@ -1,0 +1,75 @@
+"""Gradients of an update."""
+
+# pyright: reportPossiblyUnboundVariable=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hydrant.commands.eject.program.data import Samples, prepared, samples_of
+from hydrant.commands.eject.program.loss import loss_and_metrics
+from hydrant.commands.eject.program.metrics import Measured
+from hydrant.commands.eject.program.mixing import mix_samples
+from hydrant.commands.eject.program.randomness import UPDATE
+from hydrant.commands.eject.program.settings import (
+    ACCUMULATES,
+    AUTOCAST,
+    BATCH_SIZE,
+    DEVICE,
+    MICRO_BATCH_SIZE,
+    MIXES,
+    NORMALIZES,
+    SCALES_LOSS,
+    SEED,
+)
+from hydrant.seeding import _GOLDEN, _MASK, mix  # pyright: ignore[reportPrivateUsage]
+
+
+def add_gradients(model: nn.Module, train: Samples, update: int, mixup: Any, scaler: Any) -> Measured:
+    """Add the gradients of the mean loss of an update; return its metrics."""
+    measured = Measured()
+    for micro_step, chosen in enumerate(samples_of(update).split(MICRO_BATCH_SIZE)):
+        if NORMALIZES:
+            inputs, targets = prepared(train[0], chosen), train[1][chosen % len(train[1])]
+        else:
+            inputs, targets = train[0][chosen], train[1][chosen]
+        if MIXES:
+            if ACCUMULATES:
+                inputs, targets = mix_samples(mixup, inputs, targets, update, micro_step)
+            else:
+                inputs, targets = mix_samples(mixup, inputs, targets, update, 0)
+        if ACCUMULATES:
+            torch.manual_seed((mix(SEED, UPDATE, micro_step) + update * _GOLDEN) & _MASK)  # seeds dropout
+        else:
+            torch.manual_seed((mix(SEED, UPDATE, 0) + update * _GOLDEN) & _MASK)  # seeds dropout
+        if AUTOCAST is not None:
+            with torch.autocast(DEVICE.type, AUTOCAST):
+                loss, metrics = loss_and_metrics(model(inputs), targets)
+        else:
+            loss, metrics = loss_and_metrics(model(inputs), targets)
+        if ACCUMULATES:
+            weight = torch.tensor(MICRO_BATCH_SIZE / BATCH_SIZE, device=DEVICE)
+            if SCALES_LOSS:
+                scaler.scale(loss).backward(weight)
+            else:
+                loss.backward(weight)
+        elif SCALES_LOSS:
+            scaler.scale(loss).backward()
+        else:
+            loss.backward()
+        if ACCUMULATES:
+            measured.append((len(targets), metrics))
+    if ACCUMULATES:
+        return measured
+    return [(len(targets), metrics)]
+
+
+def mean_loss(measured: Measured) -> Tensor:
+    """Return the mean loss of an update, shape (), float64."""
+    sums = torch.zeros((), dtype=torch.float64, device=DEVICE)
+    for size, metrics in measured:
+        sums += metrics[0].float() * size  # the loss of a float32 graph
+    return sums / BATCH_SIZE

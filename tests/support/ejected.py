@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+
+from hydrant.commands.eject.assemble import assemble
+from hydrant.commands.eject.cutting import cut
+from hydrant.commands.eject.refusals import check_possible
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+from hydrant.training.build import prepare
+from hydrant.training.loop import train as train_loop
+from hydrant.training.plan import Plan
+from hydrant.training.scratch import scratch_trainer
+from hydrant.training.trainer import NullRunLogger
 
 TINY = (
     "tracker=local", "duration=7", "log_every=3", "eval_every=2", "save_every=3", "global_batch_size=32",
@@ -35,3 +46,37 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     """Return the rows of a run without those numbers that are times."""
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{k: v for k, v in row.items() if k != "time" and not k.startswith("perf/")} for row in rows]
+
+
+class Rows(NullRunLogger):
+    """Writes rows as runs do."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "metrics.jsonl"
+
+    def log(self, row: Mapping[str, float]) -> None:
+        with self._file.open("a") as file:
+            file.write(json.dumps(dict(row)) + "\n")
+
+
+def train_here(plan: Plan, folder: Path) -> Mapping[str, torch.Tensor]:
+    """Train with the loop of Hydrant; return the weights."""
+    folder.mkdir()
+    with scratch_trainer(plan) as trainer:
+        trainer.logger = Rows(folder)
+        train_loop(trainer)
+        return trainer.model.state_dict()
+
+
+def check_equal(words: str, folder: Path) -> None:
+    """Check that the program of a config gives the rows and the weights of its run."""
+    config = check(compose([*TINY, *words.split()]))
+    check_possible(config)
+    plan = prepare(config)
+    text = assemble(cut(plan, "outputs/ejected"), "A program.")
+    weights = train_here(plan, folder / "reference")
+    run_program(text)
+    assert rows_of(folder / "outputs" / "ejected") == rows_of(folder / "reference"), words
+    ejected = torch.load(folder / "outputs" / "ejected" / "last.pt", weights_only=True)["model"]
+    assert ejected.keys() == weights.keys()
+    assert all(torch.equal(ejected[name], value) for name, value in weights.items()), words

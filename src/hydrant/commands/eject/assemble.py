@@ -84,7 +84,7 @@ class Parts:
 class _Entry:
     text: str
     section: str
-    order: tuple[int, int]
+    order: tuple[int, int, int]
     imports: Mapping[str, tuple[str, str | None]]
     is_bundled: bool
 
@@ -133,12 +133,12 @@ class _Assembly:
         text, imports = self._prepared(found)
         self._origins[name] = module
         entry = _Entry(
-            text, _section_of(module), (0, found.position), imports, not module.startswith(PROGRAM)
+            text, _section_of(module), (0, 0, found.position), imports, not module.startswith(PROGRAM)
         )
         self._entries[name] = entry
         self._need_names(text, module, imports)
         depth = self._modules.index(module)
-        entry.order = (-depth if entry.is_bundled else 1, found.position)
+        entry.order = (0 if entry.is_bundled else 1, -depth, found.position)
 
     def _need_stand_in(self, module: str, name: str) -> None:
         if name in self._parts.constants:
@@ -148,7 +148,7 @@ class _Assembly:
         elif name in self._parts.written and name not in self._entries:
             written = self._parts.written[name]
             self._entries[name] = _Entry(
-                written.text, written.section, (2, len(self._entries)), written.imports, False
+                written.text, written.section, (2, 0, len(self._entries)), written.imports, False
             )
             self._origins[name] = module
             self._need_names(written.text, "", written.imports)
@@ -256,7 +256,8 @@ def _names(text: str) -> set[str]:
 
 def _section_of(module: str) -> str:
     if module.startswith(PROGRAM):
-        return module.removeprefix(f"{PROGRAM}.").replace("intervals", "schedule")
+        name = module.removeprefix(f"{PROGRAM}.").replace("intervals", "schedule")
+        return name.partition("_")[0]  # data_images, data_tensors and so on are data
     for section, (_, prefixes) in _SECTIONS.items():
         if any(module == prefix or module.startswith(f"{prefix}.") for prefix in prefixes):
             return section

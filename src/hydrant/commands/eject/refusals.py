@@ -18,10 +18,15 @@ _CURVES = (
     "constant", "cosine", "cosine_restarts", "cyclic", "exponential", "inverse_sqrt", "linear", "multistep",
     "one_cycle", "polynomial", "rex", "step", "tanh", "wsd",
 )  # fmt: skip
+_DATA_SETS = ("cifar10", "cifar100", "csv", "digits", "mnist", "synthetic", "tensors")
+_MODELS = ("AirbenchNet", "ConvNet", "DeepLinear", "MLP", "timm_model")
+_TASKS = ("Classification", "Regression")
+_R2 = {"r2": {"_target_": "hydrant.tasks.R2"}}
+_AUGMENTATIONS = (None, "hydrant.data.ShiftFlip", "hydrant.data.AlternatingFlip")
 POSSIBLE: Mapping[str, tuple[str, ...]] = {
-    "data": ("hydrant.data.digits",),
-    "model": ("hydrant.models.MLP", "hydrant.models.ConvNet", "hydrant.models.DeepLinear"),
-    "task": ("hydrant.tasks.Classification",),
+    "data": tuple(f"hydrant.data.{name}" for name in _DATA_SETS),
+    "model": tuple(f"hydrant.models.{name}" for name in _MODELS),
+    "task": tuple(f"hydrant.tasks.{name}" for name in _TASKS),
     "optimizer": tuple(f"torch.optim.{name}" for name in _TORCH_OPTIMIZERS),
     "scheduler": tuple(f"hydrant.schedules.{name}" for name in _CURVES),
     "precision": ("hydrant.training.Precision",),
@@ -49,8 +54,8 @@ _ONLY: Mapping[str, Any] = {
     "task.ignore_index": None,
     "task.class_dim": 1,
     "task.class_weights": None,
-    "task.loss": None,
-    "task.metrics": {},
+    "data.extra_val": {},
+    "data.categories": "one_hot",
     "scheduler.noise_ratio": 0.0,
     "precision.parameters": "float32",
     "precision.fp8": None,
@@ -86,8 +91,12 @@ def refusals(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if any(map(_is_time, _leaves(config[key]))):
             yield key, "a duration in seconds"
     augment = config["data"].get("augment") or {}
-    if augment.get("_target_") not in (None, "hydrant.data.ShiftFlip"):
+    if augment.get("_target_") not in _AUGMENTATIONS:
         yield "data.augment", augment["_target_"]
+    if config["task"].get("loss") not in (None, "mse", "mae", "huber"):
+        yield "task.loss", repr(config["task"]["loss"])
+    if config["task"].get("metrics") not in (None, {}, _R2):
+        yield "task.metrics", repr(config["task"]["metrics"])
     for path, needed in _ONLY.items():
         group, _, name = path.partition(".")
         if name in config[group] and config[group][name] != needed:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hydrant.commands.eject.bundle import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector, plain
 from hydrant.commands.eject.layout import literal
+from hydrant.config.csv_file import MISSING
+from hydrant.config.csv_layout import read_layout
 from hydrant.data.in_memory import InMemorySource
+from hydrant.errors import ConfigError
 
-_DATA = "The data."
+DATA = "The data."
 _MIXING = ("mixup_alpha", "cutmix_alpha", "cutmix_minmax", "prob", "switch_prob")
 _COMMENTS = {
     "val_ratio": "of the samples of each class",
@@ -17,26 +27,109 @@ _COMMENTS = {
 
 
 def cut_data(collector: Collector) -> None:
-    """Add the data set and what happens to its samples."""
+    """Add the data set and what happens to its samples.
+
+    Raises:
+        ConfigError: a part of it cannot be ejected.
+    """
     plan, config, node = collector.plan, collector.config, collector.config["data"]
-    name, train = str(node["_target_"]).rpartition(".")[2], plan.train
-    assert isinstance(train, InMemorySource)
-    collector.constant("NUM_SAMPLES", train.num_samples, "to train on", group=_DATA)
-    collector.constant("NUM_VAL_SAMPLES", plan.val.num_samples, "to evaluate on", group=_DATA)
-    augment, is_bytes = node.get("augment") or {}, not train.inputs.is_floating_point()
-    augments = bool(train.augment)
-    collector.know(AUGMENTS=augments, IS_BYTES=is_bytes, NORMALIZES=augments or is_bytes)
+    name = str(node["_target_"]).rpartition(".")[2]
+    collector.constant("NUM_SAMPLES", plan.train.num_samples, "to train on", group=DATA)
+    collector.constant("NUM_VAL_SAMPLES", plan.val.num_samples, "to evaluate on", group=DATA)
+    collector.know(AUGMENTS=False, NORMALIZES=False, NORMALIZES_ONCE=False, READS=False, LOADS=False)
     collector.know(CUTS_TEST=bool(node.get("test_ratio")), CUTS_VAL=bool(node.get("val_ratio")))
     collector.know(
         LIMITS_TRAIN=config["limit_train_samples"] is not None,
         LIMITS_VAL=config["limit_val_samples"] is not None,
     )
-    for key in ("root", "val_ratio", "test_ratio", "split_seed", "mean", "std"):
-        if key in node:
-            collector.constant(key.upper(), plain(node[key]), _COMMENTS.get(key, ""), group=_DATA)
-    collector.constant("MAX_SHIFT", augment.get("max_shift", 0), "pixels", group=_DATA)
+    for key in ("root", "download", "val_ratio", "test_ratio", "split_seed", "mean", "std", "train", "val"):
+        if isinstance(node.get(key), str | bool | int | float | list):
+            collector.constant(key.upper(), plain(node[key]), _COMMENTS.get(key, ""), group=DATA)
+    if isinstance(plan.train, InMemorySource):
+        _cut_in_memory(collector, plan.train)
+    module, cut = _KINDS[name]
+    cut(collector, node)
+    collector.parts.aliases["load_data"] = (f"{PROGRAM}.{module}", f"load_{name}")
+
+
+def _cut_in_memory(collector: Collector, train: InMemorySource) -> None:
+    """Add how tensors on the device become batches."""
+    if not (isinstance(train.inputs, Tensor) and isinstance(train.targets, Tensor)):
+        message = (
+            "samples of several tensors cannot be ejected yet; give one tensor of inputs and one of targets"
+        )
+        raise ConfigError("data", message)
+    augments, is_bytes = bool(train.augment), train.inputs.dtype == torch.uint8
+    floats = train.inputs.is_floating_point()
+    changes = any(train.mean) or set(train.std) != {1}
+    collector.know(AUGMENTS=augments, IS_BYTES=is_bytes, NORMALIZES=augments or is_bytes)
+    collector.know(NORMALIZES_ONCE=floats and changes and not augments, IS_IMAGE=train.inputs.ndim == 4)
+
+
+def _cut_images(collector: Collector, node: Mapping[str, Any]) -> None:
+    augment = node.get("augment") or {}
+    collector.constant("MAX_SHIFT", augment.get("max_shift", 0), "pixels", group=DATA)
     collector.know(FLIP=augment.get("flip", False))
-    collector.parts.aliases["load_data"] = ("hydrant.commands.eject.program.data", f"load_{name}")
+    collector.know(ALTERNATES=str(augment.get("_target_")).endswith(".AlternatingFlip"))
+
+
+def _cut_tensors(collector: Collector, node: Mapping[str, Any]) -> None:
+    collector.know(IS_NPZ=str(node["train"]).endswith(".npz"))
+
+
+def _cut_synthetic(collector: Collector, node: Mapping[str, Any]) -> None:
+    collector.constant("INPUT_SHAPE", plain(node["input_shape"]), group=DATA)
+    collector.constant("NUM_CLASSES", node["num_classes"], group=DATA)
+    collector.constant(
+        "VAL_START", node["num_samples"], "the number of the first sample to evaluate on", group=DATA
+    )
+    _reads(collector, "data_synthetic", "make_samples")
+
+
+def _reads(collector: Collector, module: str, function: str) -> None:
+    """Let a function make the batches from the samples and the indices of some."""
+    collector.know(READS=True)
+    collector.parts.aliases["read_batch"] = (f"{PROGRAM}.{module}", function)
+
+
+def _cut_table(collector: Collector, node: Mapping[str, Any]) -> None:
+    layout, _ = read_layout(node)
+    is_single = isinstance(node["target"], str)
+    collector.constant("DELIMITER", node["delimiter"], group=DATA)
+    collector.constant("NUMBERS", layout.numbers, "the columns of numbers", group=DATA)
+    collector.constant(
+        "CATEGORIES", dict(layout.categories), "by column, in the order of the inputs", group=DATA
+    )
+    collector.constant("TARGET", layout.targets[0], "the column to predict", group=DATA)
+    collector.constant("TARGETS", layout.targets, "the columns to predict", group=DATA)
+    collector.constant("CLASSES", layout.classes, group=DATA)
+    collector.constant("MISSING", tuple(sorted(MISSING)), "such cells have no value", group=DATA)
+    comment = "subtract the mean, and divide by the standard deviation"
+    collector.constant("STANDARDIZE", node["standardize"], comment, group=DATA)
+    collector.constant("STANDARDIZE_TARGETS", node["standardize_targets"], group=DATA)
+    collector.know(
+        FILLS=node["missing"] == "mean",
+        HAS_NUMBERS=bool(layout.numbers),
+        HAS_CATEGORIES=bool(layout.categories),
+        HAS_CLASSES=layout.classes is not None,
+        HAS_NUMERIC_CLASSES=layout.targets[0] not in layout.texts,
+        HAS_VAL_FILE=node["val"] is not None,
+        CUTS_VAL=node["val"] is None and bool(node["val_ratio"]),
+        CUTS_TEST=node["test"] is None and bool(node["test_ratio"]),
+        IS_SINGLE=is_single,
+    )
+
+
+_KINDS: Mapping[str, tuple[str, Callable[[Collector, Mapping[str, Any]], None]]] = {
+    "digits": ("data_images", _cut_images),
+    "mnist": ("data_images", _cut_images),
+    "cifar10": ("data_images", _cut_images),
+    "cifar100": ("data_images", _cut_images),
+    "tensors": ("data_tensors", _cut_tensors),
+    "csv": ("data_table", _cut_table),
+    "synthetic": ("data_synthetic", _cut_synthetic),
+}
+"""By the data set: the module of the program that loads it, and what adds its settings."""
 
 
 def cut_mixing(collector: Collector) -> None:

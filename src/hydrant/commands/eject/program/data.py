@@ -1,120 +1,16 @@
-"""Data: all samples stay on the device."""
+"""The order of the samples, and batches of those that stay on the device."""
 
 from __future__ import annotations
 
 import functools
-from importlib.util import find_spec
-from pathlib import Path
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torchvision.datasets import CIFAR10, CIFAR100, MNIST
 
+from hydrant.commands.eject.program.data_images import augment, normalize
 from hydrant.commands.eject.program.randomness import ORDER
-from hydrant.commands.eject.program.settings import (
-    AUGMENTS,
-    BATCH_SIZE,
-    CUTS_TEST,
-    CUTS_VAL,
-    DEVICE,
-    FLIP,
-    IS_BYTES,
-    LIMITS_TRAIN,
-    LIMITS_VAL,
-    MAX_SHIFT,
-    MEAN,
-    NORMALIZES,
-    NUM_SAMPLES,
-    NUM_VAL_SAMPLES,
-    ROOT,
-    SEED,
-    SPLIT_SEED,
-    STD,
-    TEST_RATIO,
-    VAL_RATIO,
-)
-from hydrant.data.stratified import _stratified  # pyright: ignore[reportPrivateUsage]
-from hydrant.seeding import mix, uniform
-
-Samples = tuple[Tensor, Tensor]  # inputs and targets, one entry for each sample
-
-
-def load_digits() -> tuple[Samples, Samples]:
-    """Return samples to train on and to evaluate on: the digits of scikit-learn, 8 x 8 pixels from 0 to 16."""
-    package = find_spec("sklearn")
-    assert package is not None  # pip install scikit-learn: one of its files has them
-    file = Path(str(package.origin)).with_name("datasets") / "data/digits.csv.gz"
-    table = np.loadtxt(file, np.int64, delimiter=",")
-    inputs, targets = torch.tensor(table[:, :-1]).view(-1, 1, 8, 8) / 16, torch.tensor(table[:, -1])
-    if not NORMALIZES:
-        inputs = (inputs - torch.tensor(MEAN)) / torch.tensor(STD)
-    inputs, targets = inputs.to(DEVICE), targets.to(DEVICE)
-    if CUTS_TEST or LIMITS_TRAIN or LIMITS_VAL:
-        train, val = split(table[:, -1])
-    else:
-        train, val = map(np.sort, _stratified(table[:, -1], VAL_RATIO, SPLIT_SEED, ""))
-    return (inputs[train], targets[train]), (inputs[val], targets[val])
-
-
-def load_mnist() -> tuple[Samples, Samples]:
-    """Return samples to train on and to evaluate on: MNIST."""
-    train, val = (MNIST(ROOT, train=is_train) for is_train in (True, False))
-    return divide((train.data.unsqueeze(1), train.targets), (val.data.unsqueeze(1), val.targets))
-
-
-def load_cifar10() -> tuple[Samples, Samples]:
-    """Return samples to train on and to evaluate on: CIFAR-10."""
-    train, val = (CIFAR10(ROOT, train=is_train) for is_train in (True, False))
-    return divide(channels_first(train.data, train.targets), channels_first(val.data, val.targets))
-
-
-def load_cifar100() -> tuple[Samples, Samples]:
-    """Return samples to train on and to evaluate on: CIFAR-100."""
-    train, val = (CIFAR100(ROOT, train=is_train) for is_train in (True, False))
-    return divide(channels_first(train.data, train.targets), channels_first(val.data, val.targets))
-
-
-def channels_first(images: np.ndarray, classes: list[int]) -> Samples:
-    """Return images (N, H, W, 3) as (N, 3, H, W), with their classes."""
-    return torch.tensor(images).permute(0, 3, 1, 2).contiguous(), torch.tensor(classes)
-
-
-def divide(train: Samples, val: Samples) -> tuple[Samples, Samples]:
-    """Return the samples to train on and to evaluate on, on the device."""
-    if CUTS_VAL:
-        chosen, held_out = split(train[1].numpy())
-        train, val = (train[0][chosen], train[1][chosen]), (train[0][held_out], train[1][held_out])
-    else:
-        if LIMITS_TRAIN:
-            train = train[0][:NUM_SAMPLES], train[1][:NUM_SAMPLES]
-        if LIMITS_VAL:
-            val = val[0][:NUM_VAL_SAMPLES], val[1][:NUM_VAL_SAMPLES]
-    return (train[0].to(DEVICE), train[1].to(DEVICE)), (val[0].to(DEVICE), val[1].to(DEVICE))
-
-
-def split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices of the samples to train on and to evaluate on, with the same ratio of each class."""
-    if CUTS_TEST:
-        rest = np.sort(_stratified(labels, TEST_RATIO, SPLIT_SEED, "")[0])  # the others are for tests
-        train, val = _stratified(labels[rest], VAL_RATIO / (1 - TEST_RATIO), SPLIT_SEED, "")
-        train, val = rest[np.sort(train)], rest[np.sort(val)]
-    else:
-        train, val = map(np.sort, _stratified(labels, VAL_RATIO, SPLIT_SEED, ""))
-    if LIMITS_TRAIN:
-        train = train[:NUM_SAMPLES]
-    if LIMITS_VAL:
-        val = val[:NUM_VAL_SAMPLES]
-    return train, val
-
-
-def normalize(images: Tensor) -> Tensor:
-    """Return images minus the mean of each channel, divided by its standard deviation."""
-    if IS_BYTES:
-        images = images.float() / 255
-    mean, std = (torch.tensor(values, device=DEVICE).view(-1, 1, 1) for values in (MEAN, STD))
-    return (images - mean) / std
+from hydrant.commands.eject.program.settings import AUGMENTS, BATCH_SIZE, DEVICE, NUM_SAMPLES, SEED
+from hydrant.seeding import mix
 
 
 @functools.lru_cache(maxsize=2)
@@ -141,17 +37,3 @@ def prepared(inputs: Tensor, uses: Tensor) -> Tensor:
     if AUGMENTS:
         return normalize(augment(inputs[uses % NUM_SAMPLES], uses))
     return normalize(inputs[uses])
-
-
-def augment(images: Tensor, uses: Tensor) -> Tensor:
-    """Return images with random changes. They depend only on SEED and on the numbers of these uses of the images."""
-    if MAX_SHIFT:
-        height, width = images.shape[-2:]
-        span = 2 * MAX_SHIFT + 1
-        rows, columns = ((uniform(SEED, uses, lane) * span).long() for lane in (0, 1))
-        windows = F.pad(images, [MAX_SHIFT] * 4).unfold(2, height, 1).unfold(3, width, 1)
-        images = windows[torch.arange(len(images), device=DEVICE), :, rows, columns]
-    if FLIP:
-        is_mirrored = uniform(SEED, uses, 2) < 0.5
-        images = torch.where(is_mirrored.view(-1, 1, 1, 1), images.flip(-1), images)
-    return images

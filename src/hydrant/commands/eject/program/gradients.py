@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hydrant.commands.eject.program.data import Samples, prepared, samples_of
-from hydrant.commands.eject.program.loss import loss_and_metrics
+from hydrant.commands.eject.program.data import prepared, samples_of
+from hydrant.commands.eject.program.data_samples import Samples
 from hydrant.commands.eject.program.metrics import Measured
 from hydrant.commands.eject.program.mixing import mix_samples
+from hydrant.commands.eject.program.parts import forward, loss_and_metrics, num_targets, read_batch
 from hydrant.commands.eject.program.randomness import UPDATE
 from hydrant.commands.eject.program.settings import (
     ACCUMULATES,
@@ -22,6 +23,7 @@ from hydrant.commands.eject.program.settings import (
     MICRO_BATCH_SIZE,
     MIXES,
     NORMALIZES,
+    READS,
     SCALES_LOSS,
     SEED,
 )
@@ -32,7 +34,9 @@ def add_gradients(model: nn.Module, train: Samples, update: int, mixup: Any, sca
     """Add the gradients of the mean loss of an update; return its metrics."""
     measured = Measured()
     for micro_step, chosen in enumerate(samples_of(update).split(MICRO_BATCH_SIZE)):
-        if NORMALIZES:
+        if READS:
+            inputs, targets = read_batch(train, chosen)
+        elif NORMALIZES:
             inputs, targets = prepared(train[0], chosen), train[1][chosen % len(train[1])]
         else:
             inputs, targets = train[0][chosen], train[1][chosen]
@@ -47,9 +51,9 @@ def add_gradients(model: nn.Module, train: Samples, update: int, mixup: Any, sca
             torch.manual_seed((mix(SEED, UPDATE, 0) + update * _GOLDEN) & _MASK)  # seeds dropout
         if AUTOCAST is not None:
             with torch.autocast(DEVICE.type, AUTOCAST):
-                loss, metrics = loss_and_metrics(model(inputs), targets)
+                loss, metrics = loss_and_metrics(forward(), targets)
         else:
-            loss, metrics = loss_and_metrics(model(inputs), targets)
+            loss, metrics = loss_and_metrics(forward(), targets)
         if ACCUMULATES:
             weight = torch.tensor(MICRO_BATCH_SIZE / BATCH_SIZE, device=DEVICE)
             if SCALES_LOSS:
@@ -61,10 +65,10 @@ def add_gradients(model: nn.Module, train: Samples, update: int, mixup: Any, sca
         else:
             loss.backward()
         if ACCUMULATES:
-            measured.append((len(targets), metrics))
+            measured.append((num_targets(), metrics))
     if ACCUMULATES:
         return measured
-    return [(len(targets), metrics)]
+    return [(num_targets(), metrics)]
 
 
 def mean_loss(measured: Measured) -> Tensor:

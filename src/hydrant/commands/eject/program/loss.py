@@ -1,4 +1,4 @@
-"""Loss and metrics."""
+"""Loss and metrics of classes."""
 
 from __future__ import annotations
 
@@ -6,49 +6,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hydrant.commands.eject.program.settings import (
-    CLASS_WEIGHTS,
-    DELTA,
-    DEVICE,
-    IS_CLASSIFICATION,
-    LABEL_SMOOTHING,
-    LOSS,
-    MIXES,
-    SMOOTHS,
-    SQUEEZES,
-)
+from hydrant.commands.eject.program.settings import CLASS_WEIGHTS, DEVICE, LABEL_SMOOTHING, MIXES, SMOOTHS
 
 
 def loss_and_metrics(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Return the loss of a batch, shape (), and its METRICS, float64."""
-    if IS_CLASSIFICATION:
-        logits = outputs.float()
-        if CLASS_WEIGHTS is not None:
-            weights = torch.tensor(CLASS_WEIGHTS, device=DEVICE)
-            if SMOOTHS:
-                loss = F.cross_entropy(
-                    logits, targets, weights, reduction="none", label_smoothing=LABEL_SMOOTHING
-                ).mean()
-            else:
-                loss = F.cross_entropy(logits, targets, weights, reduction="none").mean()
-        elif SMOOTHS:
-            loss = F.cross_entropy(logits, targets, label_smoothing=LABEL_SMOOTHING)
+    logits = outputs.float()
+    if CLASS_WEIGHTS is not None:
+        weights = torch.tensor(CLASS_WEIGHTS, device=DEVICE)
+        if SMOOTHS:
+            loss = F.cross_entropy(
+                logits, targets, weights, reduction="none", label_smoothing=LABEL_SMOOTHING
+            ).mean()
         else:
-            loss = F.cross_entropy(logits, targets)
-        if MIXES:
-            classes = targets.argmax(dim=1) if targets.is_floating_point() else targets
-            accuracy = (logits.argmax(dim=1) == classes).double().mean()
-        else:
-            accuracy = (logits.argmax(dim=1) == targets).double().mean()
-        return loss, torch.stack([loss.detach().double(), accuracy])
-    outputs, targets = outputs.float(), targets.float()
-    if SQUEEZES:
-        outputs = outputs.squeeze(-1)
-    if LOSS == "huber":
-        loss = F.huber_loss(outputs, targets, delta=DELTA)
-    elif LOSS == "mae":
-        loss = F.l1_loss(outputs, targets)
+            loss = F.cross_entropy(logits, targets, weights, reduction="none").mean()
+    elif SMOOTHS:
+        loss = F.cross_entropy(logits, targets, label_smoothing=LABEL_SMOOTHING)
     else:
-        loss = F.mse_loss(outputs, targets)
-    errors = (outputs - targets).detach()
-    return loss, torch.stack([loss.detach(), errors.square().mean(), errors.abs().mean()]).double()
+        loss = F.cross_entropy(logits, targets)
+    if MIXES:
+        classes = targets.argmax(dim=1) if targets.is_floating_point() else targets
+        accuracy = (logits.argmax(dim=1) == classes).double().mean()
+    else:
+        accuracy = (logits.argmax(dim=1) == targets).double().mean()
+    return loss, torch.stack([loss.detach().double(), accuracy])

@@ -4,14 +4,44 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from hydrant.commands.eject.program.data import Samples
+from hydrant.commands.eject.program.data_samples import Samples
 
 
-def load_data() -> tuple[Samples, Samples]:
+def load_data() -> tuple[Any, Any]:
     """Return the training and the validation samples."""
+    raise NotImplementedError
+
+
+def read_batch(samples: Any, chosen: Tensor) -> Samples:
+    """Return the chosen samples."""
+    raise NotImplementedError
+
+
+def forward() -> Tensor:
+    """Stands for what the model returns for a batch."""
+    raise NotImplementedError
+
+
+def loss_and_metrics(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the loss of a batch, shape (), and its METRICS, float64."""
+    raise NotImplementedError
+
+
+def num_targets() -> int:
+    """Stands for the number of targets of a batch, by which its metrics are weighted."""
+    raise NotImplementedError
+
+
+def sums_of(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return sums over a batch, of whose totals `values_of` makes metrics."""
+    raise NotImplementedError
+
+
+def values_of(sums: Tensor) -> dict[str, float]:
+    """Return the metrics that are functions of sums over all samples."""
     raise NotImplementedError
 
 

@@ -6,4 +6,6 @@ from __future__ import annotations
 MODEL = 1
 ORDER = 2
 UPDATE = 3
+SAMPLE = 4
+SYNTHETIC = 5
 MIXING = 6

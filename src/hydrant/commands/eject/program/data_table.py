@@ -1,0 +1,136 @@
+"""A table in a CSV file."""
+
+# The branches of a program are decided alike.
+# pyright: reportPossiblyUnboundVariable=false
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hydrant.commands.eject.program.data_samples import Samples, on_device
+from hydrant.commands.eject.program.settings import (
+    CATEGORIES,
+    CLASSES,
+    CUTS_TEST,
+    CUTS_VAL,
+    DELIMITER,
+    FILLS,
+    HAS_CATEGORIES,
+    HAS_CLASSES,
+    HAS_NUMBERS,
+    HAS_NUMERIC_CLASSES,
+    HAS_VAL_FILE,
+    IS_SINGLE,
+    LIMITS_TRAIN,
+    LIMITS_VAL,
+    MISSING,
+    NUM_SAMPLES,
+    NUM_VAL_SAMPLES,
+    NUMBERS,
+    SPLIT_SEED,
+    STANDARDIZE,
+    STANDARDIZE_TARGETS,
+    TARGET,
+    TARGETS,
+    TEST_RATIO,
+    TRAIN,
+    VAL,
+    VAL_RATIO,
+)
+
+Table = list[dict[str, str]]  # the cells of each line by their column
+
+
+def read_table(file: str) -> Table:
+    """Return the lines of a CSV file, whose first line has the names of the columns."""
+    with Path(file).open(newline="", encoding="utf-8-sig") as lines:
+        table = list(csv.DictReader(lines, delimiter=DELIMITER))
+    return [{name.strip(): cell.strip() for name, cell in line.items()} for line in table]
+
+
+def load_csv() -> tuple[Samples, Samples]:
+    """Return samples to train on and to evaluate on: the lines of a table."""
+    table = read_table(TRAIN)
+    if CUTS_VAL or CUTS_TEST:
+        train, val = split(len(table))
+        train_lines = [table[line] for line in train]
+    else:
+        train_lines = table
+    val_lines = read_table(VAL) if HAS_VAL_FILE else [table[line] for line in val]
+    inputs, targets = samples(train_lines, train_lines)
+    val_inputs, val_targets = samples(val_lines, train_lines)
+    if LIMITS_TRAIN:
+        inputs, targets = inputs[:NUM_SAMPLES], targets[:NUM_SAMPLES]
+    if LIMITS_VAL:
+        val_inputs, val_targets = val_inputs[:NUM_VAL_SAMPLES], val_targets[:NUM_VAL_SAMPLES]
+    return on_device((inputs, targets)), on_device((val_inputs, val_targets))
+
+
+def split(num_lines: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of the lines to train on and to evaluate on, drawn at random."""
+    order = np.random.RandomState(SPLIT_SEED).permutation(num_lines)
+    num_val = int(np.ceil(VAL_RATIO * num_lines)) if CUTS_VAL else 0
+    if CUTS_TEST:  # lines between the others are for tests
+        num_test = int(np.ceil(TEST_RATIO * num_lines))
+        return np.sort(order[num_val + num_test :]), np.sort(order[:num_val])
+    return np.sort(order[num_val:]), np.sort(order[:num_val])
+
+
+def samples(lines: Table, train_lines: Table) -> Samples:
+    """Return the inputs and the targets of lines. The lines to train on decide what is subtracted from numbers."""
+    if HAS_NUMBERS:
+        columns = [numbers(lines, train_lines, name, STANDARDIZE).unsqueeze(1) for name in NUMBERS]
+    else:
+        columns = list[Tensor]()
+    if HAS_CATEGORIES:
+        columns += [one_hot(lines, name) for name in CATEGORIES]
+    if HAS_CLASSES:
+        if HAS_NUMERIC_CLASSES:
+            targets = torch.tensor(
+                [CLASSES.index(str(float(line[TARGET])).removesuffix(".0")) for line in lines]
+            )
+        else:
+            targets = torch.tensor([CLASSES.index(line[TARGET]) for line in lines])
+    elif IS_SINGLE:
+        targets = numbers(lines, train_lines, TARGET, STANDARDIZE_TARGETS)
+    else:
+        targets = torch.stack(
+            [numbers(lines, train_lines, name, STANDARDIZE_TARGETS) for name in TARGETS], dim=1
+        )
+    return torch.cat(columns, dim=1), targets
+
+
+def numbers(lines: Table, train_lines: Table, name: str, standardize: bool) -> Tensor:
+    """Return a column of numbers, (N,)."""
+    cells, train_cells = as_numbers(lines, name), as_numbers(train_lines, name)
+    if FILLS:
+        train_cells = train_cells[~np.isnan(train_cells)]
+    is_constant = train_cells.min() == train_cells.max()
+    mean = train_cells[0] if is_constant else train_cells.mean()
+    if FILLS:
+        cells = np.where(np.isnan(cells), mean, cells)
+    if standardize:
+        cells = (cells - mean) / (1 if is_constant else train_cells.std())
+    return torch.from_numpy(cells.astype(np.float32))
+
+
+def as_numbers(lines: Table, name: str) -> np.ndarray:
+    """Return the cells of a column as float64, (N,)."""
+    if FILLS:  # a cell that is missing is NaN
+        return np.array(
+            ["nan" if line[name].lower() in MISSING else line[name] for line in lines], np.float64
+        )
+    return np.array([line[name] for line in lines], np.float64)
+
+
+def one_hot(lines: Table, name: str) -> Tensor:
+    """Return a column of categories as a number 0 or 1 for each category; an unknown category has only zeros."""
+    codes = {category: code for code, category in enumerate(CATEGORIES[name], start=1)}
+    indices = torch.tensor([codes.get(line[name], 0) for line in lines])
+    return F.one_hot(indices, len(codes) + 1)[:, 1:].float()

@@ -1,0 +1,106 @@
+"""Ejected files read the samples of every data set as their configs do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from data_files import Published, published
+from ejected import check_equal, unchanged_process
+
+__all__ = ["published", "unchanged_process"]
+pytestmark = pytest.mark.usefixtures("unchanged_process")
+
+
+def words_of(published: Published) -> str:
+    """Return the words of a run on a small published data set."""
+    return f"data={published.name} data.root=data data.download=false global_batch_size=6 eval_batch_size=4"
+
+
+@pytest.mark.parametrize(
+    "words", ["", "data.val_ratio=0.5 limit_train_samples=null precision=bf16", "data.augment.max_shift=0"]
+)
+def test_published_images(words: str, published: Published, workdir: Path) -> None:
+    check_equal(f"{words_of(published)} {words}", workdir)
+
+
+def test_the_augmentation_of_airbench(published: Published, workdir: Path) -> None:
+    augment = (
+        "data.augment._target_=hydrant.data.AlternatingFlip data.augment.max_shift=2 data.augment.flip=true"
+    )
+    check_equal(f"{words_of(published)} {augment} duration=9", workdir)
+
+
+def save_tensors(kind: str, ending: str, split: str, count: int) -> None:
+    """Write inputs and targets of 5 classes into a file."""
+    rng = np.random.default_rng(count)
+    shape = {"points": (4,), "bytes": (3, 8, 8), "images": (3, 8, 8), "signals": (2, 6)}[kind]
+    inputs = rng.normal(size=(count, *shape))  # float64
+    if kind == "bytes":
+        inputs = rng.integers(0, 256, (count, *shape), dtype=np.uint8)
+    arrays = {"inputs": inputs, "targets": rng.integers(0, 5, count)}
+    if ending == "npz":
+        np.savez(f"{split}.npz", **arrays)
+    else:
+        torch.save({name: torch.from_numpy(array) for name, array in arrays.items()}, f"{split}.pt")
+
+
+@pytest.mark.parametrize("ending", ["pt", "npz"])
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("points", "data.input_shape=[4]"),
+        ("points", "data.input_shape=[4] data.mean=[0.5] data.std=[2]"),
+        ("bytes", "data.input_shape=[3,8,8] data.mean=[0.5,0.4,0.3] data.std=[0.2,0.3,0.4] mixing=mixup"),
+        ("images", "data.input_shape=[3,8,8] data.mean=[0.5,0.4,0.3] data.std=[0.2,0.3,0.4] limit_val_samples=null"),
+        ("signals", "data.input_shape=[2,6] data.mean=[0.5,0.4] data.std=[0.2,0.3] limit_train_samples=null"),
+    ],
+)  # fmt: skip
+def test_tensors_in_files(kind: str, words: str, ending: str, workdir: Path) -> None:
+    for split, count in {"train": 40, "val": 30}.items():
+        save_tensors(kind, ending, split, count)
+    files = f"data=tensors data.train=train.{ending} data.val=val.{ending} data.num_classes=5"
+    check_equal(f"{files} {words} limit_train_samples=38 limit_val_samples=20", workdir)
+
+
+@pytest.mark.parametrize("words", ["", "precision=fp16 micro_batch_size=8 limit_train_samples=null"])
+def test_synthetic_images(words: str, workdir: Path) -> None:
+    sizes = "data.input_shape=[3,6,6] data.num_classes=5 data.num_samples=150 data.num_val_samples=60"
+    check_equal(f"data=synthetic {sizes} {words}", workdir)
+
+
+def write_houses(name: str, count: int, *, gaps: bool = False) -> None:
+    """Write a table of numbers, texts and a price. With gaps, some cells are missing."""
+    rng = np.random.default_rng(count)
+    lines = ["rooms, area,city,storeys,kind,price,size"]
+    for n in range(count):
+        area = "" if gaps and n % 7 == 3 else f"{rng.normal(80, 20):.3f}"
+        city = "NA" if gaps and n % 5 == 2 else rng.choice(["Ulm", "Köln", '"Bonn, West"'])
+        lines.append(
+            f"{rng.integers(1, 6)},{area},{city},2,{n % 3},{rng.normal(1e5, 3e4):.1f},{'SML'[n % 3]}"
+        )
+    Path(name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "data.target=price task=regression",
+        "data.target=price task=regression task.loss=huber task.delta=0.5 data.val=val.csv precision=bf16",
+        "data.target=[price,area] task=regression task.loss=mae data.test_ratio=0.1 data.standardize=false",
+        "data.target=price task=regression data.train=gaps.csv data.missing=mean data.standardize_targets=false "
+        "data.features=[area,city,rooms]",
+        "data.target=price task=regression micro_batch_size=8 data.categorical=[rooms,kind] ~task.metrics.r2",
+        "data.target=size data.test_ratio=0.1 data.features=[city]",
+        "data.target=kind data.features=[area,rooms] task.label_smoothing=0.1",
+        "data.target=kind data.classes=true data.categorical=[rooms] averaging=ema",
+    ],
+)
+def test_tables(words: str, workdir: Path) -> None:
+    write_houses("houses.csv", 90)
+    write_houses("val.csv", 30)
+    write_houses("gaps.csv", 80, gaps=True)
+    first = "" if "data.train" in words else "data.train=houses.csv"
+    check_equal(f"data=csv {first} {words} limit_train_samples=60 limit_val_samples=15", workdir)

@@ -55,6 +55,7 @@ from hydrant.training.plan import Plan
 from hydrant.training.precision import Precision
 from hydrant.training.profiling import Profiler
 from hydrant.training.pruning import Pruning
+from hydrant.training.split_step import check_split_steps, split_steps
 from hydrant.training.splits import (
     TEST,
     VAL,
@@ -130,6 +131,10 @@ def _prepare(
         config, task, schedules, precision, lambda o, _: EagerStep(o), compiles_steps=compiles_steps
     )
     optimizers.schedules.check(clock.total_updates)
+    if parallel.splits_muon:
+        check_split_steps(
+            [entry.optimizer for entry in optimizers.entries.values()], compiles_steps=compiles_steps
+        )
     check_steps(config, task, optimizers, world.device)
     if parallel.is_sharded:
         check_sharding(config, task, parallel, precision, compilation, optimizers)
@@ -162,6 +167,8 @@ def build(
     plan.averaging.shard(plan.parallel.shard)
     best, patience = config["best"], config["patience"]
     make_step, compiles_steps = plan.compilation.optimizer_step, plan.compilation.compiles_steps
+    if plan.parallel.splits_muon:
+        make_step = split_steps(make_step, plan.world)
     optimizers = make_optimizers(
         config, task, plan.schedules, plan.precision, make_step, compiles_steps=compiles_steps
     )

@@ -31,6 +31,8 @@ class Parallel:
 
     is_sharded = False
     """Each rank holds only its shard of the weights."""
+    splits_muon = False
+    """The ranks share the work of an optimizer that orthogonalises matrices."""
     param_dtype: torch.dtype | None = None
     """The dtype in which sharded weights are gathered; None: the one in which they are stored."""
 

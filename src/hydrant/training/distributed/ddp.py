@@ -23,6 +23,7 @@ class Ddp(Parallel):
         sync_batch_norm: compute batch norm statistics over all ranks; needs CUDA.
         bucket_cap_mb, gradient_as_bucket_view, static_graph, find_unused_parameters: arguments of
             `torch.nn.parallel.DistributedDataParallel`.
+        split_muon: let each rank orthogonalise its share of the matrices, if the optimizer does that.
     """
 
     def __init__(
@@ -37,8 +38,10 @@ class Ddp(Parallel):
         gradient_as_bucket_view: bool,
         static_graph: bool,
         find_unused_parameters: bool,
+        split_muon: bool,
     ) -> None:
         super().__init__(world, sync_batch_norm=sync_batch_norm)
+        self.splits_muon = split_muon
         del num_processes, max_restarts, timeout_seconds  # read by the process that starts the ranks
         self._settings: dict[str, Any] = {
             "bucket_cap_mb": bucket_cap_mb,

@@ -69,9 +69,25 @@ class NoAveraging:
 
 
 class ModelAverage:
-    """An average in a copy of the model. `begin` is called by `start` of a subclass, `move` by its `update`."""
+    """An average in a copy of the model. A subclass calls `begin` in its `start`, and gives the `weight` of an update.
+
+    Attributes:
+        averaged: the names of the weights and buffers that are averaged.
+        copied: the names of those that are copied.
+    """
 
     is_on = True
+    averaged: Sequence[str]
+    copied: Sequence[str]
+
+    def weight(self, num_updates: int) -> float:
+        """Return which part of the way the average moves to the model after `num_updates`: 1 for all, 0 for nothing."""
+        raise NotImplementedError
+
+    def update(self, num_updates: int) -> None:
+        """Add the weights that the model has after `num_updates` completed updates to the average."""
+        if weight := self.weight(num_updates):
+            self.move(weight)
 
     def begin(self, model: nn.Module, average: nn.Module, copied: Collection[str] = ()) -> None:
         """Average the model in `average`, which has the same weights; `copied` names values to copy instead.
@@ -83,19 +99,24 @@ class ModelAverage:
         # A weight with several names is averaged under the first one only.
         names = {id(value): name for name, value in reversed(state.items())}
         state = {name: state[name] for name in reversed(names.values())}
-        self._averaged = [n for n, value in state.items() if value.is_floating_point() and n not in copied]
-        self._copied = [name for name in state if name not in self._averaged]
+        self.averaged = [n for n, value in state.items() if value.is_floating_point() and n not in copied]
+        self.copied = [name for name in state if name not in self.averaged]
 
     @torch.no_grad()
     def move(self, weight: float) -> None:
         """Move the average towards the model: by this part of the way, 1 for all of it."""
-        # Without keep_vars, each entry would be detached by an operation of its own.
-        averages, values = (m.state_dict(keep_vars=True) for m in (self._average, self._model))
-        average, value = _select(averages, self._averaged), _select(values, self._averaged)
+        averages, values = self.states()
+        # ModelEmaV3.update cannot take the shards of parameters together with unsharded buffers.
+        average, value = _select(averages, self.averaged), _select(values, self.averaged)
         torch._foreach_lerp_(average, value, weight)  # pyright: ignore[reportPrivateUsage]
-        if self._copied:
-            old, value = _select(averages, self._copied), _select(values, self._copied)
+        if self.copied:
+            old, value = _select(averages, self.copied), _select(values, self.copied)
             torch._foreach_copy_(old, value)  # pyright: ignore[reportPrivateUsage]
+
+    def states(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return the weights and buffers of the average and of the model, by name."""
+        # Without keep_vars, each entry would be detached by an operation of its own.
+        return self._average.state_dict(keep_vars=True), self._model.state_dict(keep_vars=True)
 
     def shard(self, shard: Callable[[nn.Module], None]) -> None:
         shard(self._average)
@@ -159,9 +180,8 @@ class Ema(ModelAverage):
         copied = {name for name, _ in model.named_buffers()} if self._ema.exclude_buffers else set[str]()
         self.begin(model, self._ema.module, copied)
 
-    def update(self, num_updates: int) -> None:
-        # ModelEmaV3.update cannot take the shards of parameters together with unsharded buffers.
-        self.move(1.0 - self._ema.get_decay(num_updates))
+    def weight(self, num_updates: int) -> float:
+        return 1.0 - self._ema.get_decay(num_updates)
 
 
 class TailAverage(ModelAverage):
@@ -193,13 +213,12 @@ class TailAverage(ModelAverage):
     def start(self, model: nn.Module) -> None:
         self.begin(model, copy.deepcopy(model).eval())
 
-    def update(self, num_updates: int) -> None:
+    def weight(self, num_updates: int) -> float:
         place = num_updates - self._start
         count = self._every.count(place) if place > 0 else 0
         if not count:
-            self.move(1.0)
-        elif self._every.due(place):
-            self.move(1.0 / count)
+            return 1.0
+        return 1.0 / count if self._every.due(place) else 0.0
 
 
 def _select(state: Mapping[str, Tensor], names: Sequence[str]) -> list[Tensor]:

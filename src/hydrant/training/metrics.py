@@ -63,6 +63,26 @@ class Meter:
         if len(self._pending) >= _MAX_PENDING * len(values):
             self._fold()
 
+    def add_rows(self, names: Sequence[str], rows: Tensor, weights: int | Tensor) -> None:
+        """Add the means of several calls of `add`, which were computed elsewhere.
+
+        Args:
+            names: of the means.
+            rows: float64, (calls, names).
+            weights: the number of targets of every call, or of each, (calls,); a row of weight 0 is left out.
+        """
+        if self._names != list(names):
+            self._names, self._pending = list(names), []
+            self._sums = torch.zeros(len(names), dtype=torch.float64, device=self._device)
+        self._fold()
+        if isinstance(weights, Tensor):
+            counted = rows.where(weights[:, None] != 0, 0.0)
+            self._sums = self._sums + weights @ counted
+            self._weight = self._weight + weights.sum()
+        else:
+            self._sums.add_(rows.sum(0), alpha=weights)
+            self._weight += len(rows) * weights
+
     def read(self, unreduced: Mapping[str, Tensor] = {}) -> dict[str, float]:
         """Return the means over all ranks and the scalars in `unreduced`, with one synchronisation; then reset."""
         if not self._names:  # the same on every rank
@@ -139,12 +159,17 @@ def check_measurement(name: str, dtype: torch.dtype, shape: Sequence[int]) -> No
         raise ConfigError("task", message)
 
 
+def mean_over_targets(values: Tensor) -> Tensor:
+    """Return the mean over all dimensions but the first, float64: of numbers, (N,), or of bools, (N, ...)."""
+    return values.reshape(len(values), -1).mean(dim=1, dtype=torch.float64)
+
+
 def _column(name: str, values: Sequence[Tensor]) -> Tensor:
     """Return the values of one name as scalars, (N,) float64. The fractions of bool tensors are exact."""
     parts = [torch.stack([*alike]) for _, alike in itertools.groupby(values, key=lambda value: value.shape)]
     for part in parts:
         check_measurement(name, part.dtype, part.shape[1:])
-    return torch.cat([part.reshape(len(part), -1).mean(dim=1, dtype=torch.float64) for part in parts])
+    return torch.cat([mean_over_targets(part) for part in parts])
 
 
 def merge_meters(states: Sequence[dict[str, Any]]) -> dict[str, Any]:

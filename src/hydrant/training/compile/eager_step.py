@@ -50,7 +50,7 @@ class EagerStep:
     def __call__(self) -> None:
         step: Any = type(self._optimizer).step
         if step is not self._class_step:
-            self._class_step, self._unwrapped = step, _unwrap(step)
+            self._class_step, self._unwrapped = step, unwrap_step(step)
         if self._unwrapped is None or _is_observed(self._optimizer):
             self._optimizer.step()
         else:
@@ -68,7 +68,7 @@ _PROFILE_HOOK_CODE = Optimizer.profile_hook_step(Optimizer.step).__code__
 """The code of torch's wrapper, which identifies it: functools.wraps and proxies copy only its attributes."""
 
 
-def _unwrap(step: Any) -> Callable[[Optimizer], Any] | None:
+def unwrap_step(step: Any) -> Callable[[Optimizer], Any] | None:
     """Return the function inside torch's wrapper, or None if the outermost wrapper is not torch's."""
     if _is_disabled_by_dynamo(step):
         step = step._torchdynamo_orig_callable

@@ -1,0 +1,47 @@
+"""The averages of the weights of all lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from hydrant.optimizers.ema import ModelAverage
+from hydrant.training.stack.weights import stack_in_place
+from hydrant.training.trainer import Trainer
+
+
+class StackedAverages:
+    """Moves the averages of all lanes, which become views of stacked tensors; without averaging it does nothing.
+
+    Args:
+        lanes: the runs of a stack.
+        stacked: the weights and buffers of all lanes, by the `id` of the tensor of the first lane.
+    """
+
+    def __init__(self, lanes: Sequence[Trainer], stacked: Mapping[int, Tensor]) -> None:
+        self._averages = [cast("ModelAverage", lane.plan.averaging) for lane in lanes if lane.plan.averaging.is_on]
+        self._averaged: list[tuple[Tensor, Tensor]] = []
+        self._copied: list[tuple[Tensor, Tensor]] = []
+        if not self._averages:
+            return
+        first, states = self._averages[0], [average.states() for average in self._averages]
+        model = states[0][1]
+        for names, pairs in ((first.averaged, self._averaged), (first.copied, self._copied)):
+            for name in names:
+                pairs.append((stack_in_place([state[name] for state, _ in states]), stacked[id(model[name])]))
+
+    @torch.no_grad()
+    def update(self, num_updates: int) -> None:
+        """Add the weights after `num_updates` completed updates to the averages."""
+        weights = [average.weight(num_updates) for average in self._averages]
+        if not any(weights):
+            return
+        row = torch.tensor(weights, dtype=torch.float64)
+        for average, value in self._averaged:
+            by_lane = row.to(average).view(-1, *[1] * (average.ndim - 1))
+            average.lerp_(value, by_lane)
+        for average, value in self._copied:
+            average.copy_(value)

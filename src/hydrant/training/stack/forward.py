@@ -1,0 +1,133 @@
+"""The forward pass of all lanes: `torch.vmap` over the task as it is."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from hydrant.batch import Batch, Outcome, tensors_of, with_tensors
+from hydrant.training.stack.draws import ReplayDraws
+from hydrant.training.stack.numbers import DecidesByNumber, TensorNumbers
+from hydrant.training.stack.reasons import CannotStack
+
+
+@dataclass(frozen=True)
+class LaneNumber:
+    """A number of a module that differs from lane to lane, such as the label smoothing of a task."""
+
+    module: nn.Module  # of the first lane
+    name: str
+    values: Sequence[float]  # by lane
+
+
+class StackedTask(nn.Module):
+    """Calls the task of the first lane with the weights, buffers, numbers and batches of all lanes.
+
+    Args:
+        task: of the first lane.
+        numbers: those that differ between the lanes.
+    """
+
+    def __init__(self, task: nn.Module, numbers: Sequence[LaneNumber]) -> None:
+        super().__init__()
+        self._task = [task]  # in a list, because it is no part of this module
+        self._numbers = [(number.module, number.name) for number in numbers]
+        self.num_targets: int | None = None  # of one lane in the last call; None: a tensor
+
+    def forward(
+        self, tensors: Mapping[str, Tensor], numbers: Sequence[Tensor], drawn: Sequence[Tensor], batch: Batch
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+        """Return losses and measurements of every lane, (lanes, ...), and `num` targets if it is a tensor.
+
+        Args:
+            tensors: weights and buffers by name.
+            numbers: the values of the numbers that differ, (lanes,) each.
+            drawn: the random numbers, in the order in which the task uses them.
+            batch: a micro-batch of each lane.
+        """
+
+        def of_lane(
+            tensors: dict[str, Tensor], numbers: list[Tensor], drawn: list[Tensor], inputs: list[Tensor]
+        ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+            with contextlib.ExitStack() as stack:
+                if numbers:
+                    stack.enter_context(self._with_numbers(numbers))
+                    stack.enter_context(TensorNumbers())
+                if drawn:
+                    stack.enter_context(ReplayDraws(drawn))
+                outcome: Outcome = functional_call(self._task[0], tensors, (with_tensors(batch, inputs),))
+            is_number = not isinstance(outcome.num_targets, Tensor)
+            self.num_targets = outcome.num_targets if is_number else None
+            return outcome.losses, outcome.measurements, {} if is_number else {"num": outcome.num_targets}
+
+        mapped = torch.vmap(of_lane, randomness="error")
+        return mapped(dict(tensors), list(numbers), list(drawn), list(tensors_of(batch)))
+
+    def failing_part(self, error_in: Callable[[], Any]) -> str:
+        """Call a function that fails in the task; return the name of the module that fails."""
+        entered = list[str]()
+        hooks = list[Any]()
+        for name, module in self._task[0].named_modules():
+            label = f"{name or 'the task'} ({type(module).__name__})"
+            hooks.append(module.register_forward_pre_hook(lambda *_, label=label: entered.append(label)))
+            hooks.append(module.register_forward_hook(lambda *_: entered.pop() and None))
+        try:
+            error_in()
+        except Exception:  # the same one again
+            pass
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return entered[-1] if entered else "the task"
+
+    @contextlib.contextmanager
+    def _with_numbers(self, values: Sequence[Tensor]) -> Generator[None]:
+        before = [getattr(module, name) for module, name in self._numbers]
+        for (module, name), value in zip(self._numbers, values, strict=True):
+            setattr(module, name, value)
+        try:
+            yield
+        finally:
+            for (module, name), value in zip(self._numbers, before, strict=True):
+                setattr(module, name, value)
+
+
+def differing_numbers(tasks: Sequence[nn.Module]) -> list[LaneNumber]:
+    """Return the numbers of modules that differ between the lanes.
+
+    Raises:
+        CannotStack: the modules differ in more, or a number is 0 in some lanes only.
+    """
+    numbers: list[LaneNumber] = []
+    for modules in zip(*(task.modules() for task in tasks), strict=True):
+        own = [_plain_attributes(module) for module in modules]
+        for name in own[0]:
+            values = [attributes.get(name) for attributes in own]
+            if all(value == values[0] for value in values):
+                continue
+            where = f"{type(modules[0]).__name__}.{name.lstrip('_')}"
+            if any(type(value) is not float for value in values):
+                raise CannotStack(f"{where} differs between the runs and is no fraction")
+            if 0 in values:
+                raise CannotStack(f"{where} is 0 in some of the runs only")
+            numbers.append(LaneNumber(modules[0], name, values))  # type: ignore[arg-type]
+    return numbers
+
+
+def _plain_attributes(module: nn.Module) -> dict[str, Any]:
+    """Return the attributes of a module itself that are numbers, strings or None."""
+    return {k: v for k, v in vars(module).items() if v is None or isinstance(v, int | float | str)}
+
+
+def explain_failure(error: Exception, part: str) -> CannotStack:
+    """Return why a part cannot run for all lanes at once, from the error of torch."""
+    if isinstance(error, DecidesByNumber):
+        return CannotStack(f"{part} decides by a number that differs between the runs")
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return CannotStack(f"{part} cannot run for several runs at once ({lines[0]})")

@@ -1,0 +1,81 @@
+"""Let the numbers of an optimizer or a loss be tensors, so that each lane of a stack has its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+_SCALED: Mapping[str, str] = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}
+"""The keyword that multiplies the last operands, by the name of the function."""
+
+_READS = (Tensor.item, Tensor.__float__, Tensor.__int__)
+_COMPARISONS = {Tensor.__eq__: False, Tensor.__ne__: True, Tensor.eq: False, Tensor.ne: True}
+_FRESH = (torch.empty, torch.zeros, torch.empty_like, torch.zeros_like)
+
+
+class DecidesByNumber(Exception):
+    """The code branches on a number that may differ from lane to lane, or from update to update."""
+
+
+class TensorNumbers(TorchFunctionMode):
+    """Inside this context, torch's functions take tensors of shape () where they need Python numbers.
+
+    A number that is read from a tensor, such as the count of steps, stays a tensor. A number that is compared with a
+    constant counts as different from it: the caller excludes numbers that are 0 in some lanes only.
+
+    Args:
+        zero: a tensor of shape () that differs from lane to lane, so that what is added to it does too. Memory that
+            is allocated inside the context, and written into later, needs a place for each lane.
+
+    Raises:
+        DecidesByNumber: other code branches on a tensor.
+    """
+
+    def __init__(self, zero: Tensor | None = None) -> None:
+        super().__init__()
+        self._zero = zero
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        del types
+        named = dict(kwargs or {})
+        if func in _READS:
+            return args[0] if args[0].is_floating_point() else args[0].double()
+        if func in _COMPARISONS and args[0].ndim == 0 and isinstance(args[1], int | float):
+            return _COMPARISONS[func]
+        if func is Tensor.__bool__:
+            raise DecidesByNumber
+        if func is F.cross_entropy and isinstance(named.get("label_smoothing"), Tensor):
+            return _smoothed_cross_entropy(*args, **named)
+        if (out := named.pop("out", None)) is not None:
+            return out.copy_(func(*args, **named))
+        if func in _FRESH and self._zero is not None:
+            fresh = func(*args, **named).zero_()
+            return fresh + self._zero.to(fresh.dtype)
+        return _with_tensor_factor(func, args, named)
+
+
+def _with_tensor_factor(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    """Call a function of torch whose `alpha`, `value` or `weight` may be a tensor."""
+    name = getattr(func, "__name__", "")
+    if name == "_foreach_norm":
+        return [torch.linalg.vector_norm(tensor, *args[1:]) for tensor in args[0]]
+    base = name.rstrip("_")
+    if base in _SCALED and isinstance(factor := named.get(_SCALED[base]), Tensor):
+        del named[_SCALED[base]]
+        return func(args[0], args[1] * factor.to(args[1].dtype), *args[2:], **named)
+    if base == "lerp" and isinstance(weight := named.get("weight", args[-1]), Tensor):
+        return func(args[0], args[1], weight.to(args[0].dtype))
+    return func(*args, **named)
+
+
+def _smoothed_cross_entropy(*args: Any, label_smoothing: Tensor, **named: Any) -> Tensor:
+    """Return the cross entropy, which is linear in the label smoothing."""
+    plain, uniform = (F.cross_entropy(*args, **named, label_smoothing=end) for end in (0.0, 1.0))
+    return plain + (uniform - plain) * label_smoothing.to(plain.dtype)

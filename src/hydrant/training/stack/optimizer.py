@@ -1,0 +1,324 @@
+"""The step of one optimizer in all lanes: as one program for all, or lane by lane."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections import defaultdict
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, Optimizer, RAdam, RMSprop
+
+from hydrant.training.compile.eager_step import unwrap_step
+from hydrant.training.stack.numbers import DecidesByNumber, TensorNumbers
+from hydrant.training.stack.reasons import CannotStack
+from hydrant.training.stack.weights import StackedWeights
+
+_ELEMENTWISE = frozenset((ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop))
+"""Optimizers that treat every weight alike, so that they may take all weights of a group as one."""
+
+_KERNELS = {"foreach": False, "fused": False, "capturable": True}
+"""Fields of a group that choose a kernel: those of the plain one, which branches on no value."""
+
+_PLAIN = (int, float, bool, str, type(None))
+
+Numbers = Sequence[Mapping[str, Sequence[float]]]
+"""For each group, the scheduled fields, such as `lr` or `betas.0`, with the value of each lane."""
+
+
+@dataclass
+class Slot:
+    """What an optimizer sees as one weight: a weight of the model, or all weights of a group in a line.
+
+    Its state is a tensor for all lanes. `of_lanes` are the weights of each lane whose state is a part of it.
+    """
+
+    values: Tensor  # (lanes, ...)
+    of_lanes: Sequence[Sequence[nn.Parameter]]
+    state: dict[str, Tensor]  # (lanes, ...) each
+    plain: dict[str, Any]  # state that is no tensor, the same in all lanes
+
+
+class StackedOptimizer:
+    """Applies the updates of one named optimizer of all lanes.
+
+    Args:
+        optimizers: of the lanes. Their states become views of stacked states.
+        weights: for each param group; None for a group whose weights get no gradient.
+        device: of the weights.
+
+    Raises:
+        CannotStack: the optimizer is made of others, or the states of the lanes differ in more than values.
+    """
+
+    def __init__(
+        self, optimizers: Sequence[Optimizer], weights: Sequence[StackedWeights | None], device: torch.device
+    ) -> None:
+        if _holds_optimizers(optimizers[0]):
+            raise CannotStack(f"{type(optimizers[0]).__name__} is made of several optimizers")
+        self._optimizers, self._weights, self._device = list(optimizers), list(weights), device
+        step: Any = type(optimizers[0]).step
+        self._step = unwrap_step(step) or step
+        self._is_flat = type(optimizers[0]) in _ELEMENTWISE and self._steps_agree()
+        self._slots = [[] if w is None else self._make_slots(w) for w in self._weights]
+        self._group_state = [self._stack_group_state(n) for n in range(len(self._weights))]
+        uses_fused = any(group.get("fused") for group in optimizers[0].param_groups)
+        self._rows = self._make_rows() if uses_fused and self._is_flat and device.type == "cpu" else []
+        self._program: Callable[..., Any] | None = None
+        self._has_failed = False
+
+    @property
+    def is_by_row(self) -> bool:
+        """Whether each lane makes a step of its own, on its row of all weights: one call of torch's fused kernel."""
+        return bool(self._rows)
+
+    def prepare(self, numbers: Numbers) -> bool:
+        """Prepare the step at the first call; return whether it works for all lanes together."""
+        if self._rows or self._program is not None or self._has_failed:
+            return not self._has_failed
+        try:
+            self._program = self._trace(numbers)
+        except (DecidesByNumber, RuntimeError, TypeError, ValueError, AssertionError):
+            self._has_failed = True  # the step branches on values, or torch cannot map an operation
+        return not self._has_failed
+
+    def step(self, numbers: Numbers) -> None:
+        """Apply the gradients of the stacked weights. Call `prepare` before."""
+        if self._rows:
+            self._step_rows(numbers)
+        else:
+            assert self._program is not None
+            self._program(*self._arguments(numbers))
+
+    def tensors(self) -> list[Tensor]:
+        """Return all that a step changes, with the lanes in front."""
+        slots = [slot for group in self._slots for slot in group]
+        states = [value for slot in slots for value in slot.state.values()]
+        return [*(slot.values for slot in slots), *states, *(v for g in self._group_state for v in g.values())]
+
+    # ---- the state of all lanes
+
+    def _steps_agree(self) -> bool:
+        """Return whether the weights of each group have made the same number of steps in a lane."""
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                counts = {_scalar_state(optimizer.state.get(p, {})) for p in group["params"] if p in optimizer.state}
+                if len(counts) > 1:
+                    return False
+        return True
+
+    def _make_slots(self, weights: StackedWeights) -> list[Slot]:
+        rows = weights.rows.detach()
+        if self._is_flat:
+            return [self._make_slot(rows, weights.parameters)]
+        return [
+            self._make_slot(values, [[of_lane[n]] for of_lane in weights.parameters])
+            for n, values in enumerate(weights.stacked(rows))
+        ]
+
+    def _make_slot(self, values: Tensor, of_lanes: Sequence[Sequence[nn.Parameter]]) -> Slot:
+        slot = Slot(values, of_lanes, {}, {})
+        states = [[o.state.get(p, {}) for p in ps] for o, ps in zip(self._optimizers, of_lanes, strict=True)]
+        for key, value in dict(states[0][0]).items():
+            if isinstance(value, Tensor):
+                slot.state[key] = _stack_state(key, states, of_lanes)
+            elif type(value) not in _PLAIN or any(state[key] != value for of_lane in states for state in of_lane):
+                raise CannotStack(f"the state {key} of {type(self._optimizers[0]).__name__} differs between the runs")
+            else:
+                slot.plain[key] = value
+        return slot
+
+    def _stack_group_state(self, position: int) -> dict[str, Tensor]:
+        """Stack the tensors in a param group, such as a count of steps."""
+        groups = [optimizer.param_groups[position] for optimizer in self._optimizers]
+        stacked = {
+            key: torch.stack([torch.as_tensor(group[key]) for group in groups])
+            for key, value in groups[0].items()
+            if isinstance(value, Tensor)
+        }
+        for key, values in stacked.items():
+            for group, value in zip(groups, values.unbind(), strict=True):
+                group[key] = value
+        return stacked
+
+    def _gradients(self) -> list[list[Tensor]]:
+        """Return the gradient of every slot, by group."""
+        gradients: list[list[Tensor]] = []
+        for weights in self._weights:
+            if weights is None:
+                gradients.append([])
+                continue
+            rows = weights.rows.grad
+            assert rows is not None
+            gradients.append([rows] if self._is_flat else weights.stacked(rows))
+        return gradients
+
+    # ---- row by row
+
+    def _make_rows(self) -> list[Optimizer]:
+        """Return an optimizer for each lane, whose weights are those of each group in a line."""
+        rows = list[Optimizer]()
+        for lane, optimizer in enumerate(self._optimizers):
+            groups, state = list[dict[str, Any]](), dict[Any, Any]()
+            for group, slots in zip(optimizer.param_groups, self._slots, strict=True):
+                parameters = [nn.Parameter(slot.values[lane]) for slot in slots]
+                for parameter, slot in zip(parameters, slots, strict=True):
+                    state[parameter] = {**slot.plain, **{key: value[lane] for key, value in slot.state.items()}}
+                groups.append({**group, "params": parameters})
+            rows.append(_shadow(optimizer, groups, state))
+        return rows
+
+    def _step_rows(self, numbers: Numbers) -> None:
+        gradients = [[gradient.unbind() for gradient in group] for group in self._gradients()]
+        for lane, optimizer in enumerate(self._rows):
+            for group, of_group, scheduled in zip(optimizer.param_groups, gradients, numbers, strict=True):
+                for parameter, gradient in zip(group["params"], of_group, strict=True):
+                    parameter.grad = gradient[lane]
+                for name, values in scheduled.items():
+                    write_field(group, name, values[lane])
+            self._step(optimizer)
+
+    # ---- one program for all lanes
+
+    def _arguments(self, numbers: Numbers) -> tuple[Any, ...]:
+        values = [[slot.values for slot in slots] for slots in self._slots]
+        states = [[slot.state for slot in slots] for slots in self._slots]
+        return values, self._gradients(), states, self._group_state, self._as_tensors(numbers)
+
+    def _as_tensors(self, numbers: Numbers) -> list[dict[str, Tensor]]:
+        """Return the numbers that differ between lanes or updates, (lanes,) float64 each, by group."""
+        tensors = list[dict[str, Tensor]]()
+        for position, scheduled in enumerate(numbers):
+            varying = {**self._differing(position), **scheduled}
+            rows = torch.tensor(list(varying.values()), dtype=torch.float64).to(self._device)
+            tensors.append(dict(zip(varying, rows.unbind() if varying else [], strict=True)))
+        return tensors
+
+    def _differing(self, position: int) -> dict[str, list[float]]:
+        """Return the numbers of a group that differ between the lanes, as `lr` or `betas.0`."""
+        groups = [_flat_numbers(optimizer.param_groups[position]) for optimizer in self._optimizers]
+        by_name = {name: [group[name] for group in groups] for name in groups[0]}
+        return {name: values for name, values in by_name.items() if len(set(values)) > 1}
+
+    def _trace(self, numbers: Numbers) -> Callable[..., Any]:
+        """Return the step as a list of torch's operations on the tensors of all lanes."""
+        first = self._optimizers[0]
+
+        def step_of_lane(values: Any, gradients: Any, states: Any, group_state: Any, numbers: Any) -> Tensor:
+            groups, state = list[dict[str, Any]](), dict[Any, Any]()
+            counts = list[tuple[Tensor, Tensor]]()
+            for position, group in enumerate(first.param_groups):
+                for slot, value, gradient, kept in zip(
+                    self._slots[position], values[position], gradients[position], states[position], strict=True
+                ):
+                    value.grad = gradient
+                    exact = {k: v.double() for k, v in kept.items() if v.ndim == 0 and v.is_floating_point()}
+                    counts += [(kept[key], count) for key, count in exact.items()]
+                    state[value] = {**slot.plain, **kept, **exact}
+                chosen = {key: value for key, value in _KERNELS.items() if key in group}
+                mapped = {**group, **group_state[position], **chosen, "params": values[position]}
+                for name, value in numbers[position].items():
+                    write_field(mapped, name, value)
+                groups.append(mapped)
+            before = [_flat_numbers(group, kinds=(float, int, bool)) for group in groups]
+            zero = next(v for group in gradients for v in group).sum() * 0
+            with TensorNumbers(zero):
+                self._step(_shadow(first, groups, state))
+            after = [_flat_numbers(group, kinds=(float, int, bool)) for group in groups]
+            if before != after:
+                raise DecidesByNumber  # a Python number counts the steps
+            for count, exact in counts:
+                count.copy_(exact)
+            return zero
+
+        @torch.no_grad()
+        def step(*arguments: Any) -> Any:
+            return torch.vmap(step_of_lane, randomness="error")(*arguments)
+
+        clones = torch.utils._pytree.tree_map_only(Tensor, Tensor.clone, self._arguments(numbers))
+        with _as_if_compiling():
+            program = make_fx(step)(*clones)
+        program.graph.eliminate_dead_code()
+        program.recompile()
+        return torch.no_grad()(program)
+
+
+def _shadow(optimizer: Optimizer, groups: list[dict[str, Any]], state: dict[Any, Any]) -> Optimizer:
+    """Return a copy of an optimizer with other groups and states."""
+    shadow = copy.copy(optimizer)
+    shadow.param_groups, shadow.state = groups, defaultdict(dict, state)
+    return shadow
+
+
+def _stack_state(
+    key: str, states: Sequence[Sequence[dict[str, Any]]], of_lanes: Sequence[Sequence[nn.Parameter]]
+) -> Tensor:
+    """Stack a state of all weights of a slot; the states of the lanes become views of it."""
+    is_line = len(of_lanes[0]) > 1
+    is_wide = states[0][0][key].shape == of_lanes[0][0].shape and states[0][0][key].ndim > 0
+    if not is_line or not is_wide:
+        stacked = torch.stack([of_lane[0][key] for of_lane in states])
+        for of_lane, value in zip(states, stacked.unbind(), strict=True):
+            for state in of_lane:
+                state[key] = value
+        return stacked
+    stacked = torch.stack([torch.cat([state[key].reshape(-1) for state in of_lane]) for of_lane in states])
+    for of_lane, parameters, row in zip(states, of_lanes, stacked.unbind(), strict=True):
+        parts = row.split([p.numel() for p in parameters])
+        for state, parameter, part in zip(of_lane, parameters, parts, strict=True):
+            state[key] = part.view(parameter.shape)
+    return stacked
+
+
+def _scalar_state(state: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the numbers in the state of a weight, such as its count of steps."""
+    return tuple(
+        (key, float(value) if isinstance(value, Tensor) else value)
+        for key, value in state.items()
+        if not isinstance(value, Tensor) or value.ndim == 0
+    )
+
+
+def _flat_numbers(group: Mapping[str, Any], kinds: tuple[type, ...] = (float,)) -> dict[str, Any]:
+    """Return the numbers of a param group, as `lr` or `betas.0`."""
+    numbers = dict[str, Any]()
+    for key, value in group.items():
+        if type(value) in kinds:
+            numbers[key] = value
+        elif isinstance(value, tuple | list) and key != "params":
+            numbers |= {f"{key}.{n}": item for n, item in enumerate(value) if type(item) in kinds}
+    return numbers
+
+
+def write_field(group: dict[str, Any], name: str, value: Any) -> None:
+    """Write a field of a param group, such as `lr` or `betas.0`."""
+    key, _, position = name.partition(".")
+    if position:
+        items = list(group[key])
+        items[int(position)] = value
+        group[key] = tuple(items)
+    else:
+        group[key] = value
+
+
+def _holds_optimizers(optimizer: Optimizer) -> bool:
+    """Return whether an optimizer is made of others, which have the groups and states of their own."""
+    values = [v for value in vars(optimizer).values() for v in (value if isinstance(value, list) else [value])]
+    return any(isinstance(value, Optimizer) for value in values)
+
+
+@contextlib.contextmanager
+def _as_if_compiling() -> Generator[None]:
+    """Let torch's optimizers keep numbers in tensors, as they do while torch.compile traces them."""
+    module: Any = torch.compiler
+    before = module._is_compiling_flag
+    module._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        module._is_compiling_flag = before

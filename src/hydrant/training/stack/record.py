@@ -1,0 +1,70 @@
+"""What one forward and backward pass of a run alone shows: its random numbers, and the weights without gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from hydrant import seeding
+from hydrant.batch import Outcome
+from hydrant.training.stack.draws import Draw, RecordDraws
+from hydrant.training.stack.reasons import CannotStack
+from hydrant.training.trainer import Trainer
+
+
+def record_draws(lane: Trainer) -> tuple[list[Draw], Outcome]:
+    """Call the task of a run on its next micro-batch; return how it draws random numbers, and the outcome.
+
+    Raises:
+        CannotStack: it draws numbers in a way that cannot be repeated for each lane.
+    """
+    plan, num_updates = lane.plan, lane.state.num_updates
+    host, buffers = seeding.host_state(), [buffer.clone() for buffer in lane.task.buffers()]
+    batch = lane.first_batch()
+    _seed(lane)
+    with RecordDraws() as recorded, plan.precision.autocast(), plan.compilation.force_eager():
+        outcome = lane.task(plan.precision.cast(batch))
+    with torch.no_grad():
+        for buffer, value in zip(lane.task.buffers(), buffers, strict=True):
+            buffer.copy_(value)
+    after = _device_state(lane)
+    _seed(lane)
+    for draw in recorded.draws:
+        draw()
+    if not torch.equal(after, _device_state(lane)):
+        raise CannotStack(f"{_model_name(lane)} draws random numbers that cannot be drawn for each run alone")
+    if str(seeding.host_state()) != str(host):
+        raise CannotStack(f"{_model_name(lane)} draws random numbers from Python or NumPy")
+    del num_updates
+    return recorded.draws, outcome
+
+
+def unused_weights(lane: Trainer, outcome: Outcome) -> set[str]:
+    """Return the names of the weights of a run that get no gradient from an outcome."""
+    named = {name: p for name, p in lane.task.named_parameters() if p.requires_grad}
+    gradients = torch.autograd.grad(outcome.total_loss(), list(named.values()), allow_unused=True)
+    if any(gradient is not None and gradient.layout is not torch.strided for gradient in gradients):
+        raise CannotStack(f"{_model_name(lane)} has sparse gradients")
+    return {name for name, gradient in zip(named, gradients, strict=True) if gradient is None}
+
+
+def _seed(lane: Trainer) -> None:
+    plan = lane.plan
+    seeding.seed_micro_step(plan.spec.seed, lane.state.num_updates, 0, plan.world.device)
+
+
+def _device_state(lane: Trainer) -> Tensor:
+    device = lane.plan.world.device
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def _model_name(lane: Trainer) -> str:
+    return type(lane.model).__name__
+
+
+def named_tensors(module: nn.Module, skipped: Sequence[str]) -> dict[str, Tensor]:
+    """Return buffers and weights by name, without some."""
+    named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return {name: tensor for name, tensor in named.items() if name not in skipped}

@@ -31,6 +31,7 @@ from hydrant.training.checkpoint.weights import describe_misfits
 from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
+from hydrant.training.plan import Plan
 from hydrant.training.train_state import (
     check_class_names,
     check_optimizers,
@@ -80,18 +81,12 @@ def _start(job: Job, world: World, watchdog: Watchdog) -> RunResult:
     try:
         start = world.broadcast_from_rank_zero(lambda: starting_point(job.config, job.folder))
         if start.is_finished:
-            return _already_finished(job.folder, world)
+            return already_finished(job.folder, world)
         config = resolve_micro_batch_size(job.config, start, world)
         job = dataclasses.replace(job, config=config)
         show_activity("preparing the data and the model")
         plan = prepare_timed(keep_micro_batch_size(config, start, world), start)
-        _prepare_weights(start, plan.task.model, config)
-        if start.checkpoint is not None:
-            check_optimizers(start.checkpoint, plan.task, plan.optimizers)
-            if config["resume_strict"]:
-                remedy = "rename them back, or continue with the new names: resume_strict=false"
-                check_class_names(start.checkpoint, plan.data.class_names, key="data", remedy=remedy)
-        check_stream(plan.train, is_continued=start.checkpoint is not None)
+        prepare_start(plan, start)
         with StopRequest() as stop:
             pids = world.all_gather(os.getpid())
             if world.is_rank_zero:
@@ -103,7 +98,23 @@ def _start(job: Job, world: World, watchdog: Watchdog) -> RunResult:
         return first_failure(error, job.folder, world)
 
 
-def _already_finished(folder: Path, world: World) -> RunResult:
+def prepare_start(plan: Plan, start: Start) -> None:
+    """Load the initial weights, if any, and check that a checkpoint fits the plan.
+
+    Raises:
+        ConfigError: they belong to another run.
+    """
+    config = plan.config
+    _prepare_weights(start, plan.task.model, config)
+    if start.checkpoint is not None:
+        check_optimizers(start.checkpoint, plan.task, plan.optimizers)
+        if config["resume_strict"]:
+            remedy = "rename them back, or continue with the new names: resume_strict=false"
+            check_class_names(start.checkpoint, plan.data.class_names, key="data", remedy=remedy)
+    check_stream(plan.train, is_continued=start.checkpoint is not None)
+
+
+def already_finished(folder: Path, world: World) -> RunResult:
     summary = read_summary(folder)
     if world.is_rank_zero:
         say(f"already finished: {relative(folder)}, {summary['num_updates']} updates; nothing to do")

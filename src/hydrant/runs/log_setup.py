@@ -7,6 +7,7 @@ import errno
 import logging
 import sys
 from collections.abc import Generator
+from contextvars import ContextVar
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -72,31 +73,54 @@ def preserve_loggers() -> Generator[None]:
             logger.disabled, logger.propagate, logger.handlers = disabled, propagate, handlers
 
 
+current_log: ContextVar[Path | None] = ContextVar("log", default=None)
+"""The log of the run at work, where one process trains several runs at once; None: messages are for every log."""
+
+
 @contextlib.contextmanager
 def log_to(file: Path, rank: int = 0) -> Generator[None]:
     """Log messages to the terminal, and messages with tracebacks to `file`, which the first message creates.
 
     Ranks other than 0 log only warnings, and what has a traceback to `file`. The handlers are removed at the end.
     """
-    message = f"rank {rank}: %(message)s" if rank else "%(message)s"
-    file_handler = _File(file, delay=True, encoding="utf-8")
-    file_handler.setFormatter(_Formatter(f"%(asctime)s %(levelname)s {message}"))
+    with log_to_terminal(rank), log_to_file(file, rank):
+        yield
+
+
+@contextlib.contextmanager
+def log_to_terminal(rank: int = 0) -> Generator[None]:
+    """Log messages to the terminal, on ranks other than 0 only warnings."""
     console = _console_handler(rank)
     console.setLevel(logging.WARNING if rank else logging.INFO)
-    console.setFormatter(_Formatter(message))
-    if rank:
-        file_handler.addFilter(lambda record: record.levelno >= logging.WARNING or bool(record.exc_info))
+    console.setFormatter(_Formatter(_message(rank)))
     level, propagate = log.level, log.propagate
     log.setLevel(logging.DEBUG)
     log.propagate = False
-    log.addHandler(file_handler)
     log.addHandler(console)
     try:
         yield
     finally:
         log.removeHandler(console)
-        log.removeHandler(file_handler)
-        with contextlib.suppress(OSError):
-            file_handler.close()
         log.propagate = propagate
         log.setLevel(level)
+
+
+@contextlib.contextmanager
+def log_to_file(file: Path, rank: int = 0) -> Generator[None]:
+    """Log messages with tracebacks to `file`: those for this log, and those for every log."""
+    handler = _File(file, delay=True, encoding="utf-8")
+    handler.setFormatter(_Formatter(f"%(asctime)s %(levelname)s {_message(rank)}"))
+    handler.addFilter(lambda record: current_log.get() in (None, file))
+    if rank:
+        handler.addFilter(lambda record: record.levelno >= logging.WARNING or bool(record.exc_info))
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        with contextlib.suppress(OSError):
+            handler.close()
+
+
+def _message(rank: int) -> str:
+    return f"rank {rank}: %(message)s" if rank else "%(message)s"

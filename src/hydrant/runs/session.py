@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import logging
 import signal
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,9 @@ def open_session(job: Job, plan: Plan, start: Start, watchdog: Watchdog) -> Sess
 class Session:
     """Owns the run folder for one run: start, train, finish."""
 
+    result: RunResult
+    """How the run ended."""
+
     def __init__(self, job: Job, plan: Plan, start: Start, watchdog: Watchdog) -> None:
         self._job, self._plan, self._start, self._watchdog = job, plan, start, watchdog
         self._world = plan.world
@@ -79,15 +82,34 @@ class Session:
 
     def run(self, stop: StopRequest) -> RunResult:
         """Train and write how the run ended."""
+        with self.opened(stop) as trainer:
+            if trainer is not None:
+                train(trainer)
+        return self.result
+
+    @contextlib.contextmanager
+    def opened(self, stop: StopRequest) -> Generator[Trainer | None]:
+        """Build the run, yield it to be trained, and write how it ended; then `result` has that.
+
+        An error in the block ends the run, and is not raised again. None is yielded if the run has ended already,
+        because it cannot be built.
+        """
+        is_built = False
         try:
-            with explain_out_of_memory(TRAINING_REMEDY), explain_unknown_class():
-                self._train(stop)
+            with explain_out_of_memory(TRAINING_REMEDY), explain_unknown_class(), self._built(stop) as trainer:
+                is_built = True
+                yield trainer
             result = RunResult.finished()
         except Interrupted as error:
             message = f"{error}; {self._how_to_continue()}"
             result = RunResult(RunStatus.PREEMPTED, error.exit_status, message)
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             result = self._result_of(error, stop)
+        self.result = self._end(result)
+        if not is_built:
+            yield None
+
+    def _end(self, result: RunResult) -> RunResult:
         self._watchdog.stop()
         result = dataclasses.replace(result, value=(self._state.best or {}).get("value"))
         try:
@@ -98,7 +120,9 @@ class Session:
             self._reporter.note(status=RunStatus.PREEMPTED)
             return self._stopped_at_once("before everything was written")
 
-    def _train(self, stop: StopRequest) -> None:
+    @contextlib.contextmanager
+    def _built(self, stop: StopRequest) -> Generator[Trainer]:
+        """Build and restore the run, yield it to be trained, and do what follows training."""
         plan, state = self._plan, self._state
         if self._world.is_rank_zero:
             log_fields(start_lines(self._job, plan))
@@ -121,7 +145,7 @@ class Session:
                 profile = self._job.folder / PROFILE
                 profiling = plan.profiler.record(profile, state.num_updates, self._reporter.file)
                 with profiling if self._world.is_rank_zero else contextlib.nullcontext():
-                    train(trainer)
+                    yield trainer
                 if plan.config["test_at_end"]:
                     test_best(trainer, self._best_checkpoint())
                 plan.data.damaged.merge_ranks(self._world.all_gather)

@@ -145,6 +145,32 @@ def _prepare(
     )  # fmt: skip
 
 
+def prepare_like(config: Mapping[str, Any], like: Plan) -> Plan:
+    """Prepare a run on the data of another plan, whose config differs in nothing that decides more than is built here.
+
+    Raises:
+        ConfigError: the config cannot run.
+    """
+    task = _task(config, like.data)
+    schedules = make_schedules(config, like.clock)
+    hooks = make_hooks(config["hooks"])
+    optimizers = make_optimizers(
+        config, task, schedules, like.precision, lambda o, _: EagerStep(o), compiles_steps=False
+    )
+    optimizers.schedules.check(like.clock.total_updates)
+    return dataclasses.replace(
+        like,
+        config=config,
+        spec=dataclasses.replace(like.spec, seed=config["seed"]),
+        task=task,
+        intervals=_intervals(config, like.clock, hooks),
+        schedules=schedules,
+        averaging=_averaging(config, like.clock, like.precision),
+        hooks=hooks,
+        optimizers=optimizers,
+    )
+
+
 def build(
     plan: Plan,
     state: TrainState,

@@ -36,26 +36,50 @@ def train(trainer: Trainer) -> None:
         NonFiniteError: a metric became NaN or infinite; the last good checkpoint is kept.
         Interrupted: the ranks agreed to stop, because one received a signal; the state is saved.
     """
-    state, total_updates = trainer.state, trainer.plan.clock.total_updates
+    begin_training(trainer)
+    while not is_over(trainer):
+        train_update(trainer, is_last=is_last_update(trainer))
+    end_training(trainer)
+
+
+def begin_training(trainer: Trainer) -> None:
+    """Do what comes before the first update."""
+    state = trainer.state
     is_evaluated = state.num_updates == 0 and trainer.plan.intervals.eval_every.is_on
     row = evaluate(trainer) if is_evaluated else {}  # so that every curve starts at the untrained model
     log_row(trainer, row)
     if is_evaluated:
         log_pictures(trainer, is_last=False)
     trainer.pace = Pace(state.num_updates, trainer.plan.world.device)
-    while not is_over(trainer):
-        is_last = state.num_updates + 1 == total_updates or state.end_reason is not None
-        train_update(trainer, is_last=is_last)
+
+
+def end_training(trainer: Trainer) -> None:
+    """Do what comes after the last update."""
     trainer.plan.hooks.call("on_end", trainer)
     log_row(trainer, {})
 
 
 def train_update(trainer: Trainer, *, is_last: bool) -> None:
     """Make one update, and do what is due after it."""
+    due = begin_update(trainer, is_last=is_last)
+    update = make_update(trainer, measure=due.log)
+    finish_update(trainer, due, update, is_last=is_last)
+
+
+def begin_update(trainer: Trainer, *, is_last: bool) -> Due:
+    """Return what is due after the next update, and call the hooks that are due before it."""
     due = trainer.plan.intervals.due(trainer.state.num_updates + 1, is_last=is_last)
     if due.hooks:
         trainer.plan.hooks.call("before_update", trainer, trainer.state.num_updates + 1, names=due.hooks)
-    update = make_update(trainer, measure=due.log)
+    return due
+
+
+def finish_update(trainer: Trainer, due: Due, update: Update, *, is_last: bool) -> None:
+    """Do what is due after an update.
+
+    Raises:
+        NonFiniteError, Interrupted: as `train`.
+    """
     trainer.plan.compilation.check_recompiles(trainer.state.num_updates)
     if trainer.state.micro_batch_size != trainer.plan.spec.micro_batch_size:
         log_micro_batch_size(trainer)
@@ -206,6 +230,12 @@ def evaluate(trainer: Trainer) -> dict[str, float]:
     row = evaluate_run(trainer)
     trainer.plan.hooks.call("on_evaluation", trainer, with_progress(trainer, row))
     return row
+
+
+def is_last_update(trainer: Trainer) -> bool:
+    """Return whether the next update is known to be the last."""
+    state = trainer.state
+    return state.num_updates + 1 == trainer.plan.clock.total_updates or state.end_reason is not None
 
 
 def is_over(trainer: Trainer) -> bool:

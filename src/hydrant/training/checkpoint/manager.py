@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -117,7 +118,9 @@ class CheckpointManager:
         self.wait()
         self._snapshot = Snapshot.of(content, is_rank_zero=self._is_rank_zero, reuse=self._snapshot)
         notes = {"num_updates": num_updates, "is_best": is_best, "rows": self._rows.num_rows()}
-        future = self._thread.submit(self._write, self._snapshot, notes, _copy_barrier())
+        # In this context, which may choose the log of the run.
+        write = partial(contextvars.copy_context().run, self._write)
+        future = self._thread.submit(write, self._snapshot, notes, _copy_barrier())
         self._pending = num_updates, future, on_written
         if not self._in_background:
             self.wait()

@@ -1,0 +1,131 @@
+"""Execute several runs at once in this process, as the lanes of a stack."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Generator, Sequence
+
+from hydrant.errors import HydrantError
+from hydrant.runs.execute import already_finished, execute, prepare_start
+from hydrant.runs.folder import LOG
+from hydrant.runs.job import Job
+from hydrant.runs.lock import exclusive
+from hydrant.runs.log_setup import current_log, log_to_file, log_to_terminal
+from hydrant.runs.outcome import RunResult, first_failure
+from hydrant.runs.resume import Start, starting_point
+from hydrant.runs.session import Session, open_session, timeout_seconds
+from hydrant.signals import StopRequest
+from hydrant.training.build import prepare, prepare_like
+from hydrant.training.distributed.watchdog import Watchdog
+from hydrant.training.distributed.world import World
+from hydrant.training.plan import Plan
+from hydrant.training.stack.train import train_lanes
+from hydrant.training.trainer import Trainer
+
+log = logging.getLogger("hydrant")
+
+
+def execute_stack(jobs: Sequence[Job]) -> list[RunResult]:
+    """Run jobs of the same program at once; return their results. A single job runs as by `execute`."""
+    if len(jobs) == 1:
+        return [execute(jobs[0])]
+    world = World.from_launcher()
+    lanes = [_RunLane(job, world) for job in jobs]
+    with world.process_group(timeout_seconds(jobs[0].config)), log_to_terminal(), contextlib.ExitStack() as stack:
+        for lane in lanes:
+            stack.push(lane.release)
+        like: Plan | None = None
+        for lane in lanes:
+            like = lane.prepare(like) or like
+        with StopRequest() as stop:
+            for lane in lanes:
+                lane.open(stop)
+            train_lanes([lane for lane in lanes if lane.is_open], stop)
+    return [lane.result for lane in lanes]
+
+
+class _RunLane:
+    """A run that trains in a stack."""
+
+    trainer: Trainer
+
+    def __init__(self, job: Job, world: World) -> None:
+        self._job, self._world = job, world
+        self._plan: Plan | None = None
+        self._start = Start()
+        self._folder = contextlib.ExitStack()  # its lock and its log
+        self._session: Session | None = None
+        self._opened: contextlib.AbstractContextManager[Trainer | None] | None = None
+        self.result = RunResult.failed("the run did not begin")
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened is not None
+
+    def prepare(self, like: Plan | None) -> Plan | None:
+        """Lock the folder and prepare the run, on the data of another plan if there is one. Return the plan.
+
+        None: the run is finished, or it cannot begin; `result` has why.
+        """
+        job = self._job
+        try:
+            self._folder.enter_context(exclusive(job.folder))
+            self._folder.enter_context(log_to_file(job.folder / LOG))
+            with self.active():
+                self._start = starting_point(job.config, job.folder)
+                if self._start.is_finished:
+                    self.result = already_finished(job.folder, self._world)
+                    return None
+                self._plan = prepare(job.config) if like is None else prepare_like(job.config, like)
+                prepare_start(self._plan, self._start)
+        except (Exception, SystemExit) as error:
+            self._fail(error)
+        return self._plan
+
+    def open(self, stop: StopRequest) -> None:
+        """Start the run, if it is prepared."""
+        if self._plan is None:
+            self._folder.close()
+            return
+        try:
+            with self.active():
+                self._session = open_session(self._job, self._plan, self._start, Watchdog())
+                self._opened = self._session.opened(stop)
+                trainer = self._opened.__enter__()
+        except (Exception, SystemExit) as error:
+            self._fail(error)
+            return
+        if trainer is None:
+            self.end()
+        else:
+            self.trainer = trainer
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the run, and give up its folder."""
+        opened, self._opened = self._opened, None
+        assert opened is not None and self._session is not None
+        with self.active():
+            opened.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        self.result = self._session.result
+        self._session = self._plan = None
+        self._folder.close()
+
+    def release(self, *_: object) -> None:
+        """Give up the folder, however the stack ended."""
+        self._folder.close()
+
+    @contextlib.contextmanager
+    def active(self) -> Generator[None]:
+        token = current_log.set(self._job.folder / LOG)
+        try:
+            yield
+        finally:
+            current_log.reset(token)
+
+    def _fail(self, error: BaseException) -> None:
+        if not isinstance(error, HydrantError):  # an error in the config creates no train.log
+            log.debug("the run could not start", exc_info=error)
+        self._plan = self._opened = None
+        self.result = first_failure(error, self._job.folder, self._world)
+        self._folder.close()

@@ -32,7 +32,11 @@ def execute_stack(jobs: Sequence[Job]) -> list[RunResult]:
         return [execute(jobs[0])]
     world = World.from_launcher()
     lanes = [_RunLane(job, world) for job in jobs]
-    with world.process_group(timeout_seconds(jobs[0].config)), log_to_terminal(), contextlib.ExitStack() as stack:
+    with (
+        world.process_group(timeout_seconds(jobs[0].config)),
+        log_to_terminal(),
+        contextlib.ExitStack() as stack,
+    ):
         for lane in lanes:
             stack.push(lane.release)
         like: Plan | None = None

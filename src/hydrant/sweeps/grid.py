@@ -34,6 +34,7 @@ from hydrant.sweeps.preflight import (
     is_finished,
     trained_elsewhere,
 )
+from hydrant.sweeps.stacks import Lanes
 from hydrant.sweeps.sweep import current_sweep
 
 
@@ -105,9 +106,18 @@ class GridSweeper(BasicSweeper):
         reasons = [(trained_elsewhere(job.folder), job.words) for job in jobs]
         if elsewhere := [(ConfigError("name", reason), words) for reason, words in reasons if reason]:
             return elsewhere
+        if self._lanes != 1:
+            plan = current_sweep.get().plan_stacks(
+                {job.folder: job.config for job in jobs}, self._executor, self._lanes
+            )
+            return [(error, jobs[number].words) for number, error in sorted(plan.errors.items())]
         show_activity(f"checking {len(jobs):,} jobs" if len(jobs) > 1 else "checking the job")
         errors = find_config_errors([job.config for job in jobs])
         return [(error, job.words) for job, error in zip(jobs, errors, strict=True) if error]
+
+    @property
+    def _lanes(self) -> Lanes:
+        return self.launcher.lanes if isinstance(self.launcher, ExecutorLauncher) else 1
 
     @property
     def _executor(self) -> Executor:

@@ -8,6 +8,7 @@ from hydra.core.utils import JobReturn, JobStatus
 
 from hydrant.errors import JobFailed
 from hydrant.sweeps.executors import Executor
+from hydrant.sweeps.stacks import Lanes, check_lanes
 from hydrant.sweeps.sweep import current_sweep
 
 
@@ -16,8 +17,9 @@ class ExecutorLauncher(BasicLauncher):
 
     executor_class: ClassVar[Callable[..., Executor]]
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, lanes: Lanes = 1, **settings: Any) -> None:
         super().__init__()
+        self.lanes = check_lanes(lanes)
         self.executor = type(self).executor_class(**settings)
 
     def setup(self, **arguments: Any) -> None:
@@ -28,7 +30,7 @@ class ExecutorLauncher(BasicLauncher):
         sweep = current_sweep.get()
         with sweep.collect_jobs() as sweep_jobs:
             returns = super().launch(job_overrides, initial_job_idx)
-        results = sweep.run_all(sweep_jobs, self.executor)
+        results = sweep.run_all(sweep_jobs, self.executor, self.lanes)
         for number, job in enumerate(returns, initial_job_idx):
             if number not in results:  # the job was refused when it was composed
                 continue

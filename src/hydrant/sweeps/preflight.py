@@ -86,7 +86,7 @@ def find_config_errors(configs: Sequence[Mapping[str, Any]]) -> list[ConfigError
     Raises:
         Stopped: a signal arrived.
     """
-    keys = [repr(sorted((k, v) for k, v in config.items() if k not in _NEUTRAL_KEYS)) for config in configs]
+    keys = [without_repetitions(config) for config in configs]
     distinct = dict(zip(keys, configs, strict=True))
     call = call_isolated(_prepare_all, (list(distinct.values()),), preload=modules_to_preload(configs))
     if call.signum is not None:
@@ -98,11 +98,17 @@ def find_config_errors(configs: Sequence[Mapping[str, Any]]) -> list[ConfigError
     return [errors[key] for key in keys]
 
 
+def without_repetitions(config: Mapping[str, Any]) -> str:
+    """Return a text that is equal for configs that differ only in keys that do not decide whether a run can start."""
+    return repr(sorted((key, value) for key, value in config.items() if key not in _NEUTRAL_KEYS))
+
+
 def _prepare_all(configs: Sequence[Mapping[str, Any]]) -> list[ConfigError | None]:
-    return [_prepare(config) for config in configs]
+    return [config_error(config) for config in configs]
 
 
-def _prepare(config: Mapping[str, Any]) -> ConfigError | None:
+def config_error(config: Mapping[str, Any]) -> ConfigError | None:
+    """Return why a checked config cannot run on this machine; None if it can. Imports torch."""
     from hydrant.training.build import prepare  # imports torch
 
     try:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from hydrant.config.atomic_write import remove_temporary
 from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError, FolderInUse, JobFailed
-from hydrant.runs.console import is_terminal, notice, relative, say
+from hydrant.runs.console import is_terminal, notice, relative, say, show_activity
 from hydrant.runs.folder import (
     SWEEP_PLAN,
     SWEEP_TABLE,
@@ -40,6 +41,7 @@ from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.progress import sweep_progress
 from hydrant.sweeps.results_table import print_table, write_sweep_csv
+from hydrant.sweeps.stacks import Lanes, StackPlan, plan_stacks
 
 _TEMPORARY_SECONDS = 60.0
 """A temporary file as old as this was left by a kill. Other processes may write into the folder of a sweep."""
@@ -57,6 +59,7 @@ class Sweep:
         self.has_run = False
         self.may_fail = False  # a failed job of a search does not fail the sweep
         self.closing_lines: list[str] = []  # printed below the table of results
+        self._stacks: tuple[dict[int, Path], StackPlan] = {}, StackPlan([])  # the folders by position
 
     @contextmanager
     def active(self, folder: Path, jobs: Mapping[Path, Sequence[str]]) -> Generator[None]:
@@ -110,8 +113,15 @@ class Sweep:
         finally:
             self._collected = None
 
-    def run_all(self, sweep_jobs: Sequence[SweepJob], executor: Executor) -> dict[int, RunResult]:
+    def run_all(
+        self, sweep_jobs: Sequence[SweepJob], executor: Executor, lanes: Lanes = 1
+    ) -> dict[int, RunResult]:
         """Run the jobs that are not finished, and return the results of all by job number.
+
+        Args:
+            sweep_jobs: the jobs.
+            executor: runs them.
+            lanes: the most jobs that train together.
 
         Raises:
             Stopped: a signal arrived here or at a job; the jobs have saved their state, or are finished.
@@ -121,17 +131,19 @@ class Sweep:
         unfinished = [sweep_job for sweep_job in sweep_jobs if sweep_job.number not in results]
         if not unfinished:
             return results
+        stacked = unfinished if lanes == 1 else self._stack(unfinished, executor, lanes)
         try:
             with (
                 forward_signals() as signals,
-                closing(executor.run(unfinished, lambda: signals.signum)) as ended,
+                closing(executor.run(stacked, lambda: signals.signum)) as ended,
             ):
-                for sweep_job, result in ended:
+                for first, result in ended:
                     self.has_run = True
-                    results[sweep_job.number] = result
-                    self.record(sweep_job, result, began)
-                    if not (result.exit_status or self._has_table):
-                        say(f"job {sweep_job.number}: finished")
+                    for sweep_job, result_of_lane in _results_of_lanes(first, result):
+                        results[sweep_job.number] = result_of_lane
+                        self.record(sweep_job, result_of_lane, began)
+                        if not (result_of_lane.exit_status or self._has_table):
+                            say(f"job {sweep_job.number}: finished")
         finally:
             remove_if_empty([sweep_job.job.folder for sweep_job in sweep_jobs])
         if signals.signum is not None:
@@ -139,6 +151,28 @@ class Sweep:
         if stopped := [result.exit_status for result in results.values() if result.exit_status > 128]:
             raise Stopped(max(stopped))
         return results
+
+    def plan_stacks(
+        self, jobs: Mapping[Path, Mapping[str, Any]], executor: Executor, lanes: Lanes
+    ) -> StackPlan:
+        """Plan which jobs, given as configs by folder, train together; print it, and keep it for `run_all`."""
+        show_activity(f"trying which of {len(jobs):,} jobs train together")
+        plan = plan_stacks(list(jobs.values()), lanes, executor.num_processes)
+        self._stacks = dict(enumerate(jobs)), plan
+        if not plan.errors:
+            for line in plan.describe():
+                say(line)
+        return plan
+
+    def _stack(self, sweep_jobs: Sequence[SweepJob], executor: Executor, lanes: Lanes) -> list[SweepJob]:
+        """Return the first job of each stack, which has the others."""
+        by_folder = {sweep_job.job.folder.resolve(): sweep_job for sweep_job in sweep_jobs}
+        folders, plan = self._stacks
+        if set(folders.values()) != set(by_folder):
+            plan = self.plan_stacks({path: j.job.config for path, j in by_folder.items()}, executor, lanes)
+            folders, plan = self._stacks
+        stacks = [[by_folder[folders[n]] for n in stack] for stack in plan.stacks]
+        return [replace(stack[0], others=stack[1:]) for stack in stacks]
 
     def record(self, sweep_job: SweepJob, result: RunResult, began: float) -> None:
         """Write a job's result into the files of the sweep, and print why it failed."""
@@ -192,6 +226,15 @@ class Sweep:
 
 current_sweep: ContextVar[Sweep] = ContextVar("sweep")
 """The sweep of this process. Not an argument, because Hydra itself constructs sweeper and launcher from the config."""
+
+
+def _results_of_lanes(first: SweepJob, result: RunResult) -> Iterator[tuple[SweepJob, RunResult]]:
+    """Yield the jobs of a stack with their results: those of the other lanes are in their folders."""
+    yield first, result
+    for sweep_job in first.others:
+        run = read_run(sweep_job.job.folder)
+        message = run.error or f"its stack ended without it: {result.message}"
+        yield sweep_job, result_from_folder(sweep_job.job, message)
 
 
 def _record_failure(job: Job, result: RunResult, began: float) -> None:

@@ -106,6 +106,11 @@ class Optimizers:
         """Whether several backward passes run through the graph, because optimizers follow single losses."""
         return any(entry.losses is not None for entry in self.entries.values())
 
+    @property
+    def uses_closure(self) -> bool:
+        """Whether an optimizer evaluates the loss itself."""
+        return bool(self._with_closure)
+
     def update(
         self, num_updates: int, accumulate: Accumulate, all_reduce: AllReduce, *, measure: bool
     ) -> Update:

@@ -7,13 +7,14 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 from hydrant.config.targets import preload_modules
 from hydrant.errors import FolderInUse
 from hydrant.runs.console import say
-from hydrant.runs.folder import RunStatus, read_run
+from hydrant.runs.folder import RunStatus, mark_failed, read_run
 from hydrant.runs.job import Job
 from hydrant.runs.lock import is_held, wait_until_free
 from hydrant.runs.outcome import RunResult
@@ -26,9 +27,15 @@ JobResults: TypeAlias = "Generator[tuple[SweepJob, RunResult]]"
 
 
 class Executor(Protocol):
-    """Runs the jobs of a sweep. If `is_remote`, they may run on other machines, where preflight cannot check them."""
+    """Runs the jobs of a sweep.
+
+    Attributes:
+        is_remote: jobs may run on other machines, where preflight cannot check them.
+        num_processes: how many jobs run at once on this machine; None: one for each GPU, or for each core.
+    """
 
     is_remote: bool
+    num_processes: int | None
 
     def prepare(self) -> None:
         """Prepare to run jobs, before Hydra composes them.
@@ -57,10 +64,20 @@ class SweepJob:
         str, str
     ]  # `hydra.job.env_set`, added for the job to the environment of this process
     in_table: bool = False  # the live table shows its progress, so nothing is printed about it
+    others: Sequence[SweepJob] = ()  # that train in its process, as lanes of one stack
+
+    @property
+    def lanes(self) -> Sequence[SweepJob]:
+        """All jobs that train in this job's process, which is the first of them."""
+        return (self, *self.others)
 
     def announce(self, where: str = "") -> None:
-        """Print that the job starts."""
+        """Print that the job starts, and its other lanes."""
         if self.in_table:
+            return
+        if self.others:
+            numbers = [job.number for job in self.lanes]
+            say(f"jobs {min(numbers)} to {max(numbers)}: {len(numbers)} lanes of a stack{where}")
             return
         must_wait = is_held(self.job.folder)
         wait = "; waiting for another process, which trains in this folder" if must_wait else ""
@@ -71,12 +88,15 @@ class SweepJob:
     ) -> CallResult[RunResult]:
         """Run the job in a fresh process and return its result and the last signal that was forwarded to it.
 
+        The results of its other lanes are in their folders.
+
         Args:
             environment: variables to add to `self.environment`.
             is_silent: discard the job's stdout, because other jobs run at the same time.
         """
         modules, variables = modules_to_preload([self.job.config]), {**self.environment, **environment}
-        call = call_isolated(execute_job, (self.job, is_silent), modules, variables)
+        jobs = [lane.job for lane in self.lanes]
+        call = call_isolated(execute_jobs, (jobs, is_silent or len(jobs) > 1), modules, variables)
         result, signum = call.result, call.signum
         if isinstance(result, ProcessDied):
             message = f"stopped by a signal before it began; {self.job.same_command()} starts it again"
@@ -112,16 +132,27 @@ def result_from_folder(job: Job, message: str) -> RunResult:
     return RunResult.failed(message)
 
 
-def execute_job(job: Job, is_silent: bool) -> RunResult:
-    """Execute a job in this process, as soon as no other process trains it."""
-    from hydrant.runs.execute import execute  # imports torch
+def execute_jobs(jobs: Sequence[Job], is_silent: bool) -> RunResult:
+    """Execute jobs in this process, as soon as no other process trains them; return the result of the first."""
+    from hydrant.runs.stack import execute_stack  # imports torch
 
     if is_silent:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    while True:
+    results, waiting = dict[Path, RunResult](), list(jobs)
+    while waiting:
         # The same job of another start of this sweep may still save its state, or run under SLURM.
-        wait_until_free(job.folder)
-        result = execute(job)
-        if result.error_type != FolderInUse.__name__:
-            return result
+        for job in waiting:
+            wait_until_free(job.folder)
+        for job, result in zip(waiting, execute_stack(waiting), strict=True):
+            results[job.folder] = result
         # Another start was faster, or another machine trains it.
+        waiting = [job for job in waiting if results[job.folder].error_type == FolderInUse.__name__]
+    for job in jobs[1:]:
+        record_result(job, results[job.folder])
+    return results[jobs[0].folder]
+
+
+def record_result(job: Job, result: RunResult) -> None:
+    """Write into a run folder why a job failed, if the run did not do that itself."""
+    if result.exit_status and read_run(job.folder).status not in (RunStatus.FAILED, RunStatus.PREEMPTED):
+        mark_failed(job.folder, result.message)

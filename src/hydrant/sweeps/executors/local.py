@@ -23,6 +23,7 @@ class Sequential:
     """Runs one job after another and lets them print: the executor for Hydra's basic launcher."""
 
     is_remote = False
+    num_processes = 1
 
     def prepare(self) -> None: ...
 
@@ -44,13 +45,13 @@ class Local:
     is_remote = False
 
     def __init__(self, num_jobs: int | None, jobs_per_gpu: int) -> None:
-        self._num_jobs = check_num_jobs(num_jobs)
+        self.num_processes = check_num_jobs(num_jobs)
         self._jobs_per_gpu = _check_jobs_per_gpu(jobs_per_gpu)
 
     def prepare(self) -> None:
         # Each job gets its share of the cores, so that their threads do not wait for each other. torch reads this
         # variable when it is imported.
-        num_threads = max(num_cores() // self._num_jobs, 1) if self._num_jobs else 1
+        num_threads = max(num_cores() // self.num_processes, 1) if self.num_processes else 1
         os.environ.setdefault("OMP_NUM_THREADS", str(num_threads))
 
     def run(self, sweep_jobs: Sequence[SweepJob], stop_signal: StopSignal) -> JobResults:
@@ -59,7 +60,7 @@ class Local:
         if gpus and max_ranks > len(gpus):
             needed = f"{max_ranks} ranks need as many GPUs, but there are {len(gpus)}"
             raise ConfigError("parallel.num_processes", f"{needed}; give {len(gpus)} or fewer")
-        num_jobs = self._num_jobs or max((len(gpus) * self._jobs_per_gpu or num_cores()) // max_ranks, 1)
+        num_jobs = self.num_processes or max((len(gpus) * self._jobs_per_gpu or num_cores()) // max_ranks, 1)
         for sweep_job, result in self._map(sweep_jobs, gpus, num_jobs):
             if result is not None:
                 yield sweep_job, result

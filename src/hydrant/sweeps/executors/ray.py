@@ -25,6 +25,7 @@ class Ray:
     """
 
     is_remote = True
+    num_processes = 1  # on this machine: the stacks are as large as they can be
 
     def __init__(
         self, num_jobs: int | None, num_cpus: float, num_gpus: float | None, init: Mapping[str, Any]

@@ -42,6 +42,7 @@ class Slurm:
     """
 
     is_remote = True
+    num_processes = 1  # on this machine: the stacks are as large as they can be
 
     def __init__(self, num_jobs: int | None, cluster: str, max_requeues: int, **parameters: Any) -> None:
         self._num_jobs, self._cluster, self._max_requeues = check_num_jobs(num_jobs), cluster, max_requeues

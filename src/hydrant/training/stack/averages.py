@@ -22,7 +22,9 @@ class StackedAverages:
     """
 
     def __init__(self, lanes: Sequence[Trainer], stacked: Mapping[int, Tensor]) -> None:
-        self._averages = [cast("ModelAverage", lane.plan.averaging) for lane in lanes if lane.plan.averaging.is_on]
+        self._averages = [
+            cast("ModelAverage", lane.plan.averaging) for lane in lanes if lane.plan.averaging.is_on
+        ]
         self._averaged: list[tuple[Tensor, Tensor]] = []
         self._copied: list[tuple[Tensor, Tensor]] = []
         if not self._averages:

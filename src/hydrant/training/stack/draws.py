@@ -28,7 +28,11 @@ class RecordDraws(TorchFunctionMode):
         self.draws: list[Draw] = []
 
     def __torch_function__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         del types
         named = dict(kwargs or {})
@@ -45,7 +49,11 @@ class ReplayDraws(TorchFunctionMode):
         self._drawn: Iterator[Tensor] = iter(drawn)
 
     def __torch_function__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         del types
         named = dict(kwargs or {})
@@ -60,15 +68,25 @@ def _draw_of(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Draw | No
     if func in _DROPOUTS and _argument(args, named, 2, "training", True):
         ratio = _argument(args, named, 1, "p", 0.5)
         # Dropout multiplies by numbers that do not depend on its input.
-        return partial(_on_ones, partial(func, p=ratio, training=True), args[0].shape, args[0].dtype, args[0].device)
+        return partial(
+            _on_ones, partial(func, p=ratio, training=True), args[0].shape, args[0].dtype, args[0].device
+        )
     if func in _FRESH:
         return partial(func, *args, **named)
     if func in _LIKE + _FILLS:
-        return partial(_on_ones, partial(_call_first, func, args[1:], named), args[0].shape, args[0].dtype, args[0].device)
+        return partial(
+            _on_ones,
+            partial(_call_first, func, args[1:], named),
+            args[0].shape,
+            args[0].dtype,
+            args[0].device,
+        )
     return None
 
 
-def _on_ones(func: Callable[[Tensor], Tensor], shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _on_ones(
+    func: Callable[[Tensor], Tensor], shape: torch.Size, dtype: torch.dtype, device: torch.device
+) -> Tensor:
     return func(torch.ones(shape, dtype=dtype, device=device))
 
 

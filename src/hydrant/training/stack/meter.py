@@ -36,7 +36,9 @@ class StackedMeter:
         if not weights.numel() if isinstance(weights, Tensor) else not weights:
             return
         self._names = list(values)
-        self._pending.append(torch.stack([mean_over_targets(value.detach()) for value in values.values()], dim=1))
+        self._pending.append(
+            torch.stack([mean_over_targets(value.detach()) for value in values.values()], dim=1)
+        )
         self._weights.append(weights)
         if len(self._pending) >= _MAX_PENDING:
             self.flush()

@@ -41,7 +41,11 @@ class TensorNumbers(TorchFunctionMode):
         self._zero = zero
 
     def __torch_function__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         del types
         named = dict(kwargs or {})

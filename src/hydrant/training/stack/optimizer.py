@@ -99,7 +99,11 @@ class StackedOptimizer:
         """Return all that a step changes, with the lanes in front."""
         slots = [slot for group in self._slots for slot in group]
         states = [value for slot in slots for value in slot.state.values()]
-        return [*(slot.values for slot in slots), *states, *(v for g in self._group_state for v in g.values())]
+        return [
+            *(slot.values for slot in slots),
+            *states,
+            *(v for g in self._group_state for v in g.values()),
+        ]
 
     # ---- the state of all lanes
 
@@ -107,7 +111,9 @@ class StackedOptimizer:
         """Return whether the weights of each group have made the same number of steps in a lane."""
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
-                counts = {_scalar_state(optimizer.state.get(p, {})) for p in group["params"] if p in optimizer.state}
+                counts = {
+                    _scalar_state(optimizer.state.get(p, {})) for p in group["params"] if p in optimizer.state
+                }
                 if len(counts) > 1:
                     return False
         return True
@@ -127,8 +133,12 @@ class StackedOptimizer:
         for key, value in dict(states[0][0]).items():
             if isinstance(value, Tensor):
                 slot.state[key] = _stack_state(key, states, of_lanes)
-            elif type(value) not in _PLAIN or any(state[key] != value for of_lane in states for state in of_lane):
-                raise CannotStack(f"the state {key} of {type(self._optimizers[0]).__name__} differs between the runs")
+            elif type(value) not in _PLAIN or any(
+                state[key] != value for of_lane in states for state in of_lane
+            ):
+                raise CannotStack(
+                    f"the state {key} of {type(self._optimizers[0]).__name__} differs between the runs"
+                )
             else:
                 slot.plain[key] = value
         return slot
@@ -168,7 +178,10 @@ class StackedOptimizer:
             for group, slots in zip(optimizer.param_groups, self._slots, strict=True):
                 parameters = [nn.Parameter(slot.values[lane]) for slot in slots]
                 for parameter, slot in zip(parameters, slots, strict=True):
-                    state[parameter] = {**slot.plain, **{key: value[lane] for key, value in slot.state.items()}}
+                    state[parameter] = {
+                        **slot.plain,
+                        **{key: value[lane] for key, value in slot.state.items()},
+                    }
                 groups.append({**group, "params": parameters})
             rows.append(_shadow(optimizer, groups, state))
         return rows
@@ -201,7 +214,7 @@ class StackedOptimizer:
 
     def _differing(self, position: int) -> dict[str, list[float]]:
         """Return the numbers of a group that differ between the lanes, as `lr` or `betas.0`."""
-        groups = [_flat_numbers(optimizer.param_groups[position]) for optimizer in self._optimizers]
+        groups = [flat_numbers(optimizer.param_groups[position]) for optimizer in self._optimizers]
         by_name = {name: [group[name] for group in groups] for name in groups[0]}
         return {name: values for name, values in by_name.items() if len(set(values)) > 1}
 
@@ -214,7 +227,11 @@ class StackedOptimizer:
             counts = list[tuple[Tensor, Tensor]]()
             for position, group in enumerate(first.param_groups):
                 for slot, value, gradient, kept in zip(
-                    self._slots[position], values[position], gradients[position], states[position], strict=True
+                    self._slots[position],
+                    values[position],
+                    gradients[position],
+                    states[position],
+                    strict=True,
                 ):
                     value.grad = gradient
                     exact = {k: v.double() for k, v in kept.items() if v.ndim == 0 and v.is_floating_point()}
@@ -225,11 +242,11 @@ class StackedOptimizer:
                 for name, value in numbers[position].items():
                     write_field(mapped, name, value)
                 groups.append(mapped)
-            before = [_flat_numbers(group, kinds=(float, int, bool)) for group in groups]
+            before = [flat_numbers(group, kinds=(float, int, bool)) for group in groups]
             zero = next(v for group in gradients for v in group).sum() * 0
             with TensorNumbers(zero):
                 self._step(_shadow(first, groups, state))
-            after = [_flat_numbers(group, kinds=(float, int, bool)) for group in groups]
+            after = [flat_numbers(group, kinds=(float, int, bool)) for group in groups]
             if before != after:
                 raise DecidesByNumber  # a Python number counts the steps
             for count, exact in counts:
@@ -284,7 +301,7 @@ def _scalar_state(state: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def _flat_numbers(group: Mapping[str, Any], kinds: tuple[type, ...] = (float,)) -> dict[str, Any]:
+def flat_numbers(group: Mapping[str, Any], kinds: tuple[type, ...] = (float,)) -> dict[str, Any]:
     """Return the numbers of a param group, as `lr` or `betas.0`."""
     numbers = dict[str, Any]()
     for key, value in group.items():
@@ -308,7 +325,9 @@ def write_field(group: dict[str, Any], name: str, value: Any) -> None:
 
 def _holds_optimizers(optimizer: Optimizer) -> bool:
     """Return whether an optimizer is made of others, which have the groups and states of their own."""
-    values = [v for value in vars(optimizer).values() for v in (value if isinstance(value, list) else [value])]
+    values = [
+        v for value in vars(optimizer).values() for v in (value if isinstance(value, list) else [value])
+    ]
     return any(isinstance(value, Optimizer) for value in values)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-
 from functools import partial
 
 import torch
@@ -20,12 +19,15 @@ from hydrant.training.stack.forward import StackedTask, differing_numbers, expla
 from hydrant.training.stack.meter import StackedMeter
 from hydrant.training.stack.numbers import DecidesByNumber
 from hydrant.training.stack.optimizer import StackedOptimizer
-from hydrant.training.stack.record import record_draws, unused_weights
 from hydrant.training.stack.reasons import CannotStack
+from hydrant.training.stack.record import record_draws, unused_weights
 from hydrant.training.stack.stream import StackedStream
 from hydrant.training.stack.weights import StackedWeights, stack_in_place
 from hydrant.training.trainer import Trainer
 from hydrant.training.update import Update
+
+_COPIES_OF_WEIGHTS = 6
+"""The weights, their gradients, two states of the optimizer, an average and what a step allocates."""
 
 LaneUpdate = Update | NonFiniteError
 """What an update did in a lane, or the error that ends its run."""
@@ -82,8 +84,30 @@ class Stack:
             self._meter.add(outcome.scalars(), self._counted(outcome.num_targets, skipped))
         return [self._finish(lane, n in skipped, norms, n) for n, lane in enumerate(self.lanes)]
 
+    def bytes_per_lane(self) -> int:
+        """Return how much memory a lane needs: weights, gradients, states and what the forward pass keeps."""
+        kept = list[int]()
+
+        def count(tensor: Tensor) -> Tensor:
+            kept.append(tensor.nbytes)
+            return tensor
+
+        num_updates = self._first.state.num_updates
+        buffers = {name: tensor.clone() for name, tensor in self._rest.items()}
+        batch = next(iter(self._stream.micro_batches(num_updates)))
+        with (
+            torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor),
+            self._plan.precision.autocast(),
+        ):
+            self._call(self._plan.precision.cast(batch), self._draw(num_updates, 0))
+        for name, before in buffers.items():
+            self._rest[name].copy_(before)
+        weights = sum(weights.rows.nbytes for weights in self._trained())
+        rest = sum(tensor.nbytes for tensor in self._rest.values())
+        return (_COPIES_OF_WEIGHTS * weights + rest + sum(kept)) // len(self.lanes)
+
     def sync(self) -> None:
-        """Give the lanes their metrics and the values of their schedules, before something of them is logged or saved."""
+        """Give the lanes their metrics and the values of their schedules, before they log or save."""
         self._meter.flush()
         for lane in self.lanes:
             lane.optimizers.schedules.write(max(lane.state.num_updates - 1, 0))
@@ -97,8 +121,12 @@ class Stack:
         for name, entry in self._first.optimizers.entries.items():
             stacked[name] = []
             for position, group in enumerate(entry.optimizer.param_groups):
-                places = [n for n, p in enumerate(group["params"]) if p.requires_grad and names[id(p)] not in unused]
-                groups = [lane.optimizers.entries[name].optimizer.param_groups[position] for lane in self.lanes]
+                places = [
+                    n for n, p in enumerate(group["params"]) if p.requires_grad and names[id(p)] not in unused
+                ]
+                groups = [
+                    lane.optimizers.entries[name].optimizer.param_groups[position] for lane in self.lanes
+                ]
                 of_lanes = [[group["params"][n] for n in places] for group in groups]
                 if len({parameter.dtype for parameter in of_lanes[0]}) > 1:
                     raise CannotStack("a param group has weights of several dtypes")
@@ -118,7 +146,12 @@ class Stack:
         return [[names[id(parameter)] for parameter in weights.parameters[0]] for weights in self._trained()]
 
     def _trained(self) -> Iterator[StackedWeights]:
-        return (weights for of_optimizer in self._weights.values() for weights in of_optimizer if weights is not None)
+        return (
+            weights
+            for of_optimizer in self._weights.values()
+            for weights in of_optimizer
+            if weights is not None
+        )
 
     def _by_identity(self) -> dict[int, Tensor]:
         """Return the stacked weights and buffers by the `id` of the tensor of the first lane."""
@@ -126,7 +159,9 @@ class Stack:
         tensors = {**dict(task.named_parameters()), **dict(task.named_buffers())}
         stacked = {id(tensors[name]): value for name, value in self._rest.items()}
         for weights in self._trained():
-            stacked |= zip(map(id, weights.parameters[0]), weights.stacked(weights.rows.detach()), strict=True)
+            stacked |= zip(
+                map(id, weights.parameters[0]), weights.stacked(weights.rows.detach()), strict=True
+            )
         return stacked
 
     # ---- gradients
@@ -136,7 +171,10 @@ class Stack:
         plan, spec = self._plan, self._plan.spec
         for weights in self._trained():
             weights.rows.grad = None
-        usual, loss_weight = spec.micro_batch_size * plan.targets_per_sample, 1.0 / spec.num_micro_steps(num_updates)
+        usual, loss_weight = (
+            spec.micro_batch_size * plan.targets_per_sample,
+            1.0 / spec.num_micro_steps(num_updates),
+        )
         outcomes = list[Outcome]()
         for micro_step, batch in enumerate(self._stream.micro_batches(num_updates)):
             drawn = self._draw(num_updates, micro_step)
@@ -195,7 +233,9 @@ class Stack:
         for name, of_optimizer in self._weights.items():
             clippings = [lane.optimizers.entries[name].clipping for lane in self.lanes]
             rows = [w.rows.grad for w in of_optimizer if w is not None and w.rows.grad is not None]
-            needs_norm = measure or self._first.optimizers.skips_non_finite or clippings[0].max_norm is not None
+            needs_norm = (
+                measure or self._first.optimizers.skips_non_finite or clippings[0].max_norm is not None
+            )
             if needs_norm and rows:
                 each = torch.stack([torch.linalg.vector_norm(row, dim=1) for row in rows])
                 norms[f"{metric_prefix(name)}grad_norm"] = norm = torch.linalg.vector_norm(each, dim=0)
@@ -291,4 +331,3 @@ class Stack:
         lane.state.num_updates += 1
         status = "not_finite" if is_skipped else "applied"
         return Update([], None, status, {name: norm[n] for name, norm in norms.items()})
-

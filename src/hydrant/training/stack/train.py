@@ -54,7 +54,11 @@ def train_lanes(lanes: Sequence[Lane], stop_signal: Callable[[], int | None]) ->
         while running := _not_over(lanes):
             first = min(map(_num_updates, running))
             later = [n for n in map(_num_updates, running) if n > first]
-            _advance([lane for lane in running if _num_updates(lane) == first], min(later, default=None), stop_signal)
+            _advance(
+                [lane for lane in running if _num_updates(lane) == first],
+                min(later, default=None),
+                stop_signal,
+            )
     except BaseException as error:
         for lane in lanes:
             if lane.is_open:
@@ -68,21 +72,30 @@ def _advance(lanes: Sequence[Lane], limit: int | None, stop_signal: Callable[[],
     stack = Stack([lane.trainer for lane in lanes])
     while len(_not_over(lanes)) == len(lanes) and _num_updates(lanes[0]) != limit:
         last = [is_last_update(lane.trainer) for lane in lanes]
-        dues = [_call(lane, begin_update, lane.trainer, is_last=end) for lane, end in zip(lanes, last, strict=True)]
+        dues = [
+            _call(lane, begin_update, lane.trainer, is_last=end)
+            for lane, end in zip(lanes, last, strict=True)
+        ]
         if not all(lane.is_open for lane in lanes):
             return
         due_now = [due or NOTHING for due in dues]
         shows_gradients = any(due.histogram or due.hooks for due in due_now)
         updates = stack.update(measure=any(due.log for due in due_now), show_gradients=shows_gradients)
         signum = stop_signal()
-        if signum is None and all(due is NOTHING for due in due_now) and all(isinstance(u, Update) for u in updates):
+        if (
+            signum is None
+            and all(due is NOTHING for due in due_now)
+            and all(isinstance(u, Update) for u in updates)
+        ):
             continue
         stack.sync()
         for lane, due, update, end in zip(lanes, due_now, updates, last, strict=True):
             _call(lane, _finish_update, lane.trainer, due, update, signum, is_last=end)
 
 
-def _finish_update(trainer: Trainer, due: Due, update: LaneUpdate, signum: int | None, *, is_last: bool) -> None:
+def _finish_update(
+    trainer: Trainer, due: Due, update: LaneUpdate, signum: int | None, *, is_last: bool
+) -> None:
     if isinstance(update, Exception):
         raise update
     finish_update(trainer, due, update._replace(stop=signum), is_last=is_last)

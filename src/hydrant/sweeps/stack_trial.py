@@ -1,0 +1,101 @@
+"""Try whether jobs train together. Imports torch, so it runs in a process of its own."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from hydrant.errors import ConfigError
+from hydrant.runs.open_files import raise_limit
+from hydrant.sweeps.preflight import config_error, without_repetitions
+from hydrant.sweeps.stacks import Lanes, StackPlan, even_parts
+from hydrant.training.build import prepare, prepare_like
+from hydrant.training.distributed.env import num_cores
+from hydrant.training.memory import available_bytes
+from hydrant.training.plan import Plan
+from hydrant.training.stack.check import check_plan, signature, try_lanes
+from hydrant.training.stack.reasons import CannotStack
+
+log = logging.getLogger("hydrant")
+
+_MEMORY_RATIO = 0.5
+"""The part of the free memory that the stacks of a machine may take, because temporary tensors are not counted."""
+_FILES_PER_LANE = 6
+"""Open files of a lane: the lock of its folder, its log and its rows, and those of a checkpoint that is written."""
+
+
+def plan_group(configs: Sequence[Mapping[str, Any]], lanes: Lanes, num_processes: int | None) -> StackPlan:
+    """Return how jobs train whose configs may be the same program. Each config is prepared once."""
+    reasons, errors, alike = (
+        dict[int, str](),
+        dict[int, ConfigError](),
+        defaultdict[Hashable, list[int]](list),
+    )
+    known = dict[str, Hashable]()  # signatures; repetitions share one
+    first: Plan | None = None
+    for number, config in enumerate(configs):
+        key = without_repetitions(config)
+        try:
+            if key not in known:
+                plan = prepare(config, is_preview=True) if first is None else prepare_like(config, first)
+                if first is None:
+                    check_plan(plan)
+                    first = plan
+                known[key] = signature(plan)
+            alike[known[key]].append(number)
+        except ConfigError as error:
+            errors[number] = error.with_traceback(None)
+        except CannotStack as reason:
+            return _all_alone(configs, str(reason))
+        except Exception as error:  # such as damaged data: the job itself reports it
+            log.debug("a job cannot be prepared", exc_info=error)
+            reasons[number] = f"it cannot be prepared ({type(error).__name__})"
+    stacks = [[number] for number in range(len(configs)) if number in errors or number in reasons]
+    for numbers in alike.values():
+        if len(numbers) == 1 or first is None:
+            stacks.append(numbers)
+            continue
+        try:
+            size = _try([configs[n] for n in numbers[:2]], first)
+        except CannotStack as reason:
+            stacks += [[n] for n in numbers]
+            reasons |= dict.fromkeys(numbers, str(reason))
+            continue
+        stacks += even_parts(
+            numbers, _num_stacks(len(numbers), size, lanes, num_processes, first.world.device)
+        )
+    return StackPlan(stacks, reasons, errors)
+
+
+def _all_alone(configs: Sequence[Mapping[str, Any]], reason: str) -> StackPlan:
+    """Prepare the jobs as those of any sweep, because they cannot be stacked."""
+    found = [config_error(config) for config in configs]
+    errors = {number: error for number, error in enumerate(found) if error is not None}
+    reasons = dict.fromkeys(range(len(configs)), reason) if len(configs) > 1 else {}
+    return StackPlan([[n] for n in range(len(configs))], reasons, errors)
+
+
+def _try(configs: Sequence[Mapping[str, Any]], like: Plan) -> int:
+    """Train two jobs together and alone; return the bytes of a lane.
+
+    Raises:
+        CannotStack: they cannot be trained together.
+    """
+    return try_lanes([prepare_like(config, like) for config in (*configs, *configs)])
+
+
+def _num_stacks(count: int, size: int, lanes: Lanes, num_processes: int | None, device: torch.device) -> int:
+    """Return into how many stacks jobs are divided: as few as the limits allow, but one for each process."""
+    at_once = num_processes or torch.cuda.device_count() or num_cores()
+    if lanes != "auto":
+        return math.ceil(count / lanes)
+    fitting = int(_MEMORY_RATIO * available_bytes(device) / max(size, 1))
+    if device.type == "cpu":
+        fitting //= at_once
+    most = max(min(fitting, raise_limit() // _FILES_PER_LANE), 1)
+    return max(math.ceil(count / most), min(at_once, count // 2))

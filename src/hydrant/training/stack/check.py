@@ -1,0 +1,152 @@
+"""Which runs can train as lanes of one stack: checked on their plans, then by training two of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Hashable, Sequence
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from hydrant.data import IterableSource, LoaderSource
+from hydrant.training.build import build
+from hydrant.training.distributed.watchdog import Watchdog
+from hydrant.training.loop import make_update
+from hydrant.training.plan import Plan
+from hydrant.training.pruning import NeverPruned
+from hydrant.training.stack.optimizer import flat_numbers
+from hydrant.training.stack.reasons import CannotStack
+from hydrant.training.stack.stack import Stack
+from hydrant.training.trainer import NullRunLogger, Trainer, TrainState
+
+_NUM_TRIED = 3  # updates: the first makes the states of the optimizers, the second traces their steps
+_TOLERANCE = 1e-2
+"""Of the relative difference to the runs alone. Rounding differs, and some optimizers amplify it: an update by the sign
+of a gradient near 0 may have the other sign. Another random number or a wrong batch changes the loss by more."""
+
+
+def check_plan(plan: Plan) -> None:
+    """Check that a run may be a lane of a stack.
+
+    Raises:
+        CannotStack: it may not; the message says why, with the key.
+    """
+    config, train = plan.config, plan.data.train
+    if config["parallel"]["num_processes"] > 1 or plan.world.world_size > 1:
+        raise CannotStack("it has several ranks (parallel.num_processes)")
+    if plan.precision.scales_loss:
+        raise CannotStack("its loss scale depends on its gradients (precision)")
+    if plan.optimizers.retains_graph:
+        raise CannotStack("its optimizers follow single losses (optimizers.*.losses)")
+    if plan.optimizers.uses_closure:
+        raise CannotStack("its optimizer evaluates the loss itself (optimizer)")
+    if plan.profiler.is_on:
+        raise CannotStack("it is profiled (profiler)")
+    if plan.compilation.is_on:
+        raise CannotStack("it is compiled (compile)")
+    if config["hooks"]:
+        raise CannotStack("its hooks may change anything (hooks)")
+    if config["micro_batch_size"] == "auto":
+        raise CannotStack("it searches its micro-batch size (micro_batch_size=auto)")
+    if plan.clock.unmeasured_sizes or plan.clock.update_seconds.measured:
+        raise CannotStack("its duration is in seconds (duration)")
+    if isinstance(train, IterableSource):
+        raise CannotStack("its data are a stream (data)")
+    if isinstance(train, LoaderSource) and train.num_workers:
+        raise CannotStack("worker processes read its data (data.num_workers=0 lets it be stacked)")
+
+
+def signature(plan: Plan) -> Hashable:
+    """Return what is equal for all runs of the same program: all but seeds, fractions and schedules."""
+    entries = plan.optimizers.entries
+    return (
+        tuple(_module_signature(module) for module in plan.task.modules()),
+        tuple(_tensor_signature(name, tensor) for name, tensor in _tensors(plan.task)),
+        tuple((name, *_optimizer_signature(entry.optimizer)) for name, entry in entries.items()),
+        tuple(
+            (e.clipping.max_norm is None, e.clipping.max_value is None, e.clipping.agc)
+            for e in entries.values()
+        ),
+        tuple(plan.optimizers.schedules.fields),
+        type(plan.averaging),
+        plan.clock.total_updates,
+    )
+
+
+def try_lanes(plans: Sequence[Plan]) -> int:
+    """Train two runs together for some updates, and alone; return the bytes that a lane needs.
+
+    The plans are used up: `plans` has two runs twice, first those to stack, then the same alone.
+
+    Raises:
+        CannotStack: they cannot be trained together, or are trained otherwise than alone.
+    """
+    with plans[0].world.process_group(), _trainers(plans) as trainers:
+        half = len(trainers) // 2
+        stacked, alone = trainers[:half], trainers[half:]
+        stack = Stack(stacked)
+        size = stack.bytes_per_lane()
+        for _ in range(_NUM_TRIED):
+            stack.update(measure=True)
+            for trainer in alone:
+                make_update(trainer, measure=True)
+        stack.sync()
+        for one, other in zip(stacked, alone, strict=True):
+            _compare(one, other)
+    return size
+
+
+def _compare(stacked: Trainer, alone: Trainer) -> None:
+    losses = [trainer.meter.read()["loss"] for trainer in (stacked, alone)]
+    if abs(losses[0] - losses[1]) > _TOLERANCE * max(abs(losses[1]), 1.0):
+        message = f"its loss would be {losses[0]:.6g} instead of {losses[1]:.6g} after {_NUM_TRIED} updates"
+        raise CannotStack(f"{type(alone.model).__name__} does not train as it does alone: {message}")
+    for (name, one), (_, other) in zip(_tensors(stacked.task), _tensors(alone.task), strict=True):
+        distance = float((one.detach().double() - other.detach().double()).norm())
+        if distance > _TOLERANCE * max(float(other.detach().double().norm()), 1.0):
+            raise CannotStack(f"{name} of {type(alone.model).__name__} does not change as it does alone")
+
+
+@contextmanager
+def _trainers(plans: Sequence[Plan]) -> Generator[list[Trainer]]:
+    with ExitStack() as stack:
+        trainers = list[Trainer]()
+        for plan in plans:
+            trainers.append(
+                build(
+                    plan,
+                    TrainState(),
+                    logger=NullRunLogger(),
+                    save=lambda trainer, is_best: None,
+                    stop_signal=lambda: None,
+                    pruning=NeverPruned(),
+                    watchdog=Watchdog(),
+                )
+            )
+            stack.callback(trainers[-1].stream.close)
+        yield trainers
+
+
+def _tensors(task: nn.Module) -> list[tuple[str, Tensor]]:
+    return [*task.named_parameters(), *task.named_buffers()]
+
+
+def _tensor_signature(name: str, tensor: Tensor) -> Hashable:
+    return name, tensor.shape, tensor.dtype, tensor.requires_grad
+
+
+def _module_signature(module: nn.Module) -> Hashable:
+    """Return the class of a module and its own numbers and strings; of a fraction only whether it is 0."""
+    plain = {k: v for k, v in vars(module).items() if v is None or isinstance(v, int | float | str)}
+    return type(module), tuple(
+        (k, type(v), v == 0 if type(v) is float else v) for k, v in sorted(plain.items())
+    )
+
+
+def _optimizer_signature(optimizer: torch.optim.Optimizer) -> tuple[Hashable, ...]:
+    groups = list[Hashable]()
+    for group in optimizer.param_groups:
+        fractions = {name: value == 0 for name, value in flat_numbers(group).items()}
+        others = flat_numbers(group, kinds=(int, bool, str, type(None)))
+        groups.append((len(group["params"]), tuple(sorted(fractions.items())), repr(sorted(others.items()))))
+    return type(optimizer), tuple(groups)

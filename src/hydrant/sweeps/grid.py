@@ -34,7 +34,7 @@ from hydrant.sweeps.preflight import (
     is_finished,
     trained_elsewhere,
 )
-from hydrant.sweeps.stacks import Lanes
+from hydrant.sweeps.stack_plan import Lanes
 from hydrant.sweeps.sweep import current_sweep
 
 

@@ -8,7 +8,7 @@ from hydra.core.utils import JobReturn, JobStatus
 
 from hydrant.errors import JobFailed
 from hydrant.sweeps.executors import Executor
-from hydrant.sweeps.stacks import Lanes, check_lanes
+from hydrant.sweeps.stack_plan import Lanes, check_lanes
 from hydrant.sweeps.sweep import current_sweep
 
 
@@ -19,7 +19,7 @@ class ExecutorLauncher(BasicLauncher):
 
     def __init__(self, *, lanes: Lanes = 1, **settings: Any) -> None:
         super().__init__()
-        self.lanes = check_lanes(lanes)
+        self.lanes: Lanes = check_lanes(lanes)
         self.executor = type(self).executor_class(**settings)
 
     def setup(self, **arguments: Any) -> None:

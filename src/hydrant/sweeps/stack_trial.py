@@ -13,7 +13,7 @@ import torch
 from hydrant.errors import ConfigError
 from hydrant.runs.open_files import raise_limit
 from hydrant.sweeps.preflight import config_error, without_repetitions
-from hydrant.sweeps.stacks import Lanes, StackPlan, even_parts
+from hydrant.sweeps.stack_plan import Lanes, StackPlan, even_parts
 from hydrant.training.build import prepare, prepare_like
 from hydrant.training.distributed.env import num_cores
 from hydrant.training.memory import available_bytes

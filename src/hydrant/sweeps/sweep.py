@@ -41,7 +41,8 @@ from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.progress import sweep_progress
 from hydrant.sweeps.results_table import print_table, write_sweep_csv
-from hydrant.sweeps.stacks import Lanes, StackPlan, plan_stacks
+from hydrant.sweeps.stack_plan import Lanes, StackPlan
+from hydrant.sweeps.stacks import plan_stacks
 
 _TEMPORARY_SECONDS = 60.0
 """A temporary file as old as this was left by a kill. Other processes may write into the folder of a sweep."""

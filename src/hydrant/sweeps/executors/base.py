@@ -29,13 +29,14 @@ JobResults: TypeAlias = "Generator[tuple[SweepJob, RunResult]]"
 class Executor(Protocol):
     """Runs the jobs of a sweep.
 
-    Attributes:
-        is_remote: jobs may run on other machines, where preflight cannot check them.
-        num_processes: how many jobs run at once on this machine; None: one for each GPU, or for each core.
+    `is_remote`: jobs may run on other machines, where preflight cannot check them. `num_processes`: how many run at
+    once on this machine; None: one for each GPU, or for each core if there are none.
     """
 
     is_remote: bool
-    num_processes: int | None
+
+    @property
+    def num_processes(self) -> int | None: ...
 
     def prepare(self) -> None:
         """Prepare to run jobs, before Hydra composes them.

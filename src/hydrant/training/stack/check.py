@@ -146,7 +146,7 @@ def _module_signature(module: nn.Module) -> Hashable:
 def _optimizer_signature(optimizer: torch.optim.Optimizer) -> tuple[Hashable, ...]:
     groups = list[Hashable]()
     for group in optimizer.param_groups:
-        fractions = {name: value == 0 for name, value in flat_numbers(group).items()}
+        fractions = {name: not value for name, value in flat_numbers(group).items()}
         others = flat_numbers(group, kinds=(int, bool, str, type(None)))
         groups.append((len(group["params"]), tuple(sorted(fractions.items())), repr(sorted(others.items()))))
     return type(optimizer), tuple(groups)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,12 +39,12 @@ class StackedTask(nn.Module):
         super().__init__()
         self._task = [task]  # in a list, because it is no part of this module
         self._numbers = [(number.module, number.name) for number in numbers]
-        self.num_targets: int | None = None  # of one lane in the last call; None: a tensor
+        self._num_targets = 0  # of each lane in the last call, if it is no tensor
 
     def forward(
         self, tensors: Mapping[str, Tensor], numbers: Sequence[Tensor], drawn: Sequence[Tensor], batch: Batch
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
-        """Return losses and measurements of every lane, (lanes, ...), and `num` targets if it is a tensor.
+    ) -> Outcome:
+        """Return what the task returns, with the lanes in front, without predictions.
 
         Args:
             tensors: weights and buffers by name.
@@ -62,12 +63,18 @@ class StackedTask(nn.Module):
                 if drawn:
                     stack.enter_context(ReplayDraws(drawn))
                 outcome: Outcome = functional_call(self._task[0], tensors, (with_tensors(batch, inputs),))
-            is_number = not isinstance(outcome.num_targets, Tensor)
-            self.num_targets = outcome.num_targets if is_number else None
-            return outcome.losses, outcome.measurements, {} if is_number else {"num": outcome.num_targets}
+            counts = dict[str, Tensor]()
+            if isinstance(outcome.num_targets, Tensor):
+                counts["num"] = outcome.num_targets
+            else:
+                self._num_targets = outcome.num_targets
+            return outcome.losses, outcome.measurements, counts
 
         mapped = torch.vmap(of_lane, randomness="error")
-        return mapped(dict(tensors), list(numbers), list(drawn), list(tensors_of(batch)))
+        losses, measurements, counts = mapped(
+            dict(tensors), list(numbers), list(drawn), list(tensors_of(batch))
+        )
+        return Outcome(losses, measurements, (), counts.get("num", self._num_targets))
 
     def failing_part(self, error_in: Callable[[], Any]) -> str:
         """Call a function that fails in the task; return the name of the module that fails."""
@@ -75,8 +82,8 @@ class StackedTask(nn.Module):
         hooks = list[Any]()
         for name, module in self._task[0].named_modules():
             label = f"{name or 'the task'} ({type(module).__name__})"
-            hooks.append(module.register_forward_pre_hook(lambda *_, label=label: entered.append(label)))
-            hooks.append(module.register_forward_hook(lambda *_: entered.pop() and None))
+            hooks.append(module.register_forward_pre_hook(partial(_enter, entered, label)))
+            hooks.append(module.register_forward_hook(partial(_leave, entered)))
         try:
             error_in()
         except Exception:  # the same one again
@@ -96,6 +103,14 @@ class StackedTask(nn.Module):
         finally:
             for (module, name), value in zip(self._numbers, before, strict=True):
                 setattr(module, name, value)
+
+
+def _enter(entered: list[str], label: str, module: nn.Module, inputs: Any) -> None:
+    entered.append(label)
+
+
+def _leave(entered: list[str], module: nn.Module, inputs: Any, outputs: Any) -> None:
+    entered.pop()
 
 
 def differing_numbers(tasks: Sequence[nn.Module]) -> list[LaneNumber]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, Optimizer, RAdam, RMSprop
+from torch.utils._pytree import tree_map_only  # pyright: ignore[reportPrivateUsage]
 
 from hydrant.training.compile.eager_step import unwrap_step
 from hydrant.training.stack.numbers import DecidesByNumber, TensorNumbers
@@ -257,7 +258,7 @@ class StackedOptimizer:
         def step(*arguments: Any) -> Any:
             return torch.vmap(step_of_lane, randomness="error")(*arguments)
 
-        clones = torch.utils._pytree.tree_map_only(Tensor, Tensor.clone, self._arguments(numbers))
+        clones = tree_map_only(Tensor, Tensor.clone, self._arguments(numbers))
         with _as_if_compiling():
             program = make_fx(step)(*clones)
         program.graph.eliminate_dead_code()

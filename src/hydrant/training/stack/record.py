@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Outcome
@@ -20,7 +20,7 @@ def record_draws(lane: Trainer) -> tuple[list[Draw], Outcome]:
     Raises:
         CannotStack: it draws numbers in a way that cannot be repeated for each lane.
     """
-    plan, num_updates = lane.plan, lane.state.num_updates
+    plan = lane.plan
     host, buffers = seeding.host_state(), [buffer.clone() for buffer in lane.task.buffers()]
     batch = lane.first_batch()
     _seed(lane)
@@ -37,14 +37,14 @@ def record_draws(lane: Trainer) -> tuple[list[Draw], Outcome]:
         raise CannotStack(f"{_model_name(lane)} draws random numbers that cannot be drawn for each run alone")
     if str(seeding.host_state()) != str(host):
         raise CannotStack(f"{_model_name(lane)} draws random numbers from Python or NumPy")
-    del num_updates
     return recorded.draws, outcome
 
 
 def unused_weights(lane: Trainer, outcome: Outcome) -> set[str]:
     """Return the names of the weights of a run that get no gradient from an outcome."""
     named = {name: p for name, p in lane.task.named_parameters() if p.requires_grad}
-    gradients = torch.autograd.grad(outcome.total_loss(), list(named.values()), allow_unused=True)
+    # None for a weight that is not used, whatever torch declares.
+    gradients: Any = torch.autograd.grad(outcome.total_loss(), list(named.values()), allow_unused=True)
     if any(gradient is not None and gradient.layout is not torch.strided for gradient in gradients):
         raise CannotStack(f"{_model_name(lane)} has sparse gradients")
     return {name for name, gradient in zip(named, gradients, strict=True) if gradient is None}
@@ -62,9 +62,3 @@ def _device_state(lane: Trainer) -> Tensor:
 
 def _model_name(lane: Trainer) -> str:
     return type(lane.model).__name__
-
-
-def named_tensors(module: nn.Module, skipped: Sequence[str]) -> dict[str, Tensor]:
-    """Return buffers and weights by name, without some."""
-    named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    return {name: tensor for name, tensor in named.items() if name not in skipped}

@@ -208,13 +208,11 @@ class Stack:
         numbers = [number.expand(len(self.lanes)) for number in self._numbers]
         call = partial(self._task, weights, numbers, drawn, batch)
         try:
-            losses, measurements, counts = call()
+            return call()
         except (RuntimeError, TypeError, ValueError, DecidesByNumber) as error:
             if is_out_of_memory(error):
                 raise
             raise explain_failure(error, self._task.failing_part(call)) from error
-        num_targets = counts["num"] if counts else self._task.num_targets
-        return Outcome(losses, measurements, (), num_targets)
 
     def _draw(self, num_updates: int, micro_step: int) -> list[Tensor]:
         """Draw the random numbers of every lane, (lanes, ...) each, in the order in which the task uses them."""

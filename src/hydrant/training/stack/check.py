@@ -139,7 +139,7 @@ def _module_signature(module: nn.Module) -> Hashable:
     """Return the class of a module and its own numbers and strings; of a fraction only whether it is 0."""
     plain = {k: v for k, v in vars(module).items() if v is None or isinstance(v, int | float | str)}
     return type(module), tuple(
-        (k, type(v), v == 0 if type(v) is float else v) for k, v in sorted(plain.items())
+        (k, type(v), not v if type(v) is float else v) for k, v in sorted(plain.items())
     )
 
 

@@ -106,14 +106,18 @@ class GPT(nn.Module):
         super().__init__()
         _check_sizes(locals())
         _check_names(activation, norm, positions)
-        head_dim = _head_dim(width, num_heads, head_dim, positions)
-        hidden_width = _hidden_width(width, activation) if hidden_width is None else hidden_width
-        self.vocab_size, self._sequence_length, self._head_dim = vocab_size, sequence_length, head_dim
+        _check_heads(width, num_heads, num_kv_heads, head_dim, positions)
+        head_size = head_dim or width // num_heads
+        hidden = hidden_width or (math.ceil(width / 3) * 8 if activation == "swiglu" else 4 * width)
+        self.vocab_size, self._sequence_length, self._head_dim = vocab_size, sequence_length, head_size
         self._rope_base = rope_base if positions == "rope" else None
         self._softcap, self._checkpoints = logit_softcap, activation_checkpointing
-        self._width_ratio = 1.0 if mup_base_width is None else width / mup_base_width
-        base_head_dim = mup_base_head_dim or head_dim / self._width_ratio
-        self._head_ratio = 1.0 if mup_base_width is None else head_dim / base_head_dim
+        if mup_base_width is None:
+            self._width_ratio, self._head_ratio, scale = 1.0, 1.0, head_size**-0.5
+        else:
+            self._width_ratio = width / mup_base_width
+            self._head_ratio = head_size / (mup_base_head_dim or head_size / self._width_ratio)
+            scale = (head_size * self._head_ratio) ** -0.5
         self._is_mup = mup_base_width is not None
         make_norm = partial(NORMS[norm], eps=norm_eps)
         self.embedding = nn.Embedding(vocab_size, width)
@@ -126,13 +130,13 @@ class GPT(nn.Module):
                 Attention(
                     width,
                     num_heads=num_heads,
-                    num_kv_heads=_num_kv_heads(num_heads, num_kv_heads),
-                    head_dim=head_dim,
-                    scale=(head_dim * self._head_ratio) ** -0.5,
+                    num_kv_heads=num_kv_heads or num_heads,
+                    head_dim=head_size,
+                    scale=scale,
                     qk_norm=make_norm if qk_norm else None,
                     dropout=dropout,
                 ),
-                FeedForward(width, hidden_width, activation),
+                FeedForward(width, hidden, activation),
                 dropout,
             )
             for _ in range(num_layers)
@@ -152,17 +156,15 @@ class GPT(nn.Module):
         Raises:
             ConfigError: the sequence is too long.
         """
-        packed = inputs if isinstance(inputs, Mapping) else {"tokens": inputs}
-        tokens, documents = packed["tokens"], packed.get("documents")
-        length = tokens.shape[1]
-        if length > self._sequence_length:
+        if isinstance(inputs, Mapping):
+            tokens, documents = inputs["tokens"], inputs["documents"]
+            mask, places = causal_document_mask(documents), positions_in_documents(documents)
+        else:
+            tokens, mask = inputs, None
+            places = torch.arange(tokens.shape[1], device=tokens.device)
+        if (length := tokens.shape[1]) > self._sequence_length:
             message = f"is {self._sequence_length}, but a sequence has {length} tokens"
             raise ConfigError("model.sequence_length", message)
-        mask = places = None
-        if documents is None:
-            places = torch.arange(length, device=tokens.device)
-        else:
-            mask, places = causal_document_mask(documents), positions_in_documents(documents)
         turned = None if self._rope_base is None else rotation(places, self._head_dim, self._rope_base)
         x = self.embedding(tokens)
         x = self.dropout(x if self.positions is None else x + self.positions(places))
@@ -176,8 +178,8 @@ class GPT(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the logits of the next token, (..., V), of what the blocks give, (..., width)."""
-        readout = self.readout
-        logits = F.linear(hidden, self.embedding.weight) if readout is None else readout(hidden)
+        tied = self.embedding.weight
+        logits = F.linear(hidden, tied) if self.readout is None else self.readout(hidden)
         if self._width_ratio != 1:
             logits = logits / self._width_ratio
         return logits if self._softcap is None else self._softcap * torch.tanh(logits / self._softcap)
@@ -222,9 +224,9 @@ class GPT(nn.Module):
         if self.readout is not None:
             base_width = self.readout.in_features / self._width_ratio
             nn.init.normal_(self.readout.weight, std=0.0 if zero_init else base_width**-0.5)
-        for embedding in (self.embedding, self.positions):
-            if embedding is not None:
-                nn.init.normal_(embedding.weight, std=embedding_std)
+        nn.init.normal_(self.embedding.weight, std=embedding_std)
+        if self.positions is not None:
+            nn.init.normal_(self.positions.weight, std=embedding_std)
 
 
 def _check_sizes(arguments: Mapping[str, Any]) -> None:
@@ -255,26 +257,18 @@ def _check_names(activation: str, norm: str, positions: str) -> None:
             raise unknown_name(f"model.{key}", kind, name, options)
 
 
-def _head_dim(width: int, num_heads: int, head_dim: int | None, positions: str) -> int:
+def _check_heads(
+    width: int, num_heads: int, num_kv_heads: int | None, head_dim: int | None, positions: str
+) -> None:
     if head_dim is None and width % num_heads:
         message = (
             f"{num_heads} heads do not divide model.width={width}; choose another number, or give head_dim"
         )
         raise ConfigError("model.num_heads", message)
-    head_dim = head_dim or width // num_heads
-    if positions == "rope" and head_dim % 2:
-        message = f"rope turns pairs of numbers, but a head has {head_dim}; give an even head_dim"
+    size = head_dim or width // num_heads
+    if positions == "rope" and size % 2:
+        message = f"rope turns pairs of numbers, but a head has {size}; give an even head_dim"
         raise ConfigError("model.head_dim", message)
-    return head_dim
-
-
-def _num_kv_heads(num_heads: int, num_kv_heads: int | None) -> int:
-    num_kv_heads = num_kv_heads or num_heads
-    if num_heads % num_kv_heads:
+    if num_kv_heads and num_heads % num_kv_heads:
         message = f"{num_kv_heads} heads of keys do not divide model.num_heads={num_heads}"
         raise ConfigError("model.num_kv_heads", message)
-    return num_kv_heads
-
-
-def _hidden_width(width: int, activation: str) -> int:
-    return math.ceil(width / 3) * 8 if activation == "swiglu" else 4 * width

@@ -136,7 +136,8 @@ class Attention(nn.Module):
             query, key = rotate(query, turned), rotate(key, turned)
         mixed = F.scaled_dot_product_attention(
             query.type_as(value), key.type_as(value), value, attn_mask=mask, is_causal=mask is None,
-            dropout_p=self._dropout if self.training else 0.0, scale=self._scale, enable_gqa=self._has_groups,
+            dropout_p=self._dropout if self._dropout and self.training else 0.0, scale=self._scale,
+            enable_gqa=self._has_groups,
         )  # fmt: skip
         return self.output(mixed.transpose(1, 2).flatten(2))
 

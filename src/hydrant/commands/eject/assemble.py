@@ -17,9 +17,16 @@ from hydrant.commands.eject.bundle import (
     read_module,
     renamed,
 )
+from hydrant.commands.eject.choices import with_chosen_entries
 from hydrant.commands.eject.fold import fold, replace_calls, without_unused_locals
 from hydrant.commands.eject.layout import import_lines, joined
-from hydrant.commands.eject.prune import drop_unused_methods, drop_unused_parameters, with_short_docs
+from hydrant.commands.eject.narrow import with_narrow_annotations
+from hydrant.commands.eject.prune import (
+    drop_unused_attributes,
+    drop_unused_methods,
+    drop_unused_parameters,
+    with_short_docs,
+)
 from hydrant.commands.eject.schedule_parts import CLOCK_IMPORTS, curve_source
 from hydrant.commands.eject.source_edits import Edit, Source
 
@@ -122,6 +129,9 @@ class _Assembly:
         if is_stand_in(module):
             self._need_stand_in(module, name)
             return
+        numbers = f"{PROGRAM}.randomness"
+        if module == "hydrant.seeding" and name in read_module(numbers).definitions:
+            module = numbers  # where each has a line of its own
         found = read_module(module).definitions[name]
         name = found.name
         if name in self._entries:
@@ -161,6 +171,8 @@ class _Assembly:
         if found.name in self._parts.known_in or not found.module.startswith(PROGRAM):
             text = with_short_docs(text)
         known = {**self._parts.known, **self._parts.known_in.get(found.name, {})}
+        text = with_narrow_annotations(text, known)
+        text = with_chosen_entries(text, known, found.module, imports)
         if "clock" in known:
             text = curve_source(text, known)
             imports = {**imports, **CLOCK_IMPORTS}
@@ -193,16 +205,22 @@ class _Assembly:
         """Drop what the copied definitions have and nothing uses, and give private names public ones."""
         texts = {name: entry.text for name, entry in self._entries.items()}
         bundled = {name for name, entry in self._entries.items() if entry.is_bundled}
-        texts = drop_unused_parameters(drop_unused_methods(texts, bundled), list(texts))
+        texts = drop_unused_methods(texts, bundled, self._inherits)
+        texts = drop_unused_parameters(drop_unused_attributes(texts, bundled), list(texts))
         public = {name: name.lstrip("_") for name in texts if name.startswith("_")}
-        public = {
-            name: short
-            for name, short in public.items()
-            if short not in texts and short not in self._external
-        }
+        taken = {*texts, *self._external, *(bound for text in texts.values() for bound in _bound(text))}
+        public = {name: short for name, short in public.items() if short not in taken}
+        renames = {**public, **{alias: name for alias, (_, name) in self._parts.aliases.items()}}
+        texts = {public.get(name, name): renamed(text, renames) for name, text in texts.items()}
+        entries = {public.get(name, name): entry for name, entry in self._entries.items()}
+        self._entries = {name: entries[name] for name in _reachable(texts, "main")}
         for name, entry in self._entries.items():
-            renames = {**public, **{alias: name for alias, (_, name) in self._parts.aliases.items()}}
-            entry.text = renamed(texts[name], renames)
+            entry.text = texts[name]
+
+    def _inherits(self, name: str, method: str) -> bool:
+        """Return whether a method of a copied class replaces one of a base class."""
+        kind = getattr(importlib.import_module(self._origins[name]), name)
+        return any(hasattr(base, method) for base in kind.__mro__[1:])
 
     def _imports(self) -> list[str]:
         used = set[str]().union(*(_names(entry.text) for entry in self._entries.values()))
@@ -213,8 +231,9 @@ class _Assembly:
 
     def _constant_lines(self) -> str:
         lines, group = list[str](), ""
+        used = set[str]().union(*(_names(entry.text) for entry in self._entries.values()))
         for name, constant in self._parts.constants.items():
-            if name not in self._constants:
+            if name not in self._constants & used:
                 continue
             if constant.group != group:
                 group = constant.group
@@ -252,6 +271,23 @@ def _calls(call: ast.Call, name: str) -> bool:
 def _names(text: str) -> set[str]:
     tree = ast.parse(text)
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def _reachable(texts: Mapping[str, str], start: str) -> list[str]:
+    """Return the definitions that one needs, directly or by others, in their order in `texts`."""
+    found, waiting = {start}, [start]
+    while waiting:
+        new = (_names(texts[waiting.pop()]) & texts.keys()) - found
+        found |= new
+        waiting += new
+    return [name for name in texts if name in found]
+
+
+def _bound(text: str) -> set[str]:
+    """Return the names that source binds to values inside functions."""
+    nodes = list(ast.walk(ast.parse(text)))
+    names = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return names | {n.arg for n in nodes if isinstance(n, ast.arg)}
 
 
 def _section_of(module: str) -> str:

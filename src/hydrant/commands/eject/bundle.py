@@ -78,6 +78,11 @@ def is_own(module: str) -> bool:
     return module == "hydrant" or module.startswith(_OWN)
 
 
+def is_copied(module: str) -> bool:
+    """Return whether the source of a module is copied into programs."""
+    return is_own(module)
+
+
 def is_stand_in(module: str) -> bool:
     return module in _STAND_INS
 

@@ -16,6 +16,7 @@ from hydrant.errors import ConfigError
 from hydrant.runs.console import say
 
 _LINE_LENGTH = 110
+_COLLAPSE = "format.skip-magic-trailing-comma=true"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -75,5 +76,5 @@ def formatted(text: str) -> str:
     ruff = str(beside) if beside.exists() else shutil.which("ruff")
     if ruff is None:
         return text
-    command = [ruff, "format", "--isolated", "--line-length", str(_LINE_LENGTH), "-"]
+    command = [ruff, "format", "--isolated", "--line-length", str(_LINE_LENGTH), "--config", _COLLAPSE, "-"]
     return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout

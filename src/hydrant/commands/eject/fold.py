@@ -167,8 +167,21 @@ class _Folder(ast.NodeVisitor):
             self._edits.append(Edit(*self._source.span(node), chosen))
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        if not self._shorten(node):
+        if not (self._choose(node) or self._shorten(node)):
             self.generic_visit(node)
+
+    def _choose(self, node: ast.BoolOp) -> bool:
+        """Let `size or default` be one of both if it is known whether there is a size; return whether it is."""
+        stops = isinstance(node.op, ast.Or)
+        first = evaluate(node.values[0], self._known)
+        if first is _UNKNOWN or isinstance(first, bool):
+            return False
+        word = " or " if stops else " and "
+        chosen = node.values[:1] if bool(first) == stops else node.values[1:]
+        parts = [self._source.text_of(part) for part in chosen]
+        text = word.join(parts) if len(parts) > 1 or not isinstance(chosen[0], ast.IfExp) else f"({parts[0]})"
+        self._edits.append(Edit(*self._source.span(node), text))
+        return True
 
     def visit_Assert(self, node: ast.Assert) -> None:
         if evaluate(node.test, self._known) is not _UNKNOWN:
@@ -204,7 +217,7 @@ def _only_checks(statement: ast.stmt) -> bool:
     """Return whether a statement only rejects a config: `check_...(...)`, or `if ...: raise ConfigError(...)`."""
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
-            return name.startswith(_CHECKS)
+            return name.lstrip("_").startswith(_CHECKS)
         case ast.If(body=[*before, ast.Raise(exc=ast.Call(func=ast.Name(id=name)))], orelse=[]):
             return name in ("ConfigError", "unknown_name") and all(isinstance(s, ast.Assign) for s in before)
         case ast.For(body=body):

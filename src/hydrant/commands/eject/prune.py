@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeGuard
 
 from hydrant.commands.eject.source_edits import Edit, Source
 
@@ -22,8 +23,13 @@ def with_short_docs(text: str) -> str:
     return source.apply(edits).text
 
 
-def drop_unused_methods(texts: Mapping[str, str], bundled: Collection[str]) -> dict[str, str]:
-    """Return definitions in which the classes that were copied have only methods that something names."""
+def drop_unused_methods(
+    texts: Mapping[str, str], bundled: Collection[str], inherits: Callable[[str, str], bool]
+) -> dict[str, str]:
+    """Return definitions in which the classes that were copied have only methods that something names.
+
+    Methods remain that replace one of a base class: `inherits(class, method)`.
+    """
     kept = dict(texts)
     while True:
         attributes = {
@@ -33,7 +39,7 @@ def drop_unused_methods(texts: Mapping[str, str], bundled: Collection[str]) -> d
         for name in bundled:
             source = Source(kept[name])
             [statement] = source.tree.body
-            if not isinstance(statement, ast.ClassDef) or statement.bases:
+            if not isinstance(statement, ast.ClassDef):
                 continue
             edits = [
                 Edit(*source.lines_of(method), "")
@@ -41,6 +47,7 @@ def drop_unused_methods(texts: Mapping[str, str], bundled: Collection[str]) -> d
                 if isinstance(method, ast.FunctionDef)
                 and method.name not in attributes
                 and not (method.name.startswith("__") and method.name != "__post_init__")
+                and not inherits(name, method.name)
             ]
             if edits:
                 kept[name], changed = source.apply(edits).text, True
@@ -49,29 +56,88 @@ def drop_unused_methods(texts: Mapping[str, str], bundled: Collection[str]) -> d
 
 
 def drop_unused_parameters(texts: Mapping[str, str], bundled: Collection[str]) -> dict[str, str]:
-    """Return definitions in which the functions that were copied have only parameters that they read."""
+    """Return definitions in which functions, and the constructors of classes, have only parameters that they read."""
     kept = dict(texts)
+    while True:
+        before = dict(kept)
+        for name in bundled:
+            function = _function(Source(kept[name]))
+            if function is None:
+                continue
+            read = {n.id for part in function.body for n in ast.walk(part) if isinstance(n, ast.Name)}
+            positional = [arg for arg in function.args.args if arg.arg != "self"]
+            unused = [arg.arg for arg in [*positional, *function.args.kwonlyargs] if arg.arg not in read]
+            for parameter in unused:
+                position = next((n for n, arg in enumerate(positional) if arg.arg == parameter), None)
+                kept[name] = without_parameter(kept[name], parameter)
+                kept = {key: without_argument(text, name, parameter, position) for key, text in kept.items()}
+                positional = [arg for arg in positional if arg.arg != parameter]
+        if kept == before:
+            return kept
+
+
+def _function(source: Source) -> ast.FunctionDef | None:
+    """Return the function that source defines, or the constructor of its class; None if there is none."""
+    match source.tree.body[0]:
+        case ast.FunctionDef() as function:
+            return function
+        case ast.ClassDef(body=body):
+            made = (n for n in body if isinstance(n, ast.FunctionDef) and n.name == "__init__")
+            return next(made, None)
+        case _:
+            return None
+
+
+def drop_unused_attributes(texts: Mapping[str, str], bundled: Collection[str]) -> dict[str, str]:
+    """Return definitions in which the constructors of copied classes set only attributes that something reads.
+
+    What a call makes is kept, because it may draw random numbers or register parameters.
+    """
+    kept, nodes = dict(texts), [n for t in texts.values() for n in ast.walk(ast.parse(t))]
+    read = {n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)}
     for name in bundled:
-        source = Source(kept[name])
-        function = source.tree.body[0]
-        if not isinstance(function, ast.FunctionDef):
-            continue
-        read = {n.id for part in function.body for n in ast.walk(part) if isinstance(n, ast.Name)}
-        positional = function.args.args
-        unused = [arg.arg for arg in [*positional, *function.args.kwonlyargs] if arg.arg not in read]
-        for parameter in unused:
-            position = next((n for n, arg in enumerate(positional) if arg.arg == parameter), None)
-            kept[name] = without_parameter(kept[name], parameter)
-            kept = {key: without_argument(text, name, parameter, position) for key, text in kept.items()}
-            positional = [arg for arg in positional if arg.arg != parameter]
+        source, edits = Source(kept[name]), list[Edit]()
+        function = _function(source)
+        for statement in ast.walk(function) if function is not None else ():
+            if isinstance(statement, ast.Assign):
+                edits += _unread(source, statement, read)
+        kept[name] = source.apply(edits).text
     return kept
+
+
+def _unread(source: Source, statement: ast.Assign, read: Collection[str]) -> list[Edit]:
+    """Return the edits that drop the attributes of `self` in an assignment that nothing reads."""
+    [target, *others], value = statement.targets, statement.value
+    if others:
+        return []
+    pairs = [(target, value)]
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        pairs = list(zip(target.elts, value.elts, strict=True))
+    kept = [(t, v) for t, v in pairs if not (_is_own(t) and t.attr not in read and not _calls(v))]
+    if len(kept) == len(pairs):
+        return []
+    if not kept:
+        return [Edit(*source.lines_of(statement), "")]
+    targets, values = (", ".join(source.text_of(pair[side]) for pair in kept) for side in (0, 1))
+    return [Edit(*source.span(statement), f"{targets} = {values}")]
+
+
+def _is_own(target: ast.expr) -> TypeGuard[ast.Attribute]:
+    """Return whether a target is an attribute of `self`."""
+    return (
+        isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
+    )
+
+
+def _calls(value: ast.expr) -> bool:
+    return any(isinstance(node, ast.Call) for node in ast.walk(value))
 
 
 def without_parameter(text: str, parameter: str) -> str:
     """Return a function without one of its parameters."""
     source = Source(text)
-    function = source.tree.body[0]
-    assert isinstance(function, ast.FunctionDef)
+    function = _function(source)
+    assert function is not None
     args = function.args
     defaults = {arg.arg: default for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True)}
     defaults |= {

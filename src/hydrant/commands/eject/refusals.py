@@ -18,9 +18,9 @@ _CURVES = (
     "constant", "cosine", "cosine_restarts", "cyclic", "exponential", "inverse_sqrt", "linear", "multistep",
     "one_cycle", "polynomial", "rex", "step", "tanh", "wsd",
 )  # fmt: skip
-_DATA_SETS = ("cifar10", "cifar100", "csv", "digits", "mnist", "synthetic", "tensors")
-_MODELS = ("AirbenchNet", "ConvNet", "DeepLinear", "MLP", "timm_model")
-_TASKS = ("Classification", "Regression")
+_DATA_SETS = ("cifar10", "cifar100", "csv", "digits", "mnist", "synthetic", "tensors", "tokens")
+_MODELS = ("AirbenchNet", "ConvNet", "DeepLinear", "GPT", "MLP", "Track3GPT", "timm_model")
+_TASKS = ("Classification", "LanguageModeling", "Regression")
 _R2 = {"r2": {"_target_": "hydrant.tasks.R2"}}
 _AUGMENTATIONS = (None, "hydrant.data.ShiftFlip", "hydrant.data.AlternatingFlip")
 POSSIBLE: Mapping[str, tuple[str, ...]] = {
@@ -45,13 +45,16 @@ _CHOSEN = {
 
 _WITHOUT_EFFECT = {
     "name", "claim", "tags", "notes", "tracker", "trackers", "save_async", "keep_last", "keep_best", "keep_every",
-    "resume", "resume_strict", "allow_targets", "parallel", "lr_base_size","memory_format",
+    "resume", "resume_strict", "allow_targets", "parallel", "lr_base_size", "memory_format", "hooks",
 }  # fmt: skip
 """Keys that change no number of a run on one process, or that the ejected file has no use for."""
 
+_WATCHING = ("hydrant.hooks.Samples", "hydrant.hooks.TextSamples")
+"""Hooks that change no number of a run."""
+
 _ONLY: Mapping[str, Any] = {
     "task.multi_label": False,
-    "task.ignore_index": None,
+    "task.z_loss": 0.0,
     "task.class_dim": 1,
     "task.class_weights": None,
     "data.extra_val": {},
@@ -83,6 +86,9 @@ def refusals(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield key, value["_target_"]
         elif key not in _CHOSEN | _WITHOUT_EFFECT and value != usual.get(key):
             yield key, repr(value)
+    for name, hook in (config["hooks"] or {}).items():
+        if hook["_target_"] not in _WATCHING:
+            yield f"hooks.{name}", hook["_target_"]
     if not isinstance(config["global_batch_size"], int):
         yield "global_batch_size", "a size that changes"
     if config["micro_batch_size"] == "auto":
@@ -97,6 +103,10 @@ def refusals(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "task.loss", repr(config["task"]["loss"])
     if config["task"].get("metrics") not in (None, {}, _R2):
         yield "task.metrics", repr(config["task"]["metrics"])
+    if (config["task"].get("ignore_index") is None) == config["task"]["_target_"].endswith(
+        ".LanguageModeling"
+    ):
+        yield "task.ignore_index", repr(config["task"].get("ignore_index"))
     for path, needed in _ONLY.items():
         group, _, name = path.partition(".")
         if name in config[group] and config[group][name] != needed:

@@ -37,6 +37,7 @@ def cut_data(collector: Collector) -> None:
     collector.constant("NUM_SAMPLES", plan.train.num_samples, "to train on", group=DATA)
     collector.constant("NUM_VAL_SAMPLES", plan.val.num_samples, "to evaluate on", group=DATA)
     collector.know(AUGMENTS=False, NORMALIZES=False, NORMALIZES_ONCE=False, READS=False, LOADS=False)
+    collector.parts.aliases["samples_of"] = (f"{PROGRAM}.data", "samples_of")
     collector.know(CUTS_TEST=bool(node.get("test_ratio")), CUTS_VAL=bool(node.get("val_ratio")))
     collector.know(
         LIMITS_TRAIN=config["limit_train_samples"] is not None,
@@ -45,6 +46,7 @@ def cut_data(collector: Collector) -> None:
     for key in ("root", "download", "val_ratio", "test_ratio", "split_seed", "mean", "std", "train", "val"):
         if isinstance(node.get(key), str | bool | int | float | list):
             collector.constant(key.upper(), plain(node[key]), _COMMENTS.get(key, ""), group=DATA)
+    _has_type(collector, "data_samples", "Samples")
     if isinstance(plan.train, InMemorySource):
         _cut_in_memory(collector, plan.train)
     module, cut = _KINDS[name]
@@ -83,12 +85,19 @@ def _cut_synthetic(collector: Collector, node: Mapping[str, Any]) -> None:
     collector.constant(
         "VAL_START", node["num_samples"], "the number of the first sample to evaluate on", group=DATA
     )
-    _reads(collector, "data_synthetic", "make_samples")
+    _reads(collector, "data_synthetic", "make_samples", "Numbers")
 
 
-def _reads(collector: Collector, module: str, function: str) -> None:
-    """Let a function make the batches from the samples and the indices of some."""
+def _has_type(collector: Collector, module: str, source: str) -> None:
+    """Give the type of the samples that `load_data` returns."""
+    for name in ("TrainingSamples", "ValidationSamples"):
+        collector.parts.aliases[name] = (f"{PROGRAM}.{module}", source)
+
+
+def _reads(collector: Collector, module: str, function: str, source: str) -> None:
+    """Let a function make the batches from the samples, of the type `source`, and the indices of some."""
     collector.know(READS=True)
+    _has_type(collector, module, source)
     collector.parts.aliases["read_batch"] = (f"{PROGRAM}.{module}", function)
 
 
@@ -120,6 +129,26 @@ def _cut_table(collector: Collector, node: Mapping[str, Any]) -> None:
     )
 
 
+def _cut_tokens(collector: Collector, node: Mapping[str, Any]) -> None:
+    plan = collector.plan
+    sources: dict[str, Any] = {"train": plan.train, "val": plan.val}
+    for name, source in sources.items():
+        files = [
+            (str(file.path), file.dtype.str, file.offset, file.num_tokens) for file in source.shards.files
+        ]
+        comment = "path, type, bytes before the tokens, number of tokens" if name == "train" else ""
+        collector.constant(f"{name.upper()}_FILES", plain(files), comment, group=DATA)
+    collector.constant("SEQUENCE_LENGTH", node["sequence_length"], "tokens", group=DATA)
+    collector.constant("SEPARATOR", node["separator"], "the token between documents", group=DATA)
+    collector.know(
+        IS_IN_ORDER=node["sampling"] == "contiguous",
+        SEPARATES=node["sampling"] == "documents",
+        SEPARATOR_IS_LAST=node["separator_position"] != "start",
+    )
+    collector.parts.aliases["samples_of"] = (f"{PROGRAM}.data_tokens", "samples_of")
+    _reads(collector, "data_tokens", "read_sequences", "Tokens")
+
+
 _KINDS: Mapping[str, tuple[str, Callable[[Collector, Mapping[str, Any]], None]]] = {
     "digits": ("data_images", _cut_images),
     "mnist": ("data_images", _cut_images),
@@ -128,6 +157,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Collector, Mapping[str, Any]], None]]]
     "tensors": ("data_tensors", _cut_tensors),
     "csv": ("data_table", _cut_table),
     "synthetic": ("data_synthetic", _cut_synthetic),
+    "tokens": ("data_tokens", _cut_tokens),
 }
 """By the data set: the module of the program that loads it, and what adds its settings."""
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,10 +14,14 @@ from torch import Tensor
 
 from hydrant.commands.eject.bundle import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector, plain
+from hydrant.commands.eject.cutting.observed import observe
+from hydrant.config.instantiate import instantiate_node
+from hydrant.data.token_source import TokenSource
+from hydrant.tasks.language_modeling import SeparateReadout
 from hydrant.training.evaluation import eval_mode
 from hydrant.training.plan import Plan
 
-_LOSS = "The loss."
+_MODEL, _LOSS = "The model.", "The loss."
 
 
 def cut_model(collector: Collector) -> None:
@@ -23,10 +29,29 @@ def cut_model(collector: Collector) -> None:
     node = collector.config["model"]
     target = pkgutil.resolve_name(node["_target_"])
     collector.know(HAS_BUFFERS=any(True for _ in collector.plan.task.model.buffers()))
+    if node["_target_"] == "hydrant.models.timm_model":
+        _cut_timm(collector, node)
+        return
     name = target.__name__
-    text = f"{name}({collector.arguments(node, 'The model.', 'MODEL')})"
+    text = f"{name}({collector.arguments(node, _MODEL, 'MODEL')})"
     collector.express("make_model", text, **{name: (target.__module__, name)})
-    collector.parts.known_in[name] = {key: plain(value) for key, value in node.items() if key[0] != "_"}
+    collector.parts.known_in |= observe(partial(instantiate_node, node))
+    known = collector.parts.known_in.get(name, {})
+    collector.parts.known_in[name] = {**{k: plain(v) for k, v in node.items() if k[0] != "_"}, **known}
+
+
+def _cut_timm(collector: Collector, node: Mapping[str, Any]) -> None:
+    num_classes = 1 if node["num_classes"] is None else node["num_classes"]
+    collector.constant("MODEL", node["name"], "of timm", group=_MODEL)
+    settings = {"in_chans": node["input_shape"][0], "num_classes": num_classes, **node["kwargs"]}
+    if node["pretrained"]:
+        settings["pretrained"] = True
+    words = [
+        f"{name}={collector.constant(name.upper(), plain(v), group=_MODEL)}" for name, v in settings.items()
+    ]
+    collector.express(
+        "make_model", f"create_model({', '.join(['MODEL', *words])})", create_model=("timm", "create_model")
+    )
 
 
 def cut_loss(collector: Collector) -> None:
@@ -37,9 +62,9 @@ def cut_loss(collector: Collector) -> None:
     collector.express("forward", "model(inputs)")
     per_sample = plan.targets_per_sample == 1
     collector.express("num_targets", "len(targets)" if per_sample else "targets.numel()")
-    module, metrics = {"Classification": _cut_classification, "Regression": _cut_regression}[name](
-        collector, node
-    )
+    collector.know(ADDS_BATCHES=False, VARIES=False)
+    collector.constant("TARGETS_PER_SAMPLE", plan.targets_per_sample, group=_LOSS)
+    module, metrics = _TASKS[name](collector, node)
     collector.parts.aliases["loss_and_metrics"] = (f"{PROGRAM}.{module}", "loss_and_metrics")
     comment = "what is measured in training and evaluation"
     collector.constant("METRICS", metrics, comment, group=_LOSS)
@@ -56,7 +81,7 @@ def _cut_regression(collector: Collector, node: Mapping[str, Any]) -> tuple[str,
     collector.know(LOSS=node["loss"], SQUEEZES=outputs.shape == (*targets.shape, 1))
     collector.constant("DELTA", node["delta"], "larger errors count linearly", group=_LOSS)
     if node["metrics"]:
-        _sums(collector, "loss_regression", "r2")
+        _sums(collector, "loss_regression", "r2", "r2_sums")
     return "loss_regression", ("loss", "mse", "mae")
 
 
@@ -68,8 +93,45 @@ def _example(plan: Plan) -> tuple[Tensor, Tensor]:
         return plan.task.model(batch.inputs), batch.targets
 
 
-def _sums(collector: Collector, module: str, metric: str) -> None:
+def _sums(collector: Collector, module: str, metric: str, sums: str) -> None:
     """Add metrics of evaluations that are functions of sums over all samples."""
     collector.know(SUMS=True)
-    collector.parts.aliases["sums_of"] = (f"{PROGRAM}.{module}", f"{metric}_sums")
+    collector.parts.aliases["sums_of"] = (f"{PROGRAM}.{module}", sums)
     collector.parts.aliases["values_of"] = (f"{PROGRAM}.{module}", metric)
+
+
+def _cut_language_modeling(collector: Collector, node: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
+    plan, data = collector.plan, collector.plan.data
+    model: Any = plan.task.model
+    vocab_size = getattr(data, "vocab_size", None)
+    module = f"{PROGRAM}.loss_language"
+    sizes = max(plan.spec.micro_batch_size, *(split.batch_size for split in plan.splits.values()))
+    limit = math.inf if node["max_logits_gib"] is None else node["max_logits_gib"] * 2**30 / 4
+    separate = isinstance(model, SeparateReadout)
+    reduces = separate and sizes * plan.targets_per_sample * model.vocab_size > limit
+    varies = not isinstance(plan.train, TokenSource) or plan.train.sampling == "documents"
+    collector.know(REDUCES_PARTS=reduces, ADDS_BATCHES=True, VARIES=varies)
+    collector.know(
+        HAS_VOCABULARY=vocab_size is not None, HAS_BYTES=getattr(data, "token_bytes", None) is not None
+    )
+    collector.constant("VOCAB_SIZE", model.vocab_size if separate else vocab_size, group=_LOSS)
+    collector.constant("MAX_LOGITS", limit, "logits that are computed at once", group=_LOSS)
+    collector.constant("IGNORED", node["ignore_index"], "targets that do not count", group=_LOSS)
+    collector.express(
+        "forward", "token_losses(model, inputs, targets)", token_losses=(module, "token_losses")
+    )
+    collector.express("num_targets", "(targets != IGNORED).sum()" if varies else "targets.numel()")
+    _sums(collector, "loss_language", "text_metrics", "text_sums")
+    inputs = {} if varies and isinstance(plan.train, TokenSource) else torch.zeros(0)
+    facts = {"inputs": inputs, "Mapping": Mapping, **({} if reduces else {"readout": True})}
+    name = type(model).__name__
+    collector.parts.known_in[name] = {**collector.parts.known_in.get(name, {}), **facts}
+    return "loss_language", ("loss",)
+
+
+_TASKS: Mapping[str, Callable[[Collector, Mapping[str, Any]], tuple[str, Sequence[str]]]] = {
+    "Classification": _cut_classification,
+    "LanguageModeling": _cut_language_modeling,
+    "Regression": _cut_regression,
+}
+"""By the task: what adds its settings, and returns the module of the program with its loss, and its metrics."""

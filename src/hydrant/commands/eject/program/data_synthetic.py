@@ -20,10 +20,11 @@ from hydrant.commands.eject.program.settings import (
 )
 from hydrant.seeding import uniform
 
+Numbers = Tensor  # of samples
 NUM_OFFSETS = 1 << 16  # how many different images there are
 
 
-def load_synthetic() -> tuple[Tensor, Tensor]:
+def load_synthetic() -> tuple[Numbers, Numbers]:
     """Return the numbers of the samples to train on and to evaluate on."""
     numbers = torch.arange(VAL_START + NUM_VAL_SAMPLES, device=DEVICE)
     return numbers[:NUM_SAMPLES], numbers[VAL_START:]
@@ -37,7 +38,7 @@ def windows() -> Tensor:
     return torch.randn(size + NUM_OFFSETS - 1, generator=generator).to(DEVICE).unfold(0, size, 1)
 
 
-def make_samples(numbers: Tensor, chosen: Tensor) -> Samples:
+def make_samples(numbers: Numbers, chosen: Tensor) -> Samples:
     """Return the chosen samples: which image and which class they have are hashes of their numbers."""
     numbers = numbers[chosen]
     rows = (uniform(SYNTHETIC, numbers, 0) * NUM_OFFSETS).long()

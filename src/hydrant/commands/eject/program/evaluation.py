@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from hydrant.commands.eject.program.data_images import normalize
-from hydrant.commands.eject.program.data_samples import Samples
 from hydrant.commands.eject.program.metrics import Measured, means
 from hydrant.commands.eject.program.parts import (
+    ValidationSamples,
     forward,
     loss_and_metrics,
     num_targets,
@@ -31,7 +31,7 @@ from hydrant.commands.eject.program.settings import (
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, samples: Samples, prefix: str) -> dict[str, float]:
+def evaluate(model: nn.Module, samples: ValidationSamples, prefix: str) -> dict[str, float]:
     """Return the means of the metrics over all samples."""
     measured: Measured = []
     if SUMS:

@@ -9,11 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hydrant.commands.eject.program.data import prepared, samples_of
-from hydrant.commands.eject.program.data_samples import Samples
+from hydrant.commands.eject.program.data import prepared
 from hydrant.commands.eject.program.metrics import Measured
 from hydrant.commands.eject.program.mixing import mix_samples
-from hydrant.commands.eject.program.parts import forward, loss_and_metrics, num_targets, read_batch
+from hydrant.commands.eject.program.parts import (
+    TrainingSamples,
+    forward,
+    loss_and_metrics,
+    num_targets,
+    read_batch,
+    samples_of,
+)
 from hydrant.commands.eject.program.randomness import UPDATE
 from hydrant.commands.eject.program.settings import (
     ACCUMULATES,
@@ -26,11 +32,13 @@ from hydrant.commands.eject.program.settings import (
     READS,
     SCALES_LOSS,
     SEED,
+    TARGETS_PER_SAMPLE,
+    VARIES,
 )
 from hydrant.seeding import _GOLDEN, _MASK, mix  # pyright: ignore[reportPrivateUsage]
 
 
-def add_gradients(model: nn.Module, train: Samples, update: int, mixup: Any, scaler: Any) -> Measured:
+def add_gradients(model: nn.Module, train: TrainingSamples, update: int, mixup: Any, scaler: Any) -> Measured:
     """Add the gradients of the mean loss of an update; return its metrics."""
     measured = Measured()
     for micro_step, chosen in enumerate(samples_of(update).split(MICRO_BATCH_SIZE)):
@@ -54,8 +62,10 @@ def add_gradients(model: nn.Module, train: Samples, update: int, mixup: Any, sca
                 loss, metrics = loss_and_metrics(forward(), targets)
         else:
             loss, metrics = loss_and_metrics(forward(), targets)
-        if ACCUMULATES:
+        if ACCUMULATES or VARIES:
             weight = torch.tensor(MICRO_BATCH_SIZE / BATCH_SIZE, device=DEVICE)
+            if VARIES:
+                weight *= num_targets() / (MICRO_BATCH_SIZE * TARGETS_PER_SAMPLE)
             if SCALES_LOSS:
                 scaler.scale(loss).backward(weight)
             else:
@@ -64,9 +74,14 @@ def add_gradients(model: nn.Module, train: Samples, update: int, mixup: Any, sca
             scaler.scale(loss).backward()
         else:
             loss.backward()
-        if ACCUMULATES:
+        if ACCUMULATES or VARIES:
             measured.append((num_targets(), metrics))
-    if ACCUMULATES:
+    if VARIES:  # the weights above are those of batches in which all targets count
+        num_counted = torch.stack([torch.as_tensor(size) for size, _ in measured]).sum()
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.grad *= BATCH_SIZE * TARGETS_PER_SAMPLE / num_counted.clamp(min=1)
+    if ACCUMULATES or VARIES:
         return measured
     return [(num_targets(), metrics)]
 

@@ -9,9 +9,18 @@ from torch.optim import Optimizer
 
 from hydrant.commands.eject.program.data_samples import Samples
 
+TrainingSamples = Any
+ValidationSamples = Any
+"""The types of what `load_data` returns."""
+
 
 def load_data() -> tuple[Any, Any]:
     """Return the training and the validation samples."""
+    raise NotImplementedError
+
+
+def samples_of(update: int) -> Tensor:
+    """Return the indices of the samples of an update."""
     raise NotImplementedError
 
 

@@ -1,0 +1,103 @@
+"""What is known inside the classes of a model, by making it once more: the arguments of each, and attributes."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from torch import nn
+
+from hydrant.commands.eject.bundle import is_copied
+
+_PLAIN = (type(None), bool, int, float, str)
+
+
+class _Something:
+    """Stands for an object that is not None. Everything else about it is unknown."""
+
+    def __repr__(self) -> str:
+        return "something"
+
+    def __bool__(self) -> bool:
+        raise TypeError("unknown")
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("unknown")
+
+    def __hash__(self) -> int:
+        return 0
+
+
+SOMETHING = _Something()
+
+
+def observe(make: Callable[[], nn.Module]) -> dict[str, Mapping[str, Any]]:
+    """Return what is known in each class of a model whose source is copied, by the name of the class.
+
+    Arguments are known that are plain values, and equal for all objects of the class; attributes also if they are an
+    object, which is not None.
+    """
+    kinds = {type(module) for module in make().modules() if is_copied(type(module).__module__)}
+    calls: dict[type, list[Mapping[str, Any]]] = {kind: [] for kind in kinds}
+    with _recorded(kinds, calls):
+        modules = list(make().modules())
+    known = dict[str, Mapping[str, Any]]()
+    for kind in kinds:
+        objects = [vars(module) for module in modules if type(module) is kind]
+        attributes = [{**values, **values["_modules"], **values["_parameters"]} for values in objects]
+        constant = {
+            name: value for name, value in _equal(attributes).items() if not name.endswith("training")
+        }
+        arguments = {name: value for name, value in _equal(calls[kind]).items() if value is not SOMETHING}
+        known[kind.__name__] = {**arguments, "self": SimpleNamespace(**constant)}
+    return known
+
+
+def _equal(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the entries that are plain and equal in all mappings, and SOMETHING for those that are never None."""
+    if not mappings:
+        return {}
+    first, result = mappings[0], dict[str, Any]()
+    for name in first:
+        values = [mapping.get(name) for mapping in mappings]
+        if all(
+            isinstance(value, _PLAIN) and (type(value), value) == (type(values[0]), values[0])
+            for value in values
+        ):
+            result[name] = values[0]
+        elif all(value is not None for value in values):
+            result[name] = SOMETHING
+    return result
+
+
+@contextlib.contextmanager
+def _recorded(kinds: Collection[type], calls: Mapping[type, list[Mapping[str, Any]]]) -> Generator[None]:
+    """Record the arguments with which objects are made."""
+    originals: dict[type, Any] = {kind: kind.__dict__.get("__init__") for kind in kinds}
+    for kind, original in originals.items():
+        if original is not None:
+            setattr(kind, "__init__", _recording(kind, original, calls[kind]))  # noqa: B010  # not callable by name
+    try:
+        yield
+    finally:
+        for kind, original in originals.items():
+            if original is not None:
+                setattr(kind, "__init__", original)  # noqa: B010
+
+
+def _recording(kind: type, original: Any, calls: list[Mapping[str, Any]]) -> Any:
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def make(self: Any, *args: Any, **kwargs: Any) -> None:
+        if type(self) is kind:
+            bound = signature.bind(self, *args, **kwargs)
+            bound.apply_defaults()
+            calls.append({name: value for name, value in bound.arguments.items() if name != "self"})
+        original(self, *args, **kwargs)
+
+    return make

@@ -1,0 +1,53 @@
+"""Ejected files of language models train as their configs do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ejected import check_equal, unchanged_process
+from language_models import TINY, save_tokens
+from token_folders import write_bin, write_shards
+
+from hydrant.config.docstrings import BYTES
+
+__all__ = ["unchanged_process"]
+pytestmark = pytest.mark.usefixtures("unchanged_process")
+
+MODEL = "model=gpt model.num_layers=2 model.width=16 model.num_heads=2"
+RUN = "task=language_modeling global_batch_size=8 eval_batch_size=6 limit_val_samples=14"
+
+
+def write_texts(root: Path) -> None:
+    """Write a folder of tokens of bytes, as `hydrant tokenize` does: documents of random letters."""
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(97, 110, 1300)
+    tokens[rng.integers(0, 1300, 60)] = BYTES.separator
+    write_shards(root, "train", tokens, (700, 250, 350))
+    write_bin(root / "val_0.bin", tokens[:400])
+    BYTES.write(root)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        MODEL,
+        f"{MODEL} data.train=train_0.bin data.sampling=contiguous precision=bf16 micro_batch_size=4",
+        f"{MODEL} data.sampling=documents micro_batch_size=4 averaging=ema",
+        f"{MODEL} data.sampling=documents data.separator_position=start model.dropout=0.1",
+        f"{MODEL} task.max_logits_gib=1e-6 model.tie_embeddings=true model.logit_softcap=20 model.norm=layer",
+        f"{MODEL} model.activation=gelu model.positions=learned model.num_kv_heads=1 model.qk_norm=false",
+        f"{MODEL} model.activation=relu2 model.positions=none model.zero_init=false "
+        "model.activation_checkpointing=true",
+        "model=track3 model.num_layers=2 model.width=16 model.head_dim=8 precision=bf16",
+    ],
+)
+def test_tokens_in_files(words: str, workdir: Path) -> None:
+    write_texts(workdir / "texts")
+    check_equal(f"data=tokens data.root=texts data.sequence_length=16 {RUN} {words}", workdir)
+
+
+def test_tokens_of_which_some_are_ignored(workdir: Path) -> None:
+    save_tokens(num_samples=40, ignored=0.3)
+    check_equal(" ".join([*TINY, "limit_train_samples=null", "limit_val_samples=null"]), workdir)

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from data_files import Published, published
+from data_files import Published, image_root, published
 from ejected import check_equal, unchanged_process
 
-__all__ = ["published", "unchanged_process"]
+__all__ = ["image_root", "published", "unchanged_process"]
 pytestmark = pytest.mark.usefixtures("unchanged_process")
 
 
@@ -104,3 +104,31 @@ def test_tables(words: str, workdir: Path) -> None:
     write_houses("gaps.csv", 80, gaps=True)
     first = "" if "data.train" in words else "data.train=houses.csv"
     check_equal(f"data=csv {first} {words} limit_train_samples=60 limit_val_samples=15", workdir)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["data.num_workers=1", "data.num_workers=0 micro_batch_size=8 precision=fp16 precision.init_scale=1e6"],
+)
+def test_arrays_in_files(words: str, workdir: Path) -> None:
+    for split, count in {"train": 60, "val": 30}.items():
+        rng = np.random.default_rng(count)
+        Path(split).mkdir()
+        np.save(f"{split}/inputs.npy", rng.normal(size=(count, 4)))
+        np.save(f"{split}/targets.npy", rng.integers(0, 3, count).astype(np.uint16))
+    shapes = "data.input_shape=[4] data.num_classes=3 limit_train_samples=50 limit_val_samples=25"
+    check_equal(f"data=memmap data.train=train data.val=val {shapes} {words}", workdir)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "data.num_workers=2",
+        "data.num_workers=0 data.augment.auto_augment=rand-m9-mstd0.5 micro_batch_size=2 precision=bf16",
+        "data.num_workers=0 data.augment.color_jitter=null data.interpolation=bilinear limit_train_samples=9 "
+        "mixing=mixup",
+    ],
+)
+def test_folders_of_images(words: str, image_root: Path, workdir: Path) -> None:
+    sizes = "data.input_shape=[3,16,16] global_batch_size=6 eval_batch_size=4 limit_val_samples=7"
+    check_equal(f"data=image_folder data.root=images {sizes} limit_train_samples=null {words}", workdir)

@@ -148,12 +148,19 @@ class _Folder(ast.NodeVisitor):
         match node:
             case ast.For(
                 target=ast.Tuple(elts=[_, ast.Name(id=name)]),
-                iter=ast.Call(args=[ast.Call(func=ast.Attribute(value=whole, attr="split"))]),
+                iter=ast.Call(
+                    args=[ast.Call(func=ast.Attribute(value=whole, attr="split" | "of" as method)) as parts]
+                ),
             ) if self._known.get("ACCUMULATES") is False:
                 source = self._source
                 first, last = source.lines_of(node.body[0])[0], source.lines_of(node.body[-1])[1]
                 body = shifted(source.text[first:last], node.body[0].col_offset - node.col_offset)
-                chosen = f"{' ' * node.col_offset}{name} = {source.text_of(whole)}\n"
+                only = (
+                    f"{name} = {source.text_of(whole)}"
+                    if method == "split"
+                    else f"[{name}] = {source.text_of(parts)}"
+                )
+                chosen = f"{' ' * node.col_offset}{only}\n"
                 self._edits.append(Edit(*source.lines_of(node), chosen + body))
             case _:
                 self.generic_visit(node)

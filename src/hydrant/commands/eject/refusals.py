@@ -18,11 +18,22 @@ _CURVES = (
     "constant", "cosine", "cosine_restarts", "cyclic", "exponential", "inverse_sqrt", "linear", "multistep",
     "one_cycle", "polynomial", "rex", "step", "tanh", "wsd",
 )  # fmt: skip
-_DATA_SETS = ("cifar10", "cifar100", "csv", "digits", "mnist", "synthetic", "tensors", "tokens")
+_DATA_SETS = (
+    "cifar10",
+    "cifar100",
+    "csv",
+    "digits",
+    "image_folder",
+    "memmap",
+    "mnist",
+    "synthetic",
+    "tensors",
+    "tokens",
+)
 _MODELS = ("AirbenchNet", "ConvNet", "DeepLinear", "GPT", "MLP", "Track3GPT", "timm_model")
 _TASKS = ("Classification", "LanguageModeling", "Regression")
 _R2 = {"r2": {"_target_": "hydrant.tasks.R2"}}
-_AUGMENTATIONS = (None, "hydrant.data.ShiftFlip", "hydrant.data.AlternatingFlip")
+_AUGMENTATIONS = (None, "hydrant.data.ImageAugment", "hydrant.data.ShiftFlip", "hydrant.data.AlternatingFlip")
 POSSIBLE: Mapping[str, tuple[str, ...]] = {
     "data": tuple(f"hydrant.data.{name}" for name in _DATA_SETS),
     "model": tuple(f"hydrant.models.{name}" for name in _MODELS),
@@ -59,6 +70,8 @@ _ONLY: Mapping[str, Any] = {
     "task.class_weights": None,
     "data.extra_val": {},
     "data.categories": "one_hot",
+    "data.on_error": "fail",
+    "data.decoder": "pillow",
     "scheduler.noise_ratio": 0.0,
     "precision.parameters": "float32",
     "precision.fp8": None,

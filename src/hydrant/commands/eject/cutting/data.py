@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from hydrant.commands.eject.layout import literal
 from hydrant.config.csv_file import MISSING
 from hydrant.config.csv_layout import read_layout
 from hydrant.data.in_memory import InMemorySource
+from hydrant.data.loader import LoaderSource
 from hydrant.errors import ConfigError
 
 DATA = "The data."
@@ -149,6 +151,50 @@ def _cut_tokens(collector: Collector, node: Mapping[str, Any]) -> None:
     _reads(collector, "data_tokens", "read_sequences", "Tokens")
 
 
+def _loads(collector: Collector, node: Mapping[str, Any], *, augments: bool) -> None:
+    """Let worker processes read the samples."""
+    source = collector.plan.train
+    assert isinstance(source, LoaderSource)
+    inputs, _ = source.samples[0]
+    collector.know(LOADS=True, AUGMENTS=augments, IS_BYTES=False, HAS_DICTS=isinstance(inputs, Mapping))
+    collector.constant("NUM_WORKERS", node["num_workers"], "processes that read samples", group=DATA)
+    aliases = collector.parts.aliases
+    module = f"{PROGRAM}.data_loading"
+    aliases["to_device"] = module, "to_device"
+    aliases["TrainingSamples"] = module, "TrainingBatches"
+    aliases["ValidationSamples"] = module, "Loader"
+
+
+def _cut_memmap(collector: Collector, node: Mapping[str, Any]) -> None:
+    if not Path(node["train"], "targets.npy").is_file():
+        raise ConfigError("data.train", "samples without targets.npy cannot be ejected yet")
+    _loads(collector, node, augments=False)
+
+
+def _cut_folder(collector: Collector, node: Mapping[str, Any]) -> None:
+    _loads(collector, node, augments=True)
+    augment = {key: plain(value) for key, value in node["augment"].items() if key[0] != "_"}
+    erases = augment["re_prob"] > 0
+    if not erases:
+        del augment["re_prob"], augment["re_mode"]
+    usual = {"auto_augment": None, "color_jitter": None}
+    augment = {key: value for key, value in augment.items() if key not in usual or value is not None}
+    if node["augment"]["color_jitter"] is None:
+        augment["color_jitter"] = None  # timm's default is not off
+    images = {key: plain(node[key]) for key in ("interpolation", "mean", "std")}
+    images = {"input_size": plain(node["input_shape"]), **images}
+    if erases:  # which needs normalized floats
+        message = "cannot be ejected yet"
+        raise ConfigError("data.augment.re_prob", f"erasing ({augment['re_prob']}) {message}; give 0")
+    collector.know(IS_BYTES=True)
+    collector.constant("IMAGES", images, "of timm's create_transform", group=DATA)
+    collector.constant("AUGMENTATION", {**augment, "normalize": False}, "of training images", group=DATA)
+    comment = "the input is this part of the resized shorter edge in evaluations"
+    collector.constant("CROP_PCT", node["crop_pct"], comment, group=DATA)
+    for key in ("train_dir", "val_dir"):
+        collector.constant(key.upper(), node[key], "folders of ROOT" if key[0] == "t" else "", group=DATA)
+
+
 _KINDS: Mapping[str, tuple[str, Callable[[Collector, Mapping[str, Any]], None]]] = {
     "digits": ("data_images", _cut_images),
     "mnist": ("data_images", _cut_images),
@@ -158,6 +204,8 @@ _KINDS: Mapping[str, tuple[str, Callable[[Collector, Mapping[str, Any]], None]]]
     "csv": ("data_table", _cut_table),
     "synthetic": ("data_synthetic", _cut_synthetic),
     "tokens": ("data_tokens", _cut_tokens),
+    "memmap": ("data_memmap", _cut_memmap),
+    "image_folder": ("data_folder", _cut_folder),
 }
 """By the data set: the module of the program that loads it, and what adds its settings."""
 

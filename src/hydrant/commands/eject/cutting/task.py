@@ -42,7 +42,7 @@ def cut_model(collector: Collector) -> None:
 
 def _cut_timm(collector: Collector, node: Mapping[str, Any]) -> None:
     num_classes = 1 if node["num_classes"] is None else node["num_classes"]
-    collector.constant("MODEL", node["name"], "of timm", group=_MODEL)
+    collector.constant("TIMM_MODEL", node["name"], group=_MODEL)
     settings = {"in_chans": node["input_shape"][0], "num_classes": num_classes, **node["kwargs"]}
     if node["pretrained"]:
         settings["pretrained"] = True
@@ -50,7 +50,9 @@ def _cut_timm(collector: Collector, node: Mapping[str, Any]) -> None:
         f"{name}={collector.constant(name.upper(), plain(v), group=_MODEL)}" for name, v in settings.items()
     ]
     collector.express(
-        "make_model", f"create_model({', '.join(['MODEL', *words])})", create_model=("timm", "create_model")
+        "make_model",
+        f"create_model({', '.join(['TIMM_MODEL', *words])})",
+        create_model=("timm", "create_model"),
     )
 
 

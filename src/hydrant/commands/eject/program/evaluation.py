@@ -17,12 +17,14 @@ from hydrant.commands.eject.program.parts import (
     num_targets,
     read_batch,
     sums_of,
+    to_device,
     values_of,
 )
 from hydrant.commands.eject.program.settings import (
     AUTOCAST,
     DEVICE,
     EVAL_BATCH_SIZE,
+    LOADS,
     NORMALIZES,
     NUM_VAL_SAMPLES,
     READS,
@@ -40,8 +42,12 @@ def evaluate(model: nn.Module, samples: ValidationSamples, prefix: str) -> dict[
     for inputs, targets in (
         (read_batch(samples, chosen) for chosen in torch.arange(NUM_VAL_SAMPLES).split(EVAL_BATCH_SIZE))
         if READS
+        else samples
+        if LOADS
         else zip(*(part.split(EVAL_BATCH_SIZE) for part in samples), strict=True)
     ):
+        if LOADS:
+            inputs, targets = to_device(inputs, targets)
         if NORMALIZES:
             inputs = normalize(inputs)
         if SUMS:

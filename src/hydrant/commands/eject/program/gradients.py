@@ -19,6 +19,7 @@ from hydrant.commands.eject.program.parts import (
     num_targets,
     read_batch,
     samples_of,
+    to_device,
 )
 from hydrant.commands.eject.program.randomness import UPDATE
 from hydrant.commands.eject.program.settings import (
@@ -26,6 +27,7 @@ from hydrant.commands.eject.program.settings import (
     AUTOCAST,
     BATCH_SIZE,
     DEVICE,
+    LOADS,
     MICRO_BATCH_SIZE,
     MIXES,
     NORMALIZES,
@@ -41,8 +43,12 @@ from hydrant.seeding import _GOLDEN, _MASK, mix  # pyright: ignore[reportPrivate
 def add_gradients(model: nn.Module, train: TrainingSamples, update: int, mixup: Any, scaler: Any) -> Measured:
     """Add the gradients of the mean loss of an update; return its metrics."""
     measured = Measured()
-    for micro_step, chosen in enumerate(samples_of(update).split(MICRO_BATCH_SIZE)):
-        if READS:
+    for micro_step, chosen in enumerate(
+        train.of(update) if LOADS else samples_of(update).split(MICRO_BATCH_SIZE)
+    ):
+        if LOADS:
+            inputs, targets = to_device(*chosen)
+        elif READS:
             inputs, targets = read_batch(train, chosen)
         elif NORMALIZES:
             inputs, targets = prepared(train[0], chosen), train[1][chosen % len(train[1])]

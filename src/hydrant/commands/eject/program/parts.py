@@ -29,6 +29,11 @@ def read_batch(samples: Any, chosen: Tensor) -> Samples:
     raise NotImplementedError
 
 
+def to_device(inputs: Any, targets: Tensor) -> tuple[Any, Tensor]:
+    """Return a batch on the device."""
+    raise NotImplementedError
+
+
 def forward() -> Tensor:
     """Stands for what the model returns for a batch."""
     raise NotImplementedError

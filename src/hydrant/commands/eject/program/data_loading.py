@@ -1,0 +1,100 @@
+"""Samples that worker processes read."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Subset
+
+from hydrant.commands.eject.program.data import samples_of
+from hydrant.commands.eject.program.randomness import SAMPLE
+from hydrant.commands.eject.program.settings import (
+    AUGMENTS,
+    BATCH_SIZE,
+    DEVICE,
+    EVAL_BATCH_SIZE,
+    HAS_DICTS,
+    IS_BYTES,
+    LIMITS_VAL,
+    MEAN,
+    MICRO_BATCH_SIZE,
+    NUM_SAMPLES,
+    NUM_VAL_SAMPLES,
+    NUM_WORKERS,
+    SEED,
+    STD,
+)
+from hydrant.seeding import mix
+
+Loader = DataLoader[Any]  # of batches
+
+
+class Seeded(Dataset[Any]):
+    """Samples by the number of their use in training. What is random in a sample depends only on it and on SEED."""
+
+    def __init__(self, dataset: Dataset[Any]) -> None:
+        self.dataset = dataset
+
+    def __getitem__(self, use: int) -> Any:
+        seed = mix(SEED, SAMPLE, use)
+        random.seed(seed)
+        np.random.seed(seed & 0xFFFFFFFF)
+        torch.default_generator.manual_seed(seed)
+        return self.dataset[use % NUM_SAMPLES]
+
+
+class TrainingBatches:
+    """The training batches of each update, read in advance."""
+
+    def __init__(self, dataset: Dataset[Any]) -> None:
+        self.dataset = Seeded(dataset) if AUGMENTS else dataset
+        self.update, self.current = -2, list[Any]()  # the last update that was read, and its batches
+
+    def of(self, update: int) -> list[Any]:
+        """Return the batches of an update; those of the one after it are then read."""
+        if update == self.update:  # it is tried again
+            return self.current
+        if update != self.update + 1:
+            self.batches = iter(loader(self.dataset, batch_sampler=indices_from(update)))
+        self.update, self.current = (
+            update,
+            list(itertools.islice(self.batches, BATCH_SIZE // MICRO_BATCH_SIZE)),
+        )
+        return self.current
+
+
+def indices_from(update: int) -> Iterator[list[int]]:
+    """Yield the indices of the samples of one batch after the other, from an update on."""
+    for each in itertools.count(update):
+        for chosen in samples_of(each).split(MICRO_BATCH_SIZE):
+            yield chosen.tolist()
+
+
+def loader(dataset: Dataset[Any], **options: Any) -> Loader:
+    """Return a loader of batches."""
+    is_cuda = DEVICE.type == "cuda"
+    return DataLoader(dataset, num_workers=NUM_WORKERS, pin_memory=is_cuda, **options)
+
+
+def loaders(train: Dataset[Any], val: Dataset[Any]) -> tuple[TrainingBatches, Loader]:
+    """Return the batches of two data sets."""
+    if LIMITS_VAL:
+        val = Subset(val, range(NUM_VAL_SAMPLES))
+    return TrainingBatches(train), loader(val, batch_size=EVAL_BATCH_SIZE)
+
+
+def to_device(inputs: Any, targets: Tensor) -> tuple[Any, Tensor]:
+    """Return a batch on the device."""
+    if HAS_DICTS:
+        return {name: part.to(DEVICE) for name, part in inputs.items()}, targets.to(DEVICE)
+    if IS_BYTES:  # 0 to 255
+        mean, std = (torch.tensor(values, device=DEVICE).view(-1, 1, 1) for values in (MEAN, STD))
+        pixels = inputs.to(DEVICE, non_blocking=True).float()
+        return (pixels - 255 * mean) * (1 / (255 * std)), targets.to(DEVICE, non_blocking=True)
+    return inputs.to(DEVICE, non_blocking=True), targets.to(DEVICE, non_blocking=True)

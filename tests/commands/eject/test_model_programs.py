@@ -1,0 +1,30 @@
+"""Ejected files of every model train as their configs do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ejected import check_equal, unchanged_process
+
+__all__ = ["unchanged_process"]
+pytestmark = pytest.mark.usefixtures("unchanged_process")
+
+NOISE = (
+    "data=synthetic data.num_classes=5 data.num_samples=150 data.num_val_samples=60 duration=3 eval_every=2"
+)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "data.input_shape=[3,16,16] model=airbench model.widths=[4,4,4]",
+        "data.input_shape=[3,16,16] model=airbench model.widths=[4,4,4] model.views=mirror averaging=ema "
+        "precision=bf16",
+        "data.input_shape=[3,16,16] model=timm model.name=vit_tiny_patch16_224 +model.kwargs.img_size=16 "
+        "+model.kwargs.patch_size=8 +model.kwargs.depth=2 +model.kwargs.embed_dim=12 mixing=mixup_cutmix",
+        "data.input_shape=[1,16,16] model=timm model.name=test_resnet averaging=ema micro_batch_size=16",
+    ],
+)
+def test_models_of_images(words: str, workdir: Path) -> None:
+    check_equal(f"{NOISE} {words}", workdir)

@@ -65,7 +65,8 @@ def train_here(plan: Plan, folder: Path) -> Mapping[str, torch.Tensor]:
     with scratch_trainer(plan) as trainer:
         trainer.logger = Rows(folder)
         train_loop(trainer)
-        return trainer.model.state_dict()
+        with trainer.optimizers.eval_weights():
+            return {name: value.clone() for name, value in trainer.model.state_dict().items()}
 
 
 def check_equal(words: str, folder: Path) -> None:

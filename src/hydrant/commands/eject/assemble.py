@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +28,6 @@ from hydrant.commands.eject.prune import (
     drop_unused_parameters,
     with_short_docs,
 )
-from hydrant.commands.eject.schedule_parts import CLOCK_IMPORTS, curve_source
 from hydrant.commands.eject.source_edits import Edit, Source
 
 _SECTIONS = {
@@ -109,6 +109,7 @@ class _Assembly:
         self._constants: set[str] = set()
         self._external: dict[str, tuple[str, str | None]] = {}
         self._modules: list[str] = []
+        self._counter = itertools.count()
 
     def text(self, doc: str) -> str:
         self._need(f"{PROGRAM}.loop", "main")
@@ -157,11 +158,12 @@ class _Assembly:
             self._need(*self._parts.aliases[name])
         elif name in self._parts.written and name not in self._entries:
             written = self._parts.written[name]
-            self._entries[name] = _Entry(
-                written.text, written.section, (2, 0, len(self._entries)), written.imports, False
+            self._entries[name] = entry = _Entry(
+                written.text, written.section, (2, 0, 0), written.imports, False
             )
             self._origins[name] = module
             self._need_names(written.text, "", written.imports)
+            entry.order = (2, 0, next(self._counter))  # after what it needs
         elif name not in self._entries:
             raise AssertionError(f"the program uses {name}, which nothing gives")
 
@@ -173,9 +175,6 @@ class _Assembly:
         known = {**self._parts.known, **self._parts.known_in.get(found.name, {})}
         text = with_narrow_annotations(text, known)
         text = with_chosen_entries(text, known, found.module, imports)
-        if "clock" in known:
-            text = curve_source(text, known)
-            imports = {**imports, **CLOCK_IMPORTS}
         for name, written in self._parts.expressions.items():
             if name in _names(text):
                 text = replace_calls(
@@ -193,6 +192,8 @@ class _Assembly:
                 origin, original = imports[name]
                 if is_stand_in(origin):
                     self._need(origin, original or name)
+                elif (origin, original) in _OF_TORCH:
+                    self._external[name] = _OF_TORCH[origin, original or name]
                 elif is_own(origin):
                     assert original is not None
                     self._need(defining_module(origin, original), original)
@@ -232,8 +233,10 @@ class _Assembly:
     def _constant_lines(self) -> str:
         lines, group = list[str](), ""
         used = set[str]().union(*(_names(entry.text) for entry in self._entries.values()))
-        for name, constant in self._parts.constants.items():
-            if name not in self._constants & used:
+        constants = {name: self._parts.constants[name] for name in self._parts.constants if name in self._constants}
+        used |= set[str]().union(*(_names(constant.value) for constant in constants.values()))
+        for name, constant in constants.items():
+            if name not in used:
                 continue
             if constant.group != group:
                 group = constant.group
@@ -249,6 +252,12 @@ _CONSTANT_IMPORTS: dict[str, tuple[str, str | None]] = {
     "Fraction": ("fractions", "Fraction"),
     "sys": ("sys", None),
 }
+
+
+_OF_TORCH: dict[tuple[str, str | None], tuple[str, str | None]] = {
+    ("hydrant.optimizers.norms", "total_norm"): ("torch.nn.utils", "get_total_norm"),
+}
+"""Functions of Hydrant that are one of torch if there is one process."""
 
 
 _SIMPLIFIED: dict[tuple[str, str], str] = {}

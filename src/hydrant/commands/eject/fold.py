@@ -21,6 +21,10 @@ _CHECKS = "check_"
 """The beginning of the names of functions that only reject a config; an ejected one has passed."""
 
 
+_WITH_EFFECTS = ("add_gradients", "clip_gradients")
+"""Functions of the program that are called also if nothing reads their result."""
+
+
 def fold(text: str, known: Mapping[str, Any]) -> str:
     """Return the source of definitions in which every branch that `known` decides is resolved.
 
@@ -165,6 +169,22 @@ class _Folder(ast.NodeVisitor):
             case _:
                 self.generic_visit(node)
 
+    def visit_With(self, node: ast.With) -> None:
+        """`with context() if IS_USED else nullcontext():` is its body alone if it is not used."""
+        match node:
+            case ast.With(items=[ast.withitem(context_expr=ast.IfExp(orelse=ast.Call(func=ast.Name(id="nullcontext")))
+                                              as chosen)]):  # fmt: skip
+                value = evaluate(chosen.test, self._known)
+                if value is not _UNKNOWN and not value:
+                    source = self._source
+                    first, last = source.lines_of(node.body[0])[0], source.lines_of(node.body[-1])[1]
+                    body = shifted(source.text[first:last], node.body[0].col_offset - node.col_offset)
+                    self._edits.append(Edit(*source.lines_of(node), body))
+                    return
+            case _:
+                pass
+        self.generic_visit(node)
+
     def visit_IfExp(self, node: ast.IfExp) -> None:
         value = evaluate(node.test, self._known)
         if value is _UNKNOWN:
@@ -244,14 +264,21 @@ def without_unused_locals(text: str) -> str:
             }
             for node in ast.walk(function):
                 match node:
-                    case ast.Assign(targets=[ast.Name(id=name)]) if name not in read:
-                        edits.append(Edit(*source.lines_of(node), ""))
+                    case ast.Assign(targets=[ast.Name(id=name)], value=value) if name not in read:
+                        has_effect = isinstance(value, ast.Call) and _name(value.func) in _WITH_EFFECTS
+                        begin, end = source.lines_of(node)
+                        edit = (source.span(node)[0], source.span(value)[0]) if has_effect else (begin, end)
+                        edits.append(Edit(*edit, ""))
                     case _:
                         pass
         edits = list(dict.fromkeys(edits))
         if not edits:
             return source.text
         source = source.apply(edits)
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def replace_calls(text: str, replace: Callable[[ast.Call], str | None]) -> str:

@@ -13,10 +13,16 @@ from hydrant.errors import ConfigError
 
 _TORCH_OPTIMIZERS = (
     "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "Adagrad", "Adadelta", "ASGD", "Adafactor",
+    "LBFGS", "SparseAdam",
 )  # fmt: skip
+_OWN_OPTIMIZERS = tuple(
+    f"hydrant.optimizers.{name}"
+    for name in ("MuonWithAdamW", "NorMuonWithAdamW", "Sam", "timm_optimizer", "library_optimizer")
+)
 _CURVES = (
     "constant", "cosine", "cosine_restarts", "cyclic", "exponential", "inverse_sqrt", "linear", "multistep",
-    "one_cycle", "polynomial", "rex", "step", "tanh", "wsd",
+    "one_cycle", "polynomial", "rex", "step", "tanh", "wsd", "cyclic_momentum", "one_cycle_momentum", "product",
+    "sequential", "lambda_",
 )  # fmt: skip
 _DATA_SETS = (
     "cifar10",
@@ -38,7 +44,7 @@ POSSIBLE: Mapping[str, tuple[str, ...]] = {
     "data": tuple(f"hydrant.data.{name}" for name in _DATA_SETS),
     "model": tuple(f"hydrant.models.{name}" for name in _MODELS),
     "task": tuple(f"hydrant.tasks.{name}" for name in _TASKS),
-    "optimizer": tuple(f"torch.optim.{name}" for name in _TORCH_OPTIMIZERS),
+    "optimizer": (*(f"torch.optim.{name}" for name in _TORCH_OPTIMIZERS), *_OWN_OPTIMIZERS),
     "scheduler": tuple(f"hydrant.schedules.{name}" for name in _CURVES),
     "precision": ("hydrant.training.Precision",),
     "averaging": ("hydrant.optimizers.NoAveraging", "hydrant.optimizers.Ema"),
@@ -50,7 +56,8 @@ POSSIBLE: Mapping[str, tuple[str, ...]] = {
 
 _CHOSEN = {
     "seed", "duration", "global_batch_size", "micro_batch_size", "eval_batch_size", "log_every", "eval_every",
-    "save_every", "best", "max_grad_norm", "max_grad_value", "max_skipped", "limit_train_samples", "limit_val_samples",
+    "save_every", "best", "max_grad_norm", "max_grad_value", "agc", "param_groups", "schedules", "mup", "lr_scaling",
+    "max_skipped", "limit_train_samples", "limit_val_samples",
 }  # fmt: skip
 """Keys with any value."""
 
@@ -72,7 +79,6 @@ _ONLY: Mapping[str, Any] = {
     "data.categories": "one_hot",
     "data.on_error": "fail",
     "data.decoder": "pillow",
-    "scheduler.noise_ratio": 0.0,
     "precision.parameters": "float32",
     "precision.fp8": None,
     "parallel.num_processes": 1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from hydrant.commands.eject.assemble import Constant, Parts, Written
@@ -39,18 +39,16 @@ class Collector:
         """Let an expression stand for calls of a function of the module `parts`."""
         self.parts.expressions[function] = Written(text, "", imports)
 
-    def arguments(
-        self, node: Mapping[str, Any], group: str, prefix: str, leave_out: Sequence[str] = ()
-    ) -> str:
+    def arguments(self, node: Mapping[str, Any], group: str, prefix: str, *, target: Any = None) -> str:
         """Add a constant for each argument of a part; return the arguments of its call.
 
         Arguments that are None, True, False or text, and that the target has as its default, are left out.
         """
-        target = pkgutil.resolve_name(node["_target_"])
+        target = pkgutil.resolve_name(node["_target_"]) if target is None else target
         defaults = {name: p.default for name, p in inspect.signature(target).parameters.items()}
         words = list[str]()
         for name, value in node.items():
-            if name.startswith("_") or name in leave_out:
+            if name.startswith("_"):
                 continue
             is_usual = (
                 name in defaults and defaults[name] is not inspect.Parameter.empty and defaults[name] == value

@@ -1,27 +1,137 @@
-"""The optimizer."""
+"""The optimizer: its call, its parameter groups, and what it needs from the loop."""
 
 from __future__ import annotations
 
 import pkgutil
+import re
+from collections.abc import Iterable, Mapping
+from operator import is_
+from typing import Any
 
-from hydrant.commands.eject.cutting.collector import Collector
+from torch import nn
+
+from hydrant.commands.eject.bundle import PROGRAM
+from hydrant.commands.eject.cutting.collector import Collector, plain
+from hydrant.commands.eject.layout import literal
+from hydrant.optimizers.kinds import has_modes, needs_closure
+from hydrant.optimizers.param_groups import param_groups, sparse_parameters, split_parameters
+from hydrant.training.dry_run import scaled_lr
 
 _OPTIMIZER = "The optimizer."
 
+Imports = dict[str, tuple[str, str | None]]
+
 
 def cut_optimizer(collector: Collector) -> None:
-    """Add the optimizer and its settings."""
-    node = collector.config["optimizer"]
-    target = pkgutil.resolve_name(node["_target_"])
+    """Add the optimizer, its settings and the clipping of its gradients."""
+    config = collector.config
     [entry] = collector.plan.optimizers.entries.values()
-    kernel = {"fused": True} if entry.optimizer.defaults.get("fused") and node.get("fused") is None else {}
-    arguments = collector.arguments({**node, **kernel}, _OPTIMIZER, "OPTIMIZER")
-    if kernel:
-        del collector.parts.constants["FUSED"]
-        arguments = arguments.replace("fused=FUSED", "fused=True")
-    name = target.__name__
-    origin = target.__module__ if target.__module__.startswith("hydrant.") else "torch.optim"
-    text = f"{name}(model.parameters(), {arguments})"
-    collector.express("make_optimizer", text, **{name: (origin, name)})
-    for key in ("max_grad_norm", "max_grad_value", "agc"):
-        collector.constant(key.upper(), collector.config[key], group=_OPTIMIZER)
+    node = {**config["optimizer"], **scaled_lr(config)}
+    if entry.optimizer.defaults.get("fused") and node.get("fused") is None and "base" not in node:
+        node["fused"] = True  # the fastest kernel, which Hydrant chooses
+    imports: Imports = {}
+    first = "model.parameters()"
+    if _cut_groups(collector, node):
+        first, imports["param_groups"] = "param_groups(model)", (f"{PROGRAM}.optimizer", "param_groups")
+    text = f"{_callee(node, imports)}({first}, {_arguments(collector, node, 'OPTIMIZER', imports)})"
+    collector.express("make_optimizer", text, **imports)
+    collector.know(
+        NEEDS_CLOSURE=needs_closure(entry.optimizer),
+        HAS_MODES=has_modes(entry.optimizer),
+        HAS_SPARSE=bool(sparse_parameters(collector.plan.task)),
+    )
+    limits = ("max_grad_norm", "max_grad_value", "agc")
+    for key in limits:
+        collector.constant(key.upper(), config[key], group=_OPTIMIZER)
+    in_order = all(map(is_, entry.parameters, collector.plan.task.model.parameters()))
+    collector.know(CLIPS=any(config[key] is not None for key in limits), IN_ORDER=in_order)
+
+
+def _callee(node: Mapping[str, Any], imports: Imports) -> str:
+    """Return the name of what makes the optimizer of a config; add where it comes from."""
+    match str(node["_target_"]).removeprefix("hydrant.optimizers."):
+        case "timm_optimizer":
+            name, origin = "create_optimizer_v2", "timm.optim"
+        case "library_optimizer":
+            name, origin = _library_class(node).__name__, "pytorch_optimizer"
+        case _:
+            kind = pkgutil.resolve_name(node["_target_"])
+            name, is_own = kind.__name__, kind.__module__.startswith("hydrant.")
+            origin = kind.__module__ if is_own else "torch.optim"
+    imports[name] = (origin, name)
+    return name
+
+
+def _library_class(node: Mapping[str, Any]) -> Any:
+    import pytorch_optimizer
+
+    return pytorch_optimizer.load_optimizer(node["name"])
+
+
+def _arguments(collector: Collector, node: Mapping[str, Any], prefix: str, imports: Imports) -> str:
+    """Return the arguments of an optimizer; add their constants and where the names in them come from."""
+    target, words = str(node["_target_"]), list[str]()
+    kind, named = pkgutil.resolve_name(target), {**node}
+    if target.endswith(".timm_optimizer"):
+        words.append(f"opt={literal(named.pop('name'))}")
+        named |= named.pop("kwargs")
+    elif target.endswith(".library_optimizer"):
+        kind = _library_class(node)
+        del named["name"]
+        if named["weight_decay"] is None:
+            del named["weight_decay"]
+    base, fused = named.pop("base", None), named.pop("fused", None)
+    if arguments := collector.arguments(named, _OPTIMIZER, prefix, target=kind):
+        words.append(arguments)
+    if fused is not None or target.endswith("WithAdamW"):
+        words.append(f"fused={fused}")
+    if base is not None:
+        imports["partial"] = ("functools", "partial")
+        fields = {
+            key: value for key, value in base.items() if key != "lr"
+        }  # the same as that of the outer one
+        of_base = [_callee(base, imports), _arguments(collector, fields, "BASE", imports)]
+        words.append(f"base=partial({', '.join(filter(None, of_base))})")
+    return ", ".join(words)
+
+
+def _cut_groups(collector: Collector, node: Mapping[str, Any]) -> bool:
+    """Add the groups of parameters with other settings, if there are any."""
+    model: Any = collector.plan.task.model
+    parameters = split_parameters(collector.plan.task, {"main": None})["main"]
+    settings = collector.config["param_groups"]
+    groups = param_groups(model, parameters, node.get("lr"), mup=collector.config["mup"], **settings)
+    if len(groups) == 1 and groups[0].keys() <= {"params", "name", "pattern"}:
+        return False
+    rows = list[str]()
+    for group in groups:
+        fields = {k: plain(v) for k, v in group.items() if k not in ("params", "name", "pattern")}
+        pattern = _pattern(_names(group["params"], parameters), parameters)
+        raw = "r" if "\\" in pattern else ""
+        rows.append(f'    ({raw}"{pattern}", {literal(fields)}),  # {group["name"]}')
+    source = "\n".join(
+        ["(  # patterns of the names of parameters, with the settings of their group", *rows, ")"]
+    )
+    collector.constant("GROUPS", None, group=_OPTIMIZER, source=source)
+    return True
+
+
+def _names(parameters: Iterable[nn.Parameter], named: Mapping[str, nn.Parameter]) -> list[str]:
+    by_id = {id(parameter): name for name, parameter in named.items()}
+    return [by_id[id(parameter)] for parameter in parameters]
+
+
+def _pattern(names: Iterable[str], known: Iterable[str]) -> str:
+    """Return a regular expression that matches these names and no other known one: numbers vary where they may."""
+    chosen, others = list(names), set(known).difference(names)
+    parts = list[str]()
+    for name in chosen:
+        if any(re.fullmatch(part, name) for part in parts):
+            continue
+        escaped = name.replace(".", r"\.")
+        general = re.sub(r"\d+", r"\\d+", escaped)
+        for part in (general, escaped):
+            if not any(re.fullmatch(part, other) for other in others):
+                parts.append(part)
+                break
+    return "|".join(parts)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from hydrant.commands.eject.program.data import prepared
 from hydrant.commands.eject.program.metrics import Measured
 from hydrant.commands.eject.program.mixing import mix_samples
+from hydrant.commands.eject.program.optimizer import clip_gradients
 from hydrant.commands.eject.program.parts import (
     TrainingSamples,
     forward,
@@ -63,10 +65,7 @@ def add_gradients(model: nn.Module, train: TrainingSamples, update: int, mixup: 
             torch.manual_seed((mix(SEED, UPDATE, micro_step) + update * _GOLDEN) & _MASK)  # seeds dropout
         else:
             torch.manual_seed((mix(SEED, UPDATE, 0) + update * _GOLDEN) & _MASK)  # seeds dropout
-        if AUTOCAST is not None:
-            with torch.autocast(DEVICE.type, AUTOCAST):
-                loss, metrics = loss_and_metrics(forward(), targets)
-        else:
+        with torch.autocast(DEVICE.type, AUTOCAST) if AUTOCAST is not None else nullcontext():
             loss, metrics = loss_and_metrics(forward(), targets)
         if ACCUMULATES or VARIES:
             weight = torch.tensor(MICRO_BATCH_SIZE / BATCH_SIZE, device=DEVICE)
@@ -97,4 +96,23 @@ def mean_loss(measured: Measured) -> Tensor:
     sums = torch.zeros((), dtype=torch.float64, device=DEVICE)
     for size, metrics in measured:
         sums += metrics[0].float() * size  # the loss of a float32 graph
-    return sums / BATCH_SIZE
+    return sums / sum(size for size, _ in measured)
+
+
+def step_with_closure(
+    model: nn.Module, optimizer: Any, train: TrainingSamples, update: int, mixup: Any
+) -> tuple[Measured, Tensor]:
+    """Let the optimizer make an update, for which it evaluates the loss several times.
+
+    Returns the metrics and the norm of the gradients of its first evaluation.
+    """
+    evaluations = list[tuple[Measured, Tensor]]()
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        measured = add_gradients(model, train, update, mixup, None)
+        evaluations.append((measured, clip_gradients(model, optimizer)))
+        return mean_loss(measured)
+
+    optimizer.step(closure)
+    return evaluations[0]

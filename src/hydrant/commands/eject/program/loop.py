@@ -8,16 +8,17 @@ from __future__ import annotations
 import json
 import math
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import torch
-from timm.utils.agc import adaptive_clip_grad
-from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import get_total_norm
 
 from hydrant.commands.eject.program.average import Average
 from hydrant.commands.eject.program.evaluation import evaluate
-from hydrant.commands.eject.program.gradients import add_gradients
+from hydrant.commands.eject.program.gradients import add_gradients, step_with_closure
 from hydrant.commands.eject.program.metrics import Measured, means
+from hydrant.commands.eject.program.optimizer import averaged_weights, clip_gradients, set_trained_weights
 from hydrant.commands.eject.program.parts import (
     learning_rate,
     load_data,
@@ -29,11 +30,11 @@ from hydrant.commands.eject.program.parts import (
 from hydrant.commands.eject.program.randomness import MODEL
 from hydrant.commands.eject.program.saving import is_due, load, log, save
 from hydrant.commands.eject.program.settings import (
-    AGC,
     AVERAGES,
     BACKOFF_FACTOR,
     BATCH_SIZE,
     BEST_METRIC,
+    CLIPS,
     DEVICE,
     EVAL_EVERY,
     EVALS,
@@ -41,15 +42,17 @@ from hydrant.commands.eject.program.settings import (
     GROWTH_FACTOR,
     GROWTH_INTERVAL,
     HAS_BUFFERS,
+    HAS_MODES,
+    HAS_SPARSE,
+    IN_ORDER,
     INIT_SCALE,
     IS_MAX,
     LOG_EVERY,
     LOGS,
     MATMUL,
-    MAX_GRAD_NORM,
-    MAX_GRAD_VALUE,
     MAX_SKIPPED,
     MIXES,
+    NEEDS_CLOSURE,
     NUM_UPDATES,
     ONLY_LR,
     SAVE_EVERY,
@@ -74,6 +77,8 @@ def main() -> None:
     optimizer = make_optimizer(model)
     num_updates, measured = 0, Measured()  # completed updates, and the batches since the last row
     best: dict[str, Any] | None = None  # the value and the update of the best evaluation
+    if HAS_MODES:
+        optimizer.train()  # the weights to train differ from those to evaluate
     if MIXES:
         mixup = make_mixup()
     if SCALES_LOSS:
@@ -87,16 +92,19 @@ def main() -> None:
         num_updates, best, measured = state["num_updates"], state["best"], state["measured"]
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
+        if HAS_MODES:
+            set_trained_weights(model, optimizer, state["trained_weights"])
         if SCALES_LOSS:
             scaler.load_state_dict(state["scaler"])
             num_skipped, num_skipped_in_a_row = state["num_skipped"]
         if AVERAGES:
             average.model.load_state_dict(state["average"])
     elif EVALS:
-        if AVERAGES:
-            log(0, {**evaluate(model, val, "val"), **evaluate(average.model, val, "val_ema")})
-        else:
-            log(0, evaluate(model, val, "val"))
+        with averaged_weights(model, optimizer) if HAS_MODES else nullcontext():
+            if AVERAGES:
+                log(0, {**evaluate(model, val, "val"), **evaluate(average.model, val, "val_ema")})
+            else:
+                log(0, evaluate(model, val, "val"))
 
     logged_at, since = num_updates, time.perf_counter()
     while num_updates < NUM_UPDATES:
@@ -104,22 +112,21 @@ def main() -> None:
             optimizer.param_groups[0]["lr"] = learning_rate(num_updates)
         else:
             scheduled = set_schedules(optimizer, num_updates)
-        optimizer.zero_grad()
         if SCALES_LOSS and HAS_BUFFERS:
             buffers = [buffer.clone() for buffer in model.buffers()]
-        if LOGS:
-            of_update = add_gradients(model, train, num_updates, mixup, scaler)
+        if NEEDS_CLOSURE:
+            of_update, grad_norm = step_with_closure(model, optimizer, train, num_updates, mixup)
         else:
-            add_gradients(model, train, num_updates, mixup, scaler)
-        if SCALES_LOSS:
-            scaler.unscale_(optimizer)
-        grad_norm = get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
-        if MAX_GRAD_NORM is not None:
-            clip_grads_with_norm_(model.parameters(), MAX_GRAD_NORM, grad_norm)
-        if MAX_GRAD_VALUE is not None:
-            clip_grad_value_(model.parameters(), MAX_GRAD_VALUE)
-        if AGC is not None:
-            adaptive_clip_grad(list(model.parameters())[:-2], clip_factor=AGC)  # not the last layer
+            optimizer.zero_grad()
+            of_update = add_gradients(model, train, num_updates, mixup, scaler)
+            if SCALES_LOSS:
+                scaler.unscale_(optimizer)
+            if CLIPS or HAS_SPARSE or not IN_ORDER:
+                grad_norm = clip_gradients(model, optimizer)
+            else:
+                grad_norm = get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+            if not SCALES_LOSS:
+                optimizer.step()
         if SCALES_LOSS:
             scale = scaler.get_scale()
             scaler.step(optimizer)
@@ -133,8 +140,6 @@ def main() -> None:
                         buffer.copy_(before)
                 continue
             num_skipped_in_a_row = 0
-        else:
-            optimizer.step()
         num_updates += 1
         if LOGS:
             measured += of_update
@@ -159,9 +164,10 @@ def main() -> None:
             logged_at, since = num_updates, time.perf_counter()
         pause = time.perf_counter()
         if EVALS and (is_last or is_due(num_updates, EVAL_EVERY)):
-            row |= evaluate(model, val, "val")
-            if AVERAGES:
-                row |= evaluate(average.model, val, "val_ema")
+            with averaged_weights(model, optimizer) if HAS_MODES else nullcontext():
+                row |= evaluate(model, val, "val")
+                if AVERAGES:
+                    row |= evaluate(average.model, val, "val_ema")
             if IS_MAX:
                 is_best = best is None or row[BEST_METRIC] > best["value"]
             else:
@@ -172,14 +178,17 @@ def main() -> None:
             log(num_updates, row)
         if SAVES and (is_last or is_best or is_due(num_updates, SAVE_EVERY)):
             state = {"num_updates": num_updates, "best": best, "measured": measured}
-            state |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
             if SCALES_LOSS:
                 state |= {"scaler": scaler.state_dict(), "num_skipped": (num_skipped, num_skipped_in_a_row)}
             if AVERAGES:
                 state["average"] = average.model.state_dict()
-            save("last.pt", state)
-            if is_best:
-                save("best.pt", state)
+            if HAS_MODES:
+                state["trained_weights"] = [parameter.detach().clone() for parameter in model.parameters()]
+            with averaged_weights(model, optimizer) if HAS_MODES else nullcontext():
+                state |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+                save("last.pt", state)
+                if is_best:
+                    save("best.pt", state)
         since += time.perf_counter() - pause  # the pace is that of training alone
     summary = {"status": "finished", "num_updates": num_updates, "total_updates": NUM_UPDATES, "best": best}
     (FOLDER / "summary.json").write_text(json.dumps(summary))

@@ -64,7 +64,7 @@ def make_model() -> nn.Module:
     raise NotImplementedError
 
 
-def make_optimizer(model: nn.Module) -> Optimizer:
+def make_optimizer(model: nn.Module) -> Any:
     """Return the optimizer of a model."""
     raise NotImplementedError
 

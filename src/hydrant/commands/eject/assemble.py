@@ -170,6 +170,9 @@ class _Assembly:
     def _prepared(self, found: Definition) -> tuple[str, Mapping[str, tuple[str, str | None]]]:
         imports = dict(read_module(found.module).imports)
         text = _without_module_names(found.text, imports)
+        for (origin, own), (module, name) in _OF_TORCH.items():
+            if imports.get(own) == (origin, own):
+                text, imports[name] = renamed(text, {own: name}), (module, name)
         if found.name in self._parts.known_in or not found.module.startswith(PROGRAM):
             text = with_short_docs(text)
         known = {**self._parts.known, **self._parts.known_in.get(found.name, {})}
@@ -192,8 +195,6 @@ class _Assembly:
                 origin, original = imports[name]
                 if is_stand_in(origin):
                     self._need(origin, original or name)
-                elif (origin, original) in _OF_TORCH:
-                    self._external[name] = _OF_TORCH[origin, original or name]
                 elif is_own(origin):
                     assert original is not None
                     self._need(defining_module(origin, original), original)
@@ -254,7 +255,7 @@ _CONSTANT_IMPORTS: dict[str, tuple[str, str | None]] = {
 }
 
 
-_OF_TORCH: dict[tuple[str, str | None], tuple[str, str | None]] = {
+_OF_TORCH = {
     ("hydrant.optimizers.norms", "total_norm"): ("torch.nn.utils", "get_total_norm"),
 }
 """Functions of Hydrant that are one of torch if there is one process."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
 import re
 from collections.abc import Iterable, Mapping
@@ -9,15 +10,19 @@ from operator import is_
 from typing import Any
 
 from torch import nn
+from torch.optim import AdamW, Muon
 
 from hydrant.commands.eject.bundle import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector, plain
 from hydrant.commands.eject.layout import literal
 from hydrant.optimizers.kinds import has_modes, needs_closure
+from hydrant.optimizers.matrices import MatricesWithAdamW
+from hydrant.optimizers.normuon import NorMuon
 from hydrant.optimizers.param_groups import param_groups, sparse_parameters, split_parameters
 from hydrant.training.dry_run import scaled_lr
 
 _OPTIMIZER = "The optimizer."
+_ONE_GROUP = '[{"params": list(model.parameters())}]'
 
 Imports = dict[str, tuple[str, str | None]]
 
@@ -31,9 +36,12 @@ def cut_optimizer(collector: Collector) -> None:
         node["fused"] = True  # the fastest kernel, which Hydrant chooses
     imports: Imports = {}
     first = "model.parameters()"
-    if _cut_groups(collector, node):
+    if has_groups := _cut_groups(collector, node):
         first, imports["param_groups"] = "param_groups(model)", (f"{PROGRAM}.optimizer", "param_groups")
-    text = f"{_callee(node, imports)}({first}, {_arguments(collector, node, 'OPTIMIZER', imports)})"
+    if isinstance(entry.optimizer, MatricesWithAdamW):
+        text = _matrices_with_adamw(collector, node, first if has_groups else "", imports)
+    else:
+        text = f"{_callee(node, imports)}({first}, {_arguments(collector, node, 'OPTIMIZER', imports)})"
     collector.express("make_optimizer", text, **imports)
     collector.know(
         NEEDS_CLOSURE=needs_closure(entry.optimizer),
@@ -45,6 +53,36 @@ def cut_optimizer(collector: Collector) -> None:
         collector.constant(key.upper(), config[key], group=_OPTIMIZER)
     in_order = all(map(is_, entry.parameters, collector.plan.task.model.parameters()))
     collector.know(CLIPS=any(config[key] is not None for key in limits), IN_ORDER=in_order)
+
+
+def _matrices_with_adamw(collector: Collector, node: Mapping[str, Any], groups: str, imports: Imports) -> str:
+    """Return the call of the optimizers of the matrices and of the other parameters, or of one of them.
+
+    `groups` is the source of the parameter groups, if there are any.
+    """
+    kind = NorMuon if str(node["_target_"]).endswith("NorMuonWithAdamW") else Muon
+    parameters = list(collector.plan.task.model.parameters())
+    parts = [part for part in (True, False) if any((p.ndim == 2) == part for p in parameters)]
+    calls = list[str]()
+    for are_matrices in parts:
+        optimizer: Any = kind if are_matrices else AdamW
+        others = ("betas", "eps", "fused") if are_matrices else ()  # keys of AdamW alone
+        known = inspect.signature(optimizer).parameters.keys() - others
+        arguments = {key: value for key, value in node.items() if key in known}
+        fused = arguments.pop("fused", None)
+        words = collector.arguments(arguments, _OPTIMIZER, "OPTIMIZER", target=optimizer)
+        words += "" if are_matrices else f", fused={fused}"
+        chosen = groups or "model.parameters()"
+        if len(parts) == 2:
+            chosen = f"part_of({groups or _ONE_GROUP}, are_matrices={are_matrices})"
+        calls.append(f"{optimizer.__name__}({chosen}, {words})")
+        origin = optimizer.__module__ if optimizer is NorMuon else "torch.optim"
+        imports[optimizer.__name__] = (origin, optimizer.__name__)
+    if len(calls) == 1:
+        return calls[0]
+    module = f"{PROGRAM}.optimizer_pair"
+    imports |= {name: (module, name) for name in ("OptimizerPair", "part_of")}
+    return f"OptimizerPair({', '.join(calls)})"
 
 
 def _callee(node: Mapping[str, Any], imports: Imports) -> str:
@@ -83,7 +121,7 @@ def _arguments(collector: Collector, node: Mapping[str, Any], prefix: str, impor
     base, fused = named.pop("base", None), named.pop("fused", None)
     if arguments := collector.arguments(named, _OPTIMIZER, prefix, target=kind):
         words.append(arguments)
-    if fused is not None or target.endswith("WithAdamW"):
+    if fused is not None:
         words.append(f"fused={fused}")
     if base is not None:
         imports["partial"] = ("functools", "partial")

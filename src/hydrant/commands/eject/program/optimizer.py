@@ -11,10 +11,10 @@ import torch
 from timm.utils.agc import adaptive_clip_grad
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
-from torch.optim import Optimizer
 
 from hydrant.commands.eject.program.settings import (
     AGC,
+    CLIPS,
     GROUPS,
     HAS_SPARSE,
     IN_ORDER,
@@ -32,7 +32,7 @@ def param_groups(model: nn.Module) -> list[dict[str, Any]]:
     ]
 
 
-def clip_gradients(model: nn.Module, optimizer: Optimizer) -> Tensor:
+def clip_gradients(model: nn.Module, optimizer: Any) -> Tensor:
     """Clip the gradients of an update; return the norm that they had before, shape ()."""
     if IN_ORDER:
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
@@ -41,6 +41,8 @@ def clip_gradients(model: nn.Module, optimizer: Optimizer) -> Tensor:
         gradients = [p.grad for p in parameters if p.grad is not None]
     if HAS_SPARSE:
         gradients = [g.coalesce().values() if g.is_sparse else g for g in gradients]
+    if not CLIPS:
+        return get_total_norm(gradients)
     norm = get_total_norm(gradients)
     if MAX_GRAD_NORM is not None:
         clip_grads_with_norm_(model.parameters(), MAX_GRAD_NORM, norm)

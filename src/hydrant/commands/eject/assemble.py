@@ -234,7 +234,9 @@ class _Assembly:
     def _constant_lines(self) -> str:
         lines, group = list[str](), ""
         used = set[str]().union(*(_names(entry.text) for entry in self._entries.values()))
-        constants = {name: self._parts.constants[name] for name in self._parts.constants if name in self._constants}
+        constants = {
+            name: self._parts.constants[name] for name in self._parts.constants if name in self._constants
+        }
         used |= set[str]().union(*(_names(constant.value) for constant in constants.values()))
         for name, constant in constants.items():
             if name not in used:

@@ -92,7 +92,7 @@ def test_programs_are_short_clean_and_import_nothing_of_hydrant(workdir: Path) -
 @pytest.mark.parametrize(
     ("words", "key"),
     [
-        ("optimizer@optimizers.a.optimizer=sgd", "optimizers"),
+        ("skip_non_finite=true", "skip_non_finite"),
         ("scheduler=plateau", "scheduler"),
         ("compile=default", "compile"),
         ("patience=3", "patience"),

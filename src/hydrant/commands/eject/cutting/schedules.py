@@ -7,8 +7,8 @@ from typing import Any
 
 from hydrant.commands.eject.bundle import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector
+from hydrant.commands.eject.cutting.schedule_writer import Place, ScheduleWriter
 from hydrant.commands.eject.layout import literal
-from hydrant.commands.eject.schedule_writer import Place, ScheduleWriter
 from hydrant.training.build_optimizers import _scheduled  # pyright: ignore[reportPrivateUsage]
 
 _PARTS = f"{PROGRAM}.parts"

@@ -55,13 +55,18 @@ class DeviceStream:
                 self._make_chunk(num_updates, 1 if num_updates < self._end else self._chunk_updates)
             yield self._batches.pop(position)
 
-    def _make_chunk(self, start: int, count: int) -> None:
-        size, self._end = self.spec.micro_batch_size, max(self._end, start + count)
-        positions = [at for update in range(start, start + count) for at in self.spec.positions(update)]
+    def read(self, positions: Sequence[int]) -> Batch:
+        """Return the micro-batches at these positions, which follow each other, as one batch."""
+        size = self.spec.micro_batch_size
         # On several ranks, the draws of the other ranks lie between two micro-batches of this one.
         num_adjacent = len(positions) if self.spec.world_size == 1 else 1
         draws = [self.order.draws(at, num_adjacent * size) for at in positions[::num_adjacent]]
-        chunk = self.reader.train_batch(torch.cat(draws))
+        return self.reader.train_batch(torch.cat(draws))
+
+    def _make_chunk(self, start: int, count: int) -> None:
+        size, self._end = self.spec.micro_batch_size, max(self._end, start + count)
+        positions = [at for update in range(start, start + count) for at in self.spec.positions(update)]
+        chunk = self.read(positions)
         parts = (_split(part, size, len(positions)) for part in chunk)
         batches = list(itertools.starmap(Batch, zip(*parts, strict=True)))
         self._batches |= zip(positions, batches, strict=True)

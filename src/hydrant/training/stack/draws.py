@@ -58,40 +58,27 @@ class ReplayDraws(TorchFunctionMode):
         del types
         named = dict(kwargs or {})
         if func in _DROPOUTS:
-            is_active = _argument(args, named, 2, "training", True)
-            return args[0] * next(self._drawn) if is_active else args[0]
+            return args[0] * next(self._drawn) if _drops(args, named) else args[0]
         return next(self._drawn) if func in _FRESH + _LIKE + _FILLS else func(*args, **named)
 
 
 def _draw_of(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Draw | None:
     """Return how to draw the random numbers of a call again; None if it draws none."""
-    if func in _DROPOUTS and _argument(args, named, 2, "training", True):
-        ratio = _argument(args, named, 1, "p", 0.5)
-        # Dropout multiplies by numbers that do not depend on its input.
-        return partial(
-            _on_ones, partial(func, p=ratio, training=True), args[0].shape, args[0].dtype, args[0].device
-        )
+    if func in _DROPOUTS and _drops(args, named):
+        dropout = partial(func, p=_argument(args, named, 1, "p", 0.5), training=True)
+        return partial(dropout, torch.ones_like(args[0]))  # the factors do not depend on the input
     if func in _FRESH:
         return partial(func, *args, **named)
     if func in _LIKE + _FILLS:
-        return partial(
-            _on_ones,
-            partial(_call_first, func, args[1:], named),
-            args[0].shape,
-            args[0].dtype,
-            args[0].device,
-        )
+        return partial(func, torch.empty_like(args[0]), *args[1:], **named)
     return None
 
 
-def _on_ones(
-    func: Callable[[Tensor], Tensor], shape: torch.Size, dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    return func(torch.ones(shape, dtype=dtype, device=device))
-
-
-def _call_first(func: Any, rest: Sequence[Any], named: dict[str, Any], first: Tensor) -> Tensor:
-    return func(first, *rest, **named)
+def _drops(args: Sequence[Any], named: Mapping[str, Any]) -> bool:
+    """Return whether a call of a dropout function draws random numbers."""
+    ratio = _argument(args, named, 1, "p", 0.5)
+    is_zero = isinstance(ratio, int | float) and ratio == 0
+    return bool(_argument(args, named, 2, "training", True)) and not is_zero
 
 
 def _argument(args: Sequence[Any], named: Mapping[str, Any], position: int, name: str, default: Any) -> Any:

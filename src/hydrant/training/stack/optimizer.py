@@ -16,6 +16,7 @@ from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam
 from torch.utils._pytree import tree_map_only  # pyright: ignore[reportPrivateUsage]
 
 from hydrant.training.compile.eager_step import unwrap_step
+from hydrant.training.stack.fused import FusedCall, argument_of, fused_call, has_fused_call
 from hydrant.training.stack.numbers import DecidesByNumber, TensorNumbers
 from hydrant.training.stack.reasons import CannotStack
 from hydrant.training.stack.weights import StackedWeights
@@ -68,15 +69,11 @@ class StackedOptimizer:
         self._is_flat = type(optimizers[0]) in _ELEMENTWISE and self._steps_agree()
         self._slots = [[] if w is None else self._make_slots(w) for w in self._weights]
         self._group_state = [self._stack_group_state(n) for n in range(len(self._weights))]
-        uses_fused = any(group.get("fused") for group in optimizers[0].param_groups)
-        self._rows = self._make_rows() if uses_fused and self._is_flat and device.type == "cpu" else []
+        is_fused = self._is_flat and has_fused_call(optimizers[0]) and device.type == "cpu"
+        self._rows = self._make_rows() if is_fused else []
+        self._counts = [slot.state["step"] for group in self._slots for slot in group if "step" in slot.state]
         self._program: Callable[..., Any] | None = None
         self._has_failed = False
-
-    @property
-    def is_by_row(self) -> bool:
-        """Whether each lane makes a step of its own, on its row of all weights: one call of torch's fused kernel."""
-        return bool(self._rows)
 
     def prepare(self, numbers: Numbers) -> bool:
         """Prepare the step at the first call; return whether it works for all lanes together."""
@@ -171,31 +168,28 @@ class StackedOptimizer:
 
     # ---- row by row
 
-    def _make_rows(self) -> list[Optimizer]:
-        """Return an optimizer for each lane, whose weights are those of each group in a line."""
-        rows = list[Optimizer]()
-        for lane, optimizer in enumerate(self._optimizers):
-            groups, state = list[dict[str, Any]](), dict[Any, Any]()
-            for group, slots in zip(optimizer.param_groups, self._slots, strict=True):
-                parameters = [nn.Parameter(slot.values[lane]) for slot in slots]
-                for parameter, slot in zip(parameters, slots, strict=True):
-                    state[parameter] = {
-                        **slot.plain,
-                        **{key: value[lane] for key, value in slot.state.items()},
-                    }
-                groups.append({**group, "params": parameters})
-            rows.append(_shadow(optimizer, groups, state))
+    def _make_rows(self) -> list[list[FusedCall]]:
+        """Return the call of the fused kernel for each group of weights, and for each lane in it."""
+        rows = list[list[FusedCall]]()
+        for position, slots in enumerate(self._slots):
+            for slot in slots:
+                states = [
+                    {key: value[n] for key, value in slot.state.items()} for n in range(len(slot.values))
+                ]
+                groups = [optimizer.param_groups[position] for optimizer in self._optimizers]
+                values = zip(groups, slot.values.unbind(), states, strict=True)
+                rows.append([fused_call(self._optimizers[0], *of_lane) for of_lane in values])
         return rows
 
     def _step_rows(self, numbers: Numbers) -> None:
-        gradients = [[gradient.unbind() for gradient in group] for group in self._gradients()]
-        for lane, optimizer in enumerate(self._rows):
-            for group, of_group, scheduled in zip(optimizer.param_groups, gradients, numbers, strict=True):
-                for parameter, gradient in zip(group["params"], of_group, strict=True):
-                    parameter.grad = gradient[lane]
-                for name, values in scheduled.items():
-                    write_field(group, name, values[lane])
-            self._step(optimizer)
+        gradients = [gradient for group in self._gradients() for gradient in group]
+        scheduled = [numbers[n] for n, slots in enumerate(self._slots) if slots]
+        for count in self._counts:
+            count.add_(1)
+        for calls, gradient, fields in zip(self._rows, gradients, scheduled, strict=True):
+            arguments = [argument_of(field) for field in fields]
+            for call, row, *values in zip(calls, gradient.unbind(), *fields.values(), strict=True):
+                call([row], **dict(zip(arguments, values, strict=True)))
 
     # ---- one program for all lanes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Generator, Sequence
 
@@ -20,6 +21,7 @@ from hydrant.training.build import prepare, prepare_like
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
 from hydrant.training.plan import Plan
+from hydrant.training.stack.compilation import LaneCompilation
 from hydrant.training.stack.train import train_lanes
 from hydrant.training.trainer import Trainer
 
@@ -47,6 +49,11 @@ def execute_stack(jobs: Sequence[Job]) -> list[RunResult]:
                 lane.open(stop)
             train_lanes([lane for lane in lanes if lane.is_open], stop)
     return [lane.result for lane in lanes]
+
+
+def _first_plan(job: Job) -> Plan:
+    plan = prepare(job.config)
+    return dataclasses.replace(plan, compilation=LaneCompilation(plan.compilation))
 
 
 class _RunLane:
@@ -81,7 +88,7 @@ class _RunLane:
                 if self._start.is_finished:
                     self.result = already_finished(job.folder, self._world)
                     return None
-                self._plan = prepare(job.config) if like is None else prepare_like(job.config, like)
+                self._plan = _first_plan(job) if like is None else prepare_like(job.config, like)
                 prepare_start(self._plan, self._start)
         except (Exception, SystemExit) as error:
             self._fail(error)

@@ -89,9 +89,11 @@ def check_repeatable(trainer: Trainer) -> None:
     """
     with trainer.plan.compilation.force_eager():
         first, second = first_gradients(trainer), first_gradients(trainer)
-    difference = _first_message(trainer, _difference(trainer, first, second, "two calls"))
-    if difference is not None:
-        raise CompileMismatch(f"the eager task, too, gives another result in each call: {difference}")
+    message = _first_message(
+        trainer, difference(first, second, trainer.plan.precision.tolerance, "two calls")
+    )
+    if message is not None:
+        raise CompileMismatch(f"the eager task, too, gives another result in each call: {message}")
 
 
 def first_gradients(trainer: Trainer) -> Gradients:
@@ -162,10 +164,11 @@ def _check_equal(eager: Gradients | None, compiled: Gradients, trainer: Trainer)
         return
     if not bool(eager.loss.isfinite()):
         log.warning("the first loss is %s, so compiled and eager cannot be compared", float(eager.loss))
-    difference = _first_message(trainer, _difference(trainer, eager, compiled, "compiled and eager"))
-    if difference is not None:
+    tolerance = trainer.plan.precision.tolerance
+    message = _first_message(trainer, difference(eager, compiled, tolerance, "compiled and eager"))
+    if message is not None:
         check_repeatable(trainer)
-        raise CompileMismatch(difference)
+        raise CompileMismatch(message)
 
 
 def _first_message(trainer: Trainer, message: str | None) -> str | None:
@@ -173,9 +176,8 @@ def _first_message(trainer: Trainer, message: str | None) -> str | None:
     return next((m for m in trainer.plan.world.all_gather(message) if m is not None), None)
 
 
-def _difference(trainer: Trainer, eager: Gradients, other: Gradients, between: str) -> str | None:
-    """Describe what differs by more than the precision's tolerance; return None if nothing does."""
-    tolerance = trainer.plan.precision.tolerance
+def difference(eager: Gradients, other: Gradients, tolerance: float, between: str) -> str | None:
+    """Describe what differs by more than the tolerance of a precision; return None if nothing does."""
     eager_loss, other_loss = float(eager.loss), float(other.loss)
     if exceeds_distance(eager.loss, other.loss, tolerance * max(abs(eager_loss), 1e-3)):
         values = f"{other_loss:.6g} and {eager_loss:.6g} ({between})"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Sequence
+import dataclasses
+from collections.abc import Generator, Hashable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hydrant.data import IterableSource, LoaderSource
 from hydrant.training.build import build
+from hydrant.training.compile import Eager
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.loop import make_update
 from hydrant.training.plan import Plan
@@ -43,7 +46,7 @@ def check_plan(plan: Plan) -> None:
     if plan.profiler.is_on:
         raise CannotStack("it is profiled (profiler)")
     if plan.compilation.is_on:
-        raise CannotStack("it is compiled (compile)")
+        _check_compilation(config["compile"])
     if config["hooks"]:
         raise CannotStack("its hooks may change anything (hooks)")
     if config["micro_batch_size"] == "auto":
@@ -54,6 +57,17 @@ def check_plan(plan: Plan) -> None:
         raise CannotStack("its data are a stream (data)")
     if isinstance(train, LoaderSource) and train.num_workers:
         raise CannotStack("worker processes read its data (data.num_workers=0 lets it be stacked)")
+
+
+def _check_compilation(settings: Mapping[str, Any]) -> None:
+    if settings["scope"] != "task":
+        raise CannotStack("only a part of it is compiled (compile.scope=task lets it be stacked)")
+    if settings["optimizer"] or settings["evaluation"]:
+        raise CannotStack(
+            "its optimizer or its evaluation is compiled (compile.optimizer, compile.evaluation)"
+        )
+    if settings["mode"] in ("reduce-overhead", "max-autotune"):
+        raise CannotStack("it uses CUDA graphs (compile.mode)")
 
 
 def signature(plan: Plan) -> Hashable:
@@ -112,9 +126,10 @@ def _trainers(plans: Sequence[Plan]) -> Generator[list[Trainer]]:
     with ExitStack() as stack:
         trainers = list[Trainer]()
         for plan in plans:
+            eager = dataclasses.replace(plan, compilation=Eager(plan.world))  # compiled when the stack begins
             trainers.append(
                 build(
-                    plan,
+                    eager,
                     TrainState(),
                     logger=NullRunLogger(),
                     save=lambda trainer, is_best: None,

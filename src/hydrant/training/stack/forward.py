@@ -63,11 +63,14 @@ class StackedTask(nn.Module):
                 if drawn:
                     stack.enter_context(ReplayDraws(drawn))
                 outcome: Outcome = functional_call(self._task[0], tensors, (with_tensors(batch, inputs),))
-            counts = dict[str, Tensor]()
-            if isinstance(outcome.num_targets, Tensor):
-                counts["num"] = outcome.num_targets
+            num_targets, counts = (
+                outcome.num_targets,
+                {},
+            )  # a display, because Dynamo knows no dict[str, Tensor]()
+            if isinstance(num_targets, Tensor):
+                counts = {"num": num_targets}
             else:
-                self._num_targets = outcome.num_targets
+                self._num_targets = num_targets
             return outcome.losses, outcome.measurements, counts
 
         mapped = torch.vmap(of_lane, randomness="error")

@@ -10,11 +10,13 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Batch, Outcome
-from hydrant.errors import NonFiniteError
+from hydrant.errors import CompileMismatch, NonFiniteError
 from hydrant.optimizers.scheduled_fields import metric_prefix
+from hydrant.training.compile import Compilation, Eager
 from hydrant.training.loop import skip_update
 from hydrant.training.memory import is_out_of_memory
 from hydrant.training.stack.averages import StackedAverages
+from hydrant.training.stack.compilation import LaneCompilation
 from hydrant.training.stack.forward import StackedTask, differing_numbers, explain_failure
 from hydrant.training.stack.meter import StackedMeter
 from hydrant.training.stack.numbers import DecidesByNumber
@@ -25,6 +27,7 @@ from hydrant.training.stack.stream import StackedStream
 from hydrant.training.stack.weights import StackedWeights, stack_in_place
 from hydrant.training.trainer import Trainer
 from hydrant.training.update import Update
+from hydrant.training.verify_compile import Gradients, difference
 
 _COPIES_OF_WEIGHTS = 6
 """The weights, their gradients, two states of the optimizer, an average and what a step allocates."""
@@ -56,12 +59,19 @@ class Stack:
         numbers = differing_numbers([lane.task for lane in lanes])
         self._numbers = [torch.tensor(n.values, dtype=torch.float64, device=self._device) for n in numbers]
         self._task = StackedTask(self._first.task, numbers)
+        compilation = self._plan.compilation
+        self._compilation: Compilation = Eager(self._plan.world)
+        if isinstance(compilation, LaneCompilation) and compilation.of_stack.is_on:
+            self._compilation = compilation.of_stack
+            self._compilation.apply(self._task, retains_graph=False)
         self._weights = self._stack_weights(unused_weights(self._first, outcome))
         self._names = self._names_of_trained()
         self._rest = self._stack_rest()
         self._averages = StackedAverages(lanes, self._by_identity())
         self._optimizers: dict[str, StackedOptimizer | None] = {}
         self._stream, self._meter = StackedStream(lanes), StackedMeter(lanes)
+        if self._compilation.is_on:
+            self._check_compiled()
 
     def update(self, *, measure: bool, show_gradients: bool = False) -> list[LaneUpdate]:
         """Make the next update of every lane and count it.
@@ -82,7 +92,14 @@ class Stack:
         self._averages.update(num_updates + 1)
         for outcome in outcomes:
             self._meter.add(outcome.scalars(), self._counted(outcome.num_targets, skipped))
-        return [self._finish(lane, n in skipped, norms, n) for n, lane in enumerate(self.lanes)]
+        updates = [self._finish(lane, n in skipped, norms, n) for n, lane in enumerate(self.lanes)]
+        self._compilation.check_recompiles(num_updates + 1)
+        return updates
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether another number of lanes would be compiled again."""
+        return self._compilation.is_on
 
     def bytes_per_lane(self) -> int:
         """Return how much memory a lane needs: weights, gradients, states and what the forward pass keeps."""
@@ -92,16 +109,8 @@ class Stack:
             kept.append(tensor.nbytes)
             return tensor
 
-        num_updates = self._first.state.num_updates
-        buffers = {name: tensor.clone() for name, tensor in self._rest.items()}
-        batch = next(iter(self._stream.micro_batches(num_updates)))
-        with (
-            torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor),
-            self._plan.precision.autocast(),
-        ):
-            self._call(self._plan.precision.cast(batch), self._draw(num_updates, 0))
-        for name, before in buffers.items():
-            self._rest[name].copy_(before)
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            self._try_forward()
         weights = sum(weights.rows.nbytes for weights in self._trained())
         rest = sum(tensor.nbytes for tensor in self._rest.values())
         return (_COPIES_OF_WEIGHTS * weights + rest + sum(kept)) // len(self.lanes)
@@ -111,6 +120,43 @@ class Stack:
         self._meter.flush()
         for lane in self.lanes:
             lane.optimizers.schedules.write(max(lane.state.num_updates - 1, 0))
+
+    def _try_forward(self) -> Outcome:
+        """Return the outcome of the next micro-batch; the buffers keep their values."""
+        num_updates = self._first.state.num_updates
+        before = {name: tensor.clone() for name, tensor in self._rest.items()}
+        batch = next(iter(self._stream.micro_batches(num_updates)))
+        with self._plan.precision.autocast():
+            outcome = self._call(self._plan.precision.cast(batch), self._draw(num_updates, 0))
+        for name, value in before.items():
+            self._rest[name].copy_(value)
+        return outcome
+
+    def _check_compiled(self) -> None:
+        """Compile the task; compare its losses and gradients with those of the eager one, if the config says so.
+
+        Raises:
+            CompileError: it cannot be compiled, or computes something else.
+        """
+        compiled = self._gradients()
+        self._compilation.check_recompiles(self._first.state.num_updates)
+        if not self._compilation.checks:
+            return
+        with self._compilation.force_eager():
+            eager = self._gradients()
+        if message := difference(eager, compiled, self._plan.precision.tolerance, "compiled and eager"):
+            raise CompileMismatch(message)
+
+    def _gradients(self) -> Gradients:
+        """Return the sum of the losses of all lanes for the next micro-batch, and its gradients."""
+        loss = self._try_forward().total_loss().sum()
+        rows = [weights.rows for weights in self._trained()]
+        gradients = torch.autograd.grad(loss, rows)
+        named = [
+            zip(n, w.stacked(g), strict=True)
+            for n, w, g in zip(self._names, self._trained(), gradients, strict=True)
+        ]
+        return Gradients(loss.detach(), {name: gradient for pairs in named for name, gradient in pairs})
 
     # ---- what is stacked
 
@@ -210,7 +256,7 @@ class Stack:
         try:
             return call()
         except (RuntimeError, TypeError, ValueError, DecidesByNumber) as error:
-            if is_out_of_memory(error):
+            if is_out_of_memory(error) or self._compilation.is_on:
                 raise
             raise explain_failure(error, self._task.failing_part(call)) from error
 

@@ -68,29 +68,38 @@ def train_lanes(lanes: Sequence[Lane], stop_signal: Callable[[], int | None]) ->
 
 
 def _advance(lanes: Sequence[Lane], limit: int | None, stop_signal: Callable[[], int | None]) -> None:
-    """Make updates until a run ends, or up to `limit` completed updates."""
-    stack = Stack([lane.trainer for lane in lanes])
-    while len(_not_over(lanes)) == len(lanes) and _num_updates(lanes[0]) != limit:
-        last = [is_last_update(lane.trainer) for lane in lanes]
-        dues = [
-            _call(lane, begin_update, lane.trainer, is_last=end)
-            for lane, end in zip(lanes, last, strict=True)
-        ]
-        if not all(lane.is_open for lane in lanes):
+    """Make updates until a run ends, or up to `limit` completed updates.
+
+    A compiled stack goes on with a run that has ended, without reading its results, while more than half of its lanes
+    train: another number of lanes would be compiled again.
+    """
+    with contextlib.ExitStack() as paused:  # compiling is no training
+        for lane in lanes:
+            paused.enter_context(lane.trainer.pace.paused())
+        stack = Stack([lane.trainer for lane in lanes])
+    least = len(lanes) // 2 + 1 if stack.is_compiled else len(lanes)
+    while len(_not_over(lanes)) >= least and _num_updates(lanes[0]) != limit:
+        dues = [_begin_update(lane) for lane in lanes]
+        if sum(lane.is_open for lane in lanes) < least:
             return
-        due_now = [due or NOTHING for due in dues]
-        shows_gradients = any(due.histogram or due.hooks for due in due_now)
-        updates = stack.update(measure=any(due.log for due in due_now), show_gradients=shows_gradients)
+        is_due = any(due is not NOTHING for due, _ in dues)
+        shows_gradients = any(due.histogram or due.hooks for due, _ in dues)
+        updates = stack.update(measure=any(due.log for due, _ in dues), show_gradients=shows_gradients)
         signum = stop_signal()
-        if (
-            signum is None
-            and all(due is NOTHING for due in due_now)
-            and all(isinstance(u, Update) for u in updates)
-        ):
+        if signum is None and not is_due and all(isinstance(update, Update) for update in updates):
             continue
         stack.sync()
-        for lane, due, update, end in zip(lanes, due_now, updates, last, strict=True):
-            _call(lane, _finish_update, lane.trainer, due, update, signum, is_last=end)
+        for lane, (due, is_last), update in zip(lanes, dues, updates, strict=True):
+            if lane.is_open:
+                _call(lane, _finish_update, lane.trainer, due, update, signum, is_last=is_last)
+
+
+def _begin_update(lane: Lane) -> tuple[Due, bool]:
+    """Return what is due after the next update of a run, and whether it is its last one."""
+    if not lane.is_open:
+        return NOTHING, False
+    is_last = is_last_update(lane.trainer)
+    return _call(lane, begin_update, lane.trainer, is_last=is_last) or NOTHING, is_last
 
 
 def _finish_update(

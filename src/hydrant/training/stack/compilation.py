@@ -1,0 +1,27 @@
+"""torch.compile of a stack: one graph for all lanes."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from hydrant.training.compile import Compilation, Eager
+from hydrant.training.compile.monitor import CompileReport
+
+
+class LaneCompilation(Eager):
+    """What a run in a stack knows of the compilation: its own task stays eager, the stack compiles all lanes as one.
+
+    Args:
+        of_stack: the configured compilation.
+    """
+
+    def __init__(self, of_stack: Compilation) -> None:
+        self.of_stack = of_stack
+
+    def force_eager(self) -> contextlib.AbstractContextManager[Any]:
+        return self.of_stack.force_eager()
+
+    def report(self) -> CompileReport:
+        """Return what was compiled for all lanes."""
+        return self.of_stack.report()

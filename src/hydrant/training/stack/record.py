@@ -14,11 +14,13 @@ from hydrant.training.stack.reasons import CannotStack
 from hydrant.training.trainer import Trainer
 
 
-def record_draws(lane: Trainer) -> tuple[list[Draw], Outcome]:
-    """Call the task of a run on its next micro-batch; return how it draws random numbers, and the outcome.
+def record_draws(lane: Trainer) -> tuple[list[Draw], set[str]]:
+    """Call the task of a run on its next micro-batch; return how it draws random numbers, and the unused weights.
+
+    Weights are named as in the task. They are unused if the loss does not depend on them.
 
     Raises:
-        CannotStack: it draws numbers in a way that cannot be repeated for each lane.
+        CannotStack: it draws numbers in a way that cannot be repeated for each lane, or has sparse gradients.
     """
     plan = lane.plan
     host, buffers = seeding.host_state(), [buffer.clone() for buffer in lane.task.buffers()]
@@ -26,10 +28,11 @@ def record_draws(lane: Trainer) -> tuple[list[Draw], Outcome]:
     _seed(lane)
     with RecordDraws() as recorded, plan.precision.autocast(), plan.compilation.force_eager():
         outcome = lane.task(plan.precision.cast(batch))
+    after = _device_state(lane)
+    unused = _unused_weights(lane, outcome)
     with torch.no_grad():
         for buffer, value in zip(lane.task.buffers(), buffers, strict=True):
             buffer.copy_(value)
-    after = _device_state(lane)
     _seed(lane)
     for draw in recorded.draws:
         draw()
@@ -37,11 +40,10 @@ def record_draws(lane: Trainer) -> tuple[list[Draw], Outcome]:
         raise CannotStack(f"{_model_name(lane)} draws random numbers that cannot be drawn for each run alone")
     if str(seeding.host_state()) != str(host):
         raise CannotStack(f"{_model_name(lane)} draws random numbers from Python or NumPy")
-    return recorded.draws, outcome
+    return recorded.draws, unused
 
 
-def unused_weights(lane: Trainer, outcome: Outcome) -> set[str]:
-    """Return the names of the weights of a run that get no gradient from an outcome."""
+def _unused_weights(lane: Trainer, outcome: Outcome) -> set[str]:
     named = {name: p for name, p in lane.task.named_parameters() if p.requires_grad}
     # None for a weight that is not used, whatever torch declares.
     gradients: Any = torch.autograd.grad(outcome.total_loss(), list(named.values()), allow_unused=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ from hydrant.training.stack.meter import StackedMeter
 from hydrant.training.stack.numbers import DecidesByNumber
 from hydrant.training.stack.optimizer import StackedOptimizer
 from hydrant.training.stack.reasons import CannotStack
-from hydrant.training.stack.record import record_draws, unused_weights
+from hydrant.training.stack.record import record_draws
 from hydrant.training.stack.stream import StackedStream
 from hydrant.training.stack.weights import StackedWeights, stack_in_place
 from hydrant.training.trainer import Trainer
@@ -31,6 +32,8 @@ from hydrant.training.verify_compile import Gradients, difference
 
 _COPIES_OF_WEIGHTS = 6
 """The weights, their gradients, two states of the optimizer, an average and what a step allocates."""
+
+T = TypeVar("T")
 
 LaneUpdate = Update | NonFiniteError
 """What an update did in a lane, or the error that ends its run."""
@@ -54,7 +57,7 @@ class Stack:
         self.lanes = list(lanes)
         self._first, self._plan = lanes[0], lanes[0].plan
         self._device = self._plan.world.device
-        draws, outcome = record_draws(self._first)
+        draws, unused = record_draws(self._first)
         self._draws = [draws, *(record_draws(lane)[0] for lane in lanes[1:])] if draws else []
         numbers = differing_numbers([lane.task for lane in lanes])
         self._numbers = [torch.tensor(n.values, dtype=torch.float64, device=self._device) for n in numbers]
@@ -64,7 +67,7 @@ class Stack:
         if isinstance(compilation, LaneCompilation) and compilation.of_stack.is_on:
             self._compilation = compilation.of_stack
             self._compilation.apply(self._task, retains_graph=False)
-        self._weights = self._stack_weights(unused_weights(self._first, outcome))
+        self._weights = self._stack_weights(unused)
         self._names = self._names_of_trained()
         self._rest = self._stack_rest()
         self._averages = StackedAverages(lanes, self._by_identity())
@@ -110,7 +113,7 @@ class Stack:
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-            self._try_forward()
+            self._try_forward(lambda outcome: None)
         weights = sum(weights.rows.nbytes for weights in self._trained())
         rest = sum(tensor.nbytes for tensor in self._rest.values())
         return (_COPIES_OF_WEIGHTS * weights + rest + sum(kept)) // len(self.lanes)
@@ -121,16 +124,17 @@ class Stack:
         for lane in self.lanes:
             lane.optimizers.schedules.write(max(lane.state.num_updates - 1, 0))
 
-    def _try_forward(self) -> Outcome:
-        """Return the outcome of the next micro-batch; the buffers keep their values."""
+    def _try_forward(self, use: Callable[[Outcome], T]) -> T:
+        """Return what a function makes of the outcome of the next micro-batch; the buffers keep their values."""
         num_updates = self._first.state.num_updates
         before = {name: tensor.clone() for name, tensor in self._rest.items()}
         batch = next(iter(self._stream.micro_batches(num_updates)))
         with self._plan.precision.autocast():
             outcome = self._call(self._plan.precision.cast(batch), self._draw(num_updates, 0))
+        result = use(outcome)
         for name, value in before.items():
             self._rest[name].copy_(value)
-        return outcome
+        return result
 
     def _check_compiled(self) -> None:
         """Compile the task; compare its losses and gradients with those of the eager one, if the config says so.
@@ -149,14 +153,16 @@ class Stack:
 
     def _gradients(self) -> Gradients:
         """Return the sum of the losses of all lanes for the next micro-batch, and its gradients."""
-        loss = self._try_forward().total_loss().sum()
-        rows = [weights.rows for weights in self._trained()]
-        gradients = torch.autograd.grad(loss, rows)
-        named = [
-            zip(n, w.stacked(g), strict=True)
-            for n, w, g in zip(self._names, self._trained(), gradients, strict=True)
-        ]
-        return Gradients(loss.detach(), {name: gradient for pairs in named for name, gradient in pairs})
+
+        def gradients(outcome: Outcome) -> Gradients:
+            loss, trained = outcome.total_loss().sum(), list(self._trained())
+            rows = torch.autograd.grad(loss, [weights.rows for weights in trained])
+            named = dict[str, Tensor]()
+            for names, weights, row in zip(self._names, trained, rows, strict=True):
+                named |= zip(names, weights.stacked(row), strict=True)
+            return Gradients(loss.detach(), named)
+
+        return self._try_forward(gradients)
 
     # ---- what is stacked
 

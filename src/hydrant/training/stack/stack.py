@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hydrant import seeding
 from hydrant.batch import Batch, Outcome
@@ -142,7 +145,10 @@ class Stack:
         Raises:
             CompileError: it cannot be compiled, or computes something else.
         """
-        compiled = self._gradients()
+        with warnings.catch_warnings():
+            # Dynamo reads `.grad` of every input of a graph, also of the views of the rows.
+            warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
+            compiled = self._gradients()
         self._compilation.check_recompiles(self._first.state.num_updates)
         if not self._compilation.checks:
             return
@@ -260,11 +266,16 @@ class Stack:
         numbers = [number.expand(len(self.lanes)) for number in self._numbers]
         call = partial(self._task, weights, numbers, drawn, batch)
         try:
-            return call()
+            with self._attention():
+                return call()
         except (RuntimeError, TypeError, ValueError, DecidesByNumber) as error:
             if is_out_of_memory(error) or self._compilation.is_on:
                 raise
             raise explain_failure(error, self._task.failing_part(call)) from error
+
+    def _attention(self) -> contextlib.AbstractContextManager[None]:
+        """Return the context in which attention can be mapped: torch maps its kernel for the CPU lane by lane."""
+        return sdpa_kernel(SDPBackend.MATH) if self._device.type == "cpu" else contextlib.nullcontext()
 
     def _draw(self, num_updates: int, micro_step: int) -> list[Tensor]:
         """Draw the random numbers of every lane, (lanes, ...) each, in the order in which the task uses them."""

@@ -10,9 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-_SCALED: Mapping[str, str] = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}
-"""The keyword that multiplies the last operands, by the name of the function."""
-
 _READS = (Tensor.item, Tensor.__float__, Tensor.__int__)
 _COMPARISONS = {Tensor.__eq__: False, Tensor.__ne__: True, Tensor.eq: False, Tensor.ne: True}
 _FRESH = (torch.empty, torch.zeros, torch.empty_like, torch.zeros_like)
@@ -62,21 +59,36 @@ class TensorNumbers(TorchFunctionMode):
         if func in _FRESH and self._zero is not None:
             fresh = func(*args, **named).zero_()
             return fresh + self._zero.to(fresh.dtype)
-        return _with_tensor_factor(func, args, named)
+        return _call(func, args, named)
 
 
-def _with_tensor_factor(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
-    """Call a function of torch whose `alpha`, `value` or `weight` may be a tensor."""
+def _call(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    """Call a function of torch whose numbers may be tensors, in operations that torch maps over lanes as a whole.
+
+    torch has no batching rules for some operations, and would make them lane by lane.
+    """
     name = getattr(func, "__name__", "")
     if name == "_foreach_norm":
         return [torch.linalg.vector_norm(tensor, *args[1:]) for tensor in args[0]]
-    base = name.rstrip("_")
-    if base in _SCALED and isinstance(factor := named.get(_SCALED[base]), Tensor):
-        del named[_SCALED[base]]
-        return func(args[0], args[1] * factor.to(args[1].dtype), *args[2:], **named)
-    if base == "lerp" and isinstance(weight := named.get("weight", args[-1]), Tensor):
-        return func(args[0], args[1], weight.to(args[0].dtype))
-    return func(*args, **named)
+    match name.rstrip("_"):
+        case "add" | "sub" if isinstance(factor := named.get("alpha"), Tensor):
+            return func(args[0], args[1] * factor.to(args[1].dtype))
+        case "addcmul":
+            result = args[0] + args[1] * args[2] * _number(named.get("value", 1), args[0])
+        case "addcdiv":
+            result = args[0] + args[1] / args[2] * _number(named.get("value", 1), args[0])
+        case "lerp":
+            weight = named.get("weight", args[-1])
+            result = args[0] + (args[1] - args[0]) * _number(weight, args[0])
+        case "clamp" | "clamp_min" | "clamp_max" if name.endswith("_"):
+            result = getattr(torch, name[:-1])(*args, **named)
+        case _:
+            return func(*args, **named)
+    return args[0].copy_(result) if name.endswith("_") else result
+
+
+def _number(value: Any, like: Tensor) -> Any:
+    return value.to(like.dtype) if isinstance(value, Tensor) else value
 
 
 def _smoothed_cross_entropy(*args: Any, label_smoothing: Tensor, **named: Any) -> Tensor:

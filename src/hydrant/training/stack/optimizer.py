@@ -24,8 +24,11 @@ from hydrant.training.stack.weights import StackedWeights
 _ELEMENTWISE = frozenset((ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop))
 """Optimizers that treat every weight alike, so that they may take all weights of a group as one."""
 
-_KERNELS = {"foreach": False, "fused": False, "capturable": True}
-"""Fields of a group that choose a kernel: those of the plain one, which branches on no value."""
+_KERNELS = {"foreach": False, "fused": False}
+"""Fields of a group that choose a kernel: those of the plain one can be mapped."""
+
+_TORCH_KERNELS = {**_KERNELS, "capturable": True}
+"""For torch's own optimizers, those that branch on no value. timm checks that `capturable` is used on a GPU only."""
 
 _PLAIN = (int, float, bool, str, type(None))
 
@@ -216,6 +219,7 @@ class StackedOptimizer:
     def _trace(self, numbers: Numbers) -> Callable[..., Any]:
         """Return the step as a list of torch's operations on the tensors of all lanes."""
         first = self._optimizers[0]
+        kernels = _TORCH_KERNELS if type(first).__module__.startswith("torch.optim.") else _KERNELS
 
         def step_of_lane(values: Any, gradients: Any, states: Any, group_state: Any, numbers: Any) -> Tensor:
             groups, state = list[dict[str, Any]](), dict[Any, Any]()
@@ -232,7 +236,7 @@ class StackedOptimizer:
                     exact = {k: v.double() for k, v in kept.items() if v.ndim == 0 and v.is_floating_point()}
                     counts += [(kept[key], count) for key, count in exact.items()]
                     state[value] = {**slot.plain, **kept, **exact}
-                chosen = {key: value for key, value in _KERNELS.items() if key in group}
+                chosen = {key: value for key, value in kernels.items() if key in group}
                 mapped = {**group, **group_state[position], **chosen, "params": values[position]}
                 for name, value in numbers[position].items():
                     write_field(mapped, name, value)

@@ -6,7 +6,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -273,7 +273,7 @@ class Stack:
                 raise
             raise explain_failure(error, self._task.failing_part(call)) from error
 
-    def _attention(self) -> contextlib.AbstractContextManager[None]:
+    def _attention(self) -> contextlib.AbstractContextManager[Any]:
         """Return the context in which attention can be mapped: torch maps its kernel for the CPU lane by lane."""
         return sdpa_kernel(SDPBackend.MATH) if self._device.type == "cpu" else contextlib.nullcontext()
 

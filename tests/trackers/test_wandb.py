@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from wandb_rows import SUMMARY, Make, Warnings, log_rows, read_finished, rows, without_sdk_keys
+from wandb_rows import (
+    SUMMARY,
+    Make,
+    Warnings,
+    local_rows,
+    log_rows,
+    read_finished,
+    rows,
+    without_sdk_keys,
+)
 from wandb_server import WandbServer
 
 from hydrant.errors import ConfigError
@@ -104,25 +113,42 @@ def test_host_and_command_line_are_uploaded_only_on_request(
     assert not [name for name in wandb_server.operations if "otel" in name]
 
 
-def test_two_runs_of_one_process_do_not_mix(
-    identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, tmp_path: Path
+@pytest.mark.parametrize("mode", ["online", "offline"])
+def test_runs_of_one_process_at_the_same_time_do_not_mix(
+    mode: str, identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make, tmp_path: Path
 ) -> None:
-    first = make_wandb(identity)
-    first.log(rows()[0])  # never finished, as after a failed job
-    other = replace(
-        identity, folder=tmp_path / "other", name="sgd-1", group="sgd", config={"optimizer": "sgd"}
-    )
-    second = make_wandb(other)
-    second.log(rows()[1])
-    second.finish(1, {})
+    """They end in another order than they began, as the lanes of a stack do. The last one continues later."""
+    identities = [
+        replace(identity, folder=tmp_path / f"{n}", name=f"run-{n}", config={"seed": n}) for n in range(4)
+    ]
+    trackers = [make_wandb(each, mode=mode) for each in identities]
+    for num_updates in range(3):
+        for n, tracker in enumerate(trackers):
+            tracker.log(rows(10 * n + num_updates, 10 * n + num_updates + 1)[0])
+    statuses = {0: 0, 2: 1, 1: 0, 3: 143}
+    for n, status in statuses.items():
+        trackers[n].finish(status, SUMMARY if n == 0 else {})
+    ids = [tracker.describe()["id"] for tracker in trackers]
+    assert len(set(ids)) == 4
+    again = make_wandb(identities[3], 33, mode=mode)
+    log_rows(again, 33, 35)
+    again.finish(0, {})
 
-    left_open, failed = wandb_server.runs.values()
-    assert (left_open.name, left_open.group, left_open.config) == ("adamw-0", "adamw", identity.config)
-    assert (failed.name, failed.group, failed.config) == ("sgd-1", "sgd", {"optimizer": "sgd"})
-    assert without_sdk_keys(left_open.history) == rows(0, 1)
-    assert without_sdk_keys(failed.history) == rows(1, 2)
-    assert (failed.state, failed.exit_code) == ("failed", 1)
-    assert (tmp_path / "other" / "wandb").is_dir()
+    assert again.describe()["id"] == ids[3]
+    if mode == "offline":
+        for n, tracker in enumerate(trackers):
+            folder = identities[n].folder / tracker.describe()["path"]
+            read_finished(folder)
+            assert local_rows(folder) == rows(10 * n, 10 * n + 3)
+        return
+    runs = [wandb_server.runs["hydrant", run_id] for run_id in ids]
+    assert [(run.name, run.config) for run in runs] == [(f"run-{n}", {"seed": n}) for n in range(4)]
+    assert [without_sdk_keys(run.history) for run in runs] == [
+        *(rows(10 * n, 10 * n + 3) for n in range(3)),
+        rows(30, 35),
+    ]
+    assert [run.exit_code for run in runs] == [0, 0, 1, 0]
+    assert [("best/num_updates" in run.summary) for run in runs] == [True, False, False, False]
 
 
 def test_pictures_and_values_that_are_not_finite_arrive(

@@ -52,7 +52,7 @@ def name_resolution_hangs(server: WandbServer, monkeypatch: pytest.MonkeyPatch) 
 
 
 def init_fails(server: WandbServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hydrant.trackers.wandb.access_problem", lambda timeout: None)
+    monkeypatch.setattr("hydrant.trackers.wandb_sdk.access_problem", lambda timeout: None)
     server.chaos("500")
 
 

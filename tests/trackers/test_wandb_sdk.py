@@ -6,6 +6,7 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -45,6 +46,17 @@ def test_a_finished_run_leaves_the_process_unchanged(
         tracker.finish(0, SUMMARY)
         assert process_state() == state
     assert pickle.loads(pickle.dumps(sys.exit)) is sys.exit
+
+
+def test_the_last_of_several_runs_leaves_the_process_unchanged(
+    identity: RunIdentity, make_wandb: Make, tmp_path: Path
+) -> None:
+    state = process_state()
+    first, second = (make_wandb(replace(identity, folder=tmp_path / name)) for name in "ab")
+    first.finish(0, SUMMARY)
+    assert SESSION.items() <= os.environ.items()
+    second.finish(0, SUMMARY)
+    assert process_state() == state
 
 
 def test_a_run_that_cannot_start_leaves_the_process_unchanged(

@@ -30,7 +30,7 @@ from hydrant.trackers.wandb_media import (
     log_text,
     save_file,
 )
-from hydrant.trackers.wandb_sdk import SERVICE, access_problem, call_with_timeout, sdk_session, stop_core
+from hydrant.trackers.wandb_sdk import SERVICE, NoAnswerError, SdkSession, call_with_timeout, sdk_session, stop_core
 
 if TYPE_CHECKING:
     import wandb
@@ -100,6 +100,7 @@ class WandbTracker:
         self._finish_timeout = finish_timeout
         self._run: wandb.Run | None = None
         self._session = contextlib.ExitStack()  # from the start to the end of the run
+        self._sdk: SdkSession
         self._id: str | None = None
         self._mode = resolve_mode(mode)
         if log_checkpoints not in CHECKPOINT_CHOICES:
@@ -177,7 +178,8 @@ class WandbTracker:
 
         with self._session:
             error = call_with_timeout(end, self._finish_timeout + GRACE_SECONDS)
-            if error is not None and not isinstance(error, TimeoutError):
+            is_stuck, is_last = isinstance(error, NoAnswerError), not self._sdk.is_shared
+            if is_stuck or (is_last and error is not None and not isinstance(error, TimeoutError)):
                 # wandb-core is dead or stuck: the next run would use it, and this process would wait for it at exit.
                 call_with_timeout(stop_core, GRACE_SECONDS)
         if error is not None:
@@ -193,10 +195,10 @@ class WandbTracker:
     def _start(self, arguments: dict[str, Any], probe_timeout: float) -> None:
         self._id = _run_id(self._folder)
         online_problem: str | None = None
-        self._session.enter_context(sdk_session())
+        self._sdk = self._session.enter_context(sdk_session())
         try:
             if self._mode == "online":
-                online_problem = access_problem(probe_timeout) or self._init("online", arguments)
+                online_problem = self._sdk.access_problem(probe_timeout) or self._init("online", arguments)
             failure = None if self._run else self._init("offline", arguments)
         finally:
             os.environ.pop(SERVICE, None)  # child processes must not use this process's wandb-core
@@ -204,7 +206,8 @@ class WandbTracker:
                 self._session.close()
         if failure is not None:
             self._mode = "failed"
-            log.warning("W&B: no run could be started (%s); metrics.jsonl has the numbers", failure)
+            reason = online_problem or failure
+            log.warning("W&B: no run could be started (%s); metrics.jsonl has the numbers", reason)
         elif online_problem is not None:
             log.warning(
                 "W&B: %s; logging offline. Upload it later with: %s", online_problem, self._sync_command
@@ -221,7 +224,7 @@ class WandbTracker:
                 id=self._id,
                 dir=str(self._folder),
                 resume="allow",
-                reinit="finish_previous",  # a failed job may have left its run open
+                reinit="create_new",  # other runs of this process go on; this one does not become `wandb.run`
                 allow_val_change=True,
                 settings=wandb.Settings(
                     **self._settings,
@@ -233,7 +236,7 @@ class WandbTracker:
             )
             _define_metrics(run, self._best)
         except Exception as error:  # the SDK raises its own errors, pydantic's and the socket's
-            if mode == "online":
+            if mode == "online" and not self._sdk.is_shared:
                 stop_core()  # after a failed start, the id is still in use there
             return first_line(error)
         is_requested_mode = self._mode == mode  # else a warning with the reason follows

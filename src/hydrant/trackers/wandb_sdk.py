@@ -135,16 +135,62 @@ def access_problem(timeout: float = 10.0) -> str | None:
     return None if is_known else f"{account.base_url} does not accept the API key"
 
 
+class SdkSession:
+    """The open W&B runs of this process. They share one wandb-core, so what one finds out holds for all."""
+
+    def __init__(self) -> None:
+        self.num_open = 0
+        self._changes = contextlib.ExitStack()
+        self._problems: list[str | None] = []
+
+    @property
+    def is_shared(self) -> bool:
+        return self.num_open > 1
+
+    def access_problem(self, timeout: float) -> str | None:
+        """Return why W&B cannot be used online, or None. Only the first of several runs asks the server."""
+        if not self._problems:
+            self._problems.append(access_problem(timeout))
+        return self._problems[0]
+
+    def begin(self, *, fail_fast: bool) -> None:
+        if not self.num_open:
+            self._changes.enter_context(_changed_process(fail_fast=fail_fast))
+        self.num_open += 1
+
+    def end(self) -> None:
+        self.num_open -= 1
+        if not self.num_open:
+            self._problems.clear()
+            self._changes.close()
+
+
+_session = SdkSession()
+
+
 @contextlib.contextmanager
-def sdk_session(*, fail_fast: bool = False) -> Generator[None]:
+def sdk_session(*, fail_fast: bool = False) -> Generator[SdkSession]:
     """Let the SDK start a quiet wandb-core of this process, and leave the process unchanged afterwards.
 
-    Without WANDB_ERROR_REPORTING=false, wandb-core reports to its vendor, which takes 10 s at exit where a firewall
-    drops the packets. Without WANDB_SILENT, the SDK fetches the account's name without a time limit. A wandb-core of a
-    parent process is not used, because it may be dead. Variables that the user has set keep their values.
+    Sessions may overlap and end in any order: the first one changes the process, the last one undoes that.
 
     Args:
         fail_fast: let a query to a failing server end within half a minute instead of hours.
+    """
+    _session.begin(fail_fast=fail_fast)
+    try:
+        yield _session
+    finally:
+        _session.end()
+
+
+@contextlib.contextmanager
+def _changed_process(*, fail_fast: bool) -> Generator[None]:
+    """Set variables for wandb-core. Those that the user has set keep their values.
+
+    Without WANDB_ERROR_REPORTING=false, wandb-core reports to its vendor, which takes 10 s at exit where a firewall
+    drops the packets. Without WANDB_SILENT, the SDK fetches the account's name without a time limit. A wandb-core of a
+    parent process is not used, because it may be dead.
     """
     service = os.environ.pop(SERVICE, None)
     exit_function, excepthook = sys.exit, sys.excepthook

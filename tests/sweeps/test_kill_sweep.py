@@ -30,7 +30,7 @@ def test_a_killed_sweep_equals_one_that_was_not(workdir: Path, capfd: pytest.Cap
     wait_for_row(study / "seed-0", 100, process)
     kill([process.pid])
     process.wait()
-    wait_until_free(study / "seed-0")
+    wait_until_free([study / "seed-0"])
     assert [run.state for run in sweep_progress(study)] == ["killed", "not started"]
     assert cli.main(["train", *swept]) == 0
     assert capfd.readouterr().out.startswith("multirun/study: 2 jobs: 1 begun before, 1 new\n")

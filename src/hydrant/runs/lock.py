@@ -11,9 +11,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import math
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from hydrant.errors import ConfigError, FolderInUse, FolderLost
@@ -140,9 +141,18 @@ def is_in_use(folder: Path) -> bool:
     return not _is_free(folder, fcntl.LOCK_EX, _PROBE_SECONDS)
 
 
-def wait_until_free(folder: Path) -> None:
-    """Wait until no process of this machine holds the exclusive lock."""
-    while is_held(folder):
+def wait_until_free(folders: Sequence[Path], patience: float = math.inf) -> list[Path]:
+    """Wait until no process of this machine holds the exclusive lock of a folder; return the free folders.
+
+    Args:
+        folders: one or more.
+        patience: after this many seconds, one free folder is enough.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        free = [folder for folder in folders if not is_held(folder)]
+        if len(free) == len(folders) or (free and time.monotonic() > deadline):
+            return free
         time.sleep(_POLL_SECONDS)
 
 

@@ -40,6 +40,8 @@ class RunResult:
     value: float | None = None  # the best value of the deciding metric, for sweepers that search
     error: Mapping[str, str] | None = None  # type and message, as in summary.json
     exception: BaseException | None = field(default=None, repr=False, compare=False)  # in this process only
+    lanes: Mapping[str, RunResult] = field(default_factory=dict[str, "RunResult"], repr=False)
+    """If its process trained several runs, the results of all by run folder."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", RunStatus(self.status))  # a plain string in JSON

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import signal
 from collections.abc import Generator, Sequence
 
 from hydrant.errors import HydrantError
@@ -13,7 +14,7 @@ from hydrant.runs.folder import LOG
 from hydrant.runs.job import Job
 from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import current_log, log_to_file, log_to_terminal
-from hydrant.runs.outcome import RunResult, first_failure
+from hydrant.runs.outcome import RunResult, first_failure, unexpected_failure
 from hydrant.runs.resume import Start, starting_point
 from hydrant.runs.session import Session, open_session, timeout_seconds
 from hydrant.signals import StopRequest
@@ -34,21 +35,23 @@ def execute_stack(jobs: Sequence[Job]) -> list[RunResult]:
         return [execute(jobs[0])]
     world = World.from_launcher()
     lanes = [_RunLane(job, world) for job in jobs]
-    with (
-        world.process_group(timeout_seconds(jobs[0].config)),
-        log_to_terminal(),
-        contextlib.ExitStack() as stack,
-    ):
-        for lane in lanes:
-            stack.push(lane.release)
-        like: Plan | None = None
-        for lane in lanes:
-            like = lane.prepare(like) or like
-        with StopRequest() as stop:
+    with world.process_group(timeout_seconds(jobs[0].config)), log_to_terminal():
+        try:
+            _train(lanes)
+        except KeyboardInterrupt as error:  # before the handler of StopRequest is set, or a second Ctrl-C
             for lane in lanes:
-                lane.open(stop)
-            train_lanes([lane for lane in lanes if lane.is_open], stop)
+                lane.interrupt(error)
     return [lane.result for lane in lanes]
+
+
+def _train(lanes: Sequence[_RunLane]) -> None:
+    like: Plan | None = None
+    for lane in lanes:
+        like = lane.prepare(like) or like
+    with StopRequest() as stop:
+        for lane in lanes:
+            lane.open(stop)
+        train_lanes([lane for lane in lanes if lane.is_open], stop)
 
 
 def _first_plan(job: Job) -> Plan:
@@ -68,7 +71,7 @@ class _RunLane:
         self._folder = contextlib.ExitStack()  # its lock and its log
         self._session: Session | None = None
         self._opened: contextlib.AbstractContextManager[Trainer | None] | None = None
-        self.result = RunResult.failed("the run did not begin")
+        self.result = RunResult.stopped(signal.SIGINT, "stopped by SIGINT before it began")
 
     @property
     def is_open(self) -> bool:
@@ -116,14 +119,19 @@ class _RunLane:
         """End the run, and give up its folder."""
         opened, self._opened = self._opened, None
         assert opened is not None and self._session is not None
-        with self.active():
-            opened.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
-        self.result = self._session.result
+        try:
+            with self.active():
+                opened.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+            self.result = self._session.result
+        except (Exception, SystemExit) as raised:
+            self.result = unexpected_failure(raised, self._job)
         self._session = self._plan = None
         self._folder.close()
 
-    def release(self, *_: object) -> None:
-        """Give up the folder, however the stack ended."""
+    def interrupt(self, error: KeyboardInterrupt) -> None:
+        """End the run at once, if it has not ended."""
+        if self.is_open:
+            self.end(error)
         self._folder.close()
 
     @contextlib.contextmanager

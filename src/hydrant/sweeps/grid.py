@@ -91,6 +91,7 @@ class GridSweeper(BasicSweeper):
                 error.key, f"{error.reason} [job: {' '.join(redacted(words))}; {counts}{remedy}]"
             )
         say(describe_start(folder, {job.folder: job not in unfinished for job in jobs}))
+        current_sweep.get().print_stacks({job.folder: number for number, job in enumerate(jobs)})
         return self._launch(folder, jobs)
 
     def _parse_overrides(self, arguments: Sequence[str]) -> list[Override]:

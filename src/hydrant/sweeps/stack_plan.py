@@ -13,34 +13,57 @@ from hydrant.errors import ConfigError
 Lanes = int | Literal["auto"]
 """The most lanes of a stack; auto: as many as fit into memory, spread over the processors."""
 
+ONLY_ONE = "no other job is the same program"
+"""Why a job trains alone that could be stacked."""
+
 
 @dataclass(frozen=True)
 class StackPlan:
     """How jobs train, by their position: those of a stack together, a stack of one alone."""
 
     stacks: Sequence[Sequence[int]]
-    reasons: Mapping[int, str] = field(
-        default_factory=dict[int, str]
-    )  # why a job trains alone, if it could not stack
+    reasons: Mapping[int, str] = field(default_factory=dict[int, str])  # why a job trains alone
     errors: Mapping[int, ConfigError] = field(default_factory=dict[int, ConfigError])  # why a job cannot run
 
-    def describe(self) -> list[str]:
-        """Return lines that say how many stacks and lanes there are, and why each other job trains alone."""
+    def with_errors_as_reasons(self) -> StackPlan:
+        """Return the plan of jobs that train on other machines, where the data may be that are missing here."""
+        reasons = {n: f"it cannot be prepared on this machine ({error})" for n, error in self.errors.items()}
+        return StackPlan(self.stacks, {**self.reasons, **reasons})
+
+    def describe(self, jobs: Sequence[int]) -> list[str]:
+        """Return lines that say how many stacks and lanes there are, and why each other job trains alone.
+
+        Args:
+            jobs: the number of each job in the sweep.
+        """
         stacks = [stack for stack in self.stacks if len(stack) > 1]
-        alone = sum(len(stack) == 1 for stack in self.stacks)
+        alone = len(self.stacks) - len(stacks)
         counts = ", ".join(f"{len(stack)}" for stack in stacks)
-        lines = [f"{len(stacks)} stack{'s' * (len(stacks) != 1)} of {counts} lanes"] if stacks else []
-        if alone and not stacks:
-            lines = ["no job can be stacked"]
-        elif alone:
-            lines[0] += f"; {alone} job{'s' * (alone != 1)} alone"
+        parts = [f"{len(stacks)} stack{'s' * (len(stacks) > 1)} of {counts} lanes"] if stacks else []
+        parts += [f"{alone} job{'s' * (alone > 1)} alone"] if alone else []
         by_reason = defaultdict[str, list[int]](list)
-        for number, reason in self.reasons.items():
-            by_reason[reason].append(number)
+        for position, reason in sorted(self.reasons.items()):
+            by_reason[reason].append(jobs[position])
+        lines = ["; ".join(parts)] if parts else []
         for reason, numbers in by_reason.items():
-            jobs = f"job {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} jobs, such as {numbers[0]},"
-            lines.append(f"{jobs} cannot be stacked: {reason}; hydra/launcher=local trains all jobs alone")
+            remedy = "" if reason == ONLY_ONE else "; hydra/launcher=local trains all jobs alone"
+            lines.append(f"  job{'s' * (len(numbers) > 1)} {numbers_text(numbers)} alone: {reason}{remedy}")
         return lines
+
+
+def numbers_text(numbers: Sequence[int]) -> str:
+    """Return the numbers of jobs as ranges.
+
+    >>> numbers_text([0, 1, 2, 5, 7, 8])
+    '0-2, 5, 7-8'
+    """
+    ranges = list[list[int]]()
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1].append(number)
+        else:
+            ranges.append([number])
+    return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in ranges)
 
 
 def check_lanes(lanes: Any) -> Lanes:

@@ -13,7 +13,7 @@ import torch
 from hydrant.errors import ConfigError
 from hydrant.runs.open_files import raise_limit
 from hydrant.sweeps.preflight import config_error, without_repetitions
-from hydrant.sweeps.stack_plan import Lanes, StackPlan, even_parts
+from hydrant.sweeps.stack_plan import ONLY_ONE, Lanes, StackPlan, even_parts
 from hydrant.training.build import prepare, prepare_like
 from hydrant.training.distributed.env import num_cores
 from hydrant.training.memory import available_bytes
@@ -59,6 +59,7 @@ def plan_group(configs: Sequence[Mapping[str, Any]], lanes: Lanes, num_processes
     for numbers in alike.values():
         if len(numbers) == 1 or first is None:
             stacks.append(numbers)
+            reasons[numbers[0]] = ONLY_ONE
             continue
         try:
             size = _try([configs[n] for n in numbers[:2]], first)
@@ -76,7 +77,7 @@ def _all_alone(configs: Sequence[Mapping[str, Any]], reason: str) -> StackPlan:
     """Prepare the jobs as those of any sweep, because they cannot be stacked."""
     found = [config_error(config) for config in configs]
     errors = {number: error for number, error in enumerate(found) if error is not None}
-    reasons = dict.fromkeys(range(len(configs)), reason) if len(configs) > 1 else {}
+    reasons = dict.fromkeys(range(len(configs)), reason if len(configs) > 1 else ONLY_ONE)
     return StackPlan([[n] for n in range(len(configs))], reasons, errors)
 
 

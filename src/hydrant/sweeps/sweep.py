@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
@@ -34,7 +34,7 @@ from hydrant.runs.metadata import write_records
 from hydrant.runs.outcome import RunResult, report
 from hydrant.runs.terminal import console
 from hydrant.signals import Stopped
-from hydrant.sweeps.executors.base import Executor, SweepJob, result_from_folder
+from hydrant.sweeps.executors.base import Executor, SweepJob, lane_results, result_from_folder
 from hydrant.sweeps.fork_server.call import forward_signals
 from hydrant.sweeps.live_table import live_display, render_table, styled
 from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
@@ -60,7 +60,7 @@ class Sweep:
         self.has_run = False
         self.may_fail = False  # a failed job of a search does not fail the sweep
         self.closing_lines: list[str] = []  # printed below the table of results
-        self._stacks: tuple[dict[int, Path], StackPlan] = {}, StackPlan([])  # the folders by position
+        self._stacks: tuple[list[Path], StackPlan] = [], StackPlan([])  # the folders that it numbers
 
     @contextmanager
     def active(self, folder: Path, jobs: Mapping[Path, Sequence[str]]) -> Generator[None]:
@@ -132,18 +132,18 @@ class Sweep:
         unfinished = [sweep_job for sweep_job in sweep_jobs if sweep_job.number not in results]
         if not unfinished:
             return results
-        stacked = unfinished if lanes == 1 else self._stack(unfinished, executor, lanes)
+        stacked = self.stack(unfinished, executor, lanes)
         try:
             with (
                 forward_signals() as signals,
                 closing(executor.run(stacked, lambda: signals.signum)) as ended,
             ):
-                for first, result in ended:
+                for first, result_of_first in ended:
                     self.has_run = True
-                    for sweep_job, result_of_lane in _results_of_lanes(first, result):
-                        results[sweep_job.number] = result_of_lane
-                        self.record(sweep_job, result_of_lane, began)
-                        if not (result_of_lane.exit_status or self._has_table):
+                    for sweep_job, result in lane_results(first, result_of_first, began):
+                        results[sweep_job.number] = result
+                        self.record(sweep_job, result, began)
+                        if not (result.exit_status or self._has_table):
                             say(f"job {sweep_job.number}: finished")
         finally:
             remove_if_empty([sweep_job.job.folder for sweep_job in sweep_jobs])
@@ -156,24 +156,39 @@ class Sweep:
     def plan_stacks(
         self, jobs: Mapping[Path, Mapping[str, Any]], executor: Executor, lanes: Lanes
     ) -> StackPlan:
-        """Plan which jobs, given as configs by folder, train together; print it, and keep it for `run_all`."""
+        """Plan which jobs, given as configs by folder, train together. `stack` uses the plan.
+
+        Raises:
+            Stopped: a signal arrived.
+        """
         show_activity(f"trying which of {len(jobs):,} jobs train together")
         plan = plan_stacks(list(jobs.values()), lanes, executor.num_processes)
-        self._stacks = dict(enumerate(jobs)), plan
-        if not plan.errors:
-            for line in plan.describe():
-                say(line)
+        if executor.is_remote:
+            plan = plan.with_errors_as_reasons()
+        self._stacks = list(jobs), plan
         return plan
 
-    def _stack(self, sweep_jobs: Sequence[SweepJob], executor: Executor, lanes: Lanes) -> list[SweepJob]:
-        """Return the first job of each stack, which has the others."""
+    def stack(self, sweep_jobs: Sequence[SweepJob], executor: Executor, lanes: Lanes) -> list[SweepJob]:
+        """Return the first job of each stack, which has the others. Prints a plan that is new."""
+        if lanes == 1 or not sweep_jobs:
+            return list(sweep_jobs)
         by_folder = {sweep_job.job.folder.resolve(): sweep_job for sweep_job in sweep_jobs}
+        if not by_folder.keys() <= set(self._stacks[0]):
+            self.plan_stacks({path: j.job.config for path, j in by_folder.items()}, executor, lanes)
+            self.print_stacks({path: j.number for path, j in by_folder.items()})
         folders, plan = self._stacks
-        if set(folders.values()) != set(by_folder):
-            plan = self.plan_stacks({path: j.job.config for path, j in by_folder.items()}, executor, lanes)
-            folders, plan = self._stacks
-        stacks = [[by_folder[folders[n]] for n in stack] for stack in plan.stacks]
-        return [replace(stack[0], others=stack[1:]) for stack in stacks]
+        present = [[by_folder[folders[n]] for n in stack if folders[n] in by_folder] for stack in plan.stacks]
+        return [replace(stack[0], others=stack[1:]) for stack in present if stack]
+
+    def print_stacks(self, numbers: Mapping[Path, int]) -> None:
+        """Print how many stacks and lanes are planned, and why the other jobs train alone.
+
+        Args:
+            numbers: those of the jobs, by folder.
+        """
+        folders, plan = self._stacks
+        for line in plan.describe([numbers[folder] for folder in folders]):
+            say(line)
 
     def record(self, sweep_job: SweepJob, result: RunResult, began: float) -> None:
         """Write a job's result into the files of the sweep, and print why it failed."""
@@ -227,15 +242,6 @@ class Sweep:
 
 current_sweep: ContextVar[Sweep] = ContextVar("sweep")
 """The sweep of this process. Not an argument, because Hydra itself constructs sweeper and launcher from the config."""
-
-
-def _results_of_lanes(first: SweepJob, result: RunResult) -> Iterator[tuple[SweepJob, RunResult]]:
-    """Yield the jobs of a stack with their results: those of the other lanes are in their folders."""
-    yield first, result
-    for sweep_job in first.others:
-        run = read_run(sweep_job.job.folder)
-        message = run.error or f"its stack ended without it: {result.message}"
-        yield sweep_job, result_from_folder(sweep_job.job, message)
 
 
 def _record_failure(job: Job, result: RunResult, began: float) -> None:

@@ -30,7 +30,14 @@ from hydrant.trackers.wandb_media import (
     log_text,
     save_file,
 )
-from hydrant.trackers.wandb_sdk import SERVICE, NoAnswerError, SdkSession, call_with_timeout, sdk_session, stop_core
+from hydrant.trackers.wandb_sdk import (
+    SERVICE,
+    NoAnswerError,
+    SdkSession,
+    call_with_timeout,
+    sdk_session,
+    stop_core,
+)
 
 if TYPE_CHECKING:
     import wandb

@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 from hydrant.config.targets import preload_modules
 from hydrant.errors import FolderInUse
 from hydrant.runs.console import say
-from hydrant.runs.folder import RunStatus, mark_failed, read_run
+from hydrant.runs.folder import RunStatus, read_run
 from hydrant.runs.job import Job
 from hydrant.runs.lock import is_held, wait_until_free
 from hydrant.runs.outcome import RunResult
 from hydrant.sweeps.fork_server.call import CallResult, ProcessDied, call_isolated
+from hydrant.sweeps.stack_plan import numbers_text
+
+_PATIENCE_SECONDS = 30.0
+"""How long a stack waits for lanes that another process still trains; then it begins without them."""
 
 StopSignal: TypeAlias = Callable[[], int | None]
 """Returns the signal that stops the sweep; None while none has arrived."""
@@ -57,7 +60,7 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class SweepJob:
-    """A job of a sweep, which runs in a process of its own."""
+    """A job of a sweep. It runs in a process of its own, or with others as a stack."""
 
     number: int  # in the sweep
     job: Job
@@ -77,8 +80,8 @@ class SweepJob:
         if self.in_table:
             return
         if self.others:
-            numbers = [job.number for job in self.lanes]
-            say(f"jobs {min(numbers)} to {max(numbers)}: {len(numbers)} lanes of a stack{where}")
+            numbers = numbers_text([job.number for job in self.lanes])
+            say(f"jobs {numbers}: a stack of {len(self.lanes)} lanes{where}")
             return
         must_wait = is_held(self.job.folder)
         wait = "; waiting for another process, which trains in this folder" if must_wait else ""
@@ -89,7 +92,7 @@ class SweepJob:
     ) -> CallResult[RunResult]:
         """Run the job in a fresh process and return its result and the last signal that was forwarded to it.
 
-        The results of its other lanes are in their folders.
+        `lane_results` returns the results of its other lanes.
 
         Args:
             environment: variables to add to `self.environment`.
@@ -133,27 +136,66 @@ def result_from_folder(job: Job, message: str) -> RunResult:
     return RunResult.failed(message)
 
 
+def lane_results(
+    sweep_job: SweepJob, result: RunResult, began: float
+) -> Iterator[tuple[SweepJob, RunResult]]:
+    """Yield a job that has ended and the other lanes of its stack, each with its result.
+
+    Args:
+        result: of the job. If its process died, it has no results of lanes: those are read from their folders.
+        began: when the sweep began; what a folder recorded before does not count.
+    """
+    if not sweep_job.others:
+        yield sweep_job, result
+        return
+    for lane in sweep_job.lanes:
+        known = result.lanes.get(_key(lane.job))
+        yield replace(lane, others=()), known or _recorded(lane.job, result, began)
+
+
+def _recorded(job: Job, otherwise: RunResult, began: float) -> RunResult:
+    """Return the result that a run folder records; `otherwise` if it records no end of the run."""
+    run = read_run(job.folder)
+    if run.status == RunStatus.FAILED and run.summary_time >= began:
+        return RunResult.failed(run.error)
+    is_old = run.status == RunStatus.PREEMPTED and run.summary_time < began
+    recorded = result_from_folder(job, "its stack ended without it")
+    if recorded.status != RunStatus.FAILED and not is_old:
+        return recorded
+    return recorded if otherwise.status == RunStatus.FINISHED else otherwise
+
+
+def _key(job: Job) -> str:
+    return str(job.folder.resolve())
+
+
 def execute_jobs(jobs: Sequence[Job], is_silent: bool) -> RunResult:
-    """Execute jobs in this process, as soon as no other process trains them; return the result of the first."""
+    """Execute jobs in this process, as soon as no other process trains them; return the result of the first.
+
+    Its `lanes` are the results of all, if there are several.
+    """
     from hydrant.runs.stack import execute_stack  # imports torch
 
     if is_silent:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    results, waiting = dict[Path, RunResult](), list(jobs)
+    results, waiting = dict[str, RunResult](), list(jobs)
     while waiting:
         # The same job of another start of this sweep may still save its state, or run under SLURM.
-        for job in waiting:
-            wait_until_free(job.folder)
-        for job, result in zip(waiting, execute_stack(waiting), strict=True):
-            results[job.folder] = result
+        folders = wait_until_free([job.folder for job in waiting], _PATIENCE_SECONDS)
+        free = [job for job in waiting if job.folder in folders]
+        results |= dict(zip(map(_key, free), execute_stack(free), strict=True))
         # Another start was faster, or another machine trains it.
-        waiting = [job for job in waiting if results[job.folder].error_type == FolderInUse.__name__]
-    for job in jobs[1:]:
-        record_result(job, results[job.folder])
-    return results[jobs[0].folder]
+        ended = [job for job in free if results[_key(job)].error_type != FolderInUse.__name__]
+        waiting = [job for job in waiting if job not in ended]
+        if any(result.status == RunStatus.PREEMPTED for result in results.values()):
+            break
+    for job in waiting:
+        results.setdefault(_key(job), _not_begun(job, results))
+    first = results[_key(jobs[0])]
+    return first if len(jobs) == 1 else replace(first, lanes=results)
 
 
-def record_result(job: Job, result: RunResult) -> None:
-    """Write into a run folder why a job failed, if the run did not do that itself."""
-    if result.exit_status and read_run(job.folder).status not in (RunStatus.FAILED, RunStatus.PREEMPTED):
-        mark_failed(job.folder, result.message)
+def _not_begun(job: Job, results: Mapping[str, RunResult]) -> RunResult:
+    """Return the result of a job that did not begin, because a signal stopped those that were trained before."""
+    stopped = next(result for result in results.values() if result.status == RunStatus.PREEMPTED)
+    return replace(stopped, message=f"stopped by a signal before it began; {job.same_command()} starts it")

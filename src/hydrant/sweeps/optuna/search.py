@@ -26,13 +26,16 @@ from hydrant.runs.folder import (
 from hydrant.runs.outcome import RunResult, report
 from hydrant.signals import Stopped
 from hydrant.sweeps.executors import Executor, SweepJob
+from hydrant.sweeps.executors.base import lane_results
 from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
 from hydrant.sweeps.optuna.trials import PendingTrial, Trials
+from hydrant.sweeps.stack_plan import Lanes
 from hydrant.sweeps.sweep import Sweep
 
 RESULTS = "optimization_results.yaml"
 
-_Running = dict["Future[RunResult | None]", tuple[PendingTrial, SweepJob]]
+_Running = dict["Future[RunResult | None]", SweepJob]
+"""The jobs that run, and those that wait for the end of others. A job has the other lanes of its stack."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Limits:
     """When a study ends."""
 
     n_trials: int  # finished or pruned
-    n_jobs: int  # at once
+    n_jobs: int  # at once, in one or more processes
     max_failures: int  # failed trials of this start that the study accepts
 
 
@@ -57,11 +60,12 @@ class SearchLoop:
         self._trials, self._limits, self._sweep, self._compose_job = trials, limits, sweep, compose_job
         self._space, self._objectives = trials.search.space, trials.search.objectives
         self._began = time.time()
+        self._pending: dict[int, PendingTrial] = {}  # the trials that run, by number
         self._failures: dict[int, str] = {}  # the reason by the number of the trial
         self._stopped_status = 0  # exit status of a trial that received a signal itself
 
-    def run(self, executor: Executor) -> None:
-        """Run trials until there are enough.
+    def run(self, executor: Executor, lanes: Lanes) -> None:
+        """Run trials until there are enough. Those that are drawn together may train together.
 
         Raises:
             JobFailed: too many trials failed, or an interrupted one cannot continue.
@@ -78,10 +82,14 @@ class SearchLoop:
                 ThreadPoolExecutor(self._limits.n_jobs) as pool,
             ):
                 running: _Running = {}
-                while self._fill(running, pool, executor, signals):
+                while True:
+                    for sweep_job in self._sweep.stack(self._draw(signals), executor, lanes):
+                        running[pool.submit(_run, executor, sweep_job, signals)] = sweep_job
+                    if not running:
+                        break
                     ended, _ = wait(running, return_when=FIRST_COMPLETED)
                     for future in ended:
-                        self._record(*running.pop(future), future.result())
+                        self._record_lanes(running.pop(future), future.result())
         finally:
             self._report_best()
         if signals.signum is not None:
@@ -93,19 +101,18 @@ class SearchLoop:
             limit, num = f"hydra.sweeper.max_failures={self._limits.max_failures}", len(self._failures)
             raise JobFailed(f"{num} trial{'s' * (num != 1)} failed, more than {limit}: {reasons}")
 
-    def _fill(
-        self, running: _Running, pool: ThreadPoolExecutor, executor: Executor, signals: SignalForwarding
-    ) -> bool:
-        """Start trials until `n_jobs` run; return whether any runs."""
-        while signals.signum is None and self._needs_more(len(running)):
+    def _draw(self, signals: SignalForwarding) -> list[SweepJob]:
+        """Draw trials until `n_jobs` run, and return their jobs."""
+        drawn = list[SweepJob]()
+        while signals.signum is None and self._needs_more(len(self._pending)):
             trial = self._trials.ask()
             try:
-                sweep_job = self._compose_job(trial)
+                drawn.append(self._compose_job(trial))
             except ConfigError as error:
                 self._record_failure(trial, str(error), is_reported=False)
-                continue
-            running[pool.submit(_run, executor, sweep_job, signals)] = trial, sweep_job
-        return bool(running)
+            else:
+                self._pending[trial.number] = trial
+        return drawn
 
     def _needs_more(self, num_running: int) -> bool:
         limits = self._limits
@@ -115,12 +122,18 @@ class SearchLoop:
             return False
         return bool(self._trials.interrupted) or not self._trials.is_exhausted
 
-    def _record(self, trial: PendingTrial, sweep_job: SweepJob, result: RunResult | None) -> None:
+    def _record_lanes(self, sweep_job: SweepJob, result: RunResult | None) -> None:
+        """Record the results of the trials that ran in one process; None: a signal came before it began."""
+        trials = {lane.number: self._pending.pop(lane.number) for lane in sweep_job.lanes}
+        if result is None:
+            remove_if_empty([lane.job.folder for lane in sweep_job.lanes])
+            return
+        for lane, result_of_lane in lane_results(sweep_job, result, self._began):
+            self._record(trials[lane.number], lane, result_of_lane)
+
+    def _record(self, trial: PendingTrial, sweep_job: SweepJob, result: RunResult) -> None:
         """Record a trial's result in the sweep and the study. A stopped trial continues in the next start."""
         folder = sweep_job.job.folder
-        if result is None:
-            remove_if_empty([folder])
-            return
         self._sweep.record(sweep_job, result, self._began)
         if result.exit_status > 128:
             self._stopped_status = result.exit_status

@@ -76,7 +76,7 @@ class OptunaSweeper(GridSweeper):
                 sweep_job = self._compose_job(trial.number, space.overrides(trial.params), trial.params)
                 return replace(sweep_job, job=replace(sweep_job.job, trial=trials.for_job(trial)))
 
-            SearchLoop(trials, limits, current_sweep.get(), compose_job).run(self._executor)
+            SearchLoop(trials, limits, current_sweep.get(), compose_job).run(self._executor, self._lanes)
 
     def _check_not_trained_elsewhere(self, folder: Path) -> None:
         """Raise ConfigError if another machine trains a trial."""
@@ -89,7 +89,12 @@ class OptunaSweeper(GridSweeper):
         assert self.config is not None
         limits = dict(self._limits)
         if limits["n_jobs"] is None:
-            limits["n_jobs"] = OmegaConf.select(self.config, "hydra.launcher.num_jobs") or 1
+            if self._lanes == "auto":
+                message = (
+                    "needs a number with hydra.launcher.lanes=auto: only trials drawn at once can be stacked"
+                )
+                raise ConfigError(f"{_KEY}.n_jobs", message)
+            limits["n_jobs"] = (OmegaConf.select(self.config, "hydra.launcher.num_jobs") or 1) * self._lanes
         for name, minimum in _MINIMUM.items():
             check_value(f"{_KEY}.{name}", int, limits[name])
             if limits[name] < minimum:

@@ -60,6 +60,7 @@ class RaceSweeper(GridSweeper):
         num_done = sum(all(is_finished(job.config, job.folder) for job in pair) for pair in pairs)
         say(f"{relative(folder.resolve())}: {num_done} of at most {len(pairs)} pairs are finished")
         sweep = current_sweep.get()
+        sweep.print_stacks({job.folder: number for number, job in enumerate(jobs)})
         with exclusive(folder), sweep.active(folder, {}):
             replace_file(folder / "multirun.yaml", redacted_yaml(self.config))
             verdict = self._run(folder, pairs, rule, began)

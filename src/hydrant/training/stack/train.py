@@ -63,7 +63,7 @@ def train_lanes(lanes: Sequence[Lane], stop_signal: Callable[[], int | None]) ->
         for lane in lanes:
             if lane.is_open:
                 lane.end(error)
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception | SystemExit):
             raise
 
 
@@ -125,7 +125,7 @@ def _call(lane: Lane, function: Callable[..., T], *arguments: object, **named: o
     try:
         with lane.active():
             return function(*arguments, **named)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         lane.end(error)
         return None
 

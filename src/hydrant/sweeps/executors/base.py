@@ -75,6 +75,11 @@ class SweepJob:
         """All jobs that train in this job's process, which is the first of them."""
         return (self, *self.others)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a run has begun in the folder of this job or of another lane."""
+        return any(read_run(lane.job.folder).has_begun for lane in self.lanes)
+
     def announce(self, where: str = "") -> None:
         """Print that the job starts, and its other lanes."""
         if self.in_table:

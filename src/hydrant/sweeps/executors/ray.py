@@ -8,7 +8,6 @@ from typing import Any
 
 from hydrant.config.distribution import require_extra
 from hydrant.errors import ConfigError, first_line
-from hydrant.runs.folder import read_run
 from hydrant.runs.outcome import RunResult
 from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, result_from_folder
 from hydrant.sweeps.executors.local import check_num_jobs, num_ranks
@@ -62,7 +61,7 @@ class Ray:
             ended, _ = ray.wait(list(running), timeout=0.2) if running else ([], [])
             for task in ended:
                 sweep_job = running.pop(task)
-                if not is_stopping or read_run(sweep_job.job.folder).has_begun:
+                if not is_stopping or sweep_job.has_begun:
                     yield sweep_job, _result(task, sweep_job)
 
     def _start(self, sweep_job: SweepJob) -> Any:

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from hydrant.config.distribution import require_extra
 from hydrant.config.flat import differences
 from hydrant.errors import ConfigError, first_line
 from hydrant.runs.console import notice, relative, say
-from hydrant.runs.folder import read_run
 from hydrant.runs.job import Job
 from hydrant.runs.outcome import RunResult
 from hydrant.runs.resume import describe_changes
@@ -59,7 +59,8 @@ class Slurm:
     def run(self, sweep_jobs: Sequence[SweepJob], stop_signal: StopSignal) -> JobResults:
         running = self._find_submitted(sweep_jobs)
         try:
-            if new := [sweep_job for sweep_job in sweep_jobs if sweep_job not in running.values()]:
+            submitted = [lane.job for sweep_job in running.values() for lane in sweep_job.lanes]
+            if new := _without(sweep_jobs, submitted):
                 self._submit(new, running)
             yield from self._wait_for(running, stop_signal)
         except BaseException:
@@ -85,7 +86,7 @@ class Slurm:
             for slurm_job in [slurm_job for slurm_job in running if _has_ended(slurm_job, queued_ids)]:
                 sweep_job = running.pop(slurm_job)
                 slurm_job.paths.submitted_pickle.unlink(missing_ok=True)  # the config in it has secrets
-                if not is_stopping or read_run(sweep_job.job.folder).has_begun:
+                if not is_stopping or sweep_job.has_begun:
                     yield sweep_job, _result(slurm_job, sweep_job)
             time.sleep(_POLL_SECONDS)
 
@@ -99,22 +100,26 @@ class Slurm:
 
         if self._cluster != "slurm" or not (folder := _submitit_folder(sweep_jobs)).exists():
             return {}
-        by_folder = {sweep_job.job.folder.resolve(): sweep_job for sweep_job in sweep_jobs}
+        lanes = [lane for sweep_job in sweep_jobs for lane in sweep_job.lanes]
+        by_folder = {lane.job.folder.resolve(): replace(lane, others=()) for lane in lanes}
         submitted: dict[Any, SweepJob] = {}
         for job_id in sorted(_queued_ids() or ()):
             slurm_job = submitit.SlurmJob(folder / "%j", job_id)
             if not slurm_job.paths.submitted_pickle.exists():  # it belongs to another sweep
                 continue
             function: Any = slurm_job.submission().function
-            job: Job = function.sweep_job.job
-            if (sweep_job := by_folder.get(job.folder.resolve())) is None:
-                continue
-            if changed := differences(job.config, sweep_job.job.config):
-                message = f"SLURM job {job_id} still runs {job.folder.name} with another config"
-                changes = describe_changes(changed)
-                raise ConfigError("resume", f"{message} ({changes}); wait for it, or scancel {job_id}")
-            submitted[slurm_job] = sweep_job
-            sweep_job.announce(f" (slurm job {job_id}, already submitted)")
+            found = list[SweepJob]()  # the lanes of its stack; those that are finished are not among the jobs
+            for job in (lane.job for lane in function.sweep_job.lanes):
+                if (lane := by_folder.get(job.folder.resolve())) is None:
+                    continue
+                if changed := differences(job.config, lane.job.config):
+                    message = f"SLURM job {job_id} still runs {job.folder.name} with another config"
+                    changes = describe_changes(changed)
+                    raise ConfigError("resume", f"{message} ({changes}); wait for it, or scancel {job_id}")
+                found.append(lane)
+            if found:
+                submitted[slurm_job] = sweep_job = replace(found[0], others=found[1:])
+                sweep_job.announce(f" (slurm job {job_id}, already submitted)")
         return submitted
 
     def _submit(self, sweep_jobs: Sequence[SweepJob], running: dict[Any, SweepJob]) -> None:
@@ -161,6 +166,16 @@ class Slurm:
         return executor
 
 
+def _without(sweep_jobs: Sequence[SweepJob], jobs: Sequence[Job]) -> list[SweepJob]:
+    """Return jobs, each with the other lanes of its stack, without those in the folders of other jobs."""
+    folders = {job.folder.resolve() for job in jobs}
+    kept = [
+        [lane for lane in sweep_job.lanes if lane.job.folder.resolve() not in folders]
+        for sweep_job in sweep_jobs
+    ]
+    return [replace(lanes[0], others=lanes[1:]) for lanes in kept if lanes]
+
+
 class _Requeueable:
     """The function that a SLURM job calls. submitit calls `checkpoint` on SIGUSR2 and submits what it returns."""
 
@@ -169,7 +184,8 @@ class _Requeueable:
 
     def __call__(self) -> RunResult:
         call = self.sweep_job.run()
-        if call.signum is not None and call.result.exit_status > 128:
+        results = (call.result, *call.result.lanes.values())
+        if call.signum is not None and any(result.exit_status > 128 for result in results):
             signal.raise_signal(call.signum)  # submitit's handler, disabled during the run, requeues the job
         return call.result
 

@@ -27,7 +27,7 @@ from hydrant.runs.folder import missing_folders, remove_if_empty
 from hydrant.runs.job import Job
 from hydrant.runs.lock import check_held, exclusive
 from hydrant.runs.outcome import report
-from hydrant.sweeps.executors.base import execute_job
+from hydrant.sweeps.executors.base import execute_jobs
 from hydrant.training import loop
 
 WORDS = (
@@ -110,7 +110,7 @@ def job_of_sweep() -> int:
     job = Job(
         check(compose(list(WORDS))), Path("outputs/r").absolute(), choices, {}, [], Path("outputs").absolute()
     )
-    return report(execute_job(job, is_silent=False))
+    return report(execute_jobs([job], is_silent=False))
 
 
 def recorded(start: Callable[[], int], marker: Path, trainings: Path) -> Callable[[], int]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.config.flat import differences, flatten, group_choices
+from hydrant.config.flat import differences, flatten, group_choices, redacted_yaml
+from hydrant.config.redaction import redacted
 
 
 def test_flatten_and_differences() -> None:
@@ -61,3 +67,20 @@ def test_group_choices_leave_out_hydras_groups() -> None:
         "debug": None,
         "optimizer": "adamw",
     }
+
+
+CHARACTERS = st.sampled_from("ab 1.e-:#'\"\\\n\t[]{},&*!|>%@é😀\u2028\x85yesno")
+PLAIN = st.text(CHARACTERS, max_size=150) | st.floats() | st.integers() | st.booleans() | st.none()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.text("abc1", min_size=1), st.recursive(PLAIN, st.lists), max_size=4))
+def test_plain_values_are_written_as_omegaconf_writes_them(value: dict[str, Any]) -> None:
+    assert redacted_yaml(value) == OmegaConf.to_yaml(OmegaConf.create(redacted(value)))
+
+
+def test_a_config_is_written_as_omegaconf_writes_it() -> None:
+    composed = compose(["optimizer=muon", "+scheduler@schedules.weight_decay=linear", "notes='ü: \"'"])
+    assert redacted_yaml(composed) == OmegaConf.to_yaml(composed)
+    config = check(composed)
+    assert redacted_yaml(config) == OmegaConf.to_yaml(OmegaConf.create(config))

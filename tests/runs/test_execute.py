@@ -13,7 +13,7 @@ from run_folders import rows, summary
 from training_runs import DIGITS, Train, UserModule, interrupt_at
 
 from hydrant import cli
-from hydrant.runs import execute, reporter, schedule_files, session
+from hydrant.runs import execute, reporter, session
 from hydrant.runs.record import Record
 from hydrant.trackers.base import NullTracker
 
@@ -31,7 +31,7 @@ class Failing:
 def test_a_figure_or_a_tracker_that_fails_does_not_fail_the_run(
     train: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(schedule_files, "draw_curves", Failing(OSError(28, "No space left on device")))
+    monkeypatch.setattr(reporter, "draw_schedules", Failing(OSError(28, "No space left on device")))
     monkeypatch.setattr(NullTracker, "finish", Failing(RuntimeError("not today")))
     folder = train(*DIGITS, "duration=4")
     printed = capsys.readouterr().out

@@ -19,12 +19,17 @@ _TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file atomically. Secrets are redacted, NaN and infinity become `null`.
+    """Replace a JSON file atomically by `json_text`.
 
     Raises:
         OSError: The file cannot be written; the old one is unchanged.
     """
-    replace_file(path, json.dumps(redacted(json_safe(value)), indent=2) + "\n")
+    replace_file(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Return the text of a JSON file. Secrets are redacted, NaN and infinity become `null`."""
+    return json.dumps(redacted(json_safe(value)), indent=2) + "\n"
 
 
 def replace_file(path: Path, text: str) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
+import yaml
 from omegaconf import Container, OmegaConf
+from omegaconf._utils import get_omega_conf_dumper  # quotes strings that YAML reads as another type
 
 from hydrant.config.redaction import redacted
 
@@ -88,8 +91,29 @@ def group_choices(choices: Mapping[str, Any]) -> dict[str, Any]:
     return {g: choices[g] for g in sorted(choices) if g != "sweep" and not g.startswith("hydra/")}
 
 
-def redacted_yaml(config: Container) -> str:
-    """Return a config as YAML with unresolved interpolations and without secrets."""
-    plain = OmegaConf.to_container(config, resolve=False)
-    public = redacted(plain)
-    return OmegaConf.to_yaml(config if public == plain else OmegaConf.create(public))
+def redacted_yaml(config: Container | Mapping[str, Any]) -> str:
+    """Return a config as YAML with unresolved interpolations and without secrets, as `OmegaConf.to_yaml` writes it.
+
+    That of a plain mapping takes a third of the time, because no config is made of it.
+    """
+    if isinstance(config, Container):
+        config = cast("Mapping[str, Any]", OmegaConf.to_container(config, resolve=False, enum_to_str=True))
+    public, python = redacted(config), get_omega_conf_dumper()
+    text = _dump(public, _fast_dumper(python))
+    # libyaml escapes more characters in double quotes, and breaks lines there at other places.
+    return text if text.isascii() and '"' not in text else _dump(public, python)
+
+
+def _dump(value: Any, dumper: type[yaml.Dumper]) -> str:
+    return yaml.dump(value, default_flow_style=False, allow_unicode=True, sort_keys=False, Dumper=dumper)
+
+
+@cache
+def _fast_dumper(dumper: type[yaml.Dumper]) -> type[yaml.Dumper]:
+    """Return a dumper for the same types that writes by libyaml, if that is installed."""
+    by_libyaml = getattr(yaml, "CDumper", None)
+    return (
+        type("_FastDumper", (by_libyaml,), {"yaml_representers": dumper.yaml_representers})
+        if by_libyaml
+        else dumper
+    )

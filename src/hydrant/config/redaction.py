@@ -107,7 +107,7 @@ def _secrets() -> re.Pattern[str] | None:
     """
     hidden = os.environ.get(DOTENV_NAMES, "").split(",")
     from_file = {name for name in hidden if not _PUBLIC.fullmatch(name)}
-    values = [value for name, value in os.environ.items() if name in from_file or _is_secret(name)]
+    values = [os.environ[name] for name in os.environ if name in from_file or _is_secret(name)]
     # A message may have the first line of a value only.
     parts = {part.strip() for value in values for part in (value, *value.splitlines())}
     return _pattern(frozenset(part for part in parts if len(part) >= 8 and not os.path.exists(part)))  # noqa: PTH110

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from omegaconf import OmegaConf
-
 from hydrant.config.atomic_write import remove_temporary, replace_file
-from hydrant.config.flat import flatten, is_neutral
+from hydrant.config.flat import flatten, is_neutral, redacted_yaml
 from hydrant.config.redaction import redacted
 from hydrant.config.schema import INTERVALS, REPETITIONS
 from hydrant.runs.folder import CONFIG, HYDRA
@@ -56,4 +54,4 @@ def write_records(job: Job) -> None:
         remove_temporary(place)
     for name, text in job.records.items():
         replace_file(folder / name, text)
-    replace_file(job.folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(redacted(job.config))))
+    replace_file(job.folder / CONFIG, redacted_yaml(job.config))

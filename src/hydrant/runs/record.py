@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.atomic_write import json_safe, replace_file, sync, write_json
+from hydrant.config.atomic_write import json_safe, json_text, replace_file, sync
 from hydrant.config.read_file import read_bytes
 from hydrant.runs.folder import HISTOGRAMS, HYDRA, METRICS, SUMMARY, read_rows, read_summary
 from hydrant.runs.lock import check_held
@@ -136,6 +136,7 @@ class Record:
         had_histograms = (history.folder / HISTOGRAMS).exists() or (folder / HISTOGRAMS).exists()
         self._histograms = self._open(HISTOGRAMS) if had_histograms else None
         self.summary = read_summary(folder) if history.num_updates else {}  # only `update_summary` changes it
+        self._written = ""  # the text of the summary
         self._parents_are_synced = False
 
     def histograms(self, num_updates: int, histograms: Mapping[str, Histogram]) -> None:
@@ -150,7 +151,7 @@ class Record:
         self._histograms.append({"num_updates": num_updates, "histograms": content})
 
     def update_summary(self, **fields: Any) -> None:
-        """Set fields of the summary and write it.
+        """Set fields of the summary and write it, if that changes it.
 
         Raises:
             FolderLost: the folder was removed or replaced.
@@ -158,7 +159,10 @@ class Record:
         """
         check_held(self._folder)
         self.summary.update(fields)
-        write_json(self._folder / SUMMARY, self.summary)
+        text = json_text(self.summary)
+        if text != self._written:
+            replace_file(self._folder / SUMMARY, text)
+            self._written = text
 
     def num_rows(self) -> Mapping[str, int]:
         """Return the number of rows by file."""

@@ -75,13 +75,16 @@ class RunReporter(RunLogger):
 
     Args:
         history: the rows that the run continues.
+        environment: as `describe_environment` returns it, if that was called for several runs.
 
     Raises:
         ConfigError: a tracker rejects its settings; nothing is written then.
         OSError: the folder cannot be written.
     """
 
-    def __init__(self, job: Job, plan: Plan, history: History) -> None:
+    def __init__(
+        self, job: Job, plan: Plan, history: History, environment: Mapping[str, Any] | None = None
+    ) -> None:
         self._job, self._folder, self._plan, self._num_updates = job, job.folder, plan, history.num_updates
         self._began = time.monotonic()
         self._has_trained = False  # else this process only completes the files of a run
@@ -96,7 +99,7 @@ class RunReporter(RunLogger):
                 status=RunStatus.RUNNING,
                 num_updates=history.num_updates,
                 total_updates=total_updates,
-                environment=describe_environment(world.device, world.world_size),
+                environment=environment or describe_environment(world.device, world.world_size),
                 host=platform.node(),
                 wandb=self._trackers.describe(),
                 num_parameters=count_parameters(plan.task)[0],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,17 @@ def draw_schedules(plan: Plan, path: Path) -> None:
     total = plan.clock.total_updates
     updates = range(0, total, max(total // 2000, 1))  # a picture shows no more points
     curves = schedule_curves(plan, plan.schedule_values(updates))
-    panels = {field: {k: (updates, v) for k, v in groups.items()} for field, groups in curves.items()}
-    draw_curves(panels, path)
+    path.write_bytes(
+        _picture(updates, tuple((field, tuple(groups.items())) for field, groups in curves.items()))
+    )
+
+
+@lru_cache(maxsize=16)
+def _picture(updates: range, curves: Sequence[tuple[str, Sequence[tuple[str, Sequence[float]]]]]) -> bytes:
+    """Return a PNG with a panel for each field. The last ones are kept, because runs of a process often share one."""
+    file = BytesIO()
+    draw_curves({field: {label: (updates, v) for label, v in groups} for field, groups in curves}, file)
+    return file.getvalue()
 
 
 def schedule_curves(

@@ -46,14 +46,16 @@ from hydrant.training.verify_compile import try_compiled
 log = logging.getLogger("hydrant")
 
 
-def open_session(job: Job, plan: Plan, start: Start, watchdog: Watchdog) -> Session:
-    """Begin a run that is prepared.
+def open_session(
+    job: Job, plan: Plan, start: Start, watchdog: Watchdog, environment: Mapping[str, Any] | None = None
+) -> Session:
+    """Begin a run that is prepared. `environment` is described here if it is not given.
 
     Raises:
         ConfigError: the run folder cannot be written, or a tracker rejects its settings.
     """
     try:
-        return Session(job, plan, start, watchdog)
+        return Session(job, plan, start, watchdog, environment)
     except OSError as error:
         if error.filename is not None and not concerns(error, job.folder):
             raise
@@ -66,7 +68,9 @@ class Session:
     result: RunResult
     """How the run ended."""
 
-    def __init__(self, job: Job, plan: Plan, start: Start, watchdog: Watchdog) -> None:
+    def __init__(
+        self, job: Job, plan: Plan, start: Start, watchdog: Watchdog, environment: Mapping[str, Any] | None
+    ) -> None:
         self._job, self._plan, self._start, self._watchdog = job, plan, start, watchdog
         self._world = plan.world
         measured = {str(size): seconds for size, seconds in plan.clock.update_seconds.measured.items()}
@@ -76,7 +80,8 @@ class Session:
             self._state.update_seconds = measured
             history = History(checkpoint.parents[1], self._state.num_updates, num_rows)
         self._reporter = (
-            self._world.on_rank_zero(lambda: RunReporter(job, plan, history)) or NullRunReporter()
+            self._world.on_rank_zero(lambda: RunReporter(job, plan, history, environment))
+            or NullRunReporter()
         )
         self._checkpoints = _checkpoint_manager(job, plan, self._reporter)
 

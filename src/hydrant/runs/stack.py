@@ -6,9 +6,11 @@ import contextlib
 import dataclasses
 import logging
 import signal
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
 
 from hydrant.errors import HydrantError
+from hydrant.runs.environment import describe_environment
 from hydrant.runs.execute import already_finished, execute, prepare_start
 from hydrant.runs.folder import LOG
 from hydrant.runs.job import Job
@@ -48,9 +50,10 @@ def _train(lanes: Sequence[_RunLane]) -> None:
     like: Plan | None = None
     for lane in lanes:
         like = lane.prepare(like) or like
+    environment = None if like is None else describe_environment(like.world.device, like.world.world_size)
     with StopRequest() as stop:
         for lane in lanes:
-            lane.open(stop)
+            lane.open(stop, environment)
         train_lanes([lane for lane in lanes if lane.is_open], stop)
 
 
@@ -97,14 +100,14 @@ class _RunLane:
             self._fail(error)
         return self._plan
 
-    def open(self, stop: StopRequest) -> None:
-        """Start the run, if it is prepared."""
+    def open(self, stop: StopRequest, environment: Mapping[str, Any] | None) -> None:
+        """Start the run, if it is prepared. `environment` is that of all lanes."""
         if self._plan is None:
             self._folder.close()
             return
         try:
             with self.active():
-                self._session = open_session(self._job, self._plan, self._start, Watchdog())
+                self._session = open_session(self._job, self._plan, self._start, Watchdog(), environment)
                 self._opened = self._session.opened(stop)
                 trainer = self._opened.__enter__()
         except (Exception, SystemExit) as error:

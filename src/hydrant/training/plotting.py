@@ -6,14 +6,16 @@ import itertools
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 Curve = tuple[Sequence[float], Sequence[float]]
 """(x, y) of the same length."""
@@ -32,7 +34,7 @@ def _new_figure(width: float, height: float, layout: Literal["constrained"] | No
     return figure
 
 
-def _save(figure: Figure, path: Path) -> None:
+def _save(figure: Figure, path: Path | BinaryIO) -> None:
     figure.savefig(path, dpi=110, format="png")
 
 
@@ -91,13 +93,32 @@ def draw_confusion(counts: Tensor, class_names: Sequence[str] | None, path: Path
     _save(figure, path)
 
 
-def draw_curves(panels: Mapping[str, Mapping[str, Curve]], path: Path, *, columns: int = 1) -> None:
+def draw_curves(
+    panels: Mapping[str, Mapping[str, Curve]], path: Path | BinaryIO, *, columns: int = 1
+) -> None:
     """Write a PNG with a panel for each title and, in it, a curve over the updates for each label.
 
     A panel whose only label is "" has no legend. With many labels, the colours of its curves go from dark to light in
     their order, and the legend has a few of them.
     """
-    num_rows = -(-len(panels) // columns)
+    figure, lines = _panels(tuple(tuple(curves) for curves in panels.values()), columns)
+    for panel, of_panel, (title, curves) in zip(figure.axes, lines, panels.items(), strict=False):
+        for line, (x, y) in zip(of_panel, curves.values(), strict=True):
+            line.set_data(x, y)
+        panel.set(xlim=(0, 1), ylim=(0, 1))  # where no value is finite
+        panel.relim()
+        panel.autoscale()
+        panel.set_title(title, y=1.0)  # a fixed height spares matplotlib measuring what lies below
+    _save(figure, path)
+
+
+@lru_cache(maxsize=1)
+def _panels(labels: Sequence[Sequence[str]], columns: int) -> tuple[Figure, list[list[Line2D]]]:
+    """Return a figure with a panel for each entry, and the lines of each panel, one for each of its labels.
+
+    The last one is kept, because every run draws its schedules, and those of a process mostly have the same panels.
+    """
+    num_rows = -(-len(labels) // columns)
     width, height = 8 if columns == 1 else 5 * columns, 2.8 * num_rows  # inches, as below
     figure = _new_figure(width, height)
     # A fixed layout, because every run draws this figure and an automatic layout draws everything twice.
@@ -106,18 +127,22 @@ def draw_curves(panels: Mapping[str, Mapping[str, Curve]], path: Path, *, column
         wspace=1.15 / 3.85, hspace=0.95 / 1.85,
     )  # fmt: skip
     axes = list(figure.subplots(num_rows, columns, squeeze=False).flat)
-    for panel in axes[len(panels) :]:
+    for panel in axes[len(labels) :]:
         panel.set_visible(False)
-    for panel, (title, curves) in zip(axes, panels.items(), strict=False):
-        colors, shown = _colors_and_labels(list(curves))
-        for (label, (x, y)), color in zip(curves.items(), colors, strict=True):
-            panel.plot(x, y, label=label if label in shown else None, linewidth=1.5, color=color)
-        panel.set_title(title, y=1.0)  # a fixed height spares matplotlib measuring what lies below
+    lines: list[list[Line2D]] = []
+    for panel, of_panel in zip(axes, labels, strict=False):
+        colors, shown = _colors_and_labels(of_panel)
+        lines.append(
+            [
+                panel.plot([], [], label=label if label in shown else None, linewidth=1.5, color=color)[0]
+                for label, color in zip(of_panel, colors, strict=True)
+            ]
+        )
         panel.set_xlabel("update")
         panel.grid(alpha=0.3)
-        if set(curves) != {""}:
+        if set(of_panel) != {""}:
             panel.legend(fontsize="small")
-    _save(figure, path)
+    return figure, lines
 
 
 def _colors_and_labels(labels: Sequence[str]) -> tuple[Sequence[Any], Sequence[str]]:

@@ -1,0 +1,44 @@
+"""Curves that are drawn into a figure that was drawn before look as in a new one."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from hydrant.training import plotting
+from hydrant.training.plotting import draw_curves
+
+
+def panels(*labels: str, peak: float, num_updates: int = 50) -> dict[str, Any]:
+    curves = {
+        label: (range(num_updates), [peak / (1 + k + n) for n in range(num_updates)])
+        for k, label in enumerate(labels)
+    }
+    return {f"{field} of {peak}": curves for field in ("lr", "momentum")}
+
+
+def pixels(content: dict[str, Any]) -> bytes:
+    file = BytesIO()
+    draw_curves(content, file, columns=2)
+    with Image.open(file) as image:
+        return image.tobytes()
+
+
+@pytest.mark.parametrize("labels", [("",), ("head", "body"), tuple(map(str, range(12)))])
+def test_a_figure_that_is_used_again_shows_only_the_new_curves(labels: tuple[str, ...]) -> None:
+    second = panels(*labels, peak=3e-5, num_updates=7)
+    pixels(panels(*labels, peak=2000.0))
+    again = pixels(second)
+    plotting._panels.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    assert again == pixels(second)
+
+
+def test_curves_without_finite_values_do_not_show_the_ticks_of_others() -> None:
+    nothing = {"lr": {"": (range(3), [float("nan")] * 3)}}
+    plotting._panels.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    alone = pixels(nothing)
+    pixels({"lr": {"": (range(300), [float(n) for n in range(300)])}})
+    assert pixels(nothing) == alone

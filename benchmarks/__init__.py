@@ -9,6 +9,7 @@ GPU_PARTS = {
     "vit_flops": ["vit_flops"],
     "small": ["vit_small", "optimizer_memory"],
     "sweep": ["shared_gpu"],
+    "lanes": ["stacked_gpu"],
     "levers": ["vit_levers"],
     "two_gpus": ["two_gpus"],
 }
@@ -16,8 +17,8 @@ GPU_PARTS = {
 
 PARTS = {
     "cpu": [
-        "update_overhead", "whole_update", "host_syncs", "kept_memory", "start", "sweep_rate", "compile_time",
-        "data_loading", "token_loading", "checkpoint_cost", "tracking_cost", "scale",
+        "update_overhead", "whole_update", "host_syncs", "kept_memory", "start", "sweep_rate", "stacked",
+        "compile_time", "data_loading", "token_loading", "checkpoint_cost", "tracking_cost", "scale",
     ],
     "gpu": [name for names in GPU_PARTS.values() for name in names],
 }  # fmt: skip

@@ -16,12 +16,13 @@ from benchmarks.contenders.digits_samples import samples
 from hydrant.data import digits
 from hydrant.models import MLP
 
-ConfigStore.instance().store("sweep", {"seed": 0, "duration": 50})
+ConfigStore.instance().store("sweep", {"seed": 0, "duration": 50, "lr": 1e-3})
 
 
 class Module(lightning.LightningModule):
-    def __init__(self) -> None:
+    def __init__(self, lr: float) -> None:
         super().__init__()
+        self.lr = lr
         self.net = MLP(input_shape=(1, 8, 8), num_classes=10, hidden=[256, 256], dropout=0.1)
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
@@ -35,7 +36,7 @@ class Module(lightning.LightningModule):
         self.log("val/accuracy", (self.net(inputs).argmax(1) == targets).float().mean())
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=0.01)
+        return torch.optim.AdamW(self.parameters(), lr=self.lr, weight_decay=0.01)
 
 
 @hydra.main(version_base="1.3", config_path=None, config_name="sweep")
@@ -48,7 +49,7 @@ def main(config: DictConfig) -> None:
         enable_model_summary=False,
     )  # fmt: skip
     loaders = DataLoader(training, batch_size=64, shuffle=True), DataLoader(held_out, batch_size=512)
-    trainer.fit(Module(), *loaders)
+    trainer.fit(Module(config.lr), *loaders)
 
 
 if __name__ == "__main__":

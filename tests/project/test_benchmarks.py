@@ -18,7 +18,7 @@ from benchmarks.document import RESULTS
 from benchmarks.figures import Failure, Figure, Profile
 from benchmarks.statistics import Interval
 
-PEERS = ("update_overhead", "sweep_rate")
+PEERS = ("update_overhead", "sweep_rate", "stacked")
 """These need the dependency group `peers`."""
 
 

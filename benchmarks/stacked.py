@@ -39,9 +39,9 @@ STACKED, LOCAL, LIGHTNING = "stacked", "one process per run", "Hydra's multirun 
 def cells(*, quick: bool) -> dict[str, Callable[[], Iterable[Item]]]:
     """Return the parts of the benchmark by title."""
     return {
-        "sweep": partial(sweep, quick=quick),
         "updates": partial(updates, quick=quick),
         "fixed cost": partial(fixed_cost, quick=quick),
+        "sweep": partial(sweep, quick=quick),
     }
 
 
@@ -101,7 +101,7 @@ def updates(*, quick: bool) -> Iterator[Item]:
 
 def fixed_cost(*, quick: bool) -> Iterator[Item]:
     """Measure what one lane more costs."""
-    few, many, num_blocks = (2, 4, 1) if quick else (8, 64, 5)
+    few, many, num_blocks = (2, 4, 1) if quick else (8, 64, 3)
     for title, num_rates in (("8 learning rates", 8), ("each with a learning rate of its own", many)):
         words = ("-m", "benchmarks.contenders.stack_of_runs", str(num_rates), *[str(few), str(many)])
         costs = list[float]()

@@ -69,8 +69,8 @@ def train_here(plan: Plan, folder: Path) -> Mapping[str, torch.Tensor]:
             return {name: value.clone() for name, value in trainer.model.state_dict().items()}
 
 
-def check_equal(words: str, folder: Path) -> None:
-    """Check that the program of a config gives the rows and the weights of its run."""
+def check_equal(words: str, folder: Path) -> str:
+    """Check that the program of a config gives the rows and the weights of its run; return it."""
     config = check(compose([*TINY, *words.split()]))
     check_possible(config)
     plan = prepare(config)
@@ -81,3 +81,4 @@ def check_equal(words: str, folder: Path) -> None:
     ejected = torch.load(folder / "outputs" / "ejected" / "last.pt", weights_only=True)["model"]
     assert ejected.keys() == weights.keys()
     assert all(torch.equal(ejected[name], value) for name, value in weights.items()), words
+    return text

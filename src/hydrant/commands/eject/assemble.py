@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import itertools
+import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from hydrant.commands.eject.bundle import (
     PROGRAM,
     Definition,
     defining_module,
+    is_copied,
     is_own,
     is_stand_in,
     read_module,
@@ -22,6 +24,7 @@ from hydrant.commands.eject.choices import with_chosen_entries
 from hydrant.commands.eject.fold import fold, replace_calls, without_unused_locals
 from hydrant.commands.eject.layout import import_lines, joined
 from hydrant.commands.eject.narrow import with_narrow_annotations
+from hydrant.commands.eject.own import REPLACED, is_of_user, without_helpers
 from hydrant.commands.eject.prune import (
     drop_unused_attributes,
     drop_unused_methods,
@@ -29,6 +32,7 @@ from hydrant.commands.eject.prune import (
     with_short_docs,
 )
 from hydrant.commands.eject.source_edits import Edit, Source
+from hydrant.errors import ConfigError
 
 _SECTIONS = {
     "randomness": ("Random numbers", ("hydrant.seeding",)),
@@ -36,6 +40,7 @@ _SECTIONS = {
     "mixing": ("Mixing", ()),
     "model": ("Model", ("hydrant.models",)),
     "loss": ("Loss and metrics", ("hydrant.tasks",)),
+    "own": ("Parts of the project", ()),
     "optimizer": ("Optimizer", ("hydrant.optimizers",)),
     "schedule": ("Schedules", ("hydrant.schedules", "hydrant.clock")),
     "average": ("Average of the weights", ()),
@@ -137,6 +142,11 @@ class _Assembly:
         name = found.name
         if name in self._entries:
             if self._origins[name] != module:
+                if is_of_user(module) or is_of_user(self._origins[name]):
+                    message = (
+                        f"{module} defines {name}, a name that the ejected file has already; rename it there"
+                    )
+                    raise ConfigError("eject", message)
                 raise AssertionError(f"{name} is defined in {module} and {self._origins[name]}")
             return
         if module not in self._modules:
@@ -173,7 +183,9 @@ class _Assembly:
         for (origin, own), (module, name) in _OF_TORCH.items():
             if imports.get(own) == (origin, own):
                 text, imports[name] = renamed(text, {own: name}), (module, name)
-        if found.name in self._parts.known_in or not found.module.startswith(PROGRAM):
+        if is_of_user(found.module):
+            text = replace_calls(text, without_helpers)
+        elif found.name in self._parts.known_in or not found.module.startswith(PROGRAM):
             text = with_short_docs(text)
         known = {**self._parts.known, **self._parts.known_in.get(found.name, {})}
         text = with_narrow_annotations(text, known)
@@ -195,13 +207,30 @@ class _Assembly:
                 origin, original = imports[name]
                 if is_stand_in(origin):
                     self._need(origin, original or name)
-                elif is_own(origin):
-                    assert original is not None
-                    self._need(defining_module(origin, original), original)
+                elif is_copied(origin) and original is not None:
+                    self._need_imported(module, origin, original)
                 else:
-                    self._external[name] = (origin, original)
+                    self._need_external(module, name, (origin, original))
+            elif is_of_user(module) and hasattr(importlib.import_module(module), name):
+                message = f"{module} defines {name} by a statement that cannot be copied; define it by def, class or ="
+                raise ConfigError("eject", message)
             elif name in self._parts.constants:
                 self._constants.add(name)
+
+    def _need_imported(self, module: str, origin: str, name: str) -> None:
+        """Add a definition of another module that is copied. Own parts of the user get short forms of Hydrant's."""
+        if is_of_user(module) and is_own(origin) and name in REPLACED:
+            self._need(f"{PROGRAM}.{REPLACED[name]}", name)
+        else:
+            self._need(defining_module(origin, name), name)
+
+    def _need_external(self, module: str, name: str, origin: tuple[str, str | None]) -> None:
+        before = self._external.setdefault(name, origin)
+        if before != origin and is_of_user(module) and _imported(before) is not _imported(origin):
+            message = (
+                f"{module} imports {name} from {origin[0]}, but the file has another {name}; rename it there"
+            )
+            raise ConfigError("eject", message)
 
     def _prune(self) -> None:
         """Drop what the copied definitions have and nothing uses, and give private names public ones."""
@@ -302,10 +331,16 @@ def _bound(text: str) -> set[str]:
     return names | {n.arg for n in nodes if isinstance(n, ast.arg)}
 
 
+def _imported(origin: tuple[str, str | None]) -> object:
+    return pkgutil.resolve_name(origin[0] if origin[1] is None else f"{origin[0]}:{origin[1]}")
+
+
 def _section_of(module: str) -> str:
     if module.startswith(PROGRAM):
         name = module.removeprefix(f"{PROGRAM}.").replace("intervals", "schedule")
         return name.partition("_")[0]  # data_images, data_tensors and so on are data
+    if is_of_user(module):
+        return "own"
     for section, (_, prefixes) in _SECTIONS.items():
         if any(module == prefix or module.startswith(f"{prefix}.") for prefix in prefixes):
             return section

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hydrant.commands.eject.own import is_of_user
 from hydrant.commands.eject.source_edits import Edit, Source
 
 PROGRAM = "hydrant.commands.eject.program"
@@ -55,7 +56,12 @@ def read_module(name: str) -> Module:
                 for alias in aliases:
                     bound = alias.asname or alias.name.partition(".")[0]
                     module.imports[bound] = (alias.name, None)
-            case ast.ImportFrom(module=origin, names=aliases) if origin is not None:
+            case ast.ImportFrom(module=relative, names=aliases, level=level):
+                origin = (
+                    importlib.util.resolve_name("." * level + (relative or ""), spec.parent)
+                    if level
+                    else str(relative)
+                )
                 for alias in aliases:
                     module.imports[alias.asname or alias.name] = (origin, alias.name)
             case ast.FunctionDef(name=defined) | ast.ClassDef(name=defined):
@@ -80,7 +86,7 @@ def is_own(module: str) -> bool:
 
 def is_copied(module: str) -> bool:
     """Return whether the source of a module is copied into programs."""
-    return is_own(module)
+    return is_own(module) or is_of_user(module)
 
 
 def is_stand_in(module: str) -> bool:

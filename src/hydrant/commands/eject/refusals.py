@@ -26,6 +26,7 @@ _CURVES = (
 )  # fmt: skip
 _DATA_SETS = (
     "cifar10",
+    "dataset",
     "cifar100",
     "csv",
     "digits",
@@ -38,7 +39,13 @@ _DATA_SETS = (
 )
 _MODELS = ("AirbenchNet", "ConvNet", "DeepLinear", "GPT", "MLP", "Track3GPT", "timm_model")
 _TASKS = ("Classification", "LanguageModeling", "Regression")
-_R2 = {"r2": {"_target_": "hydrant.tasks.R2"}}
+_OBJECTS = ("augment", "metrics", "train", "val")
+"""Arguments that are objects, and can be ejected."""
+
+_LANGUAGE = "hydrant.tasks.LanguageModeling"
+_MAY_BE_OWN = ("data", "model", "task")
+"""Groups whose part may be the user's own, whose source is then copied."""
+
 _AUGMENTATIONS = (None, "hydrant.data.ImageAugment", "hydrant.data.ShiftFlip", "hydrant.data.AlternatingFlip")
 POSSIBLE: Mapping[str, tuple[str, ...]] = {
     "data": tuple(f"hydrant.data.{name}" for name in _DATA_SETS),
@@ -101,7 +108,8 @@ def refusals(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     usual = _usual_config()
     for key, value in config.items():
         if key in POSSIBLE:
-            if value["_target_"] not in POSSIBLE[key]:
+            is_own = key in _MAY_BE_OWN and not value["_target_"].startswith("hydrant.")
+            if value["_target_"] not in POSSIBLE[key] and not is_own:
                 yield key, value["_target_"]
         elif key not in _CHOSEN | _WITHOUT_EFFECT and value != usual.get(key):
             yield key, repr(value)
@@ -120,8 +128,6 @@ def refusals(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "data.augment", augment["_target_"]
     if config["task"].get("loss") not in (None, "mse", "mae", "huber"):
         yield "task.loss", repr(config["task"]["loss"])
-    if config["task"].get("metrics") not in (None, {}, _R2):
-        yield "task.metrics", repr(config["task"]["metrics"])
     if (config["task"].get("ignore_index") is None) == config["task"]["_target_"].endswith(
         ".LanguageModeling"
     ):
@@ -139,6 +145,15 @@ def _leaves(value: Any) -> Iterator[Any]:
             yield from _leaves(item)
     else:
         yield value
+
+
+def _dicts(value: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(value, dict | list):
+        items: Iterable[Any] = value.values() if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            yield value
+        for item in items:
+            yield from _dicts(item)
 
 
 def _is_time(value: object) -> bool:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import default_collate
 
+from hydrant.batch import tensors_of
 from hydrant.commands.eject.bundle import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector, plain
 from hydrant.commands.eject.layout import literal
+from hydrant.commands.eject.own import check_source
 from hydrant.config.csv_file import MISSING
 from hydrant.config.csv_layout import read_layout
+from hydrant.data.augment import AlternatingFlip, ShiftFlip
 from hydrant.data.in_memory import InMemorySource
 from hydrant.data.loader import LoaderSource
 from hydrant.errors import ConfigError
@@ -26,6 +31,33 @@ _COMMENTS = {
     "mean": "of each channel",
     "std": "standard deviation of each channel",
 }
+
+
+def cut_own_data(collector: Collector, node: Mapping[str, Any]) -> None:
+    """Add a data set of the user's: a function that returns tensors in a `Data`.
+
+    Raises:
+        ConfigError: it returns something else, or its source cannot be copied.
+    """
+    train, target = collector.plan.train, pkgutil.resolve_name(node["_target_"])
+    if not isinstance(train, InMemorySource):
+        message = (
+            f"{node['_target_']} returns a {type(train).__name__}; only InMemorySource can be ejected yet"
+        )
+        raise ConfigError("data", message)
+    augment = train.augment if train.augment else None
+    if augment is not None and not isinstance(augment, ShiftFlip | AlternatingFlip):
+        message = f"{node['_target_']} augments by {type(augment).__name__}, which cannot be ejected yet"
+        raise ConfigError("data", message)
+    collector.constant("MEAN", plain(train.mean), "of each channel", group=DATA)
+    collector.constant("STD", plain(train.std), "standard deviation of each channel", group=DATA)
+    words = {} if augment is None else {"max_shift": augment.max_shift, "flip": augment.flip}
+    _cut_images(collector, {"augment": {**words, "_target_": f".{type(augment).__name__}"}})
+    check_source("data", node["_target_"])
+    name = target.__name__
+    text = f"{name}({collector.arguments(node, DATA, 'DATA')})"
+    collector.express("make_data", text, **{name: (target.__module__, name)})
+    collector.parts.aliases["load_data"] = (f"{PROGRAM}.data_own", "load_own")
 
 
 def cut_data(collector: Collector) -> None:
@@ -51,6 +83,9 @@ def cut_data(collector: Collector) -> None:
     _has_type(collector, "data_samples", "Samples")
     if isinstance(plan.train, InMemorySource):
         _cut_in_memory(collector, plan.train)
+    if not str(node["_target_"]).startswith("hydrant."):
+        cut_own_data(collector, node)
+        return
     module, cut = _KINDS[name]
     cut(collector, node)
     collector.parts.aliases["load_data"] = (f"{PROGRAM}.{module}", f"load_{name}")
@@ -156,6 +191,7 @@ def _loads(collector: Collector, node: Mapping[str, Any], *, augments: bool) -> 
     source = collector.plan.train
     assert isinstance(source, LoaderSource)
     inputs, _ = source.samples[0]
+    collector.know(COLLATES=False, SEEDS_VAL=False)
     collector.know(LOADS=True, AUGMENTS=augments, IS_BYTES=False, HAS_DICTS=isinstance(inputs, Mapping))
     collector.constant("NUM_WORKERS", node["num_workers"], "processes that read samples", group=DATA)
     aliases = collector.parts.aliases
@@ -195,6 +231,28 @@ def _cut_folder(collector: Collector, node: Mapping[str, Any]) -> None:
         collector.constant(key.upper(), node[key], "folders of ROOT" if key[0] == "t" else "", group=DATA)
 
 
+def _cut_dataset(collector: Collector, node: Mapping[str, Any]) -> None:
+    for key in ("target", "collate"):
+        if node[key] is not None:
+            raise ConfigError(
+                f"data.{key}", f"{node[key]!r} cannot be ejected yet; let items be pairs of tensors"
+            )
+    _loads(collector, node, augments=True)
+    source: Any = collector.plan.train
+    batch = default_collate([source.samples[0]])
+    doubles = any(tensor.dtype == torch.float64 for tensor in tensors_of(tuple(batch)))
+    collector.know(COLLATES=doubles, SEEDS_VAL=True)
+    made, imports = list[str](), dict[str, tuple[str, str | None]]()
+    for split in ("train", "val"):
+        part = node[split]
+        check_source(f"data.{split}", part["_target_"])
+        target = pkgutil.resolve_name(part["_target_"])
+        words = ", ".join(f"{name}={literal(plain(value))}" for name, value in part.items() if name[0] != "_")
+        made.append(f"{target.__name__}({words})")
+        imports[target.__name__] = (target.__module__, target.__name__)
+    collector.express("make_data", f"({', '.join(made)})", **imports)
+
+
 _KINDS: Mapping[str, tuple[str, Callable[[Collector, Mapping[str, Any]], None]]] = {
     "digits": ("data_images", _cut_images),
     "mnist": ("data_images", _cut_images),
@@ -204,6 +262,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Collector, Mapping[str, Any]], None]]]
     "csv": ("data_table", _cut_table),
     "synthetic": ("data_synthetic", _cut_synthetic),
     "tokens": ("data_tokens", _cut_tokens),
+    "dataset": ("data_dataset", _cut_dataset),
     "memmap": ("data_memmap", _cut_memmap),
     "image_folder": ("data_folder", _cut_folder),
 }

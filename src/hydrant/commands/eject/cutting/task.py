@@ -12,13 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hydrant.batch import Batch, Outcome
 from hydrant.commands.eject.bundle import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector, plain
 from hydrant.commands.eject.cutting.observed import observe
+from hydrant.commands.eject.layout import literal
+from hydrant.commands.eject.own import check_source, is_of_user
 from hydrant.config.instantiate import instantiate_node
 from hydrant.data.token_source import TokenSource
+from hydrant.errors import ConfigError
+from hydrant.tasks.base import Task
 from hydrant.tasks.language_modeling import SeparateReadout
 from hydrant.training.evaluation import eval_mode
+from hydrant.training.metric_values import try_metrics
 from hydrant.training.plan import Plan
 
 _MODEL, _LOSS = "The model.", "The loss."
@@ -32,6 +38,8 @@ def cut_model(collector: Collector) -> None:
     if node["_target_"] == "hydrant.models.timm_model":
         _cut_timm(collector, node)
         return
+    if not str(node["_target_"]).startswith("hydrant."):
+        check_source("model", node["_target_"])
     name = target.__name__
     text = f"{name}({collector.arguments(node, _MODEL, 'MODEL')})"
     collector.express("make_model", text, **{name: (target.__module__, name)})
@@ -66,7 +74,9 @@ def cut_loss(collector: Collector) -> None:
     collector.express("num_targets", "len(targets)" if per_sample else "targets.numel()")
     collector.know(ADDS_BATCHES=False, VARIES=False)
     collector.constant("TARGETS_PER_SAMPLE", plan.targets_per_sample, group=_LOSS)
-    module, metrics = _TASKS[name](collector, node)
+    collector.know(MEASURES=False, HAS_LOSSES=False)
+    is_own = not str(node["_target_"]).startswith("hydrant.")
+    module, metrics = (_cut_own if is_own else _TASKS[name])(collector, node)
     collector.parts.aliases["loss_and_metrics"] = (f"{PROGRAM}.{module}", "loss_and_metrics")
     comment = "what is measured in training and evaluation"
     collector.constant("METRICS", metrics, comment, group=_LOSS)
@@ -75,6 +85,7 @@ def cut_loss(collector: Collector) -> None:
 def _cut_classification(collector: Collector, node: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
     collector.know(CLASS_WEIGHTS=node["class_weights"], SMOOTHS=bool(node["label_smoothing"]))
     collector.constant("LABEL_SMOOTHING", node["label_smoothing"], group=_LOSS)
+    _cut_metrics(collector, node, "outputs.float()")
     return "loss", ("loss", "accuracy")
 
 
@@ -82,9 +93,84 @@ def _cut_regression(collector: Collector, node: Mapping[str, Any]) -> tuple[str,
     outputs, targets = _example(collector.plan)
     collector.know(LOSS=node["loss"], SQUEEZES=outputs.shape == (*targets.shape, 1))
     collector.constant("DELTA", node["delta"], "larger errors count linearly", group=_LOSS)
-    if node["metrics"]:
+    if set(node["metrics"]) == {"r2"}:
         _sums(collector, "loss_regression", "r2", "r2_sums")
+    else:
+        shape = ".squeeze(-1)" if outputs.shape == (*targets.shape, 1) else ""
+        _cut_metrics(collector, node, f"outputs.float(){shape}")
     return "loss_regression", ("loss", "mse", "mae")
+
+
+def _cut_own(collector: Collector, node: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
+    """Add a task of the user's.
+
+    Raises:
+        ConfigError: its source cannot be copied, or it has something that the file does not do.
+    """
+    path, plan, module = node["_target_"], collector.plan, f"{PROGRAM}.loss_own"
+    check_source("task", path)
+    target = pkgutil.resolve_name(path)
+    bases = [base for base in target.__mro__ if base.__module__.startswith("hydrant.") and base is not Task]
+    if bases:
+        message = f"{path} is a {bases[0].__name__} of Hydrant; only a task that derives from Task can be ejected yet"
+        raise ConfigError("task", message)
+    own = [name for name, _ in plan.task.named_parameters() if not name.startswith("model.")]
+    own += [name for name, _ in plan.task.named_buffers() if not name.startswith(("model.", "metrics."))]
+    if own:
+        message = f"{path} has a weight or a buffer of its own ({own[0]}), which cannot be ejected yet"
+        raise ConfigError("task", f"{message}; put it into the model")
+    batch, outcome = _outcome(plan)
+    if outcome.num_targets != len(batch.targets):
+        raise ConfigError(
+            "task", f"{path} has another number of targets than samples, which cannot be ejected yet"
+        )
+    arguments = collector.arguments(node, _LOSS, "TASK")
+    words = ", ".join(word for word in arguments.split(", ") if not word.startswith("metrics="))
+    metrics = ", metrics={}" if "metrics" in node else ""
+    name = target.__name__
+    collector.express(
+        "make_task",
+        f"{name}(model{', ' if words else ''}{words}{metrics})",
+        **{name: (target.__module__, name)},
+    )
+    collector.express("forward", "outcome_of(model, inputs, targets)", outcome_of=(module, "outcome_of"))
+    collector.know(HAS_LOSSES=len(outcome.losses) > 1)
+    _cut_metrics(collector, node, "outputs.predictions")
+    return "loss_own", tuple(outcome.scalars())
+
+
+def _cut_metrics(collector: Collector, node: Mapping[str, Any], predictions: str) -> None:
+    """Add metrics of evaluations that are objects.
+
+    Raises:
+        ConfigError: a metric has several values, or is a lambda.
+    """
+    if not node.get("metrics"):
+        return
+    batch, outcome = _outcome(collector.plan)
+    for value in try_metrics(collector.plan.task, batch, outcome):
+        if value not in node["metrics"]:
+            message = "a metric with several values cannot be ejected yet"
+            raise ConfigError(f"task.metrics.{value.partition('/')[0]}", message)
+    entries, imports = list[str](), dict[str, tuple[str, str | None]]()
+    for key, metric in node["metrics"].items():
+        target = pkgutil.resolve_name(metric["_target_"])
+        if is_of_user(target.__module__):
+            check_source(f"task.metrics.{key}", metric["_target_"])
+        words = ", ".join(f"{name}={literal(plain(v))}" for name, v in metric.items() if name[0] != "_")
+        entries.append(f"{literal(key)}: {target.__name__}({words}).to(DEVICE)")
+        imports[target.__name__] = (target.__module__, target.__name__)
+    collector.know(MEASURES=True)
+    collector.express("make_metrics", f"{{{', '.join(entries)}}}", **imports)
+    collector.express("predictions", predictions)
+
+
+def _outcome(plan: Plan) -> tuple[Batch, Outcome]:
+    """Return two samples, and what the task gives for them."""
+    on_host = dataclasses.replace(plan.spec, device=torch.device("cpu"))
+    batch = next(iter(plan.val.batches(on_host, 2)))
+    with torch.no_grad(), eval_mode(plan.task):
+        return batch, plan.task(batch)
 
 
 def _example(plan: Plan) -> tuple[Tensor, Tensor]:

@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 
 from hydrant.commands.eject.program.data import samples_of
 from hydrant.commands.eject.program.randomness import SAMPLE
 from hydrant.commands.eject.program.settings import (
     AUGMENTS,
     BATCH_SIZE,
+    COLLATES,
     DEVICE,
     EVAL_BATCH_SIZE,
     HAS_DICTS,
     IS_BYTES,
+    LIMITS_TRAIN,
     LIMITS_VAL,
     MEAN,
     MICRO_BATCH_SIZE,
@@ -28,6 +30,7 @@ from hydrant.commands.eject.program.settings import (
     NUM_VAL_SAMPLES,
     NUM_WORKERS,
     SEED,
+    SEEDS_VAL,
     STD,
 )
 from hydrant.seeding import mix
@@ -39,14 +42,17 @@ class Seeded(Dataset[Any]):
     """Samples by the number of their use in training. What is random in a sample depends only on it and on SEED."""
 
     def __init__(self, dataset: Dataset[Any]) -> None:
-        self.dataset = dataset
+        self.dataset: Any = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
 
     def __getitem__(self, use: int) -> Any:
         seed = mix(SEED, SAMPLE, use)
         random.seed(seed)
         np.random.seed(seed & 0xFFFFFFFF)
         torch.default_generator.manual_seed(seed)
-        return self.dataset[use % NUM_SAMPLES]
+        return self.dataset[use % len(self.dataset)]
 
 
 class TrainingBatches:
@@ -79,14 +85,33 @@ def indices_from(update: int) -> Iterator[list[int]]:
 def loader(dataset: Dataset[Any], **options: Any) -> Loader:
     """Return a loader of batches."""
     is_cuda = DEVICE.type == "cuda"
+    if COLLATES:
+        return DataLoader(dataset, num_workers=NUM_WORKERS, pin_memory=is_cuda, collate_fn=collate, **options)
     return DataLoader(dataset, num_workers=NUM_WORKERS, pin_memory=is_cuda, **options)
 
 
 def loaders(train: Dataset[Any], val: Dataset[Any]) -> tuple[TrainingBatches, Loader]:
     """Return the batches of two data sets."""
+    if LIMITS_TRAIN:
+        train = Subset(train, range(NUM_SAMPLES))
     if LIMITS_VAL:
         val = Subset(val, range(NUM_VAL_SAMPLES))
+    if SEEDS_VAL:
+        val = Seeded(val)
     return TrainingBatches(train), loader(val, batch_size=EVAL_BATCH_SIZE)
+
+
+def collate(samples: list[Any]) -> tuple[Any, Any]:
+    """Return samples as a batch; doubles, which Python's numbers become, as float32."""
+    inputs, targets = default_collate(samples)
+    if HAS_DICTS:
+        return {name: as_float32(part) for name, part in inputs.items()}, as_float32(targets)
+    return as_float32(inputs), as_float32(targets)
+
+
+def as_float32(tensor: Tensor) -> Tensor:
+    """Return doubles as float32, and other tensors as they are."""
+    return tensor.float() if tensor.dtype == torch.float64 else tensor
 
 
 def to_device(inputs: Any, targets: Tensor) -> tuple[Any, Tensor]:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 from torch import nn
 
@@ -14,7 +16,9 @@ from hydrant.commands.eject.program.parts import (
     ValidationSamples,
     forward,
     loss_and_metrics,
+    make_metrics,
     num_targets,
+    predictions,
     read_batch,
     sums_of,
     to_device,
@@ -25,6 +29,7 @@ from hydrant.commands.eject.program.settings import (
     DEVICE,
     EVAL_BATCH_SIZE,
     LOADS,
+    MEASURES,
     NORMALIZES,
     NUM_VAL_SAMPLES,
     READS,
@@ -38,6 +43,8 @@ def evaluate(model: nn.Module, samples: ValidationSamples, prefix: str) -> dict[
     measured: Measured = []
     if SUMS:
         sums = torch.zeros((), device=DEVICE)
+    if MEASURES:
+        others = make_metrics()
     model.eval()
     for inputs, targets in (
         (read_batch(samples, chosen) for chosen in torch.arange(NUM_VAL_SAMPLES).split(EVAL_BATCH_SIZE))
@@ -50,24 +57,24 @@ def evaluate(model: nn.Module, samples: ValidationSamples, prefix: str) -> dict[
             inputs, targets = to_device(inputs, targets)
         if NORMALIZES:
             inputs = normalize(inputs)
-        if SUMS:
-            if AUTOCAST is not None:
-                with torch.autocast(DEVICE.type, AUTOCAST):
-                    outputs = forward()
-                    _, metrics = loss_and_metrics(outputs, targets)
-            else:
+        with torch.autocast(DEVICE.type, AUTOCAST) if AUTOCAST is not None else nullcontext():
+            if SUMS or MEASURES:
                 outputs = forward()
                 _, metrics = loss_and_metrics(outputs, targets)
-            sums = sums + sums_of(outputs, targets)
-        elif AUTOCAST is not None:
-            with torch.autocast(DEVICE.type, AUTOCAST):
+            else:
                 _, metrics = loss_and_metrics(forward(), targets)
-        else:
-            _, metrics = loss_and_metrics(forward(), targets)
         measured.append((num_targets(), metrics))
+        if SUMS:
+            sums = sums + sums_of(outputs, targets)
+        if MEASURES:
+            for metric in others.values():
+                metric.update(predictions(), targets)
     model.train()
     if SUMS:
         return means(measured, prefix) | {
             f"{prefix}/{name}": value for name, value in values_of(sums).items()
         }
+    if MEASURES:
+        values = {f"{prefix}/{name}": float(metric.compute()) for name, metric in others.items()}
+        return means(measured, prefix) | values
     return means(measured, prefix)

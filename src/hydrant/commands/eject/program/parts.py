@@ -59,6 +59,26 @@ def values_of(sums: Tensor) -> dict[str, float]:
     raise NotImplementedError
 
 
+def make_data() -> Any:
+    """Return what the user's data set is."""
+    raise NotImplementedError
+
+
+def make_task() -> Any:
+    """Return the user's task with its model."""
+    raise NotImplementedError
+
+
+def make_metrics() -> dict[str, Any]:
+    """Return metrics of evaluations by name."""
+    raise NotImplementedError
+
+
+def predictions() -> Any:
+    """Stands for what metrics get of a batch."""
+    raise NotImplementedError
+
+
 def make_model() -> nn.Module:
     """Return the model with its first weights."""
     raise NotImplementedError

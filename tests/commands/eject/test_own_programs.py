@@ -1,0 +1,153 @@
+"""Ejected files hold the source of the user's own parts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from ejected import check_equal, unchanged_process
+from training_runs import UserModule
+
+from hydrant import cli
+
+__all__ = ["unchanged_process"]
+pytestmark = pytest.mark.usefixtures("unchanged_process")
+
+
+@pytest.fixture
+def project(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project as `hydrant init` writes it, which is the working folder."""
+    assert cli.main(["init", "mine"]) == 0
+    monkeypatch.chdir(workdir / "mine")
+    monkeypatch.syspath_prepend(str(workdir / "mine"))
+    return workdir / "mine"
+
+
+def test_the_parts_of_a_new_project(project: Path) -> None:
+    words = "hook=[] test_at_end=false allow_targets=[mine]"
+    text = check_equal(f"experiment=first {words} duration=4 global_batch_size=32", project)
+    assert not re.search(r"^ *(from|import) (hydrant|mine)", text, flags=re.MULTILINE)
+    assert all(
+        part in text for part in ("class Focal(Task)", "class Residual(nn.Module)", "def make_points(")
+    )
+
+
+HELPERS = """
+import math
+
+SCALE = math.sqrt(2)
+
+
+def scaled(x):
+    return SCALE * x
+"""
+PARTS = """
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from own_helpers import scaled
+
+
+class Net(nn.Module):
+    def __init__(self, *, width: int, depth: int = 1, gate: bool = False) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, width)
+        self.gate = nn.Linear(width, width) if gate else None
+        self.last = nn.Linear(width, 2)
+
+    def forward(self, x):
+        x = scaled(self.first(x)).relu()  # a comment
+        if self.gate is not None:
+            x = x * self.gate(x).sigmoid()
+        return self.last(x)
+
+
+def make_net(width: int) -> Net:
+    return Net(width=width, gate=True)
+
+
+class Points(Dataset):
+    \"\"\"Noisy points of Python's numbers.\"\"\"
+
+    def __init__(self, count: int, noise: float) -> None:
+        self.points = torch.randn(count, 3, generator=torch.Generator().manual_seed(count))
+        self.noise = noise
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __getitem__(self, index: int):
+        point = self.points[index] + self.noise * torch.randn(3)
+        return point.tolist(), int(self.points[index].sum() > 0)
+
+
+short = lambda width: nn.Linear(3, 2)
+
+try:
+    LIMIT = 3
+except ImportError:
+    LIMIT = 4
+
+
+class Limited(Net):
+    def forward(self, x):
+        return super().forward(x.clamp(max=LIMIT))
+""".replace("point.tolist()", "point.double()")
+DATA = (
+    "data=dataset data.train._target_=own_parts.Points +data.train.count=60 +data.train.noise=0.1 "
+    "data.val._target_=own_parts.Points +data.val.count=40 +data.val.noise=0.2 data.num_classes=2 "
+    "data.input_shape=[3] allow_targets=[own_parts] limit_train_samples=50 limit_val_samples=30"
+)
+
+
+@pytest.fixture
+def parts(user_module: UserModule, workdir: Path) -> None:
+    user_module("own_helpers", HELPERS)
+    user_module("own_parts", PARTS)
+    options = workdir / "conf" / "model"
+    options.mkdir(parents=True)
+    for name in ("Net", "make_net", "short", "Limited"):
+        (options / f"{name}.yaml").write_text(f"_target_: own_parts.{name}\nwidth: 6\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "model=Net data.num_workers=1",
+        "model=make_net data.num_workers=0 micro_batch_size=8 averaging=ema",
+    ],
+)
+def test_models_and_data_sets_with_helpers(words: str, parts: None, workdir: Path) -> None:
+    text = check_equal(f"{DATA} {words}", workdir)
+    assert "own_" not in text.partition("# The run.")[2]
+    assert "# a comment" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("model=short", "model: own_parts.short is a lambda"),
+        ("model=Limited", "own_parts defines LIMIT by a statement"),
+    ],
+)
+def test_what_cannot_be_copied_is_refused_by_its_name(
+    words: str, message: str, parts: None, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        cli.main(
+            [
+                "eject",
+                *DATA.split(),
+                "data.num_workers=0",
+                "global_batch_size=32",
+                *words.split(),
+                "--out",
+                "run.py",
+            ]
+        )
+        == 2
+    )
+    assert message in capsys.readouterr().err
+    assert not Path("run.py").exists()

@@ -7,11 +7,17 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 
 OPTIMIZERS = (
-    "adadelta", "adafactor", "adagrad", "adam", "adamax", "adamw", "asgd", "nadam", "radam", "rmsprop", "rprop", "sgd",
+    "adadelta", "adafactor", "adagrad", "adam", "adamax", "adamw", "ademamix", "asgd", "lamb",
+    "lbfgs optimizer.max_iter=2", "library", "lion", "mars", "muon", "nadam", "normuon", "prodigy", "radam", "rmsprop",
+    "rprop", "sam", "sam optimizer@optimizer.base=adamw", "schedule_free_adamw", "scion", "sgd", "shampoo", "soap",
+    "timm", "torch_muon",
 )  # fmt: skip
+"""Not kron, which compiles for long, and sparse_adam, which needs a model with sparse gradients."""
 SCHEDULES = (
-    "constant", "cosine", "cosine_restarts", "cyclic", "exponential", "inverse_sqrt", "linear", "multistep",
-    "one_cycle", "polynomial", "rex", "step", "tanh", "wsd",
+    "constant", "cosine", "cosine_restarts", "cyclic", "cyclic_momentum", "exponential", "inverse_sqrt",
+    "lambda scheduler.fn._target_=math.cosh allow_targets=[math]", "linear", "multistep", "one_cycle",
+    "one_cycle_momentum", "plateau scheduler.patience=0", "polynomial", "product", "rex", "sequential", "step", "tanh",
+    "stepped scheduler._target_=torch.optim.lr_scheduler.StepLR +scheduler.step_size=2", "wsd",
 )  # fmt: skip
 OPTIONS: Mapping[str, Sequence[str]] = {
     "optimizer": [f"optimizer={name}" for name in OPTIMIZERS],
@@ -24,9 +30,22 @@ OPTIONS: Mapping[str, Sequence[str]] = {
         "precision=fp16",
         "precision=fp16 precision.init_scale=1e6",
     ],
-    "clipping": ["", "max_grad_norm=0.1", "max_grad_value=0.01"],
+    "groups": [
+        "",
+        "param_groups.no_decay=true",
+        "+param_groups.patterns.some.match=.*weight +param_groups.patterns.some.lr_scale=0.1",
+        "+scheduler@schedules.weight_decay=linear",
+    ],
+    "compilation": ["", "compile=dynamo", "compile=aot_eager"],
+    "clipping": ["", "max_grad_norm=0.1", "max_grad_value=0.01", "agc=0.01"],
     "accumulation": ["", "micro_batch_size=8"],
-    "averaging": ["", "averaging=ema", "averaging=ema averaging.start_after=3 averaging.warmup=false"],
+    "averaging": [
+        "",
+        "averaging=ema",
+        "averaging=ema averaging.start_after=3 averaging.warmup=false",
+        "averaging=tail averaging.start=4",
+    ],
+    "end": ["", "patience=1", "scheduler.noise_ratio=0.1"],
     "mixing": ["", "mixing=mixup", "mixing=mixup_cutmix"],
     "smoothing": ["", "task.label_smoothing=0.1"],
     "data": ["", "data.augment.max_shift=1", "data.augment.flip=true data.test_ratio=0.1", "seed=3"],

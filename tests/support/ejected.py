@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._inductor.config as inductor
 
 from hydrant.commands.eject.assemble import assemble
 from hydrant.commands.eject.cutting import cut
@@ -38,6 +39,8 @@ def unchanged_process() -> Generator[None]:
 
 def run_program(text: str, **names: Any) -> None:
     """Run a program in this process, in the working folder."""
+    inductor.fallback_random = False  # as in a new process
+    torch.compiler.set_stance("default")
     with contextlib.redirect_stdout(None):
         exec(compile(text, "<ejected>", "exec"), {"__name__": "__main__", **names})
 

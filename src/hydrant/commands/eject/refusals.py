@@ -22,8 +22,16 @@ _OWN_OPTIMIZERS = tuple(
 _CURVES = (
     "constant", "cosine", "cosine_restarts", "cyclic", "exponential", "inverse_sqrt", "linear", "multistep",
     "one_cycle", "polynomial", "rex", "step", "tanh", "wsd", "cyclic_momentum", "one_cycle_momentum", "product",
-    "sequential", "lambda_",
+    "sequential", "lambda_", "Plateau",
 )  # fmt: skip
+_STEPPED = ("???", *(
+    f"torch.optim.lr_scheduler.{name}"
+    for name in (
+        "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "ExponentialLR", "LinearLR",
+        "MultiStepLR", "OneCycleLR", "PolynomialLR", "StepLR",
+    )
+))  # fmt: skip
+"""The schedulers of torch; ??? stands in the option `stepped` for the one that the user chooses."""
 _DATA_SETS = (
     "cifar10",
     "dataset",
@@ -52,23 +60,29 @@ POSSIBLE: Mapping[str, tuple[str, ...]] = {
     "model": tuple(f"hydrant.models.{name}" for name in _MODELS),
     "task": tuple(f"hydrant.tasks.{name}" for name in _TASKS),
     "optimizer": (*(f"torch.optim.{name}" for name in _TORCH_OPTIMIZERS), *_OWN_OPTIMIZERS),
-    "scheduler": tuple(f"hydrant.schedules.{name}" for name in _CURVES),
+    "scheduler": (*(f"hydrant.schedules.{name}" for name in _CURVES), *_STEPPED),
     "precision": ("hydrant.training.Precision",),
-    "averaging": ("hydrant.optimizers.NoAveraging", "hydrant.optimizers.Ema"),
+    "averaging": (
+        "hydrant.optimizers.NoAveraging",
+        "hydrant.optimizers.Ema",
+        "hydrant.optimizers.TailAverage",
+    ),
     "mixing": ("hydrant.data.NoMixing", "hydrant.data.MixupCutmix"),
-    "compile": ("hydrant.training.Eager",),
+    "compile": ("hydrant.training.Eager", "hydrant.training.Compile"),
     "profiler": ("hydrant.training.NoProfiler",),
 }
 """The targets of each config group that can be ejected."""
 
 _CHOSEN = {
     "seed", "duration", "global_batch_size", "micro_batch_size", "eval_batch_size", "log_every", "eval_every",
-    "save_every", "best", "max_grad_norm", "max_grad_value", "agc", "param_groups", "schedules", "mup", "lr_scaling",
+    "save_every", "best", "max_grad_norm", "max_grad_value", "agc", "param_groups", "schedules", "mup", "patience",
+    "deterministic", "cudnn_benchmark",  "lr_scaling",
     "max_skipped", "limit_train_samples", "limit_val_samples",
 }  # fmt: skip
 """Keys with any value."""
 
 _WITHOUT_EFFECT = {
+    "histogram_every", "pictures",
     "name", "claim", "tags", "notes", "tracker", "trackers", "save_async", "keep_last", "keep_best", "keep_every",
     "resume", "resume_strict", "allow_targets", "parallel", "lr_base_size", "memory_format", "hooks",
 }  # fmt: skip
@@ -86,6 +100,8 @@ _ONLY: Mapping[str, Any] = {
     "data.categories": "one_hot",
     "data.on_error": "fail",
     "data.decoder": "pillow",
+    "compile.optimizer": False,
+    "compile.evaluation": False,
     "precision.parameters": "float32",
     "precision.fp8": None,
     "parallel.num_processes": 1,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from hydrant.clock import Interval
 from hydrant.commands.eject.cutting.collector import Collector
 from hydrant.commands.eject.layout import literal
+from hydrant.errors import ConfigError
+from hydrant.models.blocks import repeated_blocks
 
 _RUN = "The run."
 
@@ -37,6 +39,13 @@ def cut_run(collector: Collector, folder: str) -> None:
             collector.constant(key.upper(), interval.length, f"updates: {config[key]}", group=_RUN)
     best = config["best"]["metric"]
     collector.constant("BEST_METRIC", best, "decides which checkpoint is the best", group=_RUN)
+    collector.constant(
+        "PATIENCE", config["patience"], "evaluations without a new best that end the run", group=_RUN
+    )
+    is_deterministic, times = config["deterministic"], config["cudnn_benchmark"]
+    collector.know(
+        DETERMINISTIC=is_deterministic, TIMES_KERNELS=not is_deterministic if times == "auto" else times
+    )
     collector.constant("MAX_SKIPPED", config["max_skipped"], group=_RUN)
 
 
@@ -57,12 +66,44 @@ def cut_averaging(collector: Collector) -> None:
     collector.know(AVERAGES=plan.averaging.is_on)
     if not plan.averaging.is_on:
         return
+    is_tail = str(node["_target_"]).endswith("TailAverage")
+    collector.know(IS_TAIL=is_tail, EXCLUDES_BUFFERS=node.get("exclude_buffers", False))
+    if is_tail:
+        start = plan.clock.updates(node["start"], "averaging.start")
+        every = plan.clock.since(start).interval(node["every"], "averaging.every").length
+        if every.denominator > 1:
+            message = f"{node['every']} are {float(every):g} updates; only a whole number can be ejected yet"
+            raise ConfigError("averaging.every", message)
+        collector.constant("TAIL_START", start, "updates before the tail that is averaged", group=group)
+        collector.constant(
+            "TAIL_EVERY", every, "updates from one of the averaged weights to the next", group=group
+        )
+        return
     start = plan.clock.updates(node["start_after"], "averaging.start_after")
-    collector.know(
-        EMA_WARMS_UP=node["warmup"], EXCLUDES_BUFFERS=node["exclude_buffers"], STARTS_LATER=start > 0
-    )
+    collector.know(EMA_WARMS_UP=node["warmup"], STARTS_LATER=start > 0)
     collector.constant("EMA_DECAY", node["decay"], "weight of the old average in an update", group=group)
     collector.constant("EMA_START", start, "updates after which the averaging begins", group=group)
     collector.constant("MIN_EMA_DECAY", node["min_decay"], group=group)
     collector.constant("EMA_WARMUP_GAMMA", node["warmup_gamma"], group=group)
     collector.constant("EMA_WARMUP_POWER", node["warmup_power"], group=group)
+
+
+def cut_compilation(collector: Collector) -> None:
+    """Add what is compiled, if the config compiles."""
+    node = collector.config["compile"]
+    compiles = not str(node["_target_"]).endswith("Eager")
+    scope = node.get("scope")
+    collector.know(
+        COMPILES=compiles, COMPILES_LOSS=compiles and scope == "task", SAME_RANDOM=node.get("same_random")
+    )
+    collector.know(COMPILES_MODEL=compiles and scope == "model", RUNS_COMPILED=compiles and scope != "task")
+    if not compiles:
+        return
+    settings = {"options": node["options"]} if node["options"] else {"mode": node["mode"]}
+    settings |= {"backend": node["backend"], "fullgraph": node["fullgraph"] in (True, "auto")}
+    settings |= {} if node["dynamic"] is None else {"dynamic": node["dynamic"]}
+    collector.constant("COMPILE", settings, "arguments of torch.compile", group="Compilation.")
+    if scope == "blocks":
+        names = {id(module): name for name, module in collector.plan.task.model.named_modules()}
+        blocks = tuple(names[id(block)] for block in repeated_blocks(collector.plan.task.model))
+        collector.constant("BLOCKS", blocks, "the repeated parts of the model", group="Compilation.")

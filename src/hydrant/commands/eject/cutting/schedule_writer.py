@@ -57,6 +57,9 @@ class ScheduleWriter:
     def write(self, node: Mapping[str, Any], clock: Clock, place: Place) -> None:
         """Write the function of a schedule with its frame: warmup, cooldown and noise."""
         prefix = place.prefix
+        if str(node["_target_"]).endswith(".Plateau"):
+            self._write_plateau(node, clock, place)
+            return
         if node["noise_ratio"]:
             self.write({**node, "noise_ratio": 0.0}, clock, Place(f"{prefix}smooth_ratio", "", prefix))
             self._write_noise(node, clock, f"{prefix}noise")
@@ -177,6 +180,32 @@ class ScheduleWriter:
         self._collector.write(ratio, "schedule", f"{ratio} = {call}\n", **_own(maker))
         if place.base:
             self._function(place, [], f"{ratio}(update)", ratio)
+
+    def _write_plateau(self, node: Mapping[str, Any], clock: Clock, place: Place) -> None:
+        """Write the schedule that depends on a metric."""
+        words = {"mode", "factor", "patience", "threshold", "threshold_mode", "cooldown", "eps"}
+        settings = {key: value for key, value in node.items() if key in words} | {"min_lr": node["min_ratio"]}
+        names = {key: self._constant("plateau_", key, value) for key, value in settings.items()}
+        self._constant("plateau_", "metric", node["metric"], "after each evaluation")
+        text = (
+            "# Its lr is the ratio of the learning rate; the optimizer trains nothing.\n"
+            "plateau = ReduceLROnPlateau(SGD([torch.zeros(1)], lr=1.0), "
+            f"{', '.join(f'{key}={name}' for key, name in names.items())})\n"
+        )
+        self._collector.write(
+            "plateau", "schedule", text, SGD=("torch.optim", "SGD"), torch=("torch", None),
+            ReduceLROnPlateau=("torch.optim.lr_scheduler", "ReduceLROnPlateau"),
+        )  # fmt: skip
+        lines, warmup = (
+            ['ratio = plateau.optimizer.param_groups[0]["lr"]'],
+            split_run(clock, node["warmup"], 0)[0],
+        )
+        if warmup:
+            updates = self._constant("", "warmup", warmup, "updates")
+            start = self._constant("", "warmup_init_ratio", node["warmup_init_ratio"], "in the first update")
+            rise = place.times(f"{start} + (ratio - {start}) * update / {updates}")
+            lines += [f"if update < {updates}:", f"    return {rise}"]
+        self._function(place, lines, "ratio", "plateau")
 
     def _write_noise(self, node: Mapping[str, Any], clock: Clock, name: str) -> None:
         start, end = (clock.updates(bound, "noise_range") for bound in node["noise_range"])

@@ -8,7 +8,9 @@ from typing import Any
 from hydrant.commands.eject.bundle import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector
 from hydrant.commands.eject.cutting.schedule_writer import Place, ScheduleWriter
+from hydrant.commands.eject.cutting.stepped import write_stepped
 from hydrant.commands.eject.layout import literal
+from hydrant.schedules import SteppedScheduler
 from hydrant.training.build_optimizers import _scheduled  # pyright: ignore[reportPrivateUsage]
 
 _PARTS = f"{PROGRAM}.parts"
@@ -20,6 +22,9 @@ def cut_schedules(collector: Collector) -> None:
     [entry] = collector.plan.optimizers.entries.values()
     groups: list[dict[str, Any]] = entry.optimizer.param_groups
     nodes = dict(_scheduled(config))
+    if isinstance(next(iter(collector.plan.schedules["main"].values())), SteppedScheduler):
+        write_stepped(collector)
+        return
     is_simple = list(nodes) == ["lr"] and len(groups) == 1
     kind = str(config["scheduler"]["_target_"])
     collector.know(ONLY_LR=is_simple, HAS_PLATEAU=kind.endswith(".Plateau"))

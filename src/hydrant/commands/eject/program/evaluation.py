@@ -33,6 +33,7 @@ from hydrant.commands.eject.program.settings import (
     NORMALIZES,
     NUM_VAL_SAMPLES,
     READS,
+    RUNS_COMPILED,
     SUMS,
 )
 
@@ -46,6 +47,8 @@ def evaluate(model: nn.Module, samples: ValidationSamples, prefix: str) -> dict[
     if MEASURES:
         others = make_metrics()
     model.eval()
+    if RUNS_COMPILED:
+        torch.compiler.set_stance("force_eager")  # other batch sizes would need other graphs
     for inputs, targets in (
         (read_batch(samples, chosen) for chosen in torch.arange(NUM_VAL_SAMPLES).split(EVAL_BATCH_SIZE))
         if READS
@@ -70,6 +73,8 @@ def evaluate(model: nn.Module, samples: ValidationSamples, prefix: str) -> dict[
             for metric in others.values():
                 metric.update(predictions(), targets)
     model.train()
+    if RUNS_COMPILED:
+        torch.compiler.set_stance("default")
     if SUMS:
         return means(measured, prefix) | {
             f"{prefix}/{name}": value for name, value in values_of(sums).items()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.commands.eject.program.data import prepared
+from hydrant.commands.eject.program.loss_compiled import compiled_loss
 from hydrant.commands.eject.program.metrics import Measured
 from hydrant.commands.eject.program.mixing import mix_samples
 from hydrant.commands.eject.program.optimizer import clip_gradients
@@ -28,6 +29,7 @@ from hydrant.commands.eject.program.settings import (
     ACCUMULATES,
     AUTOCAST,
     BATCH_SIZE,
+    COMPILES_LOSS,
     DEVICE,
     LOADS,
     MICRO_BATCH_SIZE,
@@ -66,7 +68,10 @@ def add_gradients(model: nn.Module, train: TrainingSamples, update: int, mixup: 
         else:
             torch.manual_seed((mix(SEED, UPDATE, 0) + update * _GOLDEN) & _MASK)  # seeds dropout
         with torch.autocast(DEVICE.type, AUTOCAST) if AUTOCAST is not None else nullcontext():
-            loss, metrics = loss_and_metrics(forward(), targets)
+            if COMPILES_LOSS:
+                loss, metrics = compiled_loss(model, inputs, targets)
+            else:
+                loss, metrics = loss_and_metrics(forward(), targets)
         if ACCUMULATES or VARIES:
             weight = torch.tensor(MICRO_BATCH_SIZE / BATCH_SIZE, device=DEVICE)
             if VARIES:

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from contextlib import nullcontext
 from typing import Any
 
 import torch
+import torch._inductor.config as inductor
 from torch.nn.utils import get_total_norm
 
 from hydrant.commands.eject.program.average import Average
 from hydrant.commands.eject.program.evaluation import evaluate
 from hydrant.commands.eject.program.gradients import add_gradients, step_with_closure
+from hydrant.commands.eject.program.loss_compiled import compile_in_place
 from hydrant.commands.eject.program.metrics import Measured, means
 from hydrant.commands.eject.program.optimizer import averaged_weights, clip_gradients, set_trained_weights
 from hydrant.commands.eject.program.parts import (
@@ -25,16 +28,19 @@ from hydrant.commands.eject.program.parts import (
     make_mixup,
     make_model,
     make_optimizer,
+    plateau,
     set_schedules,
 )
 from hydrant.commands.eject.program.randomness import MODEL
-from hydrant.commands.eject.program.saving import is_due, load, log, save
+from hydrant.commands.eject.program.saving import has_stalled, is_due, load, log, save
 from hydrant.commands.eject.program.settings import (
     AVERAGES,
     BACKOFF_FACTOR,
     BATCH_SIZE,
     BEST_METRIC,
     CLIPS,
+    COMPILES,
+    DETERMINISTIC,
     DEVICE,
     EVAL_EVERY,
     EVALS,
@@ -43,6 +49,7 @@ from hydrant.commands.eject.program.settings import (
     GROWTH_INTERVAL,
     HAS_BUFFERS,
     HAS_MODES,
+    HAS_PLATEAU,
     HAS_SPARSE,
     IN_ORDER,
     INIT_SCALE,
@@ -50,15 +57,21 @@ from hydrant.commands.eject.program.settings import (
     LOG_EVERY,
     LOGS,
     MATMUL,
+    MAX_GRAD_NORM,
     MAX_SKIPPED,
     MIXES,
     NEEDS_CLOSURE,
     NUM_UPDATES,
     ONLY_LR,
+    PATIENCE,
+    PLATEAU_METRIC,
+    RUNS_COMPILED,
+    SAME_RANDOM,
     SAVE_EVERY,
     SAVES,
     SCALES_LOSS,
     SEED,
+    TIMES_KERNELS,
 )
 from hydrant.seeding import mix  # pyright: ignore[reportPrivateUsage]
 
@@ -70,10 +83,18 @@ def main() -> None:
         torch.backends.cudnn.allow_tf32 = False  # convolutions in float32, as matrix products are
     else:
         torch.set_float32_matmul_precision(MATMUL)  # TensorFloat-32
-    torch.backends.cudnn.benchmark = True  # on CUDA, take the fastest algorithm of each convolution
+    if DETERMINISTIC:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    if TIMES_KERNELS:
+        torch.backends.cudnn.benchmark = True  # on CUDA, take the fastest algorithm of each convolution
+    if COMPILES and SAME_RANDOM:
+        inductor.fallback_random = True  # dropout draws the same numbers as if it were not compiled
     train, val = load_data()
     torch.manual_seed(mix(SEED, MODEL))
     model = make_model().to(DEVICE)
+    if RUNS_COMPILED:
+        compile_in_place(model)
     optimizer = make_optimizer(model)
     num_updates, measured = 0, Measured()  # completed updates, and the batches since the last row
     best: dict[str, Any] | None = None  # the value and the update of the best evaluation
@@ -99,6 +120,9 @@ def main() -> None:
             num_skipped, num_skipped_in_a_row = state["num_skipped"]
         if AVERAGES:
             average.model.load_state_dict(state["average"])
+        if HAS_PLATEAU:
+            plateau.optimizer.param_groups[0]["lr"] = state["plateau_ratio"]
+            plateau.load_state_dict(state["plateau"])
     elif EVALS:
         with averaged_weights(model, optimizer) if HAS_MODES else nullcontext():
             if AVERAGES:
@@ -107,7 +131,7 @@ def main() -> None:
                 log(0, evaluate(model, val, "val"))
 
     logged_at, since = num_updates, time.perf_counter()
-    while num_updates < NUM_UPDATES:
+    while num_updates < NUM_UPDATES and (PATIENCE is None or not has_stalled(num_updates, best)):
         if ONLY_LR:
             optimizer.param_groups[0]["lr"] = learning_rate(num_updates)
         else:
@@ -148,8 +172,15 @@ def main() -> None:
 
         row: dict[str, float] = {}
         is_last, is_best = num_updates == NUM_UPDATES, False
-        if LOGS and (is_last or is_due(num_updates, LOG_EVERY)):
-            row |= {**means(measured, "train"), "optim/grad_norm": grad_norm.item()}
+        if PATIENCE is not None:
+            is_stalled = has_stalled(num_updates, best)  # unless the evaluation finds a new best
+        if LOGS and (is_last or (PATIENCE is not None and is_stalled) or is_due(num_updates, LOG_EVERY)):
+            if PATIENCE is None or MAX_GRAD_NORM is not None:
+                row |= {**means(measured, "train"), "optim/grad_norm": grad_norm.item()}
+            else:
+                row |= means(measured, "train")
+                if is_last or is_due(num_updates, LOG_EVERY):
+                    row["optim/grad_norm"] = grad_norm.item()
             measured.clear()
             if not all(map(math.isfinite, row.values())):
                 raise FloatingPointError(f"NaN or infinity before update {num_updates}: {row}")
@@ -168,6 +199,8 @@ def main() -> None:
                 row |= evaluate(model, val, "val")
                 if AVERAGES:
                     row |= evaluate(average.model, val, "val_ema")
+            if HAS_PLATEAU:
+                plateau.step(row[PLATEAU_METRIC])
             if IS_MAX:
                 is_best = best is None or row[BEST_METRIC] > best["value"]
             else:
@@ -176,12 +209,16 @@ def main() -> None:
                 best = {"metric": BEST_METRIC, "value": row[BEST_METRIC], "num_updates": num_updates}
         if row:
             log(num_updates, row)
-        if SAVES and (is_last or is_best or is_due(num_updates, SAVE_EVERY)):
+        is_over = is_last or (PATIENCE is not None and has_stalled(num_updates, best))
+        if SAVES and (is_over or is_best or is_due(num_updates, SAVE_EVERY)):
             state = {"num_updates": num_updates, "best": best, "measured": measured}
             if SCALES_LOSS:
                 state |= {"scaler": scaler.state_dict(), "num_skipped": (num_skipped, num_skipped_in_a_row)}
             if AVERAGES:
                 state["average"] = average.model.state_dict()
+            if HAS_PLATEAU:
+                state["plateau_ratio"] = plateau.optimizer.param_groups[0]["lr"]
+                state["plateau"] = plateau.state_dict()
             if HAS_MODES:
                 state["trained_weights"] = [parameter.detach().clone() for parameter in model.parameters()]
             with averaged_weights(model, optimizer) if HAS_MODES else nullcontext():

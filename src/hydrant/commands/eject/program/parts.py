@@ -102,3 +102,7 @@ def learning_rate(update: int) -> float:
 def set_schedules(optimizer: Optimizer, update: int) -> dict[str, float]:
     """Set the scheduled fields of an optimizer for an update, and return their values by name."""
     raise NotImplementedError
+
+
+plateau: Any = None
+"""torch's ReduceLROnPlateau, for a schedule that depends on a metric."""

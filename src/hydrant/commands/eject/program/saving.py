@@ -9,7 +9,15 @@ from typing import Any
 
 import torch
 
-from hydrant.commands.eject.program.settings import BATCH_SIZE, DEVICE, FOLDER, NUM_SAMPLES, ROUNDS_UP
+from hydrant.commands.eject.program.settings import (
+    BATCH_SIZE,
+    DEVICE,
+    EVAL_EVERY,
+    FOLDER,
+    NUM_SAMPLES,
+    PATIENCE,
+    ROUNDS_UP,
+)
 
 
 def is_due(num_updates: int, every: int | Fraction) -> bool:
@@ -17,6 +25,20 @@ def is_due(num_updates: int, every: int | Fraction) -> bool:
     if ROUNDS_UP:
         return num_updates // every > (num_updates - 1) // every
     return round(round(num_updates / every) * every) == num_updates
+
+
+def count(num_updates: int, every: int | Fraction) -> int:
+    """Return how many multiples of `every` the updates have reached."""
+    if ROUNDS_UP:
+        return int(num_updates // every)
+    below = int(num_updates // every)
+    return below + (round((below + 1) * every) <= num_updates)  # the next one may be rounded down
+
+
+def has_stalled(num_updates: int, best: dict[str, Any] | None) -> bool:
+    """Return whether PATIENCE evaluations have followed the best one."""
+    best_at = 0 if best is None else best["num_updates"]
+    return count(num_updates, EVAL_EVERY) - count(best_at, EVAL_EVERY) >= PATIENCE
 
 
 def log(num_updates: int, row: dict[str, float]) -> None:

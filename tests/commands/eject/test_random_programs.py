@@ -31,7 +31,7 @@ def test_programs_of_random_configs_train_the_same(workdir: Path, monkeypatch: p
 def test_programs_of_nearly_all_pairs_of_options_train_the_same(
     workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cases = list(random_cases(200, seed=1))
+    cases = list(random_cases(300, seed=1))
     covered = set[tuple[str, str]]().union(*map(pairs_of, cases))
     assert len(covered) >= 0.9 * len(all_pairs())
     check_cases(cases, workdir, monkeypatch)

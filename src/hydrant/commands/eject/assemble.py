@@ -298,7 +298,7 @@ _SIMPLIFIED: dict[tuple[str, str], str] = {}
 def _simplified(text: str, known: Mapping[str, Any]) -> str:
     """Return a definition with its branches decided. Results are kept, because most programs share most of them."""
     names = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
-    names.add("ACCUMULATES")  # decides a loop
+    names |= {"ACCUMULATES", "ROUNDS_UP"}  # decide a loop and calls
     key = text, repr({name: known[name] for name in sorted(names & known.keys())})
     if key not in _SIMPLIFIED:
         _SIMPLIFIED[key] = without_unused_locals(fold(text, known))

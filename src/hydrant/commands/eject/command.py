@@ -65,8 +65,8 @@ def describe(config: Mapping[str, Any], overrides: Sequence[str]) -> str:
     what = f"Train the model {model} on the data {data} with {optimizer} and the learning rate schedule {schedule}."
     origin = "hydrant eject" + "".join(f" {word}" for word in overrides)
     return (
-        f"{what}\n\nWritten by: {origin}\nIt trains what `hydrant train` with the same words trains, with the same\n"
-        "numbers, but needs only the packages that it imports. The same command continues a run that was stopped.\n"
+        f"{what}\n\nWritten by: {origin}\nIt gives the same numbers as `hydrant train` with the same words, "
+        "and continues where it was stopped.\n"
     )
 
 

@@ -193,6 +193,15 @@ class _Folder(ast.NodeVisitor):
             chosen = self._source.text_of(node.body if value else node.orelse)
             self._edits.append(Edit(*self._source.span(node), chosen))
 
+    def visit_Call(self, node: ast.Call) -> None:
+        """`is_due(update, every)` is `update % every < 1` if multiples of `every` are rounded up."""
+        match node:
+            case ast.Call(func=ast.Name(id="is_due"), args=[update, every]) if self._known.get("ROUNDS_UP"):
+                text = f"{self._source.text_of(update)} % {self._source.text_of(every)} < 1"
+                self._edits.append(Edit(*self._source.span(node), text))
+            case _:
+                self.generic_visit(node)
+
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
         if not (self._choose(node) or self._shorten(node)):
             self.generic_visit(node)

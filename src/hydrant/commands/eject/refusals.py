@@ -132,6 +132,11 @@ def refusals(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, hook in (config["hooks"] or {}).items():
         if hook["_target_"] not in _WATCHING:
             yield f"hooks.{name}", hook["_target_"]
+    for name, rule in config["param_groups"]["patterns"].items():
+        if rule.get("schedules"):
+            yield f"param_groups.patterns.{name}.schedules", "a schedule of one group"
+    if any(str(leaf).endswith(".Plateau") for leaf in _leaves(config["schedules"])):
+        yield "schedules", "a schedule that depends on a metric"
     if not isinstance(config["global_batch_size"], int):
         yield "global_batch_size", "a size that changes"
     if config["micro_batch_size"] == "auto":

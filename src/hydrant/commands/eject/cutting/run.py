@@ -30,12 +30,13 @@ def cut_run(collector: Collector, folder: str) -> None:
         ACCUMULATES=config["global_batch_size"] > spec.micro_batch_size,
         IS_MAX=config["best"]["mode"] == "max",
     )
+    collector.know(ROUNDS_UP=True)
     for key, word in {"log_every": "LOGS", "eval_every": "EVALS", "save_every": "SAVES"}.items():
         interval: Interval = getattr(plan.intervals, key)
         collector.know(**{word: interval.is_on})
         if interval.is_on:
             exact = interval.rounded.__name__ == "rounded_up" or interval.length.denominator == 1
-            collector.know(ROUNDS_UP=exact)
+            collector.know(ROUNDS_UP=exact and collector.parts.known["ROUNDS_UP"])
             collector.constant(key.upper(), interval.length, f"updates: {config[key]}", group=_RUN)
     best = config["best"]["metric"]
     collector.constant("BEST_METRIC", best, "decides which checkpoint is the best", group=_RUN)

@@ -24,12 +24,9 @@ def shuffled(epoch: int) -> Tensor:
 
 def samples_of(update: int) -> Tensor:
     """Return the indices of the samples of an update: BATCH_SIZE of them, from one epoch after the other."""
-    parts, place, end = list[Tensor](), update * BATCH_SIZE, (update + 1) * BATCH_SIZE
-    while place < end:
-        epoch, offset = divmod(place, NUM_SAMPLES)
-        parts.append(shuffled(epoch)[offset : offset + end - place])
-        place += len(parts[-1])
-    return torch.cat(parts)
+    epoch, start = divmod(update * BATCH_SIZE, NUM_SAMPLES)
+    last = (update * BATCH_SIZE + BATCH_SIZE - 1) // NUM_SAMPLES
+    return torch.cat([shuffled(each) for each in range(epoch, last + 1)])[start : start + BATCH_SIZE]
 
 
 def prepared(inputs: Tensor, uses: Tensor) -> Tensor:

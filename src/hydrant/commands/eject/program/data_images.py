@@ -1,13 +1,18 @@
 """Images that stay on the device."""
 
+# scikit-learn has no types.
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportMissingTypeStubs=false
+
 from __future__ import annotations
 
-from importlib.util import find_spec
-from pathlib import Path
+from typing import Any
 
 import numpy as np
+import sklearn.datasets
 import torch
 import torch.nn.functional as F
+from sklearn.model_selection import train_test_split
 from torch import Tensor
 from torchvision.datasets import CIFAR10, CIFAR100, MNIST
 
@@ -36,24 +41,21 @@ from hydrant.commands.eject.program.settings import (
     VAL_RATIO,
 )
 from hydrant.data.augment import _reflected  # pyright: ignore[reportPrivateUsage]
-from hydrant.data.stratified import _stratified  # pyright: ignore[reportPrivateUsage]
 from hydrant.seeding import uniform
 
 
 def load_digits() -> tuple[Samples, Samples]:
     """Return samples to train on and to evaluate on: the digits of scikit-learn, 8 x 8 pixels from 0 to 16."""
-    package = find_spec("sklearn")
-    assert package is not None  # pip install scikit-learn: one of its files has them
-    file = Path(str(package.origin)).with_name("datasets") / "data/digits.csv.gz"
-    table = np.loadtxt(file, np.int64, delimiter=",")
-    inputs, targets = torch.tensor(table[:, :-1]).view(-1, 1, 8, 8) / 16, torch.tensor(table[:, -1])
+    pixels, labels = sklearn.datasets.load_digits(return_X_y=True)
+    inputs, targets = torch.tensor(pixels).float().view(-1, 1, 8, 8) / 16, torch.tensor(labels)
     if not NORMALIZES:
         inputs = (inputs - torch.tensor(MEAN)) / torch.tensor(STD)
-    inputs, targets = on_device((inputs, targets))
+    inputs, targets = inputs.to(DEVICE), targets.to(DEVICE)
     if CUTS_TEST or LIMITS_TRAIN or LIMITS_VAL:
-        train, val = split(table[:, -1])
+        train, val = split(targets.cpu().numpy())
     else:
-        train, val = map(np.sort, _stratified(table[:, -1], VAL_RATIO, SPLIT_SEED, ""))
+        how: Any = {"test_size": VAL_RATIO, "random_state": SPLIT_SEED, "stratify": labels}
+        train, val = map(np.sort, train_test_split(range(len(labels)), **how))
     return (inputs[train], targets[train]), (inputs[val], targets[val])
 
 
@@ -96,12 +98,12 @@ def divide(train: Samples, val: Samples) -> tuple[Samples, Samples]:
 
 def split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the indices of the samples to train on and to evaluate on, with the same ratio of each class."""
-    if CUTS_TEST:
-        rest = np.sort(_stratified(labels, TEST_RATIO, SPLIT_SEED, "")[0])  # the others are for tests
-        train, val = _stratified(labels[rest], VAL_RATIO / (1 - TEST_RATIO), SPLIT_SEED, "")
-        train, val = rest[np.sort(train)], rest[np.sort(val)]
-    else:
-        train, val = map(np.sort, _stratified(labels, VAL_RATIO, SPLIT_SEED, ""))
+    chosen, val_ratio = np.arange(len(labels)), VAL_RATIO
+    if CUTS_TEST:  # the others are for tests
+        chosen, _ = train_test_split(chosen, test_size=TEST_RATIO, random_state=SPLIT_SEED, stratify=labels)
+        chosen, val_ratio = np.sort(chosen), VAL_RATIO / (1 - TEST_RATIO)
+    parts = train_test_split(chosen, test_size=val_ratio, random_state=SPLIT_SEED, stratify=labels[chosen])
+    train, val = map(np.sort, parts)
     if LIMITS_TRAIN:
         train = train[:NUM_SAMPLES]
     if LIMITS_VAL:

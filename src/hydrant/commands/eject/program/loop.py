@@ -209,8 +209,12 @@ def main() -> None:
                 best = {"metric": BEST_METRIC, "value": row[BEST_METRIC], "num_updates": num_updates}
         if row:
             log(num_updates, row)
-        is_over = is_last or (PATIENCE is not None and has_stalled(num_updates, best))
-        if SAVES and (is_over or is_best or is_due(num_updates, SAVE_EVERY)):
+        if SAVES and (
+            is_last
+            or is_best
+            or is_due(num_updates, SAVE_EVERY)
+            or (PATIENCE is not None and has_stalled(num_updates, best))
+        ):
             state = {"num_updates": num_updates, "best": best, "measured": measured}
             if SCALES_LOSS:
                 state |= {"scaler": scaler.state_dict(), "num_skipped": (num_skipped, num_skipped_in_a_row)}

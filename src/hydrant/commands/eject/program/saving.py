@@ -22,8 +22,6 @@ from hydrant.commands.eject.program.settings import (
 
 def is_due(num_updates: int, every: int | Fraction) -> bool:
     """Return whether the latest update reached a multiple of `every`."""
-    if ROUNDS_UP:
-        return num_updates // every > (num_updates - 1) // every
     return round(round(num_updates / every) * every) == num_updates
 
 
@@ -43,9 +41,7 @@ def has_stalled(num_updates: int, best: dict[str, Any] | None) -> bool:
 
 def log(num_updates: int, row: dict[str, float]) -> None:
     """Append a row to metrics.jsonl."""
-    print(
-        f"update {num_updates}:", ", ".join(f"{name} {value:.4g}" for name, value in row.items()), flush=True
-    )
+    print(f"update {num_updates}:", *(f"{name}={value:.4g}" for name, value in row.items()), flush=True)
     place = {"num_updates": num_updates, "epoch": num_updates * BATCH_SIZE / NUM_SAMPLES, "time": time.time()}
     with (FOLDER / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({**place, **row}) + "\n")

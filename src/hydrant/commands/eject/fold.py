@@ -239,7 +239,11 @@ class _Folder(ast.NodeVisitor):
         if len(kept) == len(node.values) or not kept:
             return False
         word = " or " if stops else " and "
-        self._edits.append(Edit(*self._source.span(node), word.join(map(self._source.text_of, kept))))
+        texts = [self._source.text_of(operand) for operand in kept]
+        for position, operand in enumerate(kept):  # an operand has no parentheses of its own
+            if isinstance(operand, ast.BoolOp) and (len(kept) > 1 or "\n" in texts[position]):
+                texts[position] = f"({texts[position]})"
+        self._edits.append(Edit(*self._source.span(node), word.join(texts)))
         return True
 
     def _remove(self, statement: ast.stmt) -> None:

@@ -237,7 +237,9 @@ class SampleOrder:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy a tensor from the host, without a wait for the work that is queued on the device."""
+    """Copy a tensor from the host to a device, without a wait for the work that is queued there."""
+    if device.type == "cpu":
+        return tensor
     pinned = tensor.pin_memory() if device.type == "cuda" else tensor
     return pinned.to(device, non_blocking=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ class TokenShards:
     def __init__(self, files: Sequence[TokenFile]) -> None:
         self.files = tuple(files)
         self._starts = np.cumsum([0, *(file.num_tokens for file in files)])
+        self._first_tokens: list[int] = self._starts.tolist()
         self._mapped: dict[int, np.ndarray] = {}  # by the number of the file
 
     @property
@@ -42,10 +44,6 @@ class TokenShards:
 
         Sequence i is `tokens[i * length : i * length + length + 1]`: its last token is the first one of the next.
         """
-        if isinstance(indices, range) and indices.step == 1:
-            tokens = self.read(indices.start * length, len(indices) * length + 1)
-            strides = (length * tokens.itemsize, tokens.itemsize)
-            return np.ndarray((len(indices), length + 1), tokens.dtype, tokens.data, strides=strides)
         starts = np.asarray(indices) * length
         numbers = np.searchsorted(self._starts, starts, side="right") - 1
         offsets = (starts - self._starts[numbers]).tolist()
@@ -57,14 +55,12 @@ class TokenShards:
 
     def read(self, start: int, count: int) -> np.ndarray:
         """Return the tokens `[start, start + count)`, which may lie in several files."""
-        parts = list[np.ndarray]()
-        number = int(np.searchsorted(self._starts, start, side="right")) - 1
-        while count:
-            offset = start - int(self._starts[number])
-            part = self._map(number)[offset : offset + count]
-            parts.append(part)
-            start, count, number = start + len(part), count - len(part), number + 1
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        number = bisect.bisect_right(self._first_tokens, start) - 1
+        offset = start - self._first_tokens[number]
+        part = self._map(number)[offset : offset + count]
+        if len(part) == count:
+            return part
+        return np.concatenate([part, self.read(start + len(part), count - len(part))])
 
     def _map(self, number: int) -> np.ndarray:
         if number not in self._mapped:
@@ -73,8 +69,8 @@ class TokenShards:
 
     def place(self, position: int) -> str:
         """Return where a token is, for messages."""
-        number = int(np.searchsorted(self._starts, position, side="right")) - 1
-        return f"token {position - self._starts[number]:,} of {self.files[number].path}"
+        number = bisect.bisect_right(self._first_tokens, position) - 1
+        return f"token {position - self._first_tokens[number]:,} of {self.files[number].path}"
 
     @functools.cached_property
     def unigram_entropy(self) -> float:
@@ -215,6 +211,8 @@ class _TokenReader:
         """Return the batch of these samples."""
         source = self.source
         samples = select(source.samples, indices)
+        if isinstance(samples, range) and samples.step == 1 and source.sampling != "documents":
+            return self._read_in_a_row(samples)
         rows = source.shards.windows(samples, source.length)
         self._check(rows, samples)
         inputs, targets = rows[:, :-1].astype(np.int64), rows[:, 1:].astype(np.int64)
@@ -225,11 +223,24 @@ class _TokenReader:
         parts = {"tokens": inputs, "documents": np.ascontiguousarray(documents[:, :-1])}
         return Batch({name: self._on_device(part) for name, part in parts.items()}, self._on_device(targets))
 
+    def _read_in_a_row(self, samples: range) -> Batch:
+        """Return the batch of samples that follow each other: one part of the tokens, read without a loop."""
+        length, shape = self.source.length, (len(samples), self.source.length)
+        tokens = self.source.shards.read(samples.start * length, len(samples) * length + 1)
+        self._check(tokens[None], samples)
+        inputs, targets = (part.astype(np.int64).reshape(shape) for part in (tokens[:-1], tokens[1:]))
+        return Batch(self._on_device(inputs), self._on_device(targets))
+
     def _check(self, rows: np.ndarray, samples: Indices) -> None:
-        """Raise DataError if a token is not in the vocabulary: an embedding on a GPU could not say which one."""
+        """Raise DataError if a token is not in the vocabulary: an embedding on a GPU could not say which one.
+
+        Args:
+            rows: the tokens of each sample, or one row with those of samples that follow each other.
+            samples: their numbers.
+        """
         source = self.source
         smallest = 0 if rows.dtype.kind == "u" else int(rows.min())
-        if (largest := int(rows.max())) >= source.vocab_size or smallest < 0:
+        if (largest := int(np.maximum.reduce(rows, axis=None))) >= source.vocab_size or smallest < 0:
             row, column = np.argwhere((rows >= source.vocab_size) | (rows < 0))[0]
             place = source.shards.place(int(samples[row]) * source.length + int(column))
             message = f"{place} is {rows[row, column]}, but ids are 0 to {source.vocab_size - 1}"

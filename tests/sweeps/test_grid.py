@@ -6,8 +6,24 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from sweeps import SHORT, short_with_fault, sweep_table
 from training_runs import run_command
+
+from hydrant.config.command_line import check_grid
+from hydrant.errors import ConfigError
+
+
+def test_values_of_the_command_line_replace_those_of_a_file_in_the_number_of_jobs() -> None:
+    """The file comes first. Its 480 jobs would be 10,080 with the 21 of the command line."""
+    parser = OverridesParser.create()
+    file = ["optimizer=a,b,c,d,e,f,g,h,i,j,k,l", "optimizer.lr=1,2,3,4,5,6,7,8", "seed=range(5)"]
+    check_grid(
+        parser.parse_overrides([*file, "optimizer=a,b,c,d,e,f,g", "optimizer.lr=0.1", "seed=10,11,12"])
+    )
+    check_grid(parser.parse_overrides(["seed=range(20000)", "seed=1,2"]))
+    with pytest.raises(ConfigError, match="more than 10,000 jobs"):
+        check_grid(parser.parse_overrides([*file, "seed=range(105)"]))
 
 
 @pytest.mark.slow

@@ -162,15 +162,15 @@ def _parse(parser: OverridesParser, text: str) -> Override:
 
 
 def check_grid(overrides: Iterable[Override]) -> None:
-    """Refuse overrides from which a grid cannot make jobs, or too many.
+    """Refuse overrides from which a grid cannot make jobs, or too many. Of several for a key, the last one counts.
 
     Raises:
         ConfigError: Names the key.
     """
+    last = {override.get_key_element().lstrip("+~"): override for override in overrides}
     num_jobs = 1
-    for override in overrides:
+    for key, override in last.items():
         if override.is_sweep_override():
-            key = override.get_key_element().lstrip("+~")
             num_jobs *= _check_sweep(key, override)
             if num_jobs > MAX_JOBS:
                 message = f"{_value_text(override)} makes more than {MAX_JOBS:,} jobs"

@@ -1,4 +1,6 @@
-"""Write docs/internals/performance.md and scale.md from the newest result of each benchmark in benchmarks/results."""
+"""Write docs/internals/performance.md and scale.md, and the costs in docs/guides/optimizers.md, from the newest result
+of each benchmark in benchmarks/results.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks import PARTS, scale_page
+from benchmarks import PARTS, optimizers_page, scale_page
 from benchmarks.figures import rounded, table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -64,10 +66,11 @@ def pages() -> dict[Path, str]:
     scale = sections.pop(("cpu", "scale"), "")
     missing = [key for key in keys if key not in newest]
     parts = [HEAD, *summary(newest), duration, *gpu_goals(newest), *sections.values(), *not_measured(missing)]
-    return {
-        DOCS / "performance.md": "\n".join(parts),
-        DOCS / "scale.md": scale_page.text(scale),
-    }
+    written = {DOCS / "performance.md": "\n".join(parts), DOCS / "scale.md": scale_page.text(scale)}
+    if costs := newest.get(("cpu", "update_cost")):
+        guide = optimizers_page.PAGE
+        written[guide] = optimizers_page.text(guide.read_text(encoding="utf-8"), *costs)
+    return written
 
 
 def description(name: str) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -129,11 +129,19 @@ def shampoo(w: Tensor, steps: Updates) -> Tensor:
     return w
 
 
-def orthogonal(matrix: Tensor) -> Tensor:
-    """Jordan et al., "Muon", 2024: five iterations."""
-    [(a, b, c)] = COEFFICIENTS["original"]
+Coefficients = Sequence[tuple[float, float, float]]
+FIXED: Coefficients = COEFFICIENTS["original"] * 5
+POLAR_EXPRESS: Coefficients = COEFFICIENTS["polar_express"][:5]
+QUINTIC: Coefficients = [
+    (4.0848, -6.8946, 2.9270), (3.9505, -6.3029, 2.6377), (3.7418, -5.5913, 2.3037), (2.8769, -3.1427, 1.2046),
+    (2.8366, -3.0525, 1.2012),
+]  # fmt: skip
+
+
+def orthogonal(matrix: Tensor, coefficients: Coefficients = FIXED) -> Tensor:
+    """Jordan et al., "Muon", 2024: five iterations; with `POLAR_EXPRESS`, Amsel et al., 2025."""
     x = matrix / matrix.norm()
-    for _ in range(5):
+    for a, b, c in coefficients:
         square = x @ x.T
         x = a * x + (b * square + c * square @ square) @ x
     return x
@@ -146,6 +154,22 @@ def scion(w: Tensor, steps: Updates) -> Tensor:
         d = 0.9 * d + 0.1 * gradient
         w = w - lr * 50 * math.sqrt(w.shape[0] / w.shape[1]) * orthogonal(d)
     return w
+
+
+def muon(
+    coefficients: Coefficients, scale: Callable[[int, int], float]
+) -> Callable[[Tensor, Updates], Tensor]:
+    """Jordan et al., 2024, with timm's momentum of 0.9 and decoupled weight decay; `scale` of m rows and n columns."""
+
+    def reference(w: Tensor, steps: Updates) -> Tensor:
+        m = torch.zeros_like(w)
+        for gradient, lr in steps:
+            m = 0.9 * m + 0.1 * gradient
+            o = orthogonal(m, coefficients)
+            w = w - lr * 0.01 * w - lr * scale(*w.shape) * o
+        return w
+
+    return reference
 
 
 def normuon(w: Tensor, steps: Updates) -> Tensor:
@@ -203,6 +227,29 @@ CASES: dict[str, tuple[Callable[[Tensor, Updates], Tensor], float, tuple[str, ..
     "normuon": (normuon, 2e-3, (), 0.02),
     "kron": (kron, 3e-4, (), 1e-4),  # it solves in float32
 }
+
+
+MUON: dict[str, tuple[Coefficients, Callable[[int, int], float]]] = {
+    "ns_coefficients=quintic adjust_lr_fn=match_rms_adamw": (QUINTIC, lambda m, n: 0.2 * max(m, n) ** 0.5),
+    "ns_coefficients=polar_express adjust_lr_fn=original": (POLAR_EXPRESS, lambda m, n: max(1, m / n) ** 0.5),
+    "ns_coefficients=original adjust_lr_fn=rms_to_rms": (FIXED, lambda m, n: (m / n) ** 0.5),
+}
+
+
+@pytest.mark.parametrize("settings", MUON)
+@pytest.mark.parametrize("shape", [(5, 5), (8, 5), (5, 8)])
+def test_muon_equals_the_formula_with_all_coefficients_and_scales(
+    settings: str, shape: tuple[int, int]
+) -> None:
+    """It multiplies in bfloat16. The first settings are the defaults."""
+    words = [f"+optimizer.kwargs.{word}" for word in settings.split()]
+    node = optimizer_node("muon", *([] if settings == next(iter(MUON)) else words))
+    weight_decay = {"weight_decay": 0.01}
+    actual = trained(instantiate_node(node | weight_decay), shape, 2e-3)
+    expected = muon(*MUON[settings])(start(shape), updates(shape, 2e-3))
+    moved = float((expected - start(shape)).norm())
+    assert moved > 1e-3
+    assert float((actual - expected).norm()) < 0.02 * moved
 
 
 @pytest.mark.parametrize("option", CASES)

@@ -6,6 +6,7 @@ import doctest
 import importlib
 import json
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,11 @@ from pathlib import Path
 import pytest
 from repository import ROOT
 
-from benchmarks import PARTS, document, tracking_cost
+from benchmarks import PARTS, document, optimizers_page, tracking_cost
 from benchmarks.document import RESULTS
 from benchmarks.figures import Failure, Figure, Profile
 from benchmarks.statistics import Interval
+from benchmarks.update_cost import OPTIMIZERS
 
 PEERS = ("update_overhead", "sweep_rate", "stacked")
 """These need the dependency group `peers`."""
@@ -40,6 +42,23 @@ def test_every_benchmark_runs(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", document.pages(), ids=lambda page: page.name)
 def test_the_pages_are_generated_from_the_results(page: Path) -> None:
     assert page.read_text(encoding="utf-8") == document.pages()[page]
+
+
+def test_the_table_of_optimizers_shows_the_measured_costs() -> None:
+    """Each row has its own, and a changed number is found."""
+    page = optimizers_page.PAGE.read_text(encoding="utf-8")
+    measured, benchmark = document.newest_results()["cpu", "update_cost"]
+    assert {row["what"] for row in benchmark["figures"]} == {
+        f"{name} to adamw" for name in OPTIMIZERS if name != "adamw"
+    }
+    slower = [row | {"median": 7 * row["median"]} for row in benchmark["figures"]]
+    changed = optimizers_page.text(page, measured, {"figures": slower})
+    rows = [
+        (old, new) for old, new in zip(page.splitlines(), changed.splitlines(), strict=True) if old != new
+    ]
+    named = {name for old, _ in rows for name in re.findall(r"`(\w+)`", old.split("|")[1])}
+    assert named >= set(OPTIMIZERS)
+    assert all(old.split("|")[3:] == new.split("|")[3:] for old, new in rows)
 
 
 def test_a_page_has_the_newest_results_of_cpu_and_gpu(

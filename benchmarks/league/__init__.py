@@ -1,0 +1,1 @@
+"""The league of optimizers: its sweeps, its results and its page."""

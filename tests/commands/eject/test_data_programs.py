@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 import torch
 from data_files import Published, image_root, published
-from ejected import check_equal, unchanged_process
+from ejected import TINY, check_equal, rows_of, run_program, unchanged_process
+from training_runs import Train
+
+from hydrant import cli
 
 __all__ = ["image_root", "published", "unchanged_process"]
 pytestmark = pytest.mark.usefixtures("unchanged_process")
@@ -132,3 +135,12 @@ def test_arrays_in_files(words: str, workdir: Path) -> None:
 def test_folders_of_images(words: str, image_root: Path, workdir: Path) -> None:
     sizes = "data.input_shape=[3,16,16] global_batch_size=6 eval_batch_size=4 limit_val_samples=7"
     check_equal(f"data=image_folder data.root=images {sizes} limit_train_samples=null {words}", workdir)
+
+
+def test_the_run_of_a_folder_with_a_relative_path_to_its_data(train: Train, workdir: Path) -> None:
+    write_houses("houses.csv", 90)
+    table = ("data=csv", "data.train=houses.csv", "data.target=price", "task=regression")
+    folder = train(*TINY[:-1], *table, "limit_train_samples=60", "limit_val_samples=15", name="long")
+    assert cli.main(["eject", "outputs/long", "--out", "run.py"]) == 0
+    run_program(Path("run.py").read_text())
+    assert rows_of(Path("outputs/long_ejected")) == rows_of(folder)

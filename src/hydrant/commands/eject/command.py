@@ -9,11 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.config.compose import compose
+from hydrant.config.consent import check_consent
 from hydrant.errors import ConfigError
 from hydrant.runs.console import say
+from hydrant.runs.resume import saved_config
 
 _LINE_LENGTH = 110
 _COLLAPSE = "format.skip-magic-trailing-comma=true"
@@ -24,7 +28,10 @@ def main(arguments: Sequence[str]) -> int:
     parser = Flags("eject")
     parser.add_argument("--out", type=Path, default=Path("run.py"))
     options, words = parser.split(arguments)
-    text = program(check(compose(words)), words)
+    if words and "=" not in words[0]:
+        text = program(config_of_run(words[0], words[1:]), words, f"{words[0].rstrip('/')}_ejected")
+    else:
+        text = program(check(compose(words)), words)
     if options.out.exists():
         raise ConfigError("--out", f"{options.out} exists already; give another file")
     with writing_to("--out", options.out):
@@ -33,8 +40,27 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def program(config: Mapping[str, Any], overrides: Sequence[str] = ()) -> str:
-    """Return the program of a checked config: one file of plain PyTorch.
+def config_of_run(folder: str, overrides: Sequence[str]) -> Mapping[str, Any]:
+    """Return the checked config of a run folder.
+
+    Raises:
+        ConfigError: it has none, or it was not made by the command alone.
+    """
+    from hydrant.training.passed_objects import check_passed  # imports torch
+
+    if overrides:
+        raise ConfigError(
+            "eject", f"{overrides[0]} after a run folder; give the folder alone, or only overrides"
+        )
+    saved = saved_config(Path(folder), "eject")
+    check_consent(saved.get("allow_targets"), overrides)
+    config = check(OmegaConf.create(saved))
+    check_passed(config, ("model", "data", "task"))
+    return config
+
+
+def program(config: Mapping[str, Any], overrides: Sequence[str] = (), folder: str | None = None) -> str:
+    """Return the program of a checked config: one file of plain PyTorch, which writes into `folder`.
 
     Raises:
         ConfigError: the config cannot run, or it has an option that cannot be ejected; names its key.
@@ -54,7 +80,7 @@ def program(config: Mapping[str, Any], overrides: Sequence[str] = ()) -> str:
     if plan.clock.unmeasured_sizes:
         message = "seconds are measured when a run starts, so the number of updates is not known here"
         raise ConfigError("duration", f"{message}; give all durations in updates, ep or sa")
-    folder = f"outputs/{config['name'] or 'run'}"
+    folder = folder or f"outputs/{config['name'] or 'run'}"
     return formatted(assemble(cut(plan, folder), describe(config, overrides)))
 
 

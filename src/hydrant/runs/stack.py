@@ -147,7 +147,8 @@ class _RunLane:
 
     def _fail(self, error: BaseException) -> None:
         if not isinstance(error, HydrantError):  # an error in the config creates no train.log
-            log.debug("the run could not start", exc_info=error)
+            with self.active():
+                log.debug("the run could not start", exc_info=error)
         self._plan = self._opened = None
         self.result = first_failure(error, self._job.folder, self._world)
         self._folder.close()

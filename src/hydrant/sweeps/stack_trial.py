@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from hydrant.errors import ConfigError
+from hydrant.config.flat import flatten
+from hydrant.errors import ConfigError, typed_line
 from hydrant.runs.open_files import raise_limit
 from hydrant.sweeps.preflight import config_error, without_repetitions
 from hydrant.sweeps.stack_plan import ONLY_ONE, Lanes, StackPlan, even_parts
@@ -18,7 +19,7 @@ from hydrant.training.build import prepare, prepare_like
 from hydrant.training.distributed.env import num_cores
 from hydrant.training.memory import available_bytes
 from hydrant.training.plan import Plan
-from hydrant.training.stack.check import check_plan, signature, try_lanes
+from hydrant.training.stack.check import check_plan, has_plateau, signature, try_lanes
 from hydrant.training.stack.reasons import CannotStack
 
 log = logging.getLogger("hydrant")
@@ -31,11 +32,8 @@ _FILES_PER_LANE = 6
 
 def plan_group(configs: Sequence[Mapping[str, Any]], lanes: Lanes, num_processes: int | None) -> StackPlan:
     """Return how jobs train whose configs may be the same program. Each config is prepared once."""
-    reasons, errors, alike = (
-        dict[int, str](),
-        dict[int, ConfigError](),
-        defaultdict[Hashable, list[int]](list),
-    )
+    reasons, errors = dict[int, str](), dict[int, ConfigError]()
+    alike = defaultdict[Hashable, list[int]](list)
     known = dict[str, Hashable]()  # signatures; repetitions share one
     first: Plan | None = None
     for number, config in enumerate(configs):
@@ -46,6 +44,8 @@ def plan_group(configs: Sequence[Mapping[str, Any]], lanes: Lanes, num_processes
                 if first is None:
                     check_plan(plan)
                     first = plan
+                elif has_plateau(plan):
+                    prepare(config, is_preview=True)  # checks the metric of the plateau
                 known[key] = signature(plan)
             alike[known[key]].append(number)
         except ConfigError as error:
@@ -62,15 +62,28 @@ def plan_group(configs: Sequence[Mapping[str, Any]], lanes: Lanes, num_processes
             reasons[numbers[0]] = ONLY_ONE
             continue
         try:
-            size = _try([configs[n] for n in numbers[:2]], first)
-        except CannotStack as reason:
+            size = _try(_most_different([configs[n] for n in numbers]), first)
+        except Exception as error:
+            if not isinstance(error, CannotStack):
+                log.debug("the trial of two jobs failed", exc_info=error)
+            reason = (
+                str(error) if isinstance(error, CannotStack) else f"trying it failed ({typed_line(error)})"
+            )
             stacks += [[n] for n in numbers]
-            reasons |= dict.fromkeys(numbers, str(reason))
+            reasons |= dict.fromkeys(numbers, reason)
             continue
         stacks += even_parts(
             numbers, _num_stacks(len(numbers), size, lanes, num_processes, first.world.device)
         )
     return StackPlan(stacks, reasons, errors)
+
+
+def _most_different(configs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the first config, and the one that differs from it in the most keys."""
+    first = flatten(configs[0])
+    others = [flatten(config) for config in configs[1:]]
+    counts = [sum(other.get(key) != value for key, value in first.items()) for other in others]
+    return [configs[0], configs[1 + counts.index(max(counts))]]
 
 
 def _all_alone(configs: Sequence[Mapping[str, Any]], reason: str) -> StackPlan:

@@ -18,10 +18,12 @@ _ANY_VALUE = ("seed", "name", "claim", "tags", "notes", "init_from", "init_stric
               "max_grad_norm", "max_grad_value")  # fmt: skip
 """Keys in which the lanes of a stack may differ."""
 
-_ANY_GROUPS = ("scheduler.", "schedules.", "averaging.")
+_ANY_GROUPS = ("scheduler.", "schedules.")
 """Groups in which the lanes may differ in any key."""
 
-_FRACTIONS = ("optimizer.", "optimizers.", "task.", "model.", "param_groups.")
+_DURATIONS_OF_AVERAGES = ("averaging.start_after", "averaging.start", "averaging.every")
+
+_FRACTIONS = ("averaging.", "optimizer.", "optimizers.", "task.", "model.", "param_groups.")
 """Groups in which the lanes may differ in fractions."""
 
 
@@ -68,11 +70,9 @@ def _without_fractions(key: str, value: Any) -> Any:
     """Return what must be equal in the lanes of a stack: `...` for nothing."""
     if key in _ANY_VALUE:
         return None if value is None and key.startswith("max_grad") else ...
-    if key.startswith(_ANY_GROUPS) and not key.endswith("_target_"):
+    if key.startswith(_ANY_GROUPS):
         return ...
-    if key.startswith("averaging."):
-        return value
-    if key.startswith(("scheduler.", "schedules.")):
+    if key in _DURATIONS_OF_AVERAGES:
         return ...
     if key.startswith(_FRACTIONS):
         if isinstance(value, list):

@@ -178,7 +178,8 @@ class Sweep:
             self.print_stacks({path: j.number for path, j in by_folder.items()})
         folders, plan = self._stacks
         present = [[by_folder[folders[n]] for n in stack if folders[n] in by_folder] for stack in plan.stacks]
-        return [replace(stack[0], others=stack[1:]) for stack in present if stack]
+        alike = [part for stack in present for part in _by_environment(stack)]
+        return [replace(stack[0], others=stack[1:]) for stack in alike]
 
     def print_stacks(self, numbers: Mapping[Path, int]) -> None:
         """Print how many stacks and lanes are planned, and why the other jobs train alone.
@@ -238,6 +239,14 @@ class Sweep:
     def _write_table(self, folder: Path, runs: Sequence[RunFolder]) -> None:
         with _print_write_errors(folder / SWEEP_TABLE):
             write_sweep_csv(folder, runs)
+
+
+def _by_environment(sweep_jobs: Sequence[SweepJob]) -> list[list[SweepJob]]:
+    """Divide jobs by the variables that they add to their process."""
+    parts = dict[tuple[tuple[str, str], ...], list[SweepJob]]()
+    for sweep_job in sweep_jobs:
+        parts.setdefault(tuple(sorted(sweep_job.environment.items())), []).append(sweep_job)
+    return list(parts.values())
 
 
 current_sweep: ContextVar[Sweep] = ContextVar("sweep")

@@ -146,7 +146,11 @@ def _prepare(
 
 
 def prepare_like(config: Mapping[str, Any], like: Plan) -> Plan:
-    """Prepare a run on the data of another plan, whose config differs in nothing that decides more than is built here.
+    """Prepare a run of the same program as another one, on the same data: only what may differ is built.
+
+    Args:
+        config: differs from that of the other plan in seeds, fractions and schedules only.
+        like: the other plan.
 
     Raises:
         ConfigError: the config cannot run.

@@ -210,6 +210,10 @@ class Pace:
         finally:
             self._paused_seconds += time.perf_counter() - started
 
+    def skip(self, seconds: float) -> None:
+        """Do not count this time, in which other runs were at work."""
+        self._paused_seconds += seconds
+
     def read(self, num_updates: int) -> float:
         """Return the updates per second since the last read; then reset."""
         now = time.perf_counter()

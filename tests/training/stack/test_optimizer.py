@@ -23,8 +23,8 @@ MAPPED = (
 )  # fmt: skip
 """Optimizers whose step is made for all lanes together."""
 
-ALONE = ("torch_muon", "adafactor", "soap", "normuon")
-"""Optimizers whose lanes make their steps alone: they are made of others, branch on values or have other states."""
+ALONE = ("torch_muon", "adafactor", "soap", "normuon", "mars", "prodigy")
+"""Optimizers whose lanes make their steps alone: they are made of others, branch on values, or count steps in Python."""
 
 LRS, DECAYS = (1e-3, 2e-3, 5e-3), (0.1, 0.01, 0.3)
 

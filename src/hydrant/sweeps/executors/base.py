@@ -189,6 +189,9 @@ def execute_jobs(jobs: Sequence[Job], is_silent: bool) -> RunResult:
         folders = wait_until_free([job.folder for job in waiting], _PATIENCE_SECONDS)
         free = [job for job in waiting if job.folder in folders]
         results |= dict(zip(map(_key, free), execute_stack(free), strict=True))
+        for job in free:  # in the trial of two of them, no value showed that
+            if results[_key(job)].error_type == "CannotStack":
+                results[_key(job)] = execute_stack([job])[0]
         # Another start was faster, or another machine trains it.
         ended = [job for job in free if results[_key(job)].error_type != FolderInUse.__name__]
         waiting = [job for job in waiting if job not in ended]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
 import torch
@@ -36,14 +36,18 @@ class StackedAverages:
                 pairs.append((stack_in_place([state[name] for state, _ in states]), stacked[id(model[name])]))
 
     @torch.no_grad()
-    def update(self, num_updates: int) -> None:
-        """Add the weights after `num_updates` completed updates to the averages."""
-        weights = [average.weight(num_updates) for average in self._averages]
+    def update(self, num_updates: int, skipped: Collection[int]) -> None:
+        """Add the weights after `num_updates` completed updates to the averages, but not those of skipped lanes."""
+        weights = [0.0 if n in skipped else a.weight(num_updates) for n, a in enumerate(self._averages)]
         if not any(weights):
             return
         row = torch.tensor(weights, dtype=torch.float64)
         for average, value in self._averaged:
             by_lane = row.to(average).view(-1, *[1] * (average.ndim - 1))
             average.lerp_(value, by_lane)
+        moving = row != 0
         for average, value in self._copied:
-            average.copy_(value)
+            if bool(moving.all()):
+                average.copy_(value)
+            else:
+                average[moving] = value[moving]

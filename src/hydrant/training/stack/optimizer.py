@@ -86,6 +86,7 @@ class StackedOptimizer:
             self._program = self._trace(numbers)
         except (DecidesByNumber, RuntimeError, TypeError, ValueError, AssertionError):
             self._has_failed = True  # the step branches on values, or torch cannot map an operation
+            self._separate_counts()
         return not self._has_failed
 
     def step(self, numbers: Numbers) -> None:
@@ -169,6 +170,12 @@ class StackedOptimizer:
             gradients.append([rows] if self._is_flat else weights.stacked(rows))
         return gradients
 
+    def _separate_counts(self) -> None:
+        """Give each weight a count of steps of its own, because the lanes make their steps alone from now on."""
+        for optimizer in self._optimizers:
+            for state in optimizer.state.values():
+                state |= {k: v.clone() for k, v in state.items() if isinstance(v, Tensor) and not v.ndim}
+
     # ---- row by row
 
     def _make_rows(self) -> list[list[FusedCall]]:
@@ -223,7 +230,7 @@ class StackedOptimizer:
 
         def step_of_lane(values: Any, gradients: Any, states: Any, group_state: Any, numbers: Any) -> Tensor:
             groups, state = list[dict[str, Any]](), dict[Any, Any]()
-            counts = list[tuple[Tensor, Tensor]]()
+            counts, given = list[tuple[Tensor, Tensor]](), dict[Any, dict[str, Any]]()
             for position, group in enumerate(first.param_groups):
                 for slot, value, gradient, kept in zip(
                     self._slots[position],
@@ -235,7 +242,8 @@ class StackedOptimizer:
                     value.grad = gradient
                     exact = {k: v.double() for k, v in kept.items() if v.ndim == 0 and v.is_floating_point()}
                     counts += [(kept[key], count) for key, count in exact.items()]
-                    state[value] = {**slot.plain, **kept, **exact}
+                    given[value] = {**slot.plain, **kept, **exact}
+                    state[value] = dict(given[value])
                 chosen = {key: value for key, value in kernels.items() if key in group}
                 mapped = {**group, **group_state[position], **chosen, "params": values[position]}
                 for name, value in numbers[position].items():
@@ -246,8 +254,8 @@ class StackedOptimizer:
             with TensorNumbers(zero):
                 self._step(_shadow(first, groups, state))
             after = [flat_numbers(group, kinds=(float, int, bool)) for group in groups]
-            if before != after:
-                raise DecidesByNumber  # a Python number counts the steps
+            if before != after or any(not _is_same(state[value], kept) for value, kept in given.items()):
+                raise DecidesByNumber  # a Python number counts the steps, or the state is another tensor
             for count, exact in counts:
                 count.copy_(exact)
             return zero
@@ -269,6 +277,14 @@ def _shadow(optimizer: Optimizer, groups: list[dict[str, Any]], state: dict[Any,
     shadow = copy.copy(optimizer)
     shadow.param_groups, shadow.state = groups, defaultdict(dict, state)
     return shadow
+
+
+def _is_same(state: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Return whether a step has kept the state of a weight: the same tensors, and the same numbers."""
+    if state.keys() != given.keys():
+        return False
+    pairs = [(state[key], value) for key, value in given.items()]
+    return all(new is old if isinstance(old, Tensor) else new == old for new, old in pairs)
 
 
 def _stack_state(

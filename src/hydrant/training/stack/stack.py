@@ -76,6 +76,9 @@ class Stack:
         self._averages = StackedAverages(lanes, self._by_identity())
         self._optimizers: dict[str, StackedOptimizer | None] = {}
         self._stream, self._meter = StackedStream(lanes), StackedMeter(lanes)
+        self.num_updates = self._first.state.num_updates
+        """Completed updates."""
+        self._failed: set[int] = set()  # lanes whose error was returned
         if self._compilation.is_on:
             self._check_compiled()
 
@@ -86,7 +89,7 @@ class Stack:
             measure: return the gradient norms too.
             show_gradients: give the parameters of every lane their gradients.
         """
-        num_updates = self._first.state.num_updates
+        num_updates = self.num_updates
         may_skip = self._first.optimizers.skips_non_finite
         buffers = [buffer.clone() for buffer in self._rest.values()] if may_skip else []
         outcomes = self._accumulate(num_updates)
@@ -95,11 +98,12 @@ class Stack:
         if show_gradients:
             self._show_gradients()
         self._step(num_updates, skipped, dict(zip(self._rest, buffers, strict=False)))
-        self._averages.update(num_updates + 1)
+        self.num_updates += 1
+        self._averages.update(self.num_updates, skipped)
         for outcome in outcomes:
             self._meter.add(outcome.scalars(), self._counted(outcome.num_targets, skipped))
         updates = [self._finish(lane, n in skipped, norms, n) for n, lane in enumerate(self.lanes)]
-        self._compilation.check_recompiles(num_updates + 1)
+        self._compilation.check_recompiles(self.num_updates)
         return updates
 
     @property
@@ -129,7 +133,7 @@ class Stack:
 
     def _try_forward(self, use: Callable[[Outcome], T]) -> T:
         """Return what a function makes of the outcome of the next micro-batch; the buffers keep their values."""
-        num_updates = self._first.state.num_updates
+        num_updates = self.num_updates
         before = {name: tensor.clone() for name, tensor in self._rest.items()}
         batch = next(iter(self._stream.micro_batches(num_updates)))
         with self._plan.precision.autocast():
@@ -149,7 +153,7 @@ class Stack:
             # Dynamo reads `.grad` of every input of a graph, also of the views of the rows.
             warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
             compiled = self._gradients()
-        self._compilation.check_recompiles(self._first.state.num_updates)
+        self._compilation.check_recompiles(self.num_updates)
         if not self._compilation.checks:
             return
         with self._compilation.force_eager():
@@ -329,7 +333,9 @@ class Stack:
             for name, before in buffers.items():
                 self._rest[name][n].copy_(before[n])
         for name in self._weights:
-            optimizer = self._optimizer(name) if num_updates else None  # the first step makes the states
+            optimizer = (
+                self._optimizer(name) if self._have_stepped() else None
+            )  # the first step makes the states
             numbers = self._scheduled(name, num_updates)
             if optimizer is None or not optimizer.prepare(numbers):
                 self._step_alone(name, num_updates, skipped)
@@ -338,6 +344,11 @@ class Stack:
             optimizer.step(numbers)
             for tensor, before in kept:
                 tensor[skipped] = before
+
+    def _have_stepped(self) -> bool:
+        """Return whether every lane has applied an update."""
+        states = [lane.state for lane in self.lanes]
+        return all(state.num_updates > state.num_skipped for state in states)
 
     def _optimizer(self, name: str) -> StackedOptimizer | None:
         """Return an optimizer of all lanes; None if the lanes must make their steps alone."""
@@ -382,13 +393,14 @@ class Stack:
         return weights
 
     def _finish(self, lane: Trainer, is_skipped: bool, norms: Mapping[str, Tensor], n: int) -> LaneUpdate:
-        if is_skipped:
+        if is_skipped and n not in self._failed:
             try:
                 skip_update(lane, [], has_overflowed=False)
             except NonFiniteError as error:
+                self._failed.add(n)
                 return error
-        else:
+        elif not is_skipped:
             lane.state.num_skipped_in_a_row = 0
         lane.state.num_updates += 1
         status = "not_finite" if is_skipped else "applied"
-        return Update([], None, status, {name: norm[n] for name, norm in norms.items()})
+        return Update([], None, status, {} if is_skipped else {name: norm[n] for name, norm in norms.items()})

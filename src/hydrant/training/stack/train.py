@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from hydrant.clock import NOTHING, Due
+from hydrant.errors import Interrupted
 from hydrant.training.loop import (
     begin_training,
     begin_update,
@@ -17,7 +19,6 @@ from hydrant.training.loop import (
 )
 from hydrant.training.stack.stack import LaneUpdate, Stack
 from hydrant.training.trainer import Trainer
-from hydrant.training.update import Update
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ class Lane(Protocol):
         ...
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the run: trained, or because of an error."""
+        """End the run, trained or because of an error. Raises nothing but KeyboardInterrupt."""
         ...
 
 
@@ -47,18 +48,26 @@ def train_lanes(lanes: Sequence[Lane], stop_signal: Callable[[], int | None]) ->
 
     A run that ends early leaves the stack, which goes on with the others. Runs that continue from checkpoints of
     different updates join when the others have come as far.
+
+    Args:
+        lanes: runs of the same program.
+        stop_signal: returns the signal that stops all runs; None while there is none.
     """
+    waiting = {id(lane) for lane in lanes}  # those that have made no update yet
     try:
         for lane in lanes:
             _call(lane, begin_training, lane.trainer)
         while running := _not_over(lanes):
+            if (signum := stop_signal()) is not None:
+                _interrupt([lane for lane in running if id(lane) in waiting], signum)
+                running = [lane for lane in running if lane.is_open]
+            if not running:
+                return
             first = min(map(_num_updates, running))
             later = [n for n in map(_num_updates, running) if n > first]
-            _advance(
-                [lane for lane in running if _num_updates(lane) == first],
-                min(later, default=None),
-                stop_signal,
-            )
+            together = [lane for lane in running if _num_updates(lane) == first]
+            waiting -= set(map(id, together))
+            _advance(together, min(later, default=None), stop_signal)
     except BaseException as error:
         for lane in lanes:
             if lane.is_open:
@@ -73,25 +82,47 @@ def _advance(lanes: Sequence[Lane], limit: int | None, stop_signal: Callable[[],
     A compiled stack goes on with a run that has ended, without reading its results, while more than half of its lanes
     train: another number of lanes would be compiled again.
     """
-    with contextlib.ExitStack() as paused:  # compiling is no training
-        for lane in lanes:
-            paused.enter_context(lane.trainer.pace.paused())
-        stack = Stack([lane.trainer for lane in lanes])
+    began = time.perf_counter()
+    stack = Stack([lane.trainer for lane in lanes])
+    _skip(lanes, time.perf_counter() - began)  # compiling is no training
     least = len(lanes) // 2 + 1 if stack.is_compiled else len(lanes)
-    while len(_not_over(lanes)) >= least and _num_updates(lanes[0]) != limit:
+    reported = stack.num_updates
+    while len(_not_over(lanes)) >= least and stack.num_updates != limit:
         dues = [_begin_update(lane) for lane in lanes]
         if sum(lane.is_open for lane in lanes) < least:
             return
-        is_due = any(due is not NOTHING for due, _ in dues)
+        is_due = any(due is not NOTHING or is_last for due, is_last in dues)
         shows_gradients = any(due.histogram or due.hooks for due, _ in dues)
         updates = stack.update(measure=any(due.log for due, _ in dues), show_gradients=shows_gradients)
         signum = stop_signal()
-        if signum is None and not is_due and all(isinstance(update, Update) for update in updates):
+        failed = [lane.is_open and isinstance(u, Exception) for lane, u in zip(lanes, updates, strict=True)]
+        if signum is None and not is_due and not any(failed):
             continue
         stack.sync()
+        began, ends = time.perf_counter(), dict[int, float]()
         for lane, (due, is_last), update in zip(lanes, dues, updates, strict=True):
             if lane.is_open:
+                lane.trainer.pace.skip(time.perf_counter() - began)  # the work of other lanes
+                for _ in range(stack.num_updates - reported - 1):
+                    lane.trainer.logger.advance()
                 _call(lane, _finish_update, lane.trainer, due, update, signum, is_last=is_last)
+                ends[id(lane)] = time.perf_counter()
+        for lane in lanes:
+            if lane.is_open:
+                _skip([lane], time.perf_counter() - ends[id(lane)])
+        reported = stack.num_updates
+
+
+def _skip(lanes: Sequence[Lane], seconds: float) -> None:
+    """Do not count this time as training of these lanes."""
+    for lane in lanes:
+        lane.trainer.pace.skip(seconds)
+
+
+def _interrupt(lanes: Sequence[Lane], signum: int) -> None:
+    """End runs that have nothing to save."""
+    for lane in lanes:
+        lane.end(Interrupted(signum, _num_updates(lane)))
 
 
 def _begin_update(lane: Lane) -> tuple[Due, bool]:
@@ -107,7 +138,8 @@ def _finish_update(
 ) -> None:
     if isinstance(update, Exception):
         raise update
-    finish_update(trainer, due, update._replace(stop=signum), is_last=is_last)
+    stop = trainer.stop_signal() if signum is None else signum  # also if a checkpoint could not be saved
+    finish_update(trainer, due, update._replace(stop=stop), is_last=is_last)
 
 
 def _not_over(lanes: Sequence[Lane]) -> list[Lane]:

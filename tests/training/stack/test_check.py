@@ -1,0 +1,108 @@
+"""Which runs may be lanes, and the trial of two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from lanes import TINY, plan_of
+from torch import Tensor, nn
+
+from hydrant.training.build import prepare_like
+from hydrant.training.stack import CannotStack
+from hydrant.training.stack.check import check_plan, signature, try_lanes
+
+REFUSED = {
+    "precision": ["precision=fp16"],
+    "optimizer": ["optimizer=lbfgs"],
+    "profiler": ["profiler=torch"],
+    "hooks": ["hook=stop_at", "hooks.stop_at.time=1h"],
+    "micro_batch_size": ["micro_batch_size=auto"],
+    "duration": ["duration=60s"],
+    "compile.scope": ["compile=default", "compile.scope=model"],
+    "compile.optimizer": ["compile=default", "compile.optimizer=true"],
+    "parallel.num_processes": ["parallel.num_processes=2"],
+}
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_the_reason_names_the_key(key: str) -> None:
+    with pytest.raises(CannotStack, match=key.replace(".", r"\.")):
+        check_plan(plan_of([*TINY, *REFUSED[key]]))
+
+
+def test_a_plain_run_may_be_a_lane() -> None:
+    check_plan(plan_of(TINY))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("model.dropout=0.0", "model.dropout=0.1"),
+        ("optimizer.weight_decay=0.0", "optimizer.weight_decay=0.1"),
+        ("model.hidden=[16]", "model.hidden=[32]"),
+        ("optimizer=sgd", "optimizer=adam"),
+        ("optimizer=sgd scheduler=cyclic_momentum", "optimizer=sgd scheduler=cosine"),
+    ],
+)
+def test_other_programs_have_other_signatures(one: str, other: str) -> None:
+    assert signature(plan_of([*TINY, *one.split()])) != signature(plan_of([*TINY, *other.split()]))
+
+
+@pytest.mark.parametrize(
+    "other", ["seed=1", "optimizer.lr=0.5", "scheduler=wsd", "model.dropout=0.3", "optimizer.betas=[0.5,0.9]"]
+)
+def test_the_same_program_has_one_signature(other: str) -> None:
+    assert signature(plan_of(TINY)) == signature(plan_of([*TINY, other]))
+
+
+def plans_to_try(*words: str, others: Sequence[str] = ("seed=1", "optimizer.lr=2e-3")) -> list:
+    first = plan_of([*TINY, *words])
+    configs = [first.config, plan_of([*TINY, *words, *others]).config]
+    return [prepare_like(config, first) for config in (*configs, *configs)]
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("duration=1",), ("duration=2",), ("optimizer=lion",), ("precision=bf16",)]
+)
+def test_the_trial_returns_the_memory_of_a_lane(words: Sequence[str]) -> None:
+    plans = plans_to_try(*words)
+    num_weights = sum(p.numel() for p in plans[0].task.parameters())
+    assert 4 * num_weights < try_lanes(plans) < 400 * num_weights
+
+
+class Reassigning(nn.Module):
+    """Assigns a new tensor to a buffer, which a mapped function cannot see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+        self.register_buffer("seen", torch.zeros(64))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        flat = inputs.flatten(1)
+        self.seen = self.seen + 100 * flat.detach().abs().mean(dim=0)
+        return self.linear(flat)
+
+
+class Own(nn.Module):
+    """Keeps a number where nobody sees that it differs."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+        self.settings = {"scale": scale}
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.linear(inputs.flatten(1)) * self.settings["scale"]
+
+
+@pytest.mark.parametrize("kind", ["reassigned", "hidden"])
+def test_the_trial_finds_what_trains_otherwise(kind: str) -> None:
+    plans = plans_to_try()
+    for n, plan in enumerate(plans):
+        torch.manual_seed(n % 2)
+        plan.task.model = Reassigning() if kind == "reassigned" else Own([1.0, 5.0][n % 2])
+    with pytest.raises(CannotStack):
+        try_lanes(plans)

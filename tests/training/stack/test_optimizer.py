@@ -24,7 +24,7 @@ MAPPED = (
 """Optimizers whose step is made for all lanes together."""
 
 ALONE = ("torch_muon", "adafactor", "soap", "normuon", "mars", "prodigy")
-"""Optimizers whose lanes make their steps alone: they are made of others, branch on values, or count steps in Python."""
+"""Optimizers whose lanes make their steps alone: they are made of others, branch on values or count in Python."""
 
 LRS, DECAYS = (1e-3, 2e-3, 5e-3), (0.1, 0.01, 0.3)
 

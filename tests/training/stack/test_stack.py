@@ -44,7 +44,14 @@ CASES: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     ),
     "other fields": ((*TINY, "optimizer=sgd", "+scheduler@schedules.momentum=linear"), SEEDS),
     "weight decay": (
-        TINY, ["optimizer.weight_decay=0.1 optimizer.betas=[0.9,0.9]", "optimizer.weight_decay=1.0 seed=1"],
+        TINY, [
+            "optimizer.weight_decay=0.1 optimizer.betas=[0.9,0.9]",
+            "optimizer.weight_decay=1.0 seed=1",
+            "optimizer.weight_decay=0.0 seed=1",
+        ],
+    ),
+    "no weight decay": (
+        (*TINY, "optimizer=nadam"), ["optimizer.weight_decay=0.0 seed=2", "optimizer.weight_decay=0.1"],
     ),
     "groups": ((*TINY, "param_groups.no_decay=true"), SEEDS),
     "norm": (TINY, [f"max_grad_norm={norm}" for norm in (0.1, 0.5, 10)]),

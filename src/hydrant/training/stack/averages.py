@@ -42,12 +42,9 @@ class StackedAverages:
         if not any(weights):
             return
         row = torch.tensor(weights, dtype=torch.float64)
+        moving = row.nonzero().flatten()
         for average, value in self._averaged:
-            by_lane = row.to(average).view(-1, *[1] * (average.ndim - 1))
-            average.lerp_(value, by_lane)
-        moving = row != 0
+            by_lane = row[moving].to(average).view(-1, *[1] * (average.ndim - 1))
+            average[moving] = average[moving].lerp(value[moving], by_lane)
         for average, value in self._copied:
-            if bool(moving.all()):
-                average.copy_(value)
-            else:
-                average[moving] = value[moving]
+            average[moving] = value[moving]

@@ -18,7 +18,7 @@ from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.loop import make_update
 from hydrant.training.plan import Plan
 from hydrant.training.pruning import NeverPruned
-from hydrant.training.stack.optimizer import flat_numbers
+from hydrant.training.stack.optimizer import ELEMENTWISE, flat_numbers
 from hydrant.training.stack.reasons import CannotStack
 from hydrant.training.stack.stack import Stack
 from hydrant.training.trainer import NullRunLogger, Trainer, TrainState
@@ -179,7 +179,9 @@ def _module_signature(module: nn.Module) -> Hashable:
 def _optimizer_signature(optimizer: torch.optim.Optimizer) -> tuple[Hashable, ...]:
     groups = list[Hashable]()
     for group in optimizer.param_groups:
-        fractions = {name: not value for name, value in flat_numbers(group).items()}
+        # To these optimizers, a weight decay of 0 is one of many; another number that is 0 may switch something off.
+        free = {"weight_decay"} if type(optimizer) in ELEMENTWISE else set[str]()
+        fractions = {n: not value and n not in free for n, value in flat_numbers(group).items()}
         others = flat_numbers(group, kinds=(int, bool, str, type(None)))
         groups.append((len(group["params"]), tuple(sorted(fractions.items())), repr(sorted(others.items()))))
     return type(optimizer), tuple(groups)

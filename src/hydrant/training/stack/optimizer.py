@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from hydrant.training.stack.numbers import DecidesByNumber, TensorNumbers
 from hydrant.training.stack.reasons import CannotStack
 from hydrant.training.stack.weights import StackedWeights
 
-_ELEMENTWISE = frozenset((ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop))
+ELEMENTWISE = frozenset((ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop))
 """Optimizers that treat every weight alike, so that they may take all weights of a group as one."""
 
 _KERNELS = {"foreach": False, "fused": False}
@@ -29,6 +28,11 @@ _KERNELS = {"foreach": False, "fused": False}
 
 _TORCH_KERNELS = {**_KERNELS, "capturable": True}
 """For torch's own optimizers, those that branch on no value. timm checks that `capturable` is used on a GPU only."""
+
+_UNMAPPED = (
+    DecidesByNumber, RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError,
+)  # fmt: skip
+"""Errors of a step that cannot be traced for all lanes."""
 
 _PLAIN = (int, float, bool, str, type(None))
 
@@ -69,7 +73,7 @@ class StackedOptimizer:
         self._optimizers, self._weights, self._device = list(optimizers), list(weights), device
         step: Any = type(optimizers[0]).step
         self._step = unwrap_step(step) or step
-        self._is_flat = type(optimizers[0]) in _ELEMENTWISE and self._steps_agree()
+        self._is_flat = type(optimizers[0]) in ELEMENTWISE and self._steps_agree()
         self._slots = [[] if w is None else self._make_slots(w) for w in self._weights]
         self._group_state = [self._stack_group_state(n) for n in range(len(self._weights))]
         is_fused = self._is_flat and has_fused_call(optimizers[0]) and device.type == "cpu"
@@ -84,7 +88,7 @@ class StackedOptimizer:
             return not self._has_failed
         try:
             self._program = self._trace(numbers)
-        except (DecidesByNumber, RuntimeError, TypeError, ValueError, AssertionError):
+        except _UNMAPPED:
             self._has_failed = True  # the step branches on values, or torch cannot map an operation
             self._separate_counts()
         return not self._has_failed
@@ -274,7 +278,8 @@ class StackedOptimizer:
 
 def _shadow(optimizer: Optimizer, groups: list[dict[str, Any]], state: dict[Any, Any]) -> Optimizer:
     """Return a copy of an optimizer with other groups and states."""
-    shadow = copy.copy(optimizer)
+    shadow = object.__new__(type(optimizer))  # copy.copy leaves out what a class adds
+    vars(shadow).update(vars(optimizer))
     shadow.param_groups, shadow.state = groups, defaultdict(dict, state)
     return shadow
 

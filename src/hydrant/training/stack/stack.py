@@ -79,6 +79,9 @@ class Stack:
         self.num_updates = self._first.state.num_updates
         """Completed updates."""
         self._failed: set[int] = set()  # lanes whose error was returned
+        # Lanes that have applied an update, which makes the states of their optimizers.
+        states = [lane.state for lane in lanes]
+        self._applied = {n for n, state in enumerate(states) if state.num_updates > state.num_skipped}
         if self._compilation.is_on:
             self._check_compiled()
 
@@ -333,9 +336,8 @@ class Stack:
             for name, before in buffers.items():
                 self._rest[name][n].copy_(before[n])
         for name in self._weights:
-            optimizer = (
-                self._optimizer(name) if self._have_stepped() else None
-            )  # the first step makes the states
+            have_states = len(self._applied) == len(self.lanes)
+            optimizer = self._optimizer(name) if have_states else None
             numbers = self._scheduled(name, num_updates)
             if optimizer is None or not optimizer.prepare(numbers):
                 self._step_alone(name, num_updates, skipped)
@@ -344,11 +346,6 @@ class Stack:
             optimizer.step(numbers)
             for tensor, before in kept:
                 tensor[skipped] = before
-
-    def _have_stepped(self) -> bool:
-        """Return whether every lane has applied an update."""
-        states = [lane.state for lane in self.lanes]
-        return all(state.num_updates > state.num_skipped for state in states)
 
     def _optimizer(self, name: str) -> StackedOptimizer | None:
         """Return an optimizer of all lanes; None if the lanes must make their steps alone."""
@@ -400,6 +397,7 @@ class Stack:
                 self._failed.add(n)
                 return error
         elif not is_skipped:
+            self._applied.add(n)
             lane.state.num_skipped_in_a_row = 0
         lane.state.num_updates += 1
         status = "not_finite" if is_skipped else "applied"

@@ -30,8 +30,16 @@ _FILES_PER_LANE = 6
 """Open files of a lane: the lock of its folder, its log and its rows, and those of a checkpoint that is written."""
 
 
-def plan_group(configs: Sequence[Mapping[str, Any]], lanes: Lanes, num_processes: int | None) -> StackPlan:
-    """Return how jobs train whose configs may be the same program. Each config is prepared once."""
+def plan_group(
+    configs: Sequence[Mapping[str, Any]], lanes: Lanes, num_processes: int | None, num_programs: int
+) -> StackPlan:
+    """Return how jobs train whose configs may be the same program. Each config is prepared once.
+
+    Args:
+        configs: of the jobs.
+        lanes, num_processes: as in `plan_stacks`.
+        num_programs: how many programs share the processes.
+    """
     reasons, errors = dict[int, str](), dict[int, ConfigError]()
     alike = defaultdict[Hashable, list[int]](list)
     known = dict[str, Hashable]()  # signatures; repetitions share one
@@ -73,7 +81,7 @@ def plan_group(configs: Sequence[Mapping[str, Any]], lanes: Lanes, num_processes
             reasons |= dict.fromkeys(numbers, reason)
             continue
         stacks += even_parts(
-            numbers, _num_stacks(len(numbers), size, lanes, num_processes, first.world.device)
+            numbers, _num_stacks(len(numbers), size, lanes, num_processes, num_programs, first.world.device)
         )
     return StackPlan(stacks, reasons, errors)
 
@@ -103,7 +111,9 @@ def _try(configs: Sequence[Mapping[str, Any]], like: Plan) -> int:
     return try_lanes([prepare_like(config, like) for config in (*configs, *configs)])
 
 
-def _num_stacks(count: int, size: int, lanes: Lanes, num_processes: int | None, device: torch.device) -> int:
+def _num_stacks(
+    count: int, size: int, lanes: Lanes, num_processes: int | None, num_programs: int, device: torch.device
+) -> int:
     """Return into how many stacks jobs are divided: as few as the limits allow, but one for each process."""
     at_once = num_processes or torch.cuda.device_count() or num_cores()
     if lanes != "auto":
@@ -112,4 +122,4 @@ def _num_stacks(count: int, size: int, lanes: Lanes, num_processes: int | None, 
     if device.type == "cpu":
         fitting //= at_once
     most = max(min(fitting, raise_limit() // _FILES_PER_LANE), 1)
-    return max(math.ceil(count / most), min(at_once, count // 2))
+    return max(math.ceil(count / most), min(math.ceil(at_once / num_programs), count // 2))

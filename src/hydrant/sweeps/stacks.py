@@ -90,7 +90,7 @@ def _plan_groups(
     stacks, reasons, errors = list[list[int]](), dict[int, str](), dict[int, ConfigError]()
     for group in groups:
         numbers, configs = [n for n, _ in group], [config for _, config in group]
-        found = plan_group(configs, lanes, num_processes)
+        found = plan_group(configs, lanes, num_processes, len(groups))
         stacks += [[numbers[n] for n in stack] for stack in found.stacks]
         reasons |= {numbers[n]: reason for n, reason in found.reasons.items()}
         errors |= {numbers[n]: error for n, error in found.errors.items()}

@@ -17,10 +17,13 @@ from hydrant.training.loop import (
     is_last_update,
     is_over,
 )
+from hydrant.training.memory import explain_out_of_memory
 from hydrant.training.stack.stack import LaneUpdate, Stack
 from hydrant.training.trainer import Trainer
 
 T = TypeVar("T")
+
+_REMEDY = "Train fewer runs at once: hydra.launcher.lanes=<number>"
 
 
 class Lane(Protocol):
@@ -93,7 +96,8 @@ def _advance(lanes: Sequence[Lane], limit: int | None, stop_signal: Callable[[],
             return
         is_due = any(due is not NOTHING or is_last for due, is_last in dues)
         shows_gradients = any(due.histogram or due.hooks for due, _ in dues)
-        updates = stack.update(measure=any(due.log for due, _ in dues), show_gradients=shows_gradients)
+        with explain_out_of_memory(_REMEDY):
+            updates = stack.update(measure=any(due.log for due, _ in dues), show_gradients=shows_gradients)
         signum = stop_signal()
         failed = [lane.is_open and isinstance(u, Exception) for lane, u in zip(lanes, updates, strict=True)]
         if signum is None and not is_due and not any(failed):

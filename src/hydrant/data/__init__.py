@@ -6,7 +6,7 @@ from hydrant.data.dataset import dataset, dataset_source, tensors
 from hydrant.data.digits import digits
 from hydrant.data.folder import ImageAugment, image_folder
 from hydrant.data.hugging_face import hugging_face
-from hydrant.data.in_memory import DeviceStream, InMemorySource
+from hydrant.data.in_memory import InMemorySource
 from hydrant.data.iterable import IterableSource, stream
 from hydrant.data.loader import LoaderSource, SampleSet
 from hydrant.data.memmap import memmap
@@ -19,7 +19,6 @@ from hydrant.data.vision import cifar10, cifar100, mnist
 __all__ = [
     "AlternatingFlip",
     "Data",
-    "DeviceStream",
     "ImageAugment",
     "InMemorySource",
     "Indices",

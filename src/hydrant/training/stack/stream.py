@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hydrant.batch import Batch, tensors_of, with_tensors
-from hydrant.data import DeviceStream
+from hydrant.data.in_memory import DeviceStream
 from hydrant.data.mixup import NoMixing
 from hydrant.training.trainer import Trainer
 

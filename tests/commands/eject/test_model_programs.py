@@ -28,3 +28,12 @@ NOISE = (
 )
 def test_models_of_images(words: str, workdir: Path) -> None:
     check_equal(f"{NOISE} {words}", workdir)
+
+
+def test_the_optimizer_of_a_program_does_not_see_an_update_that_overflows(workdir: Path) -> None:
+    """Its state would begin with it: the fused SGD of torch leaves a momentum of uninitialized memory.
+
+    `deterministic` fills such memory with NaN.
+    """
+    words = "optimizer=sgd precision=fp16 precision.init_scale=1e12 deterministic=true"
+    check_equal(words, workdir)

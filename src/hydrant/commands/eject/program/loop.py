@@ -149,13 +149,10 @@ def main() -> None:
                 grad_norm = clip_gradients(model, optimizer)
             else:
                 grad_norm = get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
-            if not SCALES_LOSS:
-                optimizer.step()
         if SCALES_LOSS:
             scale = scaler.get_scale()
-            scaler.step(optimizer)
             scaler.update()
-            if scaler.get_scale() < scale:  # a gradient overflowed, so no step was made: try again
+            if scaler.get_scale() < scale:  # a gradient overflowed, so make no step: try again
                 num_skipped, num_skipped_in_a_row = num_skipped + 1, num_skipped_in_a_row + 1
                 if num_skipped_in_a_row > MAX_SKIPPED:
                     raise FloatingPointError(f"the gradients overflow at every loss scale down to {scale}")
@@ -164,6 +161,8 @@ def main() -> None:
                         buffer.copy_(before)
                 continue
             num_skipped_in_a_row = 0
+        if not NEEDS_CLOSURE:
+            optimizer.step()
         num_updates += 1
         if LOGS:
             measured += of_update

@@ -1,0 +1,39 @@
+"""docs/guides/stacked.md names what stacks and what does not, as the code has it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+
+from repository import ROOT
+
+from hydrant.sweeps import stacks
+from hydrant.training.stack import check
+
+GUIDE = (ROOT / "docs" / "guides" / "stacked.md").read_text(encoding="utf-8")
+
+
+def reasons() -> list[str]:
+    """Return the constant reasons of the checks on a plan, in their order."""
+    functions = (check.check_plan, check._check_compilation)  # pyright: ignore[reportPrivateUsage]
+    trees = [ast.parse(inspect.getsource(function)) for function in functions]
+    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    named = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "CannotStack"]
+    return [ast.literal_eval(call.args[0]) for call in named]
+
+
+def test_the_guide_lists_each_reason_for_which_a_job_trains_alone() -> None:
+    section = GUIDE.partition("A job trains alone")[2].partition("What `torch.vmap`")[0]
+    listed = [item.replace("`", "") for item in re.findall(r"^- (.*)$", section, re.MULTILINE)]
+    assert sorted(listed) == sorted(reasons())
+    assert len(listed) > 10
+
+
+def test_the_guide_lists_the_keys_in_which_lanes_differ() -> None:
+    table = GUIDE.partition("| keys | differ in |")[2].partition("\n\n")[0]
+    listed = set(
+        re.findall(r"`(\w+)`", "\n".join(line.split("|")[1] for line in table.split("\n") if "`" in line))
+    )
+    constants = (stacks._ANY_VALUE, stacks._ANY_GROUPS, stacks._FRACTIONS)  # pyright: ignore[reportPrivateUsage]
+    assert listed == {key.rstrip(".") for keys in constants for key in keys}

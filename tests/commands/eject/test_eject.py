@@ -13,7 +13,7 @@ from ejected import TINY, rows_of, run_program, unchanged_process
 from training_runs import Train
 
 from hydrant import cli
-from hydrant.commands.eject import program
+from hydrant.commands.eject.command import program
 from hydrant.commands.eject.guide import page, refused_options
 from hydrant.config.check import check
 from hydrant.config.compose import compose

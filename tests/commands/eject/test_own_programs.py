@@ -96,20 +96,20 @@ class Limited(Net):
         return super().forward(x.clamp(max=LIMIT))
 """.replace("point.tolist()", "point.double()")
 DATA = (
-    "data=dataset data.train._target_=own_parts.Points +data.train.count=60 +data.train.noise=0.1 "
-    "data.val._target_=own_parts.Points +data.val.count=40 +data.val.noise=0.2 data.num_classes=2 "
-    "data.input_shape=[3] allow_targets=[own_parts] limit_train_samples=50 limit_val_samples=30"
+    "data=dataset data.train._target_=copied_parts.Points +data.train.count=60 +data.train.noise=0.1 "
+    "data.val._target_=copied_parts.Points +data.val.count=40 +data.val.noise=0.2 data.num_classes=2 "
+    "data.input_shape=[3] allow_targets=[copied_parts] limit_train_samples=50 limit_val_samples=30"
 )
 
 
 @pytest.fixture
 def parts(user_module: UserModule, workdir: Path) -> None:
     user_module("own_helpers", HELPERS)
-    user_module("own_parts", PARTS)
+    user_module("copied_parts", PARTS)
     options = workdir / "conf" / "model"
     options.mkdir(parents=True)
     for name in ("Net", "make_net", "short", "Limited"):
-        (options / f"{name}.yaml").write_text(f"_target_: own_parts.{name}\nwidth: 6\n")
+        (options / f"{name}.yaml").write_text(f"_target_: copied_parts.{name}\nwidth: 6\n")
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_models_and_data_sets_with_helpers(words: str, parts: None, workdir: Pat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("model=short", "model: own_parts.short is a lambda"),
-        ("model=Limited", "own_parts defines LIMIT by a statement"),
+        ("model=short", "model: copied_parts.short is a lambda"),
+        ("model=Limited", "copied_parts defines LIMIT by a statement"),
     ],
 )
 def test_what_cannot_be_copied_is_refused_by_its_name(

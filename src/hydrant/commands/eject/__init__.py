@@ -6,6 +6,4 @@ The file is cut from three kinds of source. `program/` is a training program who
 puts together what is used.
 """
 
-from hydrant.commands.eject.command import main, program
-
-__all__ = ["main", "program"]
+from hydrant.commands.eject.command import main as main

@@ -6,4 +6,4 @@ from typing import Any
 def __getattr__(name: str) -> Any:
     if not name.isupper():
         raise AttributeError(name)
-    return None
+    return {} if name == "COMPILE" else None  # a decorator takes these as its arguments when it is imported

@@ -10,13 +10,12 @@ import torch
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.training.build import build, prepare
-from hydrant.training.distributed.watchdog import Watchdog
+from hydrant.training.build import prepare
 from hydrant.training.loop import make_update
 from hydrant.training.plan import Plan
-from hydrant.training.pruning import NeverPruned
+from hydrant.training.scratch import build_scratch
 from hydrant.training.stack import Stack
-from hydrant.training.trainer import NullRunLogger, Trainer, TrainState
+from hydrant.training.trainer import Trainer
 
 TINY = (
     "tracker=local",
@@ -31,24 +30,12 @@ def plan_of(words: Sequence[str]) -> Plan:
     return prepare(check(compose(list(words))))
 
 
-def trainer_of(plan: Plan) -> Trainer:
-    return build(
-        plan,
-        TrainState(),
-        logger=NullRunLogger(),
-        save=lambda trainer, is_best: None,
-        stop_signal=lambda: None,
-        pruning=NeverPruned(),
-        watchdog=Watchdog(),
-    )
-
-
 @contextlib.contextmanager
 def trainers_of(*runs: Sequence[str]) -> Generator[list[Trainer]]:
     """Build runs from their overrides, in one process group."""
     plans = [plan_of(words) for words in runs]
     with plans[0].world.process_group():
-        yield [trainer_of(plan) for plan in plans]
+        yield [build_scratch(plan) for plan in plans]
 
 
 @dataclass(frozen=True)

@@ -28,19 +28,24 @@ def prepare_at_least(config: Mapping[str, Any], num_updates: int) -> Plan:
     return plan
 
 
+def build_scratch(plan: Plan) -> Trainer:
+    """Build a run on its device that logs and saves nothing. The caller has a process group, and closes the stream."""
+    return build(
+        plan,
+        TrainState(),
+        logger=NullRunLogger(),
+        save=lambda trainer, is_best: None,
+        stop_signal=lambda: None,
+        pruning=NeverPruned(),
+        watchdog=Watchdog(),
+    )
+
+
 @contextlib.contextmanager
 def scratch_trainer(plan: Plan) -> Generator[Trainer]:
     """Build a run on its device that logs and saves nothing; close it at the end of the block."""
     with plan.world.process_group():
-        trainer = build(
-            plan,
-            TrainState(),
-            logger=NullRunLogger(),
-            save=lambda trainer, is_best: None,
-            stop_signal=lambda: None,
-            pruning=NeverPruned(),
-            watchdog=Watchdog(),
-        )
+        trainer = build_scratch(plan)
         try:
             yield trainer
         finally:

@@ -14,6 +14,7 @@ from hydrant.batch import tensors_of
 from hydrant.errors import NonFiniteError
 from hydrant.training.compile import Compilation
 from hydrant.training.loop import make_update
+from hydrant.training.scratch import build_scratch
 from hydrant.training.stack import CannotStack, Stack
 from hydrant.training.stack.compilation import LaneCompilation
 from hydrant.training.stack.stream import StackedStream
@@ -270,11 +271,11 @@ def test_a_compiled_stack_is_one_graph() -> None:
     with trainers_of(*[[*TINY, f"optimizer.lr={lr}"] for lr in (1e-3, 1e-2)]) as eager:
         import dataclasses
 
-        from lanes import plan_of, trainer_of
+        from lanes import plan_of
 
         shared: Compilation = plan_of(runs[0]).compilation
         plans = [dataclasses.replace(plan_of(run), compilation=LaneCompilation(shared)) for run in runs]
-        lanes = [trainer_of(plan) for plan in plans]
+        lanes = [build_scratch(plan) for plan in plans]
         stack, other = Stack(lanes), Stack(eager)
         for _ in range(6):
             stack.update(measure=True)

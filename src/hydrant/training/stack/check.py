@@ -12,16 +12,14 @@ from torch import Tensor, nn
 
 from hydrant.data import IterableSource, LoaderSource
 from hydrant.schedules import Plateau
-from hydrant.training.build import build
 from hydrant.training.compile import Eager
-from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.loop import make_update
 from hydrant.training.plan import Plan
-from hydrant.training.pruning import NeverPruned
+from hydrant.training.scratch import build_scratch
 from hydrant.training.stack.optimizer import ELEMENTWISE, flat_numbers
 from hydrant.training.stack.reasons import CannotStack
 from hydrant.training.stack.stack import Stack
-from hydrant.training.trainer import NullRunLogger, Trainer, TrainState
+from hydrant.training.trainer import Trainer
 
 _NUM_TRIED = 3  # updates: the first makes the states of the optimizers, the second traces their steps
 _LOSS_TOLERANCE, _ROUNDED_LOSS_TOLERANCE = 1e-3, 3e-2
@@ -145,17 +143,7 @@ def _trainers(plans: Sequence[Plan]) -> Generator[list[Trainer]]:
         trainers = list[Trainer]()
         for plan in plans:
             eager = dataclasses.replace(plan, compilation=Eager(plan.world))  # compiled when the stack begins
-            trainers.append(
-                build(
-                    eager,
-                    TrainState(),
-                    logger=NullRunLogger(),
-                    save=lambda trainer, is_best: None,
-                    stop_signal=lambda: None,
-                    pruning=NeverPruned(),
-                    watchdog=Watchdog(),
-                )
-            )
+            trainers.append(build_scratch(eager))
             stack.callback(trainers[-1].stream.close)
         yield trainers
 

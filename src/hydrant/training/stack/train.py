@@ -82,8 +82,8 @@ def train_lanes(lanes: Sequence[Lane], stop_signal: Callable[[], int | None]) ->
 def _advance(lanes: Sequence[Lane], limit: int | None, stop_signal: Callable[[], int | None]) -> None:
     """Make updates until a run ends, or up to `limit` completed updates.
 
-    A compiled stack goes on with a run that has ended, without reading its results, while more than half of its lanes
-    train: another number of lanes would be compiled again.
+    An ended run stays in a compiled stack, unread, while more than half of the lanes train, because another number of
+    lanes would be compiled again.
     """
     began = time.perf_counter()
     stack = Stack([lane.trainer for lane in lanes])

@@ -196,6 +196,15 @@ def host_state() -> dict[str, Any]:
     }
 
 
+def is_host_state(state: dict[str, Any]) -> bool:
+    """Return whether the generators have the state that `host_state` returned."""
+    now = host_state()
+    numpy = zip(now["numpy"], state["numpy"], strict=True)
+    return now["python"] == state["python"] and all(
+        torch.equal(one, other) if isinstance(one, Tensor) else one == other for one, other in numpy
+    )
+
+
 def set_host_state(state: dict[str, Any]) -> None:
     """Restore a state that `host_state` returned."""
     version, internal, gauss = state["python"]

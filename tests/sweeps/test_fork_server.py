@@ -54,9 +54,11 @@ def test_every_module_in_a_preload_list_can_be_imported() -> None:
     preloaded = set[str]()
     for module in pkgutil.walk_packages(hydrant.__path__, "hydrant."):
         if "PRELOAD" in (find_spec(module.name).loader.get_source(module.name) or ""):  # type: ignore[union-attr]
-            names = getattr(importlib.import_module(module.name), "PRELOAD", ())
-            assert isinstance(names, tuple)
-            preloaded.update(names)
+            imported = importlib.import_module(module.name)
+            for target, names in getattr(imported, "PRELOAD", {}).items():
+                assert getattr(imported, target).__module__ == module.name
+                assert isinstance(names, tuple)
+                preloaded.update(names)
     assert "timm" in preloaded
     assert [name for name in sorted(preloaded) if find_spec(name) is None] == []
 

@@ -92,3 +92,26 @@ def test_a_sweep_finds_the_folders_of_commands_that_varied_other_keys(tmp_path: 
     third = run_command(*words, "data=digits", "optimizer=adamw", "seed=0,1", cwd=tmp_path)
     assert third.returncode == 0, third.stderr
     assert {path.name for path in sweep.iterdir()} == before
+
+
+def test_a_job_leaves_the_records_that_it_leaves_if_hydra_starts_it(workdir: Path) -> None:
+    """Hydra's own launcher composes each job again; Hydrant's take the one that the grid has composed."""
+    for launcher in ("basic", "local"):
+        words = (f"hydra/launcher={launcher}", "duration=1", "model.hidden=[8]", "tracker=local", "seed=0,1")
+        done = run_command("--multirun", *words, "name=study", f"hydra.sweep.dir={launcher}", cwd=workdir)
+        assert done.returncode == 0, done.stderr
+    runs = [path.relative_to(workdir / "basic") for path in sorted((workdir / "basic").glob("seed*"))]
+    assert len(runs) == 2
+    for file in (
+        run / ".hydra" / name for run in runs for name in ("hydra.yaml", "config.yaml", "overrides.yaml")
+    ):
+        by_hydra, by_grid = (
+            yaml.safe_load((workdir / name / file).read_text()) for name in ("basic", "local")
+        )
+        if "hydra" in by_hydra:
+            for records in (by_hydra["hydra"], by_grid["hydra"]):
+                del records["launcher"], records["overrides"]["hydra"]
+                del records["runtime"]["choices"]["hydra/launcher"]
+            text = yaml.safe_dump(by_hydra).replace("basic", "local")
+            by_hydra = yaml.safe_load(text)
+        assert by_hydra == by_grid

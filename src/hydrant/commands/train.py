@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import hydra
@@ -19,15 +18,15 @@ from hydrant.config.command_line import flags_first, refuse_sweep
 from hydrant.config.compose import ENTRY, register_resolvers
 from hydrant.config.compose_once import compose_once
 from hydrant.config.error_messages import BUILTIN_ERRORS, HYDRA_ERRORS, explain
-from hydrant.config.flat import group_choices
 from hydrant.config.groups import conf_dir
 from hydrant.config.hydra_guard import guard_hydra
 from hydrant.config.import_without_gc import import_without_gc
+from hydrant.config.shared_options import share_options
 from hydrant.errors import ConfigError, HydrantError, concerns, typed_line
 from hydrant.runs.console import notice, output_status, show_activity
 from hydrant.runs.folder import remove_if_empty
 from hydrant.runs.folder_callback import FolderCallback
-from hydrant.runs.job import Job, records_of
+from hydrant.runs.job import Job, job_of
 from hydrant.runs.outcome import RunResult, report
 from hydrant.signals import Stopped, ignore_stop_signals, stop_when_orphaned
 from hydrant.sweeps.sweep import Sweep, current_sweep
@@ -133,7 +132,7 @@ def _run_hydra(arguments: Sequence[str], task: Callable[[DictConfig], Any]) -> N
     sys.argv = [*sys.argv[:1], *words]  # Hydra reads it; `hydrant.cli` restores it and the variables
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors instead of printing them and exiting
     try:
-        with compose_once(words), guard_hydra(words):
+        with compose_once(words), share_options(), guard_hydra(words):
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=ENTRY)(task)()
     except MissingConfigException:
         raise  # an OSError that says what is missing
@@ -151,14 +150,9 @@ def _run_hydra(arguments: Sequence[str], task: Callable[[DictConfig], Any]) -> N
 
 def _job(config: DictConfig, settings: Any) -> Job:
     """Check a composed config and return its job. `settings` is the `hydra` node."""
-    resolved = check(config)
-    records = records_of(config, settings)
-    folder, choices = Path(settings.runtime.output_dir), group_choices(settings.runtime.choices)
-    in_sweep = settings.mode == RunMode.MULTIRUN
-    if not in_sweep:
+    if settings.mode != RunMode.MULTIRUN:
         refuse_sweep(settings.runtime.choices, settings.overrides.hydra)
-    sweep_folder = Path(settings.runtime.cwd, settings.sweep.dir) if in_sweep else None
-    return Job(resolved, folder, choices, records, list(settings.overrides.task), sweep_folder)
+    return job_of(check(config), config, settings)
 
 
 def _execute(config: DictConfig, settings: Any) -> RunResult:

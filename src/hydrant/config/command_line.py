@@ -124,8 +124,9 @@ def check_overrides(overrides: Sequence[str]) -> None:
     Raises:
         ConfigError: Names the key, if there is one.
     """
-    parser = OverridesParser.create()
-    options = group_options()
+    if not overrides:
+        return
+    parser, options = OverridesParser.create(), group_options()
     for text in expand_lists(overrides):
         key, equals, value = text.partition("=")
         if not equals and not text.startswith("~"):

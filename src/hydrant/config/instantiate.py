@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from hydra.utils import instantiate as hydra_instantiate
 from omegaconf import OmegaConf
 
 from hydrant.config.error_keys import as_config_error
+from hydrant.config.flat import children
+
+_factories: ContextVar[dict[str, Any] | None] = ContextVar("factories", default=None)
+
+
+@contextmanager
+def share_factories() -> Generator[None]:
+    """Let Hydra read each different `_partial_` node once, for many runs whose configs differ little.
+
+    Each caller gets a factory of its own, so nothing that it changes reaches another.
+    """
+    token = _factories.set({} if _factories.get() is None else _factories.get())
+    try:
+        yield
+    finally:
+        _factories.reset(token)
 
 
 def instantiate(config: Mapping[str, Any], key: str, *args: Any) -> Any:
@@ -24,4 +43,20 @@ def instantiate(config: Mapping[str, Any], key: str, *args: Any) -> Any:
 
 def instantiate_node(node: Mapping[str, Any]) -> Any:
     """Build what a node with a `_target_` describes. The target's exceptions pass through unchanged."""
+    factories = _factories.get()
+    if factories is None or not node.get("_partial_") or any(map(_builds_parts, node.values())):
+        return _instantiate(node)
+    key = repr(node)
+    if key not in factories:
+        factories[key] = _instantiate(node)
+    return copy.deepcopy(factories[key])
+
+
+def _instantiate(node: Mapping[str, Any]) -> Any:
     return hydra_instantiate(OmegaConf.create({**node, "_convert_": "all"}))
+
+
+def _builds_parts(value: Any) -> bool:
+    """Return whether Hydra makes objects for a value: they may have a state, which a factory shares."""
+    is_part = isinstance(value, Mapping) and "_target_" in value
+    return is_part or any(_builds_parts(item) for _, item in children(value, ""))

@@ -173,13 +173,15 @@ def targets_of(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def preload_modules(configs: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the modules that runs of these checked configs will import, for a fork server to import in advance.
 
-    They are those of every run, Hydrant's modules that the targets are defined in, and their `PRELOAD` lists.
+    They are those of every run, Hydrant's modules that the targets are defined in, and what their `PRELOAD` lists for
+    the targets by name.
     """
     names = set(_ALWAYS)
-    for key, target in (pair for config in configs for pair in targets_of(config)):
-        module = sys.modules[locate(target, key).__module__]
+    paths = {path: key for config in configs for key, path in targets_of(config)}
+    for target in (locate(path, key) for path, key in paths.items()):
+        module = sys.modules[target.__module__]
         if module.__name__.startswith("hydrant."):
-            names |= {module.__name__, *getattr(module, "PRELOAD", ())}
+            names |= {module.__name__, *getattr(module, "PRELOAD", {}).get(target.__name__, ())}
     return sorted(names)
 
 

@@ -16,7 +16,7 @@ from hydrant.data.loader import Collate, LoaderSource, Transform
 from hydrant.data.parts import make_parts
 from hydrant.errors import ConfigError, suggestion, typed_line
 
-PRELOAD = ("datasets",)
+PRELOAD = {"hugging_face": ("datasets",)}
 
 _UNSAFE = ("pandas",)
 """The formats of `datasets` whose files can execute code."""

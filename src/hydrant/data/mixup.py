@@ -13,7 +13,7 @@ from hydrant.batch import Batch
 from hydrant.data.base import to_device
 from hydrant.errors import ConfigError
 
-PRELOAD = ("timm.data.mixup",)
+PRELOAD = {"MixupCutmix": ("timm.data.mixup",)}
 
 
 class Mixing(Protocol):

@@ -10,7 +10,7 @@ from torch import nn
 from hydrant.config.loaded_files import check_loads_nothing
 from hydrant.errors import ConfigError, first_line, unknown_name
 
-PRELOAD = ("timm",)
+PRELOAD = {"timm_model": ("timm",)}
 
 
 def timm_model(

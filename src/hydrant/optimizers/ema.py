@@ -14,7 +14,7 @@ from hydrant.clock import Clock
 from hydrant.errors import ConfigError
 from hydrant.optimizers.norms import local_tensors
 
-PRELOAD = ("timm.utils",)
+PRELOAD = {"Ema": ("timm.utils",)}
 
 
 class Averaging(Protocol):

@@ -29,7 +29,7 @@ COEFFICIENTS: dict[str, list[tuple[float, float, float]]] = {
 """Coefficients of the iterations that orthogonalise a matrix; the last ones are repeated. `original`: Jordan et al.,
 "Muon", 2024. `polar_express`: Amsel et al., "The Polar Express", 2025."""
 
-PRELOAD = ("timm.optim",)
+PRELOAD = {"NorMuonWithAdamW": ("timm.optim",)}
 
 _RMS_OF_ADAMW = 0.2
 """The usual root mean square of the entries of an AdamW update, divided by lr; Liu et al., 2025."""

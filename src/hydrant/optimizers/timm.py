@@ -10,7 +10,7 @@ import torch
 
 from hydrant.errors import ConfigError, first_line, unknown_name
 
-PRELOAD = ("timm.optim",)
+PRELOAD = {"timm_optimizer": ("timm.optim",)}
 
 
 def timm_optimizer(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -118,18 +118,30 @@ def is_run_folder(path: Path) -> bool:
 
 def read_run(path: Path) -> RunFolder:
     """Read a run folder. Without a summary the run is `not started`; with an unreadable file it is `damaged`."""
-    overrides = list[str]()
+    overrides, summary = list[str](), summary_or_damage(path)
     try:
         overrides = read_overrides(path)
-        summary = read_summary(path)
     except RecordError as error:
-        summary = {"status": RunStatus.DAMAGED, "error": {"message": str(error)}}
+        summary = _damage(error)
     return RunFolder(path, choices_in(overrides), summary)
 
 
-def runs_of_sweep(folder: Path) -> list[RunFolder]:
-    """Return the runs in the folder of a sweep, by name."""
-    return [read_run(path) for path in sorted(folder.glob("*")) if is_run_folder(path)]
+def summary_or_damage(path: Path) -> dict[str, Any]:
+    """Return the summary of a run; one with the status `damaged` if its file cannot be read."""
+    try:
+        return read_summary(path)
+    except RecordError as error:
+        return _damage(error)
+
+
+def _damage(error: RecordError) -> dict[str, Any]:
+    return {"status": RunStatus.DAMAGED, "error": {"message": str(error)}}
+
+
+def runs_of_sweep(folder: Path, without: Container[Path] = ()) -> list[RunFolder]:
+    """Return the runs in the folder of a sweep, by name, except those in the resolved folders `without`."""
+    paths = [path for path in sorted(folder.glob("*")) if is_run_folder(path)]
+    return [read_run(path) for path in paths if not without or path.resolve() not in without]
 
 
 def status_of(summary: Mapping[str, Any]) -> str:

@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from hydrant.config.flat import redacted_yaml
+from hydrant.config.flat import group_choices, redacted_yaml
 from hydrant.runs.console import relative
 from hydrant.runs.folder import HYDRA_CONFIG, HYDRA_OVERRIDES, HYDRA_SETTINGS
 from hydrant.runs.optuna_trial import Trial
@@ -55,10 +56,29 @@ class Job:
         return f"the same command with {key}={relative(folder or self.folder)}"
 
 
+def job_of(resolved: Mapping[str, Any], config: DictConfig, settings: DictConfig) -> Job:
+    """Return the job of a config that Hydra has composed.
+
+    Args:
+        resolved: the config, checked.
+        config: the config as Hydra composed it, without the `hydra` node.
+        settings: the `hydra` node, with the run folder.
+    """
+    in_sweep = settings.mode == RunMode.MULTIRUN
+    return Job(
+        config=resolved,
+        folder=Path(settings.runtime.output_dir),
+        choices=group_choices(settings.runtime.choices),
+        records=records_of(config, settings),
+        overrides=list(settings.overrides.task),
+        sweep_folder=Path(settings.runtime.cwd, settings.sweep.dir) if in_sweep else None,
+    )
+
+
 def records_of(config: DictConfig, settings: DictConfig) -> dict[str, str]:
     """Return the text of each of Hydra's files in .hydra/, without secrets. `settings` is the `hydra` node."""
     return {
         HYDRA_CONFIG: redacted_yaml(config),
-        HYDRA_SETTINGS: redacted_yaml(OmegaConf.create({"hydra": settings})),
+        HYDRA_SETTINGS: redacted_yaml({"hydra": OmegaConf.to_container(settings, enum_to_str=True)}),
         HYDRA_OVERRIDES: redacted_yaml(settings.overrides.task),
     }

@@ -110,16 +110,42 @@ def log_to_file(file: Path, rank: int = 0) -> Generator[None]:
     """Log messages with tracebacks to `file`: those for this log, and those for every log."""
     handler = _File(file, delay=True, encoding="utf-8")
     handler.setFormatter(_Formatter(f"%(asctime)s %(levelname)s {_message(rank)}"))
-    handler.addFilter(lambda record: current_log.get() in (None, file))
     if rank:
         handler.addFilter(lambda record: record.levelno >= logging.WARNING or bool(record.exc_info))
-    log.addHandler(handler)
+    _files.add(file, handler)
     try:
         yield
     finally:
-        log.removeHandler(handler)
+        _files.remove(file)
         with contextlib.suppress(OSError):
             handler.close()
+
+
+class _Files(logging.Handler):
+    """Gives a message to the log of the run at work, or to all logs, without asking each of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_path: dict[Path, logging.Handler] = {}
+
+    def add(self, file: Path, handler: logging.Handler) -> None:
+        self._by_path[file] = handler
+        log.addHandler(self)  # once
+
+    def remove(self, file: Path) -> None:
+        del self._by_path[file]
+        if not self._by_path:
+            log.removeHandler(self)
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        current = current_log.get()
+        files = self._by_path if current is None else [current]
+        for file in [file for file in files if file in self._by_path]:
+            self._by_path[file].handle(record)
+        return True
+
+
+_files = _Files()
 
 
 def _message(rank: int) -> str:

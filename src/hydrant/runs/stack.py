@@ -9,6 +9,7 @@ import signal
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
+from hydrant.config.instantiate import share_factories
 from hydrant.errors import HydrantError
 from hydrant.runs.environment import describe_environment
 from hydrant.runs.execute import already_finished, execute, prepare_start
@@ -37,7 +38,7 @@ def execute_stack(jobs: Sequence[Job]) -> list[RunResult]:
         return [execute(jobs[0])]
     world = World.from_launcher()
     lanes = [_RunLane(job, world) for job in jobs]
-    with world.process_group(timeout_seconds(jobs[0].config)), log_to_terminal():
+    with world.process_group(timeout_seconds(jobs[0].config)), log_to_terminal(), share_factories():
         try:
             _train(lanes)
         except KeyboardInterrupt as error:  # before the handler of StopRequest is set, or a second Ctrl-C

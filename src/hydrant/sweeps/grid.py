@@ -1,6 +1,8 @@
 """The grid sweeper, default of `--multirun`: it checks every job before the first one starts."""
 
-from collections.abc import Generator, Sequence
+import os
+import re
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, JobStatus
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from hydrant.config.atomic_write import replace_file
 from hydrant.config.check import check
@@ -19,12 +21,16 @@ from hydrant.config.command_line import check_grid, check_overrides
 from hydrant.config.compose import folders_by_slug, register_resolvers
 from hydrant.config.error_messages import HYDRA_ERRORS, explain, explain_unchecked
 from hydrant.config.flat import redacted_yaml
+from hydrant.config.groups import group_options
 from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError
 from hydrant.runs.console import say, show_activity
+from hydrant.runs.job import Job, job_of
 from hydrant.runs.lock import shared
 from hydrant.sweeps.executors import Executor
+from hydrant.sweeps.executors.base import modules_to_preload
 from hydrant.sweeps.executors.local import Sequential
+from hydrant.sweeps.fork_server.call import start_server
 from hydrant.sweeps.launcher import ExecutorLauncher
 from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.preflight import (
@@ -50,9 +56,13 @@ class ComposedJob:
     """A job of a sweep, composed and checked."""
 
     words: Sequence[str]  # all overrides
-    config: dict[str, Any]
-    folder: Path
-    overrides: Sequence[str]  # without those of Hydra's own config
+    folder: Path  # of the run, resolved
+    job: Job
+    environment: Mapping[str, str]  # `hydra.job.env_set`
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        return self.job.config
 
 
 _REPORT_EVERY = 500  # jobs; composing these takes about ten seconds
@@ -67,6 +77,10 @@ class GridSweeper(BasicSweeper):
     If one of the jobs cannot run, none starts. If a job fails later, the others still run. `max_batch_size` limits how
     many jobs the launcher receives at once; null: all.
     """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._checked_words = set[str]()
 
     def sweep(self, arguments: list[str]) -> Any:
         assert self.config is not None
@@ -127,18 +141,29 @@ class GridSweeper(BasicSweeper):
     def _launch(self, folder: Path, jobs: Sequence[ComposedJob]) -> list[Sequence[JobReturn]]:
         assert self.config is not None and self.launcher is not None
         size = self.max_batch_size or len(jobs)
-        starts, words = range(0, len(jobs), size), [list(job.words) for job in jobs]
-        with shared(folder), current_sweep.get().active(folder, {job.folder: job.overrides for job in jobs}):
+        overrides = {job.folder: job.job.overrides for job in jobs}
+        with shared(folder), current_sweep.get().active(folder, overrides):
             replace_file(folder / "multirun.yaml", redacted_yaml(self.config))
-            batches = [self.launcher.launch(words[n : n + size], initial_job_idx=n) for n in starts]
+            batches = [self._launch_batch(jobs[n : n + size], n) for n in range(0, len(jobs), size)]
         if failed := [job for batch in batches for job in batch if job.status is not JobStatus.COMPLETED]:
             # The property `return_value` would also print "Error executing job".
             raise failed[0]._return_value  # pyright: ignore[reportPrivateUsage]
         return batches
 
+    def _launch_batch(self, jobs: Sequence[ComposedJob], first: int) -> Sequence[JobReturn]:
+        """Run jobs; `first` is the number of the first one."""
+        assert self.launcher is not None and self.hydra_context is not None
+        has_own_callbacks = len(self.hydra_context.callbacks.callbacks) > 1
+        if isinstance(self.launcher, ExecutorLauncher) and not has_own_callbacks:
+            return self.launcher.launch_composed(
+                [(list(job.words), job.job, job.environment) for job in jobs], first
+            )
+        return self.launcher.launch([list(job.words) for job in jobs], initial_job_idx=first)
+
     def _compose_all(self, jobs: Sequence[Sequence[str]]) -> tuple[list[ComposedJob], list[_Fault]]:
         """Return the composed jobs, and why others cannot be composed or run in their folder."""
         composed, faults = dict[Path, ComposedJob](), list[_Fault]()
+        needs_server = not self._executor.is_remote and _have_same_options(jobs)
         for number, words in enumerate(jobs):
             if number and number % _REPORT_EVERY == 0:
                 say(f"{number:,} of {len(jobs):,} jobs are composed")
@@ -149,6 +174,11 @@ class GridSweeper(BasicSweeper):
                     raise ConfigError("", message)
                 composed[job.folder] = job
                 check_same_config(job.config, job.folder)
+                if needs_server and not is_finished(job.config, job.folder):
+                    start_server(
+                        modules_to_preload([job.config])
+                    )  # it imports while the other jobs are composed
+                    needs_server = False
             except (ConfigError, *HYDRA_ERRORS) as raised:
                 error = explain(raised)
                 faults.append(
@@ -158,19 +188,28 @@ class GridSweeper(BasicSweeper):
 
     def _compose(self, words: Sequence[str], number: int) -> ComposedJob:
         assert self.hydra_context is not None and self.config is not None
-        check_overrides(words)
+        check_overrides([word for word in words if word not in self._checked_words])
+        self._checked_words.update(words)
         with explain_unchecked():
             config = self.hydra_context.config_loader.load_sweep_config(self.config, list(words))
-        with _hydra_config_of_job(config, number):
-            without_hydra = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-            folder = Path(config.hydra.sweep.dir, config.hydra.sweep.subdir).resolve()
-            return ComposedJob(words, check(without_hydra), folder, list(config.hydra.overrides.task))
+        with _settings_of_job(config, number) as settings:
+            job = job_of(check(config), config, settings)
+            return ComposedJob(words, job.folder.resolve(), job, dict(settings.job.env_set))
 
 
 def folder_names(sweep: Path) -> list[str]:
     """Return the names of the folders in a sweep, also of those that another command has planned."""
     present = [path.name for path in sweep.iterdir()] if sweep.is_dir() else []
     return present + [job.folder.name for job in usable_plan(sweep)[0].jobs]
+
+
+def _have_same_options(jobs: Sequence[Sequence[str]]) -> bool:
+    """Return whether jobs differ in values only, so that they need the same modules."""
+    groups = group_options()
+    options = {
+        tuple(word for word in words if re.split("[@=]", word.lstrip("+~"))[0] in groups) for words in jobs
+    }
+    return len(options) == 1
 
 
 def _rest_of_grid(jobs: Sequence[Sequence[str]], faulty: Sequence[Sequence[str]]) -> str:
@@ -190,14 +229,21 @@ def _rest_of_grid(jobs: Sequence[Sequence[str]], faulty: Sequence[Sequence[str]]
 
 
 @contextmanager
-def _hydra_config_of_job(config: DictConfig, number: int) -> Generator[None]:
-    """Let `${hydra:...}` resolve as in the job of this config."""
-    hydra_config = HydraConfig.instance()
-    previous = hydra_config.cfg
-    with open_dict(config):
-        config.hydra.job.id = config.hydra.job.num = number
-    hydra_config.set_config(config)
+def _settings_of_job(config: DictConfig, number: int) -> Generator[DictConfig]:
+    """Take the `hydra` node out of a job's config and return it. Inside, `${hydra:...}` resolves as in the job."""
+    instance: Any = HydraConfig.instance()
+    settings = config.hydra
+    previous, instance.cfg = instance.cfg, config
     try:
-        yield
+        with read_write(settings), open_dict(settings):
+            settings.job.id = settings.job.num = number
+            folder = Path(settings.runtime.cwd, settings.sweep.dir, settings.sweep.subdir)
+            settings.runtime.output_dir = os.path.normpath(folder)
+        with open_dict(config):
+            del config["hydra"]
+        instance.cfg = OmegaConf.create({}, flags={"no_deepcopy_set_nodes": True})
+        instance.cfg["hydra"] = settings
+        settings._set_parent(config)  # where its own interpolations, such as `${name}`, are resolved
+        yield settings
     finally:
-        hydra_config.cfg = previous
+        instance.cfg = previous

@@ -85,12 +85,14 @@ def _plan_groups(
     groups: Sequence[Sequence[tuple[int, Mapping[str, Any]]]], lanes: Lanes, num_processes: int | None
 ) -> StackPlan:
     """Prepare and try the jobs of each group; imports torch."""
+    from hydrant.config.instantiate import share_factories
     from hydrant.sweeps.stack_trial import plan_group
 
     stacks, reasons, errors = list[list[int]](), dict[int, str](), dict[int, ConfigError]()
     for group in groups:
         numbers, configs = [n for n, _ in group], [config for _, config in group]
-        found = plan_group(configs, lanes, num_processes, len(groups))
+        with share_factories():
+            found = plan_group(configs, lanes, num_processes, len(groups))
         stacks += [[numbers[n] for n in stack] for stack in found.stacks]
         reasons |= {numbers[n]: reason for n, reason in found.reasons.items()}
         errors |= {numbers[n]: error for n, error in found.errors.items()}

@@ -27,6 +27,7 @@ from hydrant.runs.folder import (
     read_run,
     remove_if_empty,
     runs_of_sweep,
+    summary_or_damage,
 )
 from hydrant.runs.job import Job
 from hydrant.runs.lock import exclusive, remove_dead_lease
@@ -98,7 +99,7 @@ class Sweep:
         sweep_job.announce()
         call = sweep_job.run(is_silent=self._has_table)
         result, signum = call.result, call.signum or 0
-        self.record(sweep_job, result, began)
+        self.record([(sweep_job, result)], began)
         if signum or result.exit_status > 128:
             raise Stopped(max(result.exit_status, 128 + signum))
         if result.exit_status:
@@ -140,9 +141,10 @@ class Sweep:
             ):
                 for first, result_of_first in ended:
                     self.has_run = True
-                    for sweep_job, result in lane_results(first, result_of_first, began):
+                    lanes_of_first = list(lane_results(first, result_of_first, began))
+                    self.record(lanes_of_first, began)
+                    for sweep_job, result in lanes_of_first:
                         results[sweep_job.number] = result
-                        self.record(sweep_job, result, began)
                         if not (result.exit_status or self._has_table):
                             say(f"job {sweep_job.number}: finished")
         finally:
@@ -191,19 +193,21 @@ class Sweep:
         for line in plan.describe([numbers[folder] for folder in folders]):
             say(line)
 
-    def record(self, sweep_job: SweepJob, result: RunResult, began: float) -> None:
-        """Write a job's result into the files of the sweep, and print why it failed."""
-        job = sweep_job.job
-        if result.exit_status == ConfigError.exit_status:
-            remove_if_empty([job.folder])
-            path = job.folder.resolve()
-            self._jobs[path] = replace(self._jobs[path], refused=result.message)
-            self._write_plan(job.sweep_folder or path.parent)
-        elif 0 < result.exit_status < 128:
-            _record_failure(job, result, began)
-        if job.sweep_folder is not None:
-            self._write_table(job.sweep_folder, self._runs(job.sweep_folder))
-        report(result, f"job {sweep_job.number}: ")
+    def record(self, ended: Sequence[tuple[SweepJob, RunResult]], began: float) -> None:
+        """Write the results of jobs that have ended into the files of the sweep, and print why some failed."""
+        for sweep_job, result in ended:
+            job = sweep_job.job
+            if result.exit_status == ConfigError.exit_status:
+                remove_if_empty([job.folder])
+                path = job.folder.resolve()
+                self._jobs[path] = replace(self._jobs[path], refused=result.message)
+                self._write_plan(job.sweep_folder or path.parent)
+            elif 0 < result.exit_status < 128:
+                _record_failure(job, result, began)
+        for folder in filter(None, {sweep_job.job.sweep_folder for sweep_job, _ in ended}):
+            self._write_table(folder, self._runs(folder))
+        for sweep_job, result in ended:
+            report(result, f"job {sweep_job.number}: ")
 
     def close(self, folder: Path) -> bool:
         """Write and print the table of results; return whether the sweep failed, because a job failed in it."""
@@ -230,7 +234,7 @@ class Sweep:
     def _runs(self, folder: Path) -> list[RunFolder]:
         """Return the runs of the jobs in their order, then the other runs in the folder."""
         runs = [_run_of(job) for job in self._jobs.values()]
-        return runs + [run for run in runs_of_sweep(folder) if run.path.resolve() not in self._jobs]
+        return runs + runs_of_sweep(folder, without=self._jobs)
 
     def _write_plan(self, folder: Path) -> None:
         with _print_write_errors(folder / SWEEP_PLAN):
@@ -276,7 +280,7 @@ def _print_write_errors(path: Path) -> Generator[None]:
 def _run_of(job: PlannedJob) -> RunFolder:
     # The folder of a refused job may hold an earlier run.
     refusal = {"status": RunStatus.REFUSED, "error": {"message": job.refused}}
-    summary = refusal if job.refused else read_run(job.folder).summary
+    summary = refusal if job.refused else summary_or_damage(job.folder)
     return RunFolder(job.folder, choices_in(job.overrides), summary)
 
 

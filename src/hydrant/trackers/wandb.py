@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hydrant")
 
-PRELOAD = ("wandb", "wandb.sdk.launch.inputs.internal")  # every start of a W&B run imports the second one
+PRELOAD = {
+    "WandbTracker": ("wandb", "wandb.sdk.launch.inputs.internal")
+}  # every start of a run imports the second
 
 MODES = ("auto", "online", "offline", "disabled")
 CHECKPOINT_CHOICES = ("none", "best", "last", "all")

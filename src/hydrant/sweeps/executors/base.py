@@ -121,7 +121,7 @@ def modules_to_preload(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         "hydrant.cli",
         __name__,  # of `execute_job`
-        "hydrant.runs.execute",
+        "hydrant.runs.stack",  # and `hydrant.runs.execute`
         "hydrant.sweeps.fork_server.warm_matplotlib",
         *preload_modules(configs),
     ]

@@ -66,7 +66,7 @@ def call_isolated(
     context = multiprocessing.get_context("forkserver")
     with forward_signals() as signals:
         with _start_or_join:
-            _start_server(preload)
+            start_server(preload)
             receiver, sender = context.Pipe(duplex=False)
             variables = {**os.environ, **environment}
             process = context.Process(target=_run_in_child, args=(sender, variables, function, arguments))
@@ -90,8 +90,9 @@ _start_or_join = threading.Lock()
 """Held while a process is started or joined, because multiprocessing then also joins the processes of other threads."""
 
 
-def _start_server(preload: Sequence[str]) -> None:
-    """Start the server with signals blocked: Ctrl-C in the terminal would end it in the middle of its imports."""
+def start_server(preload: Sequence[str]) -> None:
+    """Start the server, which then imports modules while this process goes on. A server that runs is left as it is."""
+    # With signals blocked: Ctrl-C in the terminal would end it in the middle of its imports.
     package = "hydrant.sweeps.fork_server"
     forkserver.set_forkserver_preload([f"{package}.first_import", *preload, f"{package}.freeze_gc"])
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)

@@ -128,13 +128,14 @@ class SearchLoop:
         if result is None:
             remove_if_empty([lane.job.folder for lane in sweep_job.lanes])
             return
-        for lane, result_of_lane in lane_results(sweep_job, result, self._began):
+        ended = list(lane_results(sweep_job, result, self._began))
+        self._sweep.record(ended, self._began)
+        for lane, result_of_lane in ended:
             self._record(trials[lane.number], lane, result_of_lane)
 
     def _record(self, trial: PendingTrial, sweep_job: SweepJob, result: RunResult) -> None:
-        """Record a trial's result in the sweep and the study. A stopped trial continues in the next start."""
+        """Record a trial's result in the study. A stopped trial continues in the next start."""
         folder = sweep_job.job.folder
-        self._sweep.record(sweep_job, result, self._began)
         if result.exit_status > 128:
             self._stopped_status = result.exit_status
         elif result.exit_status == ConfigError.exit_status and trial.has_begun:

@@ -90,9 +90,7 @@ class RaceSweeper(GridSweeper):
 
     def _train(self, batch: Sequence[_Pair], number: int) -> None:
         """Train the runs of pairs that are not finished."""
-        assert self.launcher is not None
-        words = [list(job.words) for pair in batch for job in pair]
-        returned = self.launcher.launch(words, initial_job_idx=number)
+        returned = self._launch_batch([job for pair in batch for job in pair], number)
         if failed := [job for job in returned if job.status is not JobStatus.COMPLETED]:
             message = "no verdict: a run has failed, and leaving its seed out would favour its setting"
             current_sweep.get().closing_lines.append(message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,6 +13,28 @@ from hydrant.batch import Outcome
 from hydrant.training.stack.draws import Draw, RecordDraws
 from hydrant.training.stack.reasons import CannotStack
 from hydrant.training.trainer import Trainer
+
+
+def draws_of_lanes(lanes: Sequence[Trainer]) -> tuple[list[list[Draw]], set[str]]:
+    """Return how each run draws random numbers, in their order, and the weights that no loss depends on.
+
+    Runs with the same model and task draw alike. Of those that draw nothing there is no list.
+
+    Raises:
+        CannotStack: they draw numbers in a way that cannot be repeated for each lane, or have sparse gradients.
+    """
+    first, unused = record_draws(lanes[0])
+    if not first:
+        return [], unused
+    known = {_program(lanes[0]): first}
+    for lane in lanes[1:]:
+        if _program(lane) not in known:
+            known[_program(lane)] = record_draws(lane)[0]
+    return [known[_program(lane)] for lane in lanes], unused
+
+
+def _program(lane: Trainer) -> str:
+    return repr((lane.plan.config["model"], lane.plan.config["task"]))
 
 
 def record_draws(lane: Trainer) -> tuple[list[Draw], set[str]]:
@@ -38,7 +61,7 @@ def record_draws(lane: Trainer) -> tuple[list[Draw], set[str]]:
         draw()
     if not torch.equal(after, _device_state(lane)):
         raise CannotStack(f"{_model_name(lane)} draws random numbers that cannot be drawn for each run alone")
-    if str(seeding.host_state()) != str(host):
+    if not seeding.is_host_state(host):
         raise CannotStack(f"{_model_name(lane)} draws random numbers from Python or NumPy")
     return recorded.draws, unused
 

@@ -26,7 +26,7 @@ from hydrant.training.stack.meter import StackedMeter
 from hydrant.training.stack.numbers import DecidesByNumber
 from hydrant.training.stack.optimizer import StackedOptimizer
 from hydrant.training.stack.reasons import CannotStack
-from hydrant.training.stack.record import record_draws
+from hydrant.training.stack.record import draws_of_lanes
 from hydrant.training.stack.stream import StackedStream
 from hydrant.training.stack.weights import StackedWeights, stack_in_place
 from hydrant.training.trainer import Trainer
@@ -60,8 +60,7 @@ class Stack:
         self.lanes = list(lanes)
         self._first, self._plan = lanes[0], lanes[0].plan
         self._device = self._plan.world.device
-        draws, unused = record_draws(self._first)
-        self._draws = [draws, *(record_draws(lane)[0] for lane in lanes[1:])] if draws else []
+        self._draws, unused = draws_of_lanes(lanes)
         numbers = differing_numbers([lane.task for lane in lanes])
         self._numbers = [torch.tensor(n.values, dtype=torch.float64, device=self._device) for n in numbers]
         self._task = StackedTask(self._first.task, numbers)

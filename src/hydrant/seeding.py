@@ -11,7 +11,7 @@ import contextlib
 import functools
 import os
 import random
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Any, Literal
 
 import numpy as np
@@ -34,7 +34,7 @@ def mix(*parts: int) -> int:
     """
     state = 0
     for part in parts:
-        state = (state + _GOLDEN + (part & _MASK)) & _MASK
+        state = (state + _GOLDEN + part) & _MASK
         state = ((state ^ (state >> 30)) * _MIX[0]) & _MASK
         state = ((state ^ (state >> 27)) * _MIX[1]) & _MASK
         state ^= state >> 31
@@ -72,11 +72,11 @@ _ROUNDS = 8
 
 
 def permuted(seed: int, epoch: int, places: np.ndarray, num_samples: int) -> np.ndarray:
-    """Return the samples at some places of the order of an epoch, which is not that of `permutation`: int64, (N,).
+    """Return the samples at some places of the order of an epoch: int64, (N,).
 
-    No place depends on others, so the cost does not grow with `num_samples`. A Feistel network permutes the numbers of
-    an even number of bits; those that are too large are permuted again (Black & Rogaway, "Ciphers with arbitrary finite
-    domains", 2002, section 4).
+    The order is not that of `permutation`. No place depends on others, so the cost does not grow with `num_samples`. A
+    Feistel network permutes the numbers of an even number of bits; those that are too large are permuted again (Black &
+    Rogaway, "Ciphers with arbitrary finite domains", 2002, section 4).
 
     Args:
         seed: of the run.
@@ -89,21 +89,17 @@ def permuted(seed: int, epoch: int, places: np.ndarray, num_samples: int) -> np.
     """
     half = max((num_samples - 1).bit_length() + 1, 2) // 2
     keys = [np.uint64(mix(seed, ORDER, epoch, number)) for number in range(_ROUNDS)]
-    numbers = _feistel(places.astype(np.uint64), half, keys)
-    while (outside := numbers >= num_samples).any():
-        numbers[outside] = _feistel(numbers[outside], half, keys)
-    return numbers.astype(np.int64)
-
-
-def _feistel(numbers: np.ndarray, half: int, keys: Sequence[np.uint64]) -> np.ndarray:
-    """Permute numbers of `2 * half` bits, uint64."""
     width, mask = np.uint64(half), np.uint64((1 << half) - 1)
-    left, right = numbers >> width, numbers & mask
-    for key in keys:
-        mixed = (right + key) * np.uint64(_MIX[0])
-        mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(_MIX[1])
-        left, right = right, left ^ ((mixed >> np.uint64(33)) & mask)
-    return (left << width) | right
+    numbers, waiting = places.astype(np.uint64), np.full(places.shape, True)
+    while waiting.any():
+        left, right = numbers[waiting] >> width, numbers[waiting] & mask
+        for key in keys:
+            mixed = (right + key) * np.uint64(_MIX[0])
+            mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(_MIX[1])
+            left, right = right, left ^ ((mixed >> np.uint64(33)) & mask)
+        numbers[waiting] = (left << width) | right
+        waiting = numbers >= num_samples  # too large: permute them again
+    return numbers.astype(np.int64)
 
 
 def seed_process(seed: int, *stream: int) -> None:

@@ -103,3 +103,39 @@ def all_pairs() -> set[tuple[str, str]]:
         for one, other in itertools.product(some, others)
         if combines(one, other, IMPOSSIBLE)
     }
+
+
+NOISE = "data=synthetic data.input_shape=[3,16,16] data.num_classes=5 data.num_samples=150 data.num_val_samples=60"
+TEXTS = "data=tokens data.root=texts data.sequence_length=16 global_batch_size=8 task=language_modeling"
+SMALL = "global_batch_size=6 eval_batch_size=4"
+NEEDS: Mapping[str, str] = {
+    "optimizer/sparse_adam": "model._target_=eject_parts.PixelBag ~model.hidden ~model.dropout "
+    "allow_targets=[eject_parts]",
+    "scheduler/lambda": "scheduler.fn._target_=math.cosh allow_targets=[math] duration=20",
+    "scheduler/stepped": "scheduler._target_=torch.optim.lr_scheduler.StepLR +scheduler.step_size=2",
+    "averaging/tail": "averaging.start=50%",
+    "compile/blocks": f"{NOISE} model=timm model.name=test_vit +model.kwargs.img_size=16",
+    "model/timm": f"{NOISE} model.name=test_resnet",
+    "model/airbench": NOISE,
+    "model/gpt": TEXTS,
+    "model/track3": TEXTS,
+    "task/language_modeling": f"{TEXTS} model=gpt",
+    "task/regression": "data=csv data.train=houses.csv data.target=price",
+    "data/tokens": f"{TEXTS} model=gpt",
+    "data/csv": "data.train=houses.csv data.target=price task=regression",
+    "data/tensors": "data.train=points_train.pt data.val=points_val.pt data.input_shape=[4] data.num_classes=5 "
+    f"{SMALL}",
+    "data/memmap": f"data.train=arrays_train data.val=arrays_val data.input_shape=[4] data.num_classes=3 {SMALL}",
+    "data/image_folder": f"data.root=images data.input_shape=[3,16,16] {SMALL}",
+    "data/dataset": "data.train._target_=eject_parts.Points +data.train.count=60 data.val._target_=eject_parts.Points "
+    f"+data.val.count=40 data.num_classes=2 data.input_shape=[3] allow_targets=[eject_parts] {SMALL}",
+    **{f"data/{name}": f"data.root=data data.download=false {SMALL}" for name in ("mnist", "cifar10", "cifar100")},
+}  # fmt: skip
+"""What some options need besides, with the files that `write_files` of `eject_files` writes."""
+WITHOUT = {
+    "compile/reduce_overhead": "needs CUDA",
+    "precision/tf32": "needs CUDA",
+    "precision/bf16_true": "cannot be ejected",
+    "precision/fp8": "cannot be ejected",
+}
+"""Options without a file, on a CPU."""

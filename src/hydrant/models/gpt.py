@@ -108,16 +108,16 @@ class GPT(nn.Module):
         _check_names(activation, norm, positions)
         _check_heads(width, num_heads, num_kv_heads, head_dim, positions)
         head_size = head_dim or width // num_heads
-        hidden = hidden_width or (math.ceil(width / 3) * 8 if activation == "swiglu" else 4 * width)
+        hidden_size = hidden_width or (math.ceil(width / 3) * 8 if activation == "swiglu" else 4 * width)
         self.vocab_size, self._sequence_length, self._head_dim = vocab_size, sequence_length, head_size
         self._rope_base = rope_base if positions == "rope" else None
         self._softcap, self._checkpoints = logit_softcap, activation_checkpointing
         if mup_base_width is None:
-            self._width_ratio, self._head_ratio, scale = 1.0, 1.0, head_size**-0.5
+            self._width_ratio, self._head_ratio, attention_scale = 1.0, 1.0, head_size**-0.5
         else:
             self._width_ratio = width / mup_base_width
             self._head_ratio = head_size / (mup_base_head_dim or head_size / self._width_ratio)
-            scale = (head_size * self._head_ratio) ** -0.5
+            attention_scale = (head_size * self._head_ratio) ** -0.5
         self._is_mup = mup_base_width is not None
         make_norm = partial(NORMS[norm], eps=norm_eps)
         self.embedding = nn.Embedding(vocab_size, width)
@@ -132,26 +132,26 @@ class GPT(nn.Module):
                     num_heads=num_heads,
                     num_kv_heads=num_kv_heads or num_heads,
                     head_dim=head_size,
-                    scale=scale,
+                    scale=attention_scale,
                     qk_norm=make_norm if qk_norm else None,
                     dropout=dropout,
                 ),
-                FeedForward(width, hidden, activation),
+                FeedForward(width, hidden_size, activation),
                 dropout,
             )
             for _ in range(num_layers)
         )
         self.norm = make_norm(width)
         self.readout = None if tie_embeddings else nn.Linear(width, vocab_size, bias=False)
-        self._initialize(embedding_std, zero_init)
+        _initialize(self, embedding_std, zero_init, self._width_ratio)
 
     def forward(self, inputs: Tensor | Mapping[str, Tensor], *, readout: bool = True) -> Tensor:
-        """Return the logits of the next token, (B, L, V); with `readout=False` what `logits` takes, (B, L, width).
+        """Return the logits of the next token, (B, L, V).
 
         Args:
             inputs: tokens, (B, L) int64; or `tokens` and `documents`, the number of the document of each token, both
                 (B, L) int64. A token attends to those of its own document, where the positions begin at 0.
-            readout: return logits.
+            readout: False: return what `logits` takes, (B, L, width).
 
         Raises:
             ConfigError: the sequence is too long.
@@ -211,22 +211,23 @@ class GPT(nn.Module):
         is_of_heads = name.endswith(("query_norm.weight", "key_norm.weight"))
         return "input", self._head_ratio if is_of_heads else self._width_ratio
 
-    def _initialize(self, embedding_std: float, zero_init: bool) -> None:
-        """Draw the first weights."""
-        blocks = cast("list[Block]", list(self.blocks))
-        for block in blocks:
-            for module in block.modules():
-                if isinstance(module, nn.Linear):
-                    nn.init.normal_(module.weight, std=module.in_features**-0.5)
-            for projection in block.residual_projections():
-                with torch.no_grad():
-                    projection.weight.mul_(0.0 if zero_init else (2 * len(blocks)) ** -0.5)
-        if self.readout is not None:
-            base_width = self.readout.in_features / self._width_ratio
-            nn.init.normal_(self.readout.weight, std=0.0 if zero_init else base_width**-0.5)
-        nn.init.normal_(self.embedding.weight, std=embedding_std)
-        if self.positions is not None:
-            nn.init.normal_(self.positions.weight, std=embedding_std)
+
+def _initialize(model: GPT, embedding_std: float, zero_init: bool, width_ratio: float) -> None:
+    """Draw the first weights."""
+    blocks = cast("list[Block]", list(model.blocks))
+    for block in blocks:
+        for module in block.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=module.in_features**-0.5)
+        for projection in (block.attention.output, block.feed_forward.down):
+            with torch.no_grad():
+                projection.weight.mul_(0.0 if zero_init else (2 * len(blocks)) ** -0.5)
+    if model.readout is not None:
+        base_width = model.readout.in_features / width_ratio
+        nn.init.normal_(model.readout.weight, std=0.0 if zero_init else base_width**-0.5)
+    nn.init.normal_(model.embedding.weight, std=embedding_std)
+    if model.positions is not None:
+        nn.init.normal_(model.positions.weight, std=embedding_std)
 
 
 def _check_sizes(arguments: Mapping[str, Any]) -> None:

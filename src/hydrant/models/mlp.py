@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from torch import Tensor, nn
 
@@ -29,12 +30,8 @@ class MLP(nn.Module):
         if any(width < 1 for width in hidden):
             raise ConfigError("model.hidden", f"{list(hidden)} has a layer without units; give 1 or more")
         widths = [math.prod(input_shape), *hidden]
-        self.hidden = nn.Sequential(
-            *(
-                nn.Sequential(nn.Linear(fan_in, fan_out), nn.ReLU(), nn.Dropout(dropout))
-                for fan_in, fan_out in zip(widths, hidden, strict=False)
-            )
-        )
+        layers = [nn.Sequential(nn.Linear(n, m), nn.ReLU(), nn.Dropout(dropout)) for n, m in pairwise(widths)]
+        self.hidden = nn.Sequential(*layers)
         self.classifier = nn.Linear(widths[-1], 1 if num_classes is None else num_classes)
 
     def forward(self, inputs: Tensor) -> Tensor:

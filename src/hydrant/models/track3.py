@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydrant.errors import ConfigError
-from hydrant.models.transformer import Attention, Block, FeedForward, RMSNorm, Rotation
+from hydrant.models.transformer import Attention, Block, FeedForward, RMSNorm
 
 _SOFTCAP = 15.0
 _ATTENTION_SCALE = 0.12
@@ -46,7 +46,27 @@ class Track3GPT(nn.Module):
             raise ConfigError("model.head_dim", message)
         self.embedding = nn.Embedding(vocab_size, width)
         self.embedding_norm = RMSNorm(width)
-        self.blocks = nn.ModuleList(_block(width, head_dim) for _ in range(num_layers))
+        num_heads = width // head_dim
+        norm = partial(nn.RMSNorm, elementwise_affine=False)  # of queries and keys
+        self.blocks = nn.ModuleList(
+            Block(
+                width,
+                RMSNorm,
+                Attention(
+                    width,
+                    num_heads=num_heads,
+                    num_kv_heads=num_heads,
+                    head_dim=head_dim,
+                    scale=_ATTENTION_SCALE,
+                    qk_norm=norm,
+                    dropout=0.0,
+                    bias=True,
+                ),
+                FeedForward(width, 4 * width, "relu2", bias=True),
+                dropout=0.0,
+            )
+            for _ in range(num_layers)
+        )
         self.norm = RMSNorm(width)
         self.readout = nn.Linear(width, vocab_size)
         self.vocab_size, self._head_dim = vocab_size, head_dim
@@ -59,7 +79,11 @@ class Track3GPT(nn.Module):
                 nn.init.zeros_(parameter)
 
     def forward(self, inputs: Tensor | Mapping[str, Tensor], *, readout: bool = True) -> Tensor:
-        """Return the logits of the next token, (B, L, V), of tokens (B, L); or what `logits` takes, (B, L, width).
+        """Return the logits of the next token, (B, L, V), of tokens (B, L).
+
+        Args:
+            inputs: the tokens.
+            readout: False: return what `logits` takes, (B, L, width).
 
         Raises:
             ConfigError: the tokens are packed documents.
@@ -73,7 +97,7 @@ class Track3GPT(nn.Module):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         turned = _rotation(inputs.shape[1], self._head_dim, x.device)
         for block in self.blocks:
-            x = block(x, turned, None)
+            x = block(x, turned, mask=None)
         x = self.norm(x)
         return self.logits(x) if readout else x
 
@@ -83,16 +107,8 @@ class Track3GPT(nn.Module):
         return _SOFTCAP * logits * (logits.square() + _SOFTCAP**2).rsqrt()
 
 
-def _block(width: int, head_dim: int) -> Block:
-    attention = Attention(
-        width, num_heads=width // head_dim, num_kv_heads=width // head_dim, head_dim=head_dim, scale=_ATTENTION_SCALE,
-        qk_norm=partial(nn.RMSNorm, elementwise_affine=False), dropout=0.0, bias=True,
-    )  # fmt: skip
-    return Block(width, RMSNorm, attention, FeedForward(width, 4 * width, "relu2", bias=True), dropout=0.0)
-
-
-def _rotation(length: int, head_dim: int, device: torch.device) -> Rotation:
-    """Return the angles by which the pairs of each position are turned, half of them by none."""
+def _rotation(length: int, head_dim: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return cosines and sines of the angles that turn the pairs of each position; half of them are not turned."""
     falling = (1 / _ROPE_BASE) ** torch.linspace(0, 1, head_dim // 4, device=device)
     places = torch.arange(length, device=device, dtype=torch.float32)
     angles = -torch.outer(places, F.pad(falling, (0, head_dim // 4)))

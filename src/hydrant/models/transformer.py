@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +12,6 @@ from torch import Tensor, nn
 
 Norm = Literal["rms", "layer"]
 Activation = Literal["swiglu", "gelu", "relu2"]
-Rotation = tuple[Tensor, Tensor]
-"""Cosines and sines of the angles of each position, (L, D / 2) or (B, 1, L, D / 2) each, float32."""
 
 
 class RMSNorm(nn.RMSNorm):
@@ -68,10 +66,11 @@ def causal_document_mask(documents: Tensor) -> Tensor:
     return is_same.tril()[:, None]
 
 
-def rotation(positions: Tensor, head_dim: int, base: float) -> Rotation:
-    """Return the angles by which rotary embeddings turn each pair of numbers; Su et al., "RoFormer", 2021, section 3.2.
+def rotation(positions: Tensor, head_dim: int, base: float) -> tuple[Tensor, Tensor]:
+    """Return cosines and sines of the angles by which rotary embeddings turn pairs of numbers; Su et al., 2021.
 
-    They are computed in float32 whatever the precision of the weights is, because they grow with the position.
+    The source is "RoFormer", section 3.2. Each is (L, D / 2) or (B, 1, L, D / 2), float32 whatever the precision of the
+    weights is, because the angles grow with the position.
 
     Args:
         positions: (L,), or (B, L) if they differ from sample to sample.
@@ -80,11 +79,12 @@ def rotation(positions: Tensor, head_dim: int, base: float) -> Rotation:
     """
     pairs = torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float32)
     angles = positions[..., None].float() * base ** (-pairs / head_dim)
-    angles = angles if positions.ndim == 1 else angles[:, None]
+    if positions.ndim > 1:
+        angles = angles[:, None]  # the same for all heads
     return angles.cos(), angles.sin()
 
 
-def rotate(x: Tensor, by: Rotation) -> Tensor:
+def rotate(x: Tensor, by: tuple[Tensor, Tensor]) -> Tensor:
     """Turn the pairs (x[i], x[i + D / 2]) of vectors, (B, H, L, D), by the angles of their positions."""
     cos, sin = by
     first, second = x.float().chunk(2, dim=-1)
@@ -128,21 +128,19 @@ class Attention(nn.Module):
         self.key_norm = nn.Identity() if qk_norm is None else qk_norm(head_dim)
         self.output = nn.Linear(num_heads * head_dim, width, bias=bias)
 
-    def forward(self, x: Tensor, turned: Rotation | None, mask: Tensor | None) -> Tensor:
-        """`x` (B, L, width) -> (B, L, width). Without a mask each token attends to itself and all before it."""
-        query, key, value = (self._heads(part(x)) for part in (self.query, self.key, self.value))
+    def forward(self, x: Tensor, turned: tuple[Tensor, Tensor] | None, mask: Tensor | None) -> Tensor:
+        """`x` (B, L, width) -> (B, L, width). No token attends to later ones."""
+        parts = (part(x) for part in (self.query, self.key, self.value))
+        query, key, value = (part.unflatten(-1, (-1, self._head_dim)).transpose(1, 2) for part in parts)
         query, key = self.query_norm(query), self.key_norm(key)
         if turned is not None:
             query, key = rotate(query, turned), rotate(key, turned)
         mixed = F.scaled_dot_product_attention(
             query.type_as(value), key.type_as(value), value, attn_mask=mask, is_causal=mask is None,
-            dropout_p=self._dropout if self._dropout and self.training else 0.0, scale=self._scale,
-            enable_gqa=self._has_groups,
+            dropout_p=self._dropout if self._dropout and self.training else 0.0,
+            scale=self._scale, enable_gqa=self._has_groups,
         )  # fmt: skip
         return self.output(mixed.transpose(1, 2).flatten(2))
-
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, self._head_dim)).transpose(1, 2)  # (B, H, L, D)
 
 
 class FeedForward(nn.Module):
@@ -178,12 +176,7 @@ class Block(nn.Module):
         self.feed_forward_norm, self.feed_forward = norm(width), feed_forward
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, turned: Rotation | None, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, turned: tuple[Tensor, Tensor] | None, mask: Tensor | None) -> Tensor:
         """`x` (B, L, width) -> (B, L, width)."""
         x = x + self.dropout(self.attention(self.attention_norm(x), turned, mask))
         return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-
-    def residual_projections(self) -> list[nn.Linear]:
-        """Return the layers that write into the residual stream."""
-        parts: Any = (self.attention.output, self.feed_forward.down)
-        return list(parts)

@@ -40,7 +40,7 @@ def linear(clock: Clock, end: int, *, start_ratio: float, end_ratio: float, leng
 
 @framed
 def cosine(clock: Clock, end: int, *, min_ratio: float, k_decay: float, num_cycles: float) -> Curve:
-    """`min_ratio + (1 - min_ratio) * (1 + cos(2 pi * num_cycles * t**k_decay)) / 2`: torch's `CosineAnnealingLR`.
+    """`min_ratio + (1 - min_ratio) * (1 + cos(2 * pi * num_cycles * t**k_decay)) / 2`: torch's `CosineAnnealingLR`.
 
     `num_cycles=0.5` is the usual cosine decay. It equals transformers' `get_cosine_schedule_with_warmup`, its `min_lr`
     variants, and timm's cosine with `warmup_prefix`. Loshchilov & Hutter, "SGDR", 2017; `k_decay`: Zhang & Li,

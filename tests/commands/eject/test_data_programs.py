@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 from data_files import Published, image_root, published
+from eject_files import save_tensors, write_arrays, write_houses
 from ejected import TINY, check_equal, rows_of, run_program, unchanged_process
 from training_runs import Train
 
@@ -36,20 +35,6 @@ def test_the_augmentation_of_airbench(published: Published, workdir: Path) -> No
     check_equal(f"{words_of(published)} {augment} duration=9", workdir)
 
 
-def save_tensors(kind: str, ending: str, split: str, count: int) -> None:
-    """Write inputs and targets of 5 classes into a file."""
-    rng = np.random.default_rng(count)
-    shape = {"points": (4,), "bytes": (3, 8, 8), "images": (3, 8, 8), "signals": (2, 6)}[kind]
-    inputs = rng.normal(size=(count, *shape))  # float64
-    if kind == "bytes":
-        inputs = rng.integers(0, 256, (count, *shape), dtype=np.uint8)
-    arrays = {"inputs": inputs, "targets": rng.integers(0, 5, count)}
-    if ending == "npz":
-        np.savez(f"{split}.npz", **arrays)
-    else:
-        torch.save({name: torch.from_numpy(array) for name, array in arrays.items()}, f"{split}.pt")
-
-
 @pytest.mark.parametrize("ending", ["pt", "npz"])
 @pytest.mark.parametrize(
     ("kind", "words"),
@@ -63,7 +48,7 @@ def save_tensors(kind: str, ending: str, split: str, count: int) -> None:
 )  # fmt: skip
 def test_tensors_in_files(kind: str, words: str, ending: str, workdir: Path) -> None:
     for split, count in {"train": 40, "val": 30}.items():
-        save_tensors(kind, ending, split, count)
+        save_tensors(Path(f"{split}.{ending}"), kind, count)
     files = f"data=tensors data.train=train.{ending} data.val=val.{ending} data.num_classes=5"
     check_equal(f"{files} {words} limit_train_samples=38 limit_val_samples=20", workdir)
 
@@ -72,19 +57,6 @@ def test_tensors_in_files(kind: str, words: str, ending: str, workdir: Path) -> 
 def test_synthetic_images(words: str, workdir: Path) -> None:
     sizes = "data.input_shape=[3,6,6] data.num_classes=5 data.num_samples=150 data.num_val_samples=60"
     check_equal(f"data=synthetic {sizes} {words}", workdir)
-
-
-def write_houses(name: str, count: int, *, gaps: bool = False) -> None:
-    """Write a table of numbers, texts and a price. With gaps, some cells are missing."""
-    rng = np.random.default_rng(count)
-    lines = ["rooms, area,city,storeys,kind,price,size"]
-    for n in range(count):
-        area = "" if gaps and n % 7 == 3 else f"{rng.normal(80, 20):.3f}"
-        city = "NA" if gaps and n % 5 == 2 else rng.choice(["Ulm", "Köln", '"Bonn, West"'])
-        lines.append(
-            f"{rng.integers(1, 6)},{area},{city},2,{n % 3},{rng.normal(1e5, 3e4):.1f},{'SML'[n % 3]}"
-        )
-    Path(name).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -102,9 +74,9 @@ def write_houses(name: str, count: int, *, gaps: bool = False) -> None:
     ],
 )
 def test_tables(words: str, workdir: Path) -> None:
-    write_houses("houses.csv", 90)
-    write_houses("val.csv", 30)
-    write_houses("gaps.csv", 80, gaps=True)
+    write_houses(Path("houses.csv"), 90)
+    write_houses(Path("val.csv"), 30)
+    write_houses(Path("gaps.csv"), 80, gaps=True)
     first = "" if "data.train" in words else "data.train=houses.csv"
     check_equal(f"data=csv {first} {words} limit_train_samples=60 limit_val_samples=15", workdir)
 
@@ -115,10 +87,7 @@ def test_tables(words: str, workdir: Path) -> None:
 )
 def test_arrays_in_files(words: str, workdir: Path) -> None:
     for split, count in {"train": 60, "val": 30}.items():
-        rng = np.random.default_rng(count)
-        Path(split).mkdir()
-        np.save(f"{split}/inputs.npy", rng.normal(size=(count, 4)))
-        np.save(f"{split}/targets.npy", rng.integers(0, 3, count).astype(np.uint16))
+        write_arrays(Path(split), count)
     shapes = "data.input_shape=[4] data.num_classes=3 limit_train_samples=50 limit_val_samples=25"
     check_equal(f"data=memmap data.train=train data.val=val {shapes} {words}", workdir)
 
@@ -138,7 +107,7 @@ def test_folders_of_images(words: str, image_root: Path, workdir: Path) -> None:
 
 
 def test_the_run_of_a_folder_with_a_relative_path_to_its_data(train: Train, workdir: Path) -> None:
-    write_houses("houses.csv", 90)
+    write_houses(Path("houses.csv"), 90)
     table = ("data=csv", "data.train=houses.csv", "data.target=price", "task=regression")
     folder = train(*TINY[:-1], *table, "limit_train_samples=60", "limit_val_samples=15", name="long")
     assert cli.main(["eject", "outputs/long", "--out", "run.py"]) == 0

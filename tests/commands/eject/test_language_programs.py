@@ -4,29 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
+from eject_files import write_texts
 from ejected import check_equal, unchanged_process
 from language_models import TINY, save_tokens
-from token_folders import write_bin, write_shards
-
-from hydrant.config.docstrings import BYTES
 
 __all__ = ["unchanged_process"]
 pytestmark = pytest.mark.usefixtures("unchanged_process")
 
 MODEL = "model=gpt model.num_layers=2 model.width=16 model.num_heads=2"
 RUN = "task=language_modeling global_batch_size=8 eval_batch_size=6 limit_val_samples=14"
-
-
-def write_texts(root: Path) -> None:
-    """Write a folder of tokens of bytes, as `hydrant tokenize` does: documents of random letters."""
-    rng = np.random.default_rng(0)
-    tokens = rng.integers(97, 110, 1300)
-    tokens[rng.integers(0, 1300, 60)] = BYTES.separator
-    write_shards(root, "train", tokens, (700, 250, 350))
-    write_bin(root / "val_0.bin", tokens[:400])
-    BYTES.write(root)
 
 
 @pytest.mark.parametrize(

@@ -21,17 +21,29 @@ from hydrant.commands.eject.bundle import (
     renamed,
 )
 from hydrant.commands.eject.choices import with_chosen_entries
+from hydrant.commands.eject.facts import ABSENT, IDLE
 from hydrant.commands.eject.fold import fold, replace_calls, without_unused_locals
+from hydrant.commands.eject.inline import inlined
 from hydrant.commands.eject.layout import import_lines, joined
 from hydrant.commands.eject.narrow import with_narrow_annotations
 from hydrant.commands.eject.own import REPLACED, is_of_user, without_helpers
 from hydrant.commands.eject.prune import (
     drop_unused_attributes,
     drop_unused_methods,
+    drop_unused_options,
     drop_unused_parameters,
     with_short_docs,
 )
+from hydrant.commands.eject.simplify import (
+    with_inlined_methods,
+    with_known_flags,
+    without_absent_arguments,
+    without_defaults,
+    without_idle_layers,
+    without_returned_locals,
+)
 from hydrant.commands.eject.source_edits import Edit, Source
+from hydrant.commands.eject.specialize import Specializer, bound_names, is_value, names_in
 from hydrant.errors import ConfigError
 
 _SECTIONS = {
@@ -44,13 +56,15 @@ _SECTIONS = {
     "optimizer": ("Optimizer", ("hydrant.optimizers",)),
     "schedule": ("Schedules", ("hydrant.schedules", "hydrant.clock")),
     "average": ("Average of the weights", ()),
-    "metrics": ("Means of metrics", ()),
     "gradients": ("Gradients", ()),
-    "evaluation": ("Evaluation", ()),
+    "evaluation": ("Metrics and evaluation", ()),
     "saving": ("Logging and saving", ()),
     "loop": ("Training", ()),
 }
 """By the module of the program: the title of its section, and the modules whose definitions stand there too."""
+
+
+_USES = "the uses of random numbers, each of which draws others than the rest"
 
 
 @dataclass(frozen=True)
@@ -122,13 +136,26 @@ class _Assembly:
         head = f'"""{doc}"""\n\n' + "\n".join(self._imports()) + "\n\n" + self._constant_lines()
         blocks = [head]
         for section, (title, _) in _SECTIONS.items():
-            entries = sorted(
-                (e for e in self._entries.values() if e.section == section), key=lambda e: e.order
-            )
-            if entries:
-                blocks.append(f"# {'-' * 12} {title}\n" + joined([entry.text for entry in entries]))
+            if texts := self._section(section):
+                blocks.append(f"# {'-' * 12} {title}\n" + joined(texts))
         blocks.append(read_module(f"{PROGRAM}.loop").last)
         return "\n\n".join(block.strip("\n") + "\n" for block in blocks)
+
+    def _section(self, section: str) -> list[str]:
+        """Return the definitions of a section in their order: values that need no function first."""
+        functions = {name for name, entry in self._entries.items() if not is_value(entry.text)}
+
+        def place(name: str) -> tuple[bool, tuple[int, int, int]]:
+            entry = self._entries[name]
+            return name in functions or bool(_names(entry.text) & functions), entry.order
+
+        names = sorted((name for name, entry in self._entries.items() if entry.section == section), key=place)
+        uses = [name for name in names if self._origins[name] == f"{PROGRAM}.randomness"]
+        texts = [self._entries[name].text for name in names if name not in uses]
+        if uses:
+            numbers = [self._entries[name].text.partition(" = ")[2].strip() for name in uses]
+            texts.insert(0, f"{', '.join(uses)} = {', '.join(numbers)}  # {_USES}\n")
+        return texts
 
     def _need(self, module: str, name: str) -> None:
         """Add a definition and all that it needs."""
@@ -180,6 +207,8 @@ class _Assembly:
     def _prepared(self, found: Definition) -> tuple[str, Mapping[str, tuple[str, str | None]]]:
         imports = dict(read_module(found.module).imports)
         text = _without_module_names(found.text, imports)
+        if not is_of_user(found.module):
+            text = _without_local_imports(text, imports)
         for (origin, own), (module, name) in _OF_TORCH.items():
             if imports.get(own) == (origin, own):
                 text, imports[name] = renamed(text, {own: name}), (module, name)
@@ -190,12 +219,17 @@ class _Assembly:
         known = {**self._parts.known, **self._parts.known_in.get(found.name, {})}
         text = with_narrow_annotations(text, known)
         text = with_chosen_entries(text, known, found.module, imports)
+        if found.module.startswith("hydrant.models") and self._parts.known.get("AUTOCAST") is None:
+            text = renamed(text, {"RMSNorm": "nn.RMSNorm"})  # equal without autocast
         for name, written in self._parts.expressions.items():
             if name in _names(text):
                 text = replace_calls(
                     text, lambda call, n=name, w=written: w.text if _calls(call, n) else None
                 )
                 imports |= written.imports
+        if not is_of_user(found.module) and IDLE in known:
+            text = without_idle_layers(_simplified(text, known), known[IDLE])
+            text = without_absent_arguments(text, known.get(ABSENT, ()))
         return _simplified(text, known), imports
 
     def _need_names(self, text: str, module: str, imports: Mapping[str, tuple[str, str | None]]) -> None:
@@ -237,16 +271,41 @@ class _Assembly:
         texts = {name: entry.text for name, entry in self._entries.items()}
         bundled = {name for name, entry in self._entries.items() if entry.is_bundled}
         texts = drop_unused_methods(texts, bundled, self._inherits)
-        texts = drop_unused_parameters(drop_unused_attributes(texts, bundled), list(texts))
+        own = {name for name in bundled if not is_of_user(self._origins[name])}
+        for _ in range(2):  # attributes that are dropped leave values that are constants
+            texts = drop_unused_attributes(self._specialized(texts, own), bundled)
+        texts = drop_unused_parameters(drop_unused_options(texts, own), list(texts))
+        if "add_gradients" in texts:
+            texts["main"] = inlined(texts["main"], texts["add_gradients"]) or texts["main"]
         public = {name: name.lstrip("_") for name in texts if name.startswith("_")}
-        taken = {*texts, *self._external, *(bound for text in texts.values() for bound in _bound(text))}
+        taken = {*texts, *self._external, *(bound for text in texts.values() for bound in bound_names(text))}
         public = {name: short for name, short in public.items() if short not in taken}
         renames = {**public, **{alias: name for alias, (_, name) in self._parts.aliases.items()}}
         texts = {public.get(name, name): renamed(text, renames) for name, text in texts.items()}
         entries = {public.get(name, name): entry for name, entry in self._entries.items()}
+        self._origins = {public.get(name, name): origin for name, origin in self._origins.items()}
         self._entries = {name: entries[name] for name in _reachable(texts, "main")}
         for name, entry in self._entries.items():
             entry.text = texts[name]
+
+    def _specialized(self, texts: dict[str, str], own: set[str]) -> dict[str, str]:
+        """Use constants directly in copied definitions, and add those that are computed of others."""
+        changed = [name for name in texts if name in own]
+        specializer = Specializer(texts, {*self._parts.constants, *self._external}, changed)
+        texts, constants = specializer.texts, self._parts.constants
+        for name, value in specializer.hoisted.items():
+            needed = names_in(ast.parse(value))
+            last = max(position for position, known in enumerate(constants) if known in needed)
+            before, after = list(constants.items())[: last + 1], list(constants.items())[last + 1 :]
+            hoisted = Constant(value, group=before[-1][1].group)
+            constants = dict([*before, (name, hoisted), *after])
+            self._constants.add(name)
+        self._parts.constants = constants
+        for name in changed:
+            known = {**self._parts.known, **self._parts.known_in.get(name, {})}
+            texts[name] = with_known_flags(_simplified(texts[name], known), known)
+            texts[name] = without_returned_locals(without_defaults(texts[name]))
+        return with_inlined_methods(texts, changed)
 
     def _inherits(self, name: str, method: str) -> bool:
         """Return whether a method of a copied class replaces one of a base class."""
@@ -267,7 +326,8 @@ class _Assembly:
             name: self._parts.constants[name] for name in self._parts.constants if name in self._constants
         }
         used |= set[str]().union(*(_names(constant.value) for constant in constants.values()))
-        for name, constant in constants.items():
+        headings = list(dict.fromkeys(constant.group for constant in constants.values()))
+        for name, constant in sorted(constants.items(), key=lambda item: headings.index(item[1].group)):
             if name not in used:
                 continue
             if constant.group != group:
@@ -324,20 +384,14 @@ def _reachable(texts: Mapping[str, str], start: str) -> list[str]:
     return [name for name in texts if name in found]
 
 
-def _bound(text: str) -> set[str]:
-    """Return the names that source binds to values inside functions."""
-    nodes = list(ast.walk(ast.parse(text)))
-    names = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return names | {n.arg for n in nodes if isinstance(n, ast.arg)}
-
-
 def _imported(origin: tuple[str, str | None]) -> object:
     return pkgutil.resolve_name(origin[0] if origin[1] is None else f"{origin[0]}:{origin[1]}")
 
 
 def _section_of(module: str) -> str:
     if module.startswith(PROGRAM):
-        name = module.removeprefix(f"{PROGRAM}.").replace("intervals", "schedule")
+        name = module.removeprefix(f"{PROGRAM}.")
+        name = {"intervals": "schedule", "metrics": "evaluation"}.get(name, name)
         return name.partition("_")[0]  # data_images, data_tensors and so on are data
     if is_of_user(module):
         return "own"
@@ -357,6 +411,18 @@ def _without_module_names(text: str, imports: dict[str, tuple[str, str | None]])
         if original is not None and is_own(origin) and _is_module(f"{origin}.{original}"):
             edits.append(Edit(*source.span(node), node.attr))
             imports[node.attr] = (f"{origin}.{original}", node.attr)
+    return source.apply(edits).text
+
+
+def _without_local_imports(text: str, imports: dict[str, tuple[str, str | None]]) -> str:
+    """Return a source without the imports inside its functions; adds them to those of the file."""
+    source, edits = Source(text), list[Edit]()
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            start, end = source.lines_of(node)
+            end += source.text[end:].startswith("\n")  # the empty line after it
+            edits.append(Edit(start, end, ""))
+            imports |= {alias.asname or alias.name: (node.module, alias.name) for alias in node.names}
     return source.apply(edits).text
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hydrant.commands.eject.bundle import defining_module, is_copied, read_module
+from hydrant.commands.eject.fold import evaluate
 from hydrant.commands.eject.source_edits import Edit, Source
 
 Imports = dict[str, tuple[str, str | None]]
@@ -24,9 +25,9 @@ def with_chosen_entries(text: str, known: Mapping[str, Any], module: str, import
     source, edits = Source(text), list[Edit]()
     for node in ast.walk(source.tree):
         match node:
-            case ast.Subscript(value=ast.Name(id=table), slice=ast.Name(id=key)) if key in known:
-                origin = _origin(table, module, imports)
-                entry = _entry(table, origin, known[key]) if origin else None
+            case ast.Subscript(value=ast.Name(id=table), slice=ast.Name() | ast.Subscript() as key):
+                origin, value = _origin(table, module, imports), evaluate(key, known)
+                entry = _entry(table, origin, value) if origin and isinstance(value, str) else None
                 if entry is not None:
                     edits.append(Edit(*source.span(node), entry))
                     imports |= {name: (origin, name) for name in read_module(origin).definitions}

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -89,11 +90,9 @@ def describe(config: Mapping[str, Any], overrides: Sequence[str]) -> str:
     keys = ("model", "data", "optimizer", "scheduler")
     model, data, optimizer, schedule = (str(config[key]["_target_"]).rpartition(".")[2] for key in keys)
     what = f"Train the model {model} on the data {data} with {optimizer} and the learning rate schedule {schedule}."
-    origin = "hydrant eject" + "".join(f" {word}" for word in overrides)
-    return (
-        f"{what}\n\nWritten by: {origin}\nIt gives the same numbers as `hydrant train` with the same words, "
-        "and continues where it was stopped.\n"
-    )
+    command = " ".join(["hydrant eject", *overrides])
+    how = f"Written by `{command}`. It trains bit for bit as `hydrant train` does, and continues where it was stopped."
+    return f"{what}\n\n{fill(how, _LINE_LENGTH, break_long_words=False, break_on_hyphens=False)}\n"
 
 
 def formatted(text: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from hydrant.clock import Interval
 from hydrant.commands.eject.bundle import renamed
 from hydrant.commands.eject.fold import fold, without_unused_locals
+from hydrant.commands.eject.neutral import without_neutral
 from hydrant.commands.eject.prune import with_short_docs, without_argument, without_parameter
 from hydrant.commands.eject.source_edits import Edit, Source, shifted
 
@@ -59,11 +60,23 @@ def plain_curve(make_curve: Any, known: Mapping[str, Any], names: Mapping[str, s
             return None
     body = "".join(source.text[slice(*source.lines_of(s))] for s in before) + body
     body = body.replace("progress(k, end)", "(k / end)")  # k is from 0 to end
+    numbers = {name: value for name, value in known.items() if name in names}
+    body = without_neutral(f"def ratio(k):\n{body}", numbers).partition("\n")[2]
     body = body.replace("((k / end))", "(k / end)").replace(" = (k / end)\n", " = k / end\n")
     summary = source.text_of(doc.value)
-    summary = re.sub("`[^`]+`", lambda code: _with_names(code[0], body, names), summary)
+    summary = re.sub(
+        "`([^`]+)`", lambda code: f"`{_with_names(_short(code[1], numbers), body, names)}`", summary
+    )
     summary = fill(summary, 105, initial_indent="    ", subsequent_indent="    ")
     return renamed(f"def ratio(k: int) -> float:\n{summary}\n{body}", names)
+
+
+def _short(code: str, numbers: Mapping[str, Any]) -> str:
+    """Return a formula of a docstring without what changes nothing for these arguments."""
+    try:
+        return without_neutral(code, numbers)
+    except SyntaxError:
+        return code
 
 
 def _with_names(code: str, body: str, names: Mapping[str, str]) -> str:

@@ -21,7 +21,7 @@ _FILE = Path("docs/guides/eject.md")
 def refused_options() -> dict[str, list[str]]:
     """Return the options of each config group that cannot be ejected, because of their target."""
     return {
-        group: [name for name in _options(group) if _target(group, name) not in targets]
+        group: [name for name in options_of(group) if _target(group, name) not in targets]
         for group, targets in POSSIBLE.items()
     }
 
@@ -42,7 +42,8 @@ def _replaced(text: str, begin: str, end: str, content: str) -> str:
     return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n{content}\n{end}", text, flags=re.DOTALL)
 
 
-def _options(group: str) -> list[str]:
+def options_of(group: str) -> list[str]:
+    """Return the names of the options of a config group."""
     files = sorted((Path(conf_dir()) / group).glob("*.yaml"))
     return [file.stem for file in files if not file.stem.startswith("_")]
 

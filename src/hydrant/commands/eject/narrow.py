@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from hydrant.commands.eject.facts import SOMETHING
 from hydrant.commands.eject.source_edits import Edit, Source
 
 _TYPES: Mapping[str, type] = {
@@ -31,8 +32,9 @@ def with_narrow_annotations(text: str, known: Mapping[str, Any]) -> str:
     for node in ast.walk(source.tree):
         if isinstance(node, ast.arg) and node.arg in known and isinstance(node.annotation, ast.BinOp):
             fitting = [part for part in _parts(node.annotation) if _fits(part, known[node.arg])]
-            if len(fitting) == 1:
-                edits.append(Edit(*source.span(node.annotation), source.text_of(fitting[0])))
+            if len(fitting) == 1 or (known[node.arg] is SOMETHING and fitting):
+                text = " | ".join(source.text_of(part) for part in fitting)
+                edits.append(Edit(*source.span(node.annotation), text))
     return source.apply(edits).text
 
 
@@ -47,4 +49,4 @@ def _parts(annotation: ast.expr) -> Iterator[ast.expr]:
 def _fits(annotation: ast.expr, value: object) -> bool:
     base = annotation.value if isinstance(annotation, ast.Subscript) else annotation
     name = "None" if isinstance(base, ast.Constant) else getattr(base, "id", "")
-    return name in _TYPES and type(value) is _TYPES[name]
+    return name != "None" if value is SOMETHING else name in _TYPES and type(value) is _TYPES[name]

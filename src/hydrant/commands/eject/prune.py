@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Collection, Mapping
+from textwrap import fill
 from typing import TypeGuard
 
 from hydrant.commands.eject.source_edits import Edit, Source
+
+_DOC_WIDTH = 115
 
 
 def with_short_docs(text: str) -> str:
@@ -17,9 +20,10 @@ def with_short_docs(text: str) -> str:
             start, end = source.span(node.body[0])
             first, _, rest = source.text[start:end].partition("\n\n")
             if rest:
-                is_long = len(first.rpartition("\n")[2]) + node.body[0].col_offset > 113
-                ending = "\n" + " " * node.body[0].col_offset if is_long else ""
-                edits.append(Edit(start, end, f'{first.rstrip()}{ending}"""'))
+                column, short = node.body[0].col_offset, f'{first.rstrip()}"""'
+                if len(short.rpartition("\n")[2]) + column > _DOC_WIDTH:
+                    short = fill(" ".join(short.split()), _DOC_WIDTH - column, subsequent_indent=" " * column)
+                edits.append(Edit(start, end, short))
     return source.apply(edits).text
 
 
@@ -76,13 +80,28 @@ def drop_unused_parameters(texts: Mapping[str, str], bundled: Collection[str]) -
             return kept
 
 
-def _function(source: Source) -> ast.FunctionDef | None:
-    """Return the function that source defines, or the constructor of its class; None if there is none."""
+def drop_unused_options(texts: Mapping[str, str], bundled: Collection[str]) -> dict[str, str]:
+    """Return definitions in which the methods of copied classes have no keyword that nothing reads or passes."""
+    kept, passed = dict(texts), set[str | None]()
+    for text in texts.values():
+        passed |= {node.arg for node in ast.walk(ast.parse(text)) if isinstance(node, ast.keyword)}
+    for name in bundled:
+        methods = [n for n in ast.walk(ast.parse(kept[name])) if isinstance(n, ast.FunctionDef)]
+        for method in methods:
+            read = {n.id for part in method.body for n in ast.walk(part) if isinstance(n, ast.Name)}
+            for option in [arg.arg for arg in method.args.kwonlyargs]:
+                if option not in read | passed:
+                    kept[name] = without_parameter(kept[name], option, method.name)
+    return kept
+
+
+def _function(source: Source, name: str = "__init__") -> ast.FunctionDef | None:
+    """Return the function that source defines, or a method of its class; None if there is none."""
     match source.tree.body[0]:
         case ast.FunctionDef() as function:
             return function
         case ast.ClassDef(body=body):
-            made = (n for n in body if isinstance(n, ast.FunctionDef) and n.name == "__init__")
+            made = (n for n in body if isinstance(n, ast.FunctionDef) and n.name == name)
             return next(made, None)
         case _:
             return None
@@ -99,16 +118,17 @@ def drop_unused_attributes(texts: Mapping[str, str], bundled: Collection[str]) -
         source, edits = Source(kept[name]), list[Edit]()
         function = _function(source)
         for statement in ast.walk(function) if function is not None else ():
-            if isinstance(statement, ast.Assign):
+            if isinstance(statement, ast.Assign | ast.AnnAssign):
                 edits += _unread(source, statement, read)
         kept[name] = source.apply(edits).text
     return kept
 
 
-def _unread(source: Source, statement: ast.Assign, read: Collection[str]) -> list[Edit]:
+def _unread(source: Source, statement: ast.Assign | ast.AnnAssign, read: Collection[str]) -> list[Edit]:
     """Return the edits that drop the attributes of `self` in an assignment that nothing reads."""
-    [target, *others], value = statement.targets, statement.value
-    if others:
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    [target, *others], value = targets, statement.value
+    if others or value is None:
         return []
     pairs = [(target, value)]
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
@@ -133,10 +153,10 @@ def _calls(value: ast.expr) -> bool:
     return any(isinstance(node, ast.Call) for node in ast.walk(value))
 
 
-def without_parameter(text: str, parameter: str) -> str:
-    """Return a function without one of its parameters."""
+def without_parameter(text: str, parameter: str, method: str = "__init__") -> str:
+    """Return a function, or a class with a method, without one of its parameters."""
     source = Source(text)
-    function = _function(source)
+    function = _function(source, method)
     assert function is not None
     args = function.args
     defaults = {arg.arg: default for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True)}
@@ -167,14 +187,20 @@ def without_argument(text: str, function: str, parameter: str, position: int | N
         if not (isinstance(call.func, ast.Name) and call.func.id == function):
             continue
         passed = [*([None] * len(call.args)), *(keyword.arg for keyword in call.keywords)]
-        spans = [source.span(argument) for argument in (*call.args, *call.keywords)]
         if parameter in passed:
             index = passed.index(parameter)
         elif position is not None and position < len(call.args):
             index = position
         else:
             continue
-        start = spans[index - 1][1] if index else spans[0][0]
-        end = spans[index][1] if index or len(spans) == 1 else spans[1][0]
-        edits.append(Edit(start, end, ""))
+        edits.append(without_nth_argument(source, call, index))
     return source.apply(edits).text
+
+
+def without_nth_argument(source: Source, call: ast.Call, index: int) -> Edit:
+    """Return the edit that drops an argument of a call."""
+    spans = [source.span(argument) for argument in (*call.args, *call.keywords)]
+    if len(spans) == 1:  # also the comma after it
+        return Edit(source.text.index("(", source.span(call.func)[1]) + 1, source.span(call)[1] - 1, "")
+    start = spans[index - 1][1] if index else spans[0][0]
+    return Edit(start, spans[index][1] if index else spans[1][0], "")

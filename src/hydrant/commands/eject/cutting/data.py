@@ -88,7 +88,8 @@ def cut_data(collector: Collector) -> None:
         return
     module, cut = _KINDS[name]
     cut(collector, node)
-    collector.parts.aliases["load_data"] = (f"{PROGRAM}.{module}", f"load_{name}")
+    if "load_data" not in collector.parts.expressions:
+        collector.parts.aliases["load_data"] = (f"{PROGRAM}.{module}", f"load_{name}")
 
 
 def _cut_in_memory(collector: Collector, train: InMemorySource) -> None:
@@ -184,6 +185,8 @@ def _cut_tokens(collector: Collector, node: Mapping[str, Any]) -> None:
     )
     collector.parts.aliases["samples_of"] = (f"{PROGRAM}.data_tokens", "samples_of")
     _reads(collector, "data_tokens", "read_sequences", "Tokens")
+    tokens = (f"{PROGRAM}.data_tokens", "Tokens")
+    collector.express("load_data", "(Tokens(TRAIN_FILES), Tokens(VAL_FILES))", Tokens=tokens)
 
 
 def _loads(collector: Collector, node: Mapping[str, Any], *, augments: bool) -> None:

@@ -12,34 +12,16 @@ from typing import Any
 from torch import nn
 
 from hydrant.commands.eject.bundle import is_copied
+from hydrant.commands.eject.facts import IDLE, SOMETHING
 
 _PLAIN = (type(None), bool, int, float, str)
-
-
-class _Something:
-    """Stands for an object that is not None. Everything else about it is unknown."""
-
-    def __repr__(self) -> str:
-        return "something"
-
-    def __bool__(self) -> bool:
-        raise TypeError("unknown")
-
-    def __eq__(self, other: object) -> bool:
-        raise TypeError("unknown")
-
-    def __hash__(self) -> int:
-        return 0
-
-
-SOMETHING = _Something()
 
 
 def observe(make: Callable[[], nn.Module]) -> dict[str, Mapping[str, Any]]:
     """Return what is known in each class of a model whose source is copied, by the name of the class.
 
-    Arguments are known that are plain values, and equal for all objects of the class; attributes also if they are an
-    object, which is not None.
+    Arguments and attributes are known that are plain values, and equal for all objects of the class. Of others it is
+    known that they are not None.
     """
     kinds = {type(module) for module in make().modules() if is_copied(type(module).__module__)}
     calls: dict[type, list[Mapping[str, Any]]] = {kind: [] for kind in kinds}
@@ -52,9 +34,17 @@ def observe(make: Callable[[], nn.Module]) -> dict[str, Mapping[str, Any]]:
         constant = {
             name: value for name, value in _equal(attributes).items() if not name.endswith("training")
         }
-        arguments = {name: value for name, value in _equal(calls[kind]).items() if value is not SOMETHING}
-        known[kind.__name__] = {**arguments, "self": SimpleNamespace(**constant)}
+        same = [set(idle_layers(module)) for module in modules if type(module) is kind]
+        idle = {IDLE: set[str].intersection(*same)} if same else {}
+        known[kind.__name__] = {**_equal(calls[kind]), **idle, "self": SimpleNamespace(**constant)}
     return known
+
+
+def idle_layers(module: nn.Module) -> list[str]:
+    """Return the layers of a module that return what they get: dropout of 0, and `Identity`."""
+    layers = module.named_children()
+    return [name for name, layer in layers
+            if isinstance(layer, nn.Identity) or (isinstance(layer, nn.Dropout) and layer.p == 0)]  # fmt: skip
 
 
 def _equal(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

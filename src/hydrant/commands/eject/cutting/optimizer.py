@@ -21,7 +21,7 @@ from hydrant.optimizers.normuon import NorMuon
 from hydrant.optimizers.param_groups import param_groups, sparse_parameters, split_parameters
 from hydrant.training.dry_run import scaled_lr
 
-_OPTIMIZER = "The optimizer."
+_OPTIMIZER = "The optimizer and its schedule."
 _ONE_GROUP = '[{"params": list(model.parameters())}]'
 
 Imports = dict[str, tuple[str, str | None]]
@@ -43,6 +43,8 @@ def cut_optimizer(collector: Collector) -> None:
     else:
         text = f"{_callee(node, imports)}({first}, {_arguments(collector, node, 'OPTIMIZER', imports)})"
     collector.express("make_optimizer", text, **imports)
+    if isinstance(entry.optimizer, MatricesWithAdamW):
+        _know_settings(collector, entry.optimizer)
     collector.know(
         NEEDS_CLOSURE=needs_closure(entry.optimizer),
         HAS_MODES=has_modes(entry.optimizer),
@@ -53,6 +55,13 @@ def cut_optimizer(collector: Collector) -> None:
         collector.constant(key.upper(), config[key], group=_OPTIMIZER)
     in_order = all(map(is_, entry.parameters, collector.plan.task.model.parameters()))
     collector.know(CLIPS=any(config[key] is not None for key in limits), IN_ORDER=in_order)
+
+
+def optimizer_type(collector: Collector) -> tuple[str, str]:
+    """Return the class of the optimizer in the program, and the module that has it."""
+    if "OptimizerPair" in collector.parts.expressions["make_optimizer"].imports:
+        return "OptimizerPair", f"{PROGRAM}.optimizer_pair"
+    return "Optimizer", "torch.optim"
 
 
 def _matrices_with_adamw(collector: Collector, node: Mapping[str, Any], groups: str, imports: Imports) -> str:
@@ -75,14 +84,26 @@ def _matrices_with_adamw(collector: Collector, node: Mapping[str, Any], groups: 
         chosen = groups or "model.parameters()"
         if len(parts) == 2:
             chosen = f"part_of({groups or _ONE_GROUP}, are_matrices={are_matrices})"
-        calls.append(f"{optimizer.__name__}({chosen}, {words})")
-        origin = optimizer.__module__ if optimizer is NorMuon else "torch.optim"
-        imports[optimizer.__name__] = (origin, optimizer.__name__)
+        prefix = "" if optimizer is NorMuon else "torch.optim."
+        calls.append(f"{prefix}{optimizer.__name__}({chosen}, {words})")
+        if optimizer is NorMuon:
+            imports[optimizer.__name__] = (optimizer.__module__, optimizer.__name__)
     if len(calls) == 1:
         return calls[0]
     module = f"{PROGRAM}.optimizer_pair"
     imports |= {name: (module, name) for name in ("OptimizerPair", "part_of")}
     return f"OptimizerPair({', '.join(calls)})"
+
+
+def _know_settings(collector: Collector, optimizer: MatricesWithAdamW) -> None:
+    """Add what is the same in all groups of NorMuon for the whole run, as `group["nesterov"]`."""
+    groups = [group for group in optimizer.param_groups if "ns_steps" in group]
+    names = ("nesterov", "ns_coefficients")
+    same = {
+        name: groups[0][name] for name in names if groups and len({str(g.get(name)) for g in groups}) == 1
+    }
+    scheduled = {field.name for field in collector.plan.optimizers.schedules.fields.values()}
+    collector.parts.known_in["NorMuon"] = {"group": {k: v for k, v in same.items() if k not in scheduled}}
 
 
 def _callee(node: Mapping[str, Any], imports: Imports) -> str:
@@ -94,8 +115,10 @@ def _callee(node: Mapping[str, Any], imports: Imports) -> str:
             name, origin = _library_class(node).__name__, "pytorch_optimizer"
         case _:
             kind = pkgutil.resolve_name(node["_target_"])
-            name, is_own = kind.__name__, kind.__module__.startswith("hydrant.")
-            origin = kind.__module__ if is_own else "torch.optim"
+            if not kind.__module__.startswith("hydrant."):
+                imports["torch"] = ("torch", None)
+                return f"torch.optim.{kind.__name__}"
+            name, origin = kind.__name__, kind.__module__
     imports[name] = (origin, name)
     return name
 

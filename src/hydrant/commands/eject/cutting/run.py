@@ -8,7 +8,7 @@ from hydrant.commands.eject.layout import literal
 from hydrant.errors import ConfigError
 from hydrant.models.blocks import repeated_blocks
 
-_RUN = "The run."
+RUN = "The run."
 
 
 def cut_run(collector: Collector, folder: str) -> None:
@@ -16,16 +16,16 @@ def cut_run(collector: Collector, folder: str) -> None:
     config, plan = collector.config, collector.plan
     spec, clock = plan.spec, plan.clock
     comment = "for metrics.jsonl and checkpoints"
-    collector.constant("FOLDER", folder, comment, group=_RUN, source=f"Path({literal(folder)})")
+    collector.constant("FOLDER", folder, comment, group=RUN, source=f"Path({literal(folder)})")
     device = 'torch.device("cuda" if torch.cuda.is_available() else "cpu")'
-    collector.constant("DEVICE", spec.device, group=_RUN, source=device)
-    collector.constant("SEED", config["seed"], "of all random numbers", group=_RUN)
+    collector.constant("DEVICE", spec.device, group=RUN, source=device)
+    collector.constant("SEED", config["seed"], "of all random numbers", group=RUN)
     collector.constant(
-        "NUM_UPDATES", clock.total_updates, f"optimizer steps: {config['duration']}", group=_RUN
+        "NUM_UPDATES", clock.total_updates, f"optimizer steps: {config['duration']}", group=RUN
     )
-    collector.constant("BATCH_SIZE", config["global_batch_size"], "samples per update", group=_RUN)
-    collector.constant("MICRO_BATCH_SIZE", spec.micro_batch_size, "samples per forward pass", group=_RUN)
-    collector.constant("EVAL_BATCH_SIZE", plan.splits["val"].batch_size, group=_RUN)
+    collector.constant("BATCH_SIZE", config["global_batch_size"], "samples per update", group=RUN)
+    collector.constant("MICRO_BATCH_SIZE", spec.micro_batch_size, "samples per forward pass", group=RUN)
+    collector.constant("EVAL_BATCH_SIZE", plan.splits["val"].batch_size, group=RUN)
     collector.know(
         ACCUMULATES=config["global_batch_size"] > spec.micro_batch_size,
         IS_MAX=config["best"]["mode"] == "max",
@@ -37,25 +37,25 @@ def cut_run(collector: Collector, folder: str) -> None:
         if interval.is_on:
             exact = interval.rounded.__name__ == "rounded_up" or interval.length.denominator == 1
             collector.know(ROUNDS_UP=exact and collector.parts.known["ROUNDS_UP"])
-            collector.constant(key.upper(), interval.length, f"updates: {config[key]}", group=_RUN)
+            collector.constant(key.upper(), interval.length, f"updates: {config[key]}", group=RUN)
     best = config["best"]["metric"]
-    collector.constant("BEST_METRIC", best, "decides which checkpoint is the best", group=_RUN)
+    collector.constant("BEST_METRIC", best, "decides which checkpoint is the best", group=RUN)
     collector.constant(
-        "PATIENCE", config["patience"], "evaluations without a new best that end the run", group=_RUN
+        "PATIENCE", config["patience"], "evaluations without a new best that end the run", group=RUN
     )
     is_deterministic, times = config["deterministic"], config["cudnn_benchmark"]
     collector.know(
         DETERMINISTIC=is_deterministic, TIMES_KERNELS=not is_deterministic if times == "auto" else times
     )
-    collector.constant("MAX_SKIPPED", config["max_skipped"], group=_RUN)
+    collector.constant("MAX_SKIPPED", config["max_skipped"], group=RUN)
 
 
 def cut_precision(collector: Collector) -> None:
     """Add the number formats and the loss scale."""
     node = collector.config["precision"]
     dtype = node["autocast"]
-    collector.constant("AUTOCAST", dtype, group=_RUN, source=f"torch.{dtype}")
-    collector.constant("MATMUL", node["matmul"], group=_RUN)
+    collector.constant("AUTOCAST", dtype, group=RUN, source=f"torch.{dtype}")
+    collector.constant("MATMUL", node["matmul"], group=RUN)
     collector.know(SCALES_LOSS=node["scale_loss"])
     for key in ("init_scale", "growth_factor", "backoff_factor", "growth_interval"):
         collector.constant(key.upper(), node[key], group="The loss scale.")

@@ -229,7 +229,7 @@ class ScheduleWriter:
         name, parts = f"{prefix}{key}".upper(), self._collector.parts
         if name in parts.constants and parts.known[name] != plain(value):
             name = f"SCHEDULE_{name}"
-        return self._collector.constant(name, plain(value), comment, group="The schedule.")
+        return self._collector.constant(name, plain(value), comment, group="The optimizer and its schedule.")
 
     def _function(
         self, place: Place, lines: list[str], result: str, *own: str, **imports: tuple[str, str | None]

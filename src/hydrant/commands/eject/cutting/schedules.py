@@ -7,6 +7,7 @@ from typing import Any
 
 from hydrant.commands.eject.bundle import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector
+from hydrant.commands.eject.cutting.optimizer import optimizer_type
 from hydrant.commands.eject.cutting.schedule_writer import Place, ScheduleWriter
 from hydrant.commands.eject.cutting.stepped import write_stepped
 from hydrant.commands.eject.layout import literal
@@ -97,8 +98,9 @@ def _write_setter(
         items[int(position)] = f"row[{key}]"
         lines += [f"{inner}row[{key}] = {value}", f'{inner}group["{name}"] = ({", ".join(items)})']
     lines.append("return row")
-    text = "def set_schedules(optimizer: Optimizer, update: int) -> dict[str, float]:\n"
+    kind, module = optimizer_type(collector)
+    text = f"def set_schedules(optimizer: {kind}, update: int) -> dict[str, float]:\n"
     text += "".join(f"    {line}\n" for line in lines)
     own = {value.partition("(")[0].rpartition(" ")[2]: "" for value in values.values()}
     imports: dict[str, tuple[str, str | None]] = {name: (_PARTS, name) for name in own}
-    collector.write("set_schedules", "schedule", text, Optimizer=("torch.optim", "Optimizer"), **imports)
+    collector.write("set_schedules", "schedule", text, **{**imports, kind: (module, kind)})

@@ -12,7 +12,7 @@ from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError
 from hydrant.schedules import Replay
 
-_GROUP = "The schedule."
+_GROUP = "The optimizer and its schedule."
 
 
 def write_stepped(collector: Collector) -> None:

@@ -11,16 +11,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 
 from hydrant.batch import Batch, Outcome
 from hydrant.commands.eject.bundle import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector, plain
 from hydrant.commands.eject.cutting.observed import observe
+from hydrant.commands.eject.cutting.run import RUN
+from hydrant.commands.eject.facts import ABSENT, SOMETHING
 from hydrant.commands.eject.layout import literal
 from hydrant.commands.eject.own import check_source, is_of_user
 from hydrant.config.instantiate import instantiate_node
 from hydrant.data.token_source import TokenSource
 from hydrant.errors import ConfigError
+from hydrant.models import GPT, Track3GPT
 from hydrant.tasks.base import Task
 from hydrant.tasks.language_modeling import SeparateReadout
 from hydrant.training.evaluation import eval_mode
@@ -34,7 +38,10 @@ def cut_model(collector: Collector) -> None:
     """Add the model and its settings."""
     node = collector.config["model"]
     target = pkgutil.resolve_name(node["_target_"])
-    collector.know(HAS_BUFFERS=any(True for _ in collector.plan.task.model.buffers()))
+    modules = list(collector.plan.task.model.modules())
+    is_known = str(node["_target_"]).startswith("hydrant.") and not node["_target_"].endswith("timm_model")
+    convolves = any(isinstance(module, _ConvNd) for module in modules) or not is_known
+    collector.know(HAS_BUFFERS=any(True for _ in collector.plan.task.model.buffers()), CONVOLVES=convolves)
     if node["_target_"] == "hydrant.models.timm_model":
         _cut_timm(collector, node)
         return
@@ -78,8 +85,7 @@ def cut_loss(collector: Collector) -> None:
     is_own = not str(node["_target_"]).startswith("hydrant.")
     module, metrics = (_cut_own if is_own else _TASKS[name])(collector, node)
     collector.parts.aliases["loss_and_metrics"] = (f"{PROGRAM}.{module}", "loss_and_metrics")
-    comment = "what is measured in training and evaluation"
-    collector.constant("METRICS", metrics, comment, group=_LOSS)
+    collector.constant("METRICS", metrics, "of each batch", group=RUN)
 
 
 def _cut_classification(collector: Collector, node: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
@@ -210,10 +216,19 @@ def _cut_language_modeling(collector: Collector, node: Mapping[str, Any]) -> tup
     )
     collector.express("num_targets", "(targets != IGNORED).sum()" if varies else "targets.numel()")
     _sums(collector, "loss_language", "text_metrics", "text_sums")
-    inputs = {} if varies and isinstance(plan.train, TokenSource) else torch.zeros(0)
+    packs = varies and isinstance(plan.train, TokenSource)  # documents
+    inputs = {} if packs else torch.zeros(0)
+    collector.parts.known_in["rotation"] = {"positions": torch.zeros(1, 1) if packs else torch.zeros(1)}
     facts = {"inputs": inputs, "Mapping": Mapping, **({} if reduces else {"readout": True})}
-    name = type(model).__name__
-    collector.parts.known_in[name] = {**collector.parts.known_in.get(name, {}), **facts}
+    name, known_in = type(model).__name__, collector.parts.known_in
+    known_in[name] = {**known_in.get(name, {}), **facts}
+    if isinstance(model, GPT):
+        known_in["_initialize"] = {"model": known_in[name]["self"]}
+    for part in (name, "Block", "Attention") if isinstance(model, GPT | Track3GPT) and not packs else ():
+        known_in[part] = {**known_in[part], ABSENT: {"mask"}}
+    if isinstance(model, Track3GPT) or (isinstance(model, GPT) and known_in["GPT"]["positions"] == "rope"):
+        for part in ("Attention", "Block"):
+            known_in[part] = {**known_in[part], "turned": SOMETHING}
     return "loss_language", ("loss",)
 
 

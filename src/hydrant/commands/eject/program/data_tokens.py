@@ -19,30 +19,22 @@ from hydrant.commands.eject.program.settings import (
     SEPARATOR,
     SEPARATOR_IS_LAST,
     SEQUENCE_LENGTH,
-    TRAIN_FILES,
-    VAL_FILES,
 )
 from hydrant.seeding import permuted
 
 
 class Tokens:
-    """The tokens of files in a row, as if they were one."""
+    """The tokens of files in a row, as if they were one. They stay in the files until they are used."""
 
     def __init__(self, files: tuple[tuple[str, str, int, int], ...]) -> None:
         self.parts = [np.memmap(file, dtype, "r", offset, (count,)) for file, dtype, offset, count in files]
         self.starts = np.cumsum([0, *map(len, self.parts)])
 
     def __getitem__(self, places: slice) -> np.ndarray:
-        first, last = (
-            np.searchsorted(self.starts, end, side="right") - 1 for end in (places.start, places.stop - 1)
-        )
-        parts = np.concatenate(self.parts[first : last + 1])
-        return parts[places.start - self.starts[first] : places.stop - self.starts[first]]
-
-
-def load_tokens() -> tuple[Tokens, Tokens]:
-    """Return the tokens to train on and to evaluate on, which stay in their files until they are used."""
-    return Tokens(TRAIN_FILES), Tokens(VAL_FILES)
+        first = np.searchsorted(self.starts, places.start, side="right") - 1
+        end = np.searchsorted(self.starts, places.stop - 1, side="right")
+        start = self.starts[first]
+        return np.concatenate(self.parts[first:end])[places.start - start : places.stop - start]
 
 
 def samples_of(update: int) -> Tensor:
@@ -60,15 +52,13 @@ def read_sequences(tokens: Tokens, chosen: Tensor) -> tuple[Any, Tensor]:
     """Return sequences of SEQUENCE_LENGTH tokens and, as targets, the next token of each."""
     starts = [index * SEQUENCE_LENGTH for index in chosen.tolist()]
     rows = np.stack([tokens[start : start + SEQUENCE_LENGTH + 1] for start in starts]).astype(np.int64)
-    inputs, targets = torch.from_numpy(rows[:, :-1]), torch.from_numpy(rows[:, 1:])
+    read = torch.from_numpy(rows).to(DEVICE)
     if SEPARATES:
-        documents = torch.from_numpy(documents_of(rows))
-        targets = targets.where(
-            documents[:, 1:] == documents[:, :-1], IGNORED
-        )  # of the last token of a document
-        packed = {"tokens": inputs.to(DEVICE), "documents": documents[:, :-1].to(DEVICE)}
-        return packed, targets.to(DEVICE)
-    return inputs.to(DEVICE), targets.to(DEVICE)
+        documents = torch.from_numpy(documents_of(rows)).to(DEVICE)
+        is_inside = documents[:, 1:] == documents[:, :-1]  # not the last token of a document
+        packed = {"tokens": read[:, :-1], "documents": documents[:, :-1]}
+        return packed, read[:, 1:].where(is_inside, IGNORED)
+    return read[:, :-1], read[:, 1:]
 
 
 def documents_of(rows: np.ndarray) -> np.ndarray:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hydrant.commands.eject.program.data_images import normalize
-from hydrant.commands.eject.program.metrics import Measured, means
+from hydrant.commands.eject.program.metrics import means
 from hydrant.commands.eject.program.parts import (
     ValidationSamples,
     forward,
@@ -41,7 +41,7 @@ from hydrant.commands.eject.program.settings import (
 @torch.no_grad()
 def evaluate(model: nn.Module, samples: ValidationSamples, prefix: str) -> dict[str, float]:
     """Return the means of the metrics over all samples."""
-    measured: Measured = []
+    measured = list[tuple[int, Tensor]]()
     if SUMS:
         sums = torch.zeros((), device=DEVICE)
     if MEASURES:

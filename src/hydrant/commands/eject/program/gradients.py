@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from hydrant.commands.eject.program.data import prepared
 from hydrant.commands.eject.program.loss_compiled import compiled_loss
-from hydrant.commands.eject.program.metrics import Measured
 from hydrant.commands.eject.program.mixing import mix_samples
 from hydrant.commands.eject.program.optimizer import clip_gradients
 from hydrant.commands.eject.program.parts import (
@@ -44,9 +43,11 @@ from hydrant.commands.eject.program.settings import (
 from hydrant.seeding import _GOLDEN, _MASK, mix  # pyright: ignore[reportPrivateUsage]
 
 
-def add_gradients(model: nn.Module, train: TrainingSamples, update: int, mixup: Any, scaler: Any) -> Measured:
-    """Add the gradients of the mean loss of an update; return its metrics."""
-    measured = Measured()
+def add_gradients(
+    model: nn.Module, train: TrainingSamples, update: int, mixup: Any, scaler: Any
+) -> list[tuple[int, Tensor]]:
+    """Add the gradients of the mean loss of an update; return the sizes of its batches and their METRICS."""
+    measured = list[tuple[int, Tensor]]()
     for micro_step, chosen in enumerate(
         train.of(update) if LOADS else samples_of(update).split(MICRO_BATCH_SIZE)
     ):
@@ -96,7 +97,7 @@ def add_gradients(model: nn.Module, train: TrainingSamples, update: int, mixup: 
     return [(num_targets(), metrics)]
 
 
-def mean_loss(measured: Measured) -> Tensor:
+def mean_loss(measured: list[tuple[int, Tensor]]) -> Tensor:
     """Return the mean loss of an update, shape (), float64."""
     sums = torch.zeros((), dtype=torch.float64, device=DEVICE)
     for size, metrics in measured:
@@ -106,12 +107,12 @@ def mean_loss(measured: Measured) -> Tensor:
 
 def step_with_closure(
     model: nn.Module, optimizer: Any, train: TrainingSamples, update: int, mixup: Any
-) -> tuple[Measured, Tensor]:
+) -> tuple[list[tuple[int, Tensor]], Tensor]:
     """Let the optimizer make an update, for which it evaluates the loss several times.
 
     Returns the metrics and the norm of the gradients of its first evaluation.
     """
-    evaluations = list[tuple[Measured, Tensor]]()
+    evaluations = list[tuple[list[tuple[int, Tensor]], Tensor]]()
 
     def closure() -> Tensor:
         optimizer.zero_grad()

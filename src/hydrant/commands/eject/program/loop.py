@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 import torch._inductor.config as inductor
-from torch.nn.utils import get_total_norm
+from torch import Tensor, nn
 
 from hydrant.commands.eject.program.average import Average
 from hydrant.commands.eject.program.evaluation import evaluate
 from hydrant.commands.eject.program.gradients import add_gradients, step_with_closure
 from hydrant.commands.eject.program.loss_compiled import compile_in_place
-from hydrant.commands.eject.program.metrics import Measured, means
+from hydrant.commands.eject.program.metrics import means
 from hydrant.commands.eject.program.optimizer import averaged_weights, clip_gradients, set_trained_weights
 from hydrant.commands.eject.program.parts import (
     learning_rate,
@@ -32,7 +32,7 @@ from hydrant.commands.eject.program.parts import (
     set_schedules,
 )
 from hydrant.commands.eject.program.randomness import MODEL
-from hydrant.commands.eject.program.saving import has_stalled, is_due, load, log, save
+from hydrant.commands.eject.program.saving import has_stalled, is_due, log, save
 from hydrant.commands.eject.program.settings import (
     AVERAGES,
     BACKOFF_FACTOR,
@@ -40,6 +40,7 @@ from hydrant.commands.eject.program.settings import (
     BEST_METRIC,
     CLIPS,
     COMPILES,
+    CONVOLVES,
     DETERMINISTIC,
     DEVICE,
     EVAL_EVERY,
@@ -79,14 +80,14 @@ from hydrant.seeding import mix  # pyright: ignore[reportPrivateUsage]
 def main() -> None:
     """Train, or continue from the last checkpoint."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    if MATMUL == "highest":
-        torch.backends.cudnn.allow_tf32 = False  # convolutions in float32, as matrix products are
-    else:
+    if MATMUL != "highest":
         torch.set_float32_matmul_precision(MATMUL)  # TensorFloat-32
+    elif CONVOLVES:
+        torch.backends.cudnn.allow_tf32 = False  # convolutions in float32, as matrix products are
     if DETERMINISTIC:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-    if TIMES_KERNELS:
+    if CONVOLVES and TIMES_KERNELS:
         torch.backends.cudnn.benchmark = True  # on CUDA, take the fastest algorithm of each convolution
     if COMPILES and SAME_RANDOM:
         inductor.fallback_random = True  # dropout draws the same numbers as if it were not compiled
@@ -96,7 +97,7 @@ def main() -> None:
     if RUNS_COMPILED:
         compile_in_place(model)
     optimizer = make_optimizer(model)
-    num_updates, measured = 0, Measured()  # completed updates, and the batches since the last row
+    num_updates, measured = 0, list[tuple[int, Tensor]]()  # completed; the batches since the last row
     best: dict[str, Any] | None = None  # the value and the update of the best evaluation
     if HAS_MODES:
         optimizer.train()  # the weights to train differ from those to evaluate
@@ -109,8 +110,12 @@ def main() -> None:
         average = Average(model)
 
     if (FOLDER / "last.pt").exists():
-        state = load()
+        state = torch.load(FOLDER / "last.pt", map_location=DEVICE, weights_only=True)
         num_updates, best, measured = state["num_updates"], state["best"], state["measured"]
+        # Later rows are made again, and the last one may be incomplete.
+        rows = (FOLDER / "metrics.jsonl").read_text().splitlines(keepends=True)
+        rows = [row for row in rows if row[-1] == "\n" and json.loads(row)["num_updates"] <= num_updates]
+        (FOLDER / "metrics.jsonl").write_text("".join(rows))
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         if HAS_MODES:
@@ -148,7 +153,9 @@ def main() -> None:
             if CLIPS or HAS_SPARSE or not IN_ORDER:
                 grad_norm = clip_gradients(model, optimizer)
             else:
-                grad_norm = get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+                grad_norm = nn.utils.get_total_norm(
+                    [p.grad for p in model.parameters() if p.grad is not None]
+                )
         if SCALES_LOSS:
             scale = scaler.get_scale()
             scaler.update()

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from timm.utils.agc import adaptive_clip_grad
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
 
 from hydrant.commands.eject.program.settings import (
     AGC,
@@ -42,12 +41,12 @@ def clip_gradients(model: nn.Module, optimizer: Any) -> Tensor:
     if HAS_SPARSE:
         gradients = [g.coalesce().values() if g.is_sparse else g for g in gradients]
     if not CLIPS:
-        return get_total_norm(gradients)
-    norm = get_total_norm(gradients)
+        return nn.utils.get_total_norm(gradients)
+    norm = nn.utils.get_total_norm(gradients)
     if MAX_GRAD_NORM is not None:
-        clip_grads_with_norm_(model.parameters(), MAX_GRAD_NORM, norm)
+        nn.utils.clip_grads_with_norm_(model.parameters(), MAX_GRAD_NORM, norm)
     if MAX_GRAD_VALUE is not None:
-        clip_grad_value_(model.parameters(), MAX_GRAD_VALUE)
+        nn.utils.clip_grad_value_(model.parameters(), MAX_GRAD_VALUE)
     if AGC is not None:
         adaptive_clip_grad(list(model.parameters())[:-2], clip_factor=AGC)  # not the last layer
     return norm

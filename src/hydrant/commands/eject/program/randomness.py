@@ -1,8 +1,7 @@
-"""Random numbers."""
+"""The uses of random numbers. Each has a number of its own, so that it draws others than the rest."""
 
 from __future__ import annotations
 
-# Each use of random numbers has a number of its own, so that it draws others than the rest.
 MODEL = 1
 ORDER = 2
 UPDATE = 3

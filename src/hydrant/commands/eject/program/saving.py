@@ -11,7 +11,6 @@ import torch
 
 from hydrant.commands.eject.program.settings import (
     BATCH_SIZE,
-    DEVICE,
     EVAL_EVERY,
     FOLDER,
     NUM_SAMPLES,
@@ -51,12 +50,3 @@ def save(name: str, state: dict[str, Any]) -> None:
     """Write a checkpoint: first aside, so that the file is always a whole one."""
     torch.save(state, FOLDER / "new.pt")
     (FOLDER / "new.pt").replace(FOLDER / name)
-
-
-def load() -> dict[str, Any]:
-    """Return the last checkpoint, and drop the rows of later updates, which are made again."""
-    state = torch.load(FOLDER / "last.pt", map_location=DEVICE, weights_only=True)
-    rows = (FOLDER / "metrics.jsonl").read_text().splitlines(keepends=True)
-    rows = [row for row in rows if row[-1] == "\n" and json.loads(row)["num_updates"] <= state["num_updates"]]
-    (FOLDER / "metrics.jsonl").write_text("".join(rows))
-    return state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,11 +20,28 @@ SCHEDULES = (
     "one_cycle_momentum", "plateau scheduler.patience=0", "polynomial", "product", "rex", "sequential", "step", "tanh",
     "stepped scheduler._target_=torch.optim.lr_scheduler.StepLR +scheduler.step_size=2", "wsd",
 )  # fmt: skip
+TRANSFORMER = "model=gpt model.num_layers=1 model.width=16 model.num_heads=2"
+PICTURES = "data=synthetic data.input_shape=[3,16,16] data.num_classes=5"
+HOUSES = "data=csv data.train=../houses.csv limit_train_samples=60 limit_val_samples=15"
+SEQUENCES = (
+    "data=tokens data.root=../texts data.sequence_length=16 task=language_modeling global_batch_size=16 "
+    "eval_batch_size=6 limit_train_samples=null limit_val_samples=14"
+)
 OPTIONS: Mapping[str, Sequence[str]] = {
     "optimizer": [f"optimizer={name}" for name in OPTIMIZERS],
     "schedule": [f"scheduler={name}" for name in SCHEDULES],
     "frame": ["", "scheduler.warmup=2", "scheduler.cooldown=1", "scheduler.warmup=1 scheduler.cooldown=2"],
-    "model": ["model=mlp", "model=convnet model.widths=[4,8]", "model=deep_linear", "model.dropout=0.5"],
+    "model": [
+        "model=mlp",
+        "model=convnet model.widths=[4,8]",
+        "model=deep_linear",
+        "model.dropout=0.5",
+        "model=airbench model.widths=[4,4,4]",
+        "model=timm model.name=test_resnet",
+        TRANSFORMER,
+        f"{TRANSFORMER} model.dropout=0.1 model.tie_embeddings=true",
+        "model=track3 model.num_layers=1 model.width=16 model.head_dim=8",
+    ],
     "precision": [
         "precision=fp32",
         "precision=bf16",
@@ -48,7 +66,24 @@ OPTIONS: Mapping[str, Sequence[str]] = {
     "end": ["", "patience=1", "scheduler.noise_ratio=0.1"],
     "mixing": ["", "mixing=mixup", "mixing=mixup_cutmix"],
     "smoothing": ["", "task.label_smoothing=0.1"],
-    "data": ["", "data.augment.max_shift=1", "data.augment.flip=true data.test_ratio=0.1", "seed=3"],
+    "data": [
+        "data=digits",
+        "data=digits data.augment.max_shift=1",
+        "data=digits data.augment.flip=true data.test_ratio=0.1",
+        "data=digits seed=3",
+        f"{PICTURES} data.num_samples=150 data.num_val_samples=60",
+        f"{HOUSES} data.target=price task=regression",
+        f"{HOUSES} data.target=[price,area] task=regression task.loss=mae data.test_ratio=0.1",
+        f"{HOUSES} data.target=size",
+        "data=tensors data.train=../points_train.pt data.val=../points_val.pt data.input_shape=[4] data.num_classes=5 "
+        "limit_train_samples=null limit_val_samples=20",
+        "data=memmap data.train=../arrays_train data.val=../arrays_val data.input_shape=[4] data.num_classes=3 "
+        "data.num_workers=0 limit_train_samples=50 limit_val_samples=25",
+        "data=image_folder data.root=../images data.input_shape=[3,16,16] data.num_workers=0 global_batch_size=16 "
+        "limit_train_samples=null limit_val_samples=7",
+        f"{SEQUENCES}",
+        f"{SEQUENCES} data.sampling=documents",
+    ],
 }
 """What random configs are made of: by subject, alternatives of overrides."""
 
@@ -57,6 +92,14 @@ IMPOSSIBLE = (
     ("lbfgs", "param_groups"), ("lbfgs", "weight_decay"), ("lbfgs", "fp16"), ("=sam", "fp16"), ("prodigy", "lr_scale"),
     ("rprop", "no_decay"), ("rprop", "weight_decay"), ("plateau", "cooldown"), ("plateau", "noise_ratio"),
     ("stepped", "warmup"), ("stepped", "cooldown"), ("stepped", "noise_ratio"),
+    # What a model reads. Images of 8 x 8 pixels are too small for airbench, and so are those of one channel for timm.
+    *((model, data) for model in ("model=gpt", "model=track3")
+      for data in ("digits", "synthetic", "csv", "tensors", "memmap", "image_folder")),
+    *((model, "data=tokens") for model in
+      ("mlp", "convnet", "deep_linear", "model.dropout=0.5", "airbench", "timm", "mixing", "smoothing")),
+    *((model, data) for model in ("convnet", "airbench", "model=timm", "mixing=mixup_cutmix")
+      for data in ("csv", "tensors", "memmap")),
+    ("airbench", "digits"), ("mixing", "regression"), ("smoothing", "regression"), ("track3", "documents"),
 )  # fmt: skip
 """Words of options that Hydrant does not combine."""
 REFUSED = (
@@ -66,6 +109,10 @@ REFUSED = (
 """Words of options that Hydrant combines, but eject does not. Their pairs count as not covered."""
 
 
+ALONE = (*IMPOSSIBLE, *REFUSED)
+
+
+@functools.cache
 def combines(one: str, other: str, exceptions: Sequence[tuple[str, str]]) -> bool:
     """Return whether no exception has words of both alternatives."""
     pairs = ((one, other), (other, one))
@@ -74,18 +121,22 @@ def combines(one: str, other: str, exceptions: Sequence[tuple[str, str]]) -> boo
 
 def is_possible(case: Mapping[str, str]) -> bool:
     """Return whether all alternatives of a config can be combined and ejected."""
-    pairs = itertools.combinations(case.values(), 2)
-    return all(combines(one, other, (*IMPOSSIBLE, *REFUSED)) for one, other in pairs)
+    return all(combines(one, other, ALONE) for one, other in itertools.combinations(case.values(), 2))
 
 
 def random_cases(count: int, seed: int) -> Iterator[dict[str, str]]:
     """Yield configs with an alternative of each subject: of some drawn ones, that with the most new pairs."""
     generator, covered = random.Random(seed), set[tuple[str, str]]()
     for _ in range(count):
-        drawn = [{subject: generator.choice(some) for subject, some in OPTIONS.items()} for _ in range(60)]
-        case = max(filter(is_possible, drawn), key=lambda one: len(pairs_of(one) - covered))
+        drawn = itertools.islice(filter(is_possible, _draws(generator)), 100)
+        case = max(drawn, key=lambda one: len(pairs_of(one) - covered))
         covered |= pairs_of(case)
         yield case
+
+
+def _draws(generator: random.Random) -> Iterator[dict[str, str]]:
+    while True:
+        yield {subject: generator.choice(some) for subject, some in OPTIONS.items()}
 
 
 def pairs_of(case: Mapping[str, str]) -> set[tuple[str, str]]:

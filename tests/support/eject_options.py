@@ -37,7 +37,8 @@ OPTIONS: Mapping[str, Sequence[str]] = {
         "model=deep_linear",
         "model.dropout=0.5",
         "model=airbench model.widths=[4,4,4]",
-        "model=timm model.name=test_resnet",
+        "model=timm model.name=vit_tiny_patch16_224 +model.kwargs.img_size=16 +model.kwargs.patch_size=8 "
+        "+model.kwargs.depth=2 +model.kwargs.embed_dim=12",
         TRANSFORMER,
         f"{TRANSFORMER} model.dropout=0.1 model.tie_embeddings=true",
         "model=track3 model.num_layers=1 model.width=16 model.head_dim=8",
@@ -92,14 +93,15 @@ IMPOSSIBLE = (
     ("lbfgs", "param_groups"), ("lbfgs", "weight_decay"), ("lbfgs", "fp16"), ("=sam", "fp16"), ("prodigy", "lr_scale"),
     ("rprop", "no_decay"), ("rprop", "weight_decay"), ("plateau", "cooldown"), ("plateau", "noise_ratio"),
     ("stepped", "warmup"), ("stepped", "cooldown"), ("stepped", "noise_ratio"),
-    # What a model reads. Images of 8 x 8 pixels are too small for airbench, and so are those of one channel for timm.
+    # What a model reads. Images of 8 x 8 pixels are too small for airbench and for this model of timm.
     *((model, data) for model in ("model=gpt", "model=track3")
       for data in ("digits", "synthetic", "csv", "tensors", "memmap", "image_folder")),
     *((model, "data=tokens") for model in
       ("mlp", "convnet", "deep_linear", "model.dropout=0.5", "airbench", "timm", "mixing", "smoothing")),
     *((model, data) for model in ("convnet", "airbench", "model=timm", "mixing=mixup_cutmix")
       for data in ("csv", "tensors", "memmap")),
-    ("airbench", "digits"), ("mixing", "regression"), ("smoothing", "regression"), ("track3", "documents"),
+    ("airbench", "digits"), ("model=timm", "digits"),
+    ("mixing", "regression"), ("smoothing", "regression"), ("track3", "documents"),
 )  # fmt: skip
 """Words of options that Hydrant does not combine."""
 REFUSED = (

@@ -81,8 +81,8 @@ def check_equal(words: str, folder: Path) -> str:
     text = assemble(cut(plan, "outputs/ejected"), "A program.")
     try:
         weights = train_here(plan, folder / "reference")
-    except NonFiniteError:  # and so does the program
-        with pytest.raises(FloatingPointError):
+    except (NonFiniteError, ZeroDivisionError):  # LBFGS divides; the program fails at the same update
+        with pytest.raises(ArithmeticError):
             run_program(text)
         assert rows_of(folder / "outputs" / "ejected") == rows_of(folder / "reference"), words
         return text
@@ -90,5 +90,5 @@ def check_equal(words: str, folder: Path) -> str:
     assert rows_of(folder / "outputs" / "ejected") == rows_of(folder / "reference"), words
     ejected = torch.load(folder / "outputs" / "ejected" / "last.pt", weights_only=True)["model"]
     assert ejected.keys() == weights.keys()
-    assert all(torch.equal(ejected[name], value) for name, value in weights.items()), words
+    assert [name for name, value in weights.items() if not torch.equal(ejected[name], value)] == [], words
     return text

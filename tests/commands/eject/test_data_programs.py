@@ -83,7 +83,11 @@ def test_tables(words: str, workdir: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["data.num_workers=1", "data.num_workers=0 micro_batch_size=8 precision=fp16 precision.init_scale=1e6"],
+    [
+        "data.num_workers=1",
+        "data.num_workers=0 micro_batch_size=8 precision=fp16 precision.init_scale=1e6",
+        "data.num_workers=0 mixing=mixup optimizer=sam",  # evaluates each batch twice
+    ],
 )
 def test_arrays_in_files(words: str, workdir: Path) -> None:
     for split, count in {"train": 60, "val": 30}.items():

@@ -19,6 +19,8 @@ NOISE = (
     "words",
     [
         "data.input_shape=[3,16,16] model=airbench model.widths=[4,4,4]",
+        "data.input_shape=[3,16,16] model=airbench model.widths=[4,4,4] optimizer=lbfgs optimizer.max_iter=2 "
+        "micro_batch_size=8 mixing=mixup_cutmix",  # of which a layer is frozen
         "data.input_shape=[3,16,16] model=airbench model.widths=[4,4,4] model.views=mirror averaging=ema "
         "precision=bf16",
         "data.input_shape=[3,16,16] model=timm model.name=vit_tiny_patch16_224 +model.kwargs.img_size=16 "

@@ -64,7 +64,7 @@ _SECTIONS = {
 """By the module of the program: the title of its section, and the modules whose definitions stand there too."""
 
 
-_USES = "the uses of random numbers, each of which draws others than the rest"
+_USES = "what random numbers are for: each draws from a stream of its own"
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ _STEPPED = ("???", *(
         "MultiStepLR", "OneCycleLR", "PolynomialLR", "StepLR",
     )
 ))  # fmt: skip
-"""The schedulers of torch; ??? stands in the option `stepped` for the one that the user chooses."""
+"""The schedulers of torch. `???` is the target in the file of the option `stepped`: users give one of the others."""
 _DATA_SETS = (
     "cifar10",
     "dataset",

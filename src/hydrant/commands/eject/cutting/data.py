@@ -141,6 +141,8 @@ def _reads(collector: Collector, module: str, function: str, source: str) -> Non
 
 def _cut_table(collector: Collector, node: Mapping[str, Any]) -> None:
     layout, _ = read_layout(node)
+    if node["val_ratio"]:
+        collector.constant("VAL_RATIO", node["val_ratio"], "of the lines, drawn at random", group=DATA)
     is_single = isinstance(node["target"], str)
     collector.constant("DELIMITER", node["delimiter"], group=DATA)
     collector.constant("NUMBERS", layout.numbers, "the columns of numbers", group=DATA)

@@ -22,6 +22,7 @@ from hydrant.optimizers.param_groups import param_groups, sparse_parameters, spl
 from hydrant.training.dry_run import scaled_lr
 
 _OPTIMIZER = "The optimizer and its schedule."
+TRAINED = "[p for p in model.parameters() if p.requires_grad]"
 _ONE_GROUP = '[{"params": list(model.parameters())}]'
 
 Imports = dict[str, tuple[str, str | None]]
@@ -35,7 +36,8 @@ def cut_optimizer(collector: Collector) -> None:
     if entry.optimizer.defaults.get("fused") and node.get("fused") is None and "base" not in node:
         node["fused"] = True  # the fastest kernel, which Hydrant chooses
     imports: Imports = {}
-    first = "model.parameters()"
+    is_frozen = any(not parameter.requires_grad for parameter in collector.plan.task.model.parameters())
+    first = TRAINED if is_frozen else "model.parameters()"  # LBFGS adds up all that it gets, in its order
     if has_groups := _cut_groups(collector, node):
         first, imports["param_groups"] = "param_groups(model)", (f"{PROGRAM}.optimizer", "param_groups")
     if isinstance(entry.optimizer, MatricesWithAdamW):

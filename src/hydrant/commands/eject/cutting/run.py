@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from hydrant.clock import Interval
 from hydrant.commands.eject.cutting.collector import Collector
 from hydrant.commands.eject.layout import literal
@@ -21,11 +23,12 @@ def cut_run(collector: Collector, folder: str) -> None:
     collector.constant("DEVICE", spec.device, group=RUN, source=device)
     collector.constant("SEED", config["seed"], "of all random numbers", group=RUN)
     collector.constant(
-        "NUM_UPDATES", clock.total_updates, f"optimizer steps: {config['duration']}", group=RUN
+        "NUM_UPDATES", clock.total_updates, _with_duration("optimizer steps", config["duration"]), group=RUN
     )
     collector.constant("BATCH_SIZE", config["global_batch_size"], "samples per update", group=RUN)
     collector.constant("MICRO_BATCH_SIZE", spec.micro_batch_size, "samples per forward pass", group=RUN)
-    collector.constant("EVAL_BATCH_SIZE", plan.splits["val"].batch_size, group=RUN)
+    comment = "samples per forward pass in evaluations"
+    collector.constant("EVAL_BATCH_SIZE", plan.splits["val"].batch_size, comment, group=RUN)
     collector.know(
         ACCUMULATES=config["global_batch_size"] > spec.micro_batch_size,
         IS_MAX=config["best"]["mode"] == "max",
@@ -37,7 +40,9 @@ def cut_run(collector: Collector, folder: str) -> None:
         if interval.is_on:
             exact = interval.rounded.__name__ == "rounded_up" or interval.length.denominator == 1
             collector.know(ROUNDS_UP=exact and collector.parts.known["ROUNDS_UP"])
-            collector.constant(key.upper(), interval.length, f"updates: {config[key]}", group=RUN)
+            collector.constant(
+                key.upper(), interval.length, _with_duration("updates", config[key]), group=RUN
+            )
     best = config["best"]["metric"]
     collector.constant("BEST_METRIC", best, "decides which checkpoint is the best", group=RUN)
     collector.constant(
@@ -48,6 +53,15 @@ def cut_run(collector: Collector, folder: str) -> None:
         DETERMINISTIC=is_deterministic, TIMES_KERNELS=not is_deterministic if times == "auto" else times
     )
     collector.constant("MAX_SKIPPED", config["max_skipped"], group=RUN)
+
+
+def _with_duration(unit: str, duration: object) -> str:
+    """Return a comment with a duration that is given in another unit: `updates; 5 epochs`."""
+    match = re.fullmatch(r"([\d.]+)\s*(ep|sa|%)", str(duration))
+    if match is None:
+        return unit
+    word = {"ep": " epochs", "sa": " samples", "%": "% of the run"}[match[2]]
+    return f"{unit}; {match[1]}{word.removesuffix('s') if match[1] == '1' and match[2] != '%' else word}"
 
 
 def cut_precision(collector: Collector) -> None:

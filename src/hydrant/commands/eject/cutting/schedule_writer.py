@@ -151,7 +151,7 @@ class ScheduleWriter:
     def _write_own(
         self, curve: Any, node: Mapping[str, Any], clock: Clock, length: int, end: str, place: Place
     ) -> None:
-        """Write a curve of Hydrant: as one function if it computes nothing before, else with the one that makes it."""
+        """Write a curve: as a function of the update, or as one that returns it, if it computes values before."""
         prefix = place.prefix
         arguments = {key: value for key, value in node.items() if key[0] != "_" and key not in _FRAME}
         known = {**arguments, "clock": clock, "end": length}

@@ -8,6 +8,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from hydrant.commands.eject.bundle import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector, plain
+from hydrant.commands.eject.cutting.optimizer import TRAINED
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError
 from hydrant.schedules import Replay
@@ -42,10 +43,10 @@ def write_stepped(collector: Collector) -> None:
             "scheduler.every", f"{float(every):g} updates cannot be ejected yet; give a whole number"
         )
     words = "".join(f", {key}={_constant(collector, key, value)}" for key, value in arguments.items())
-    made = collector.parts.expressions["make_optimizer"]
+    made, alone = collector.parts.expressions["make_optimizer"], "[torch.zeros(1, 1)]"
     lines = [
         f'"""Return what {kind.__name__} sets before each update, found with an optimizer that trains nothing."""',
-        f"optimizer = {made.text.replace('model.parameters()', '[torch.zeros(1, 1)]')}",
+        f"optimizer = {made.text.replace(TRAINED, alone).replace('model.parameters()', alone)}",
         f"scheduler = {kind.__name__}(optimizer{words})",
         "settings = list[dict[str, Any]]()",
         "for update in range(NUM_UPDATES):",

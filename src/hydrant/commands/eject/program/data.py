@@ -25,8 +25,9 @@ def shuffled(epoch: int) -> Tensor:
 def samples_of(update: int) -> Tensor:
     """Return the indices of the samples of an update: BATCH_SIZE of them, from one epoch after the other."""
     epoch, start = divmod(update * BATCH_SIZE, NUM_SAMPLES)
-    last = (update * BATCH_SIZE + BATCH_SIZE - 1) // NUM_SAMPLES
-    return torch.cat([shuffled(each) for each in range(epoch, last + 1)])[start : start + BATCH_SIZE]
+    last_epoch = (update * BATCH_SIZE + BATCH_SIZE - 1) // NUM_SAMPLES
+    orders = [shuffled(each) for each in range(epoch, last_epoch + 1)]
+    return torch.cat(orders)[start : start + BATCH_SIZE]
 
 
 def prepared(inputs: Tensor, uses: Tensor) -> Tensor:

@@ -97,7 +97,7 @@ def main() -> None:
     if RUNS_COMPILED:
         compile_in_place(model)
     optimizer = make_optimizer(model)
-    num_updates, measured = 0, list[tuple[int, Tensor]]()  # completed; the batches since the last row
+    num_updates, measured = 0, list[tuple[int, Tensor]]()  # updates made; batches since the last row
     best: dict[str, Any] | None = None  # the value and the update of the best evaluation
     if HAS_MODES:
         optimizer.train()  # the weights to train differ from those to evaluate

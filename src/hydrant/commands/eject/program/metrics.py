@@ -11,12 +11,13 @@ from hydrant.commands.eject.program.settings import ADDS_BATCHES, DEVICE, METRIC
 
 
 def means(measured: list[tuple[int, Tensor]], prefix: str) -> dict[str, float]:
-    """Return the means of the METRICS of batches, weighted by their sizes, which come first. `prefix` begins names."""
+    """Return the mean of each metric over batches, which are pairs of a size and METRICS; named as `train/loss`."""
     sums = torch.zeros(len(METRICS), dtype=torch.float64, device=DEVICE)
     if ADDS_BATCHES:
         for size, metrics in measured:
             sums += metrics * size
     else:
+        # Batches of one size are added up first, 64 at a time: another order would round differently.
         for size, batches in groupby(measured, key=lambda batch: batch[0]):
             for rows in torch.stack([metrics for _, metrics in batches]).split(64):
                 sums.add_(rows.sum(0), alpha=size)

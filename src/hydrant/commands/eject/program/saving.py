@@ -47,6 +47,6 @@ def log(num_updates: int, row: dict[str, float]) -> None:
 
 
 def save(name: str, state: dict[str, Any]) -> None:
-    """Write a checkpoint: first aside, so that the file is always a whole one."""
+    """Write a checkpoint under another name first, so that an interrupted write leaves the old file whole."""
     torch.save(state, FOLDER / "new.pt")
     (FOLDER / "new.pt").replace(FOLDER / name)

@@ -18,6 +18,7 @@ import pytest
 from training_runs import run_command
 
 import hydrant
+from hydrant.config.targets import preload_paths
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 
 
@@ -34,7 +35,7 @@ def test_a_forked_process_has_frozen_imports_and_an_enabled_collector() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["first_import", "freeze_gc", "warm_matplotlib"])
+@pytest.mark.parametrize("name", ["first_import", "preload", "freeze_gc", "warm_matplotlib"])
 def test_the_patches_do_nothing_in_other_processes(name: str, tmp_path: Path) -> None:
     """Such as one whose config names the module: it imports the module, and refuses the config."""
     module = f"hydrant.sweeps.fork_server.{name}"
@@ -61,6 +62,24 @@ def test_every_module_in_a_preload_list_can_be_imported() -> None:
                 preloaded.update(names)
     assert "timm" in preloaded
     assert [name for name in sorted(preloaded) if find_spec(name) is None] == []
+
+
+def test_the_server_imports_what_a_part_lists() -> None:
+    """The command does not import a part before it starts the server. What does not exist is left to the job."""
+    calls = (
+        "preload('hydrant.no_part'); preload('hydrant.optimizers.NoPart'); preload('hydrant.optimizers.Ema')"
+    )
+    imported = "print(*({'timm.utils', 'hydrant.optimizers.ema', 'timm.models'} & sys.modules.keys()))"
+    code = f"import sys; from hydrant.config.targets import preload; {calls}; {imported}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) >= {"timm.utils", "hydrant.optimizers.ema"}
+
+
+def test_the_server_imports_only_parts_of_hydrant_and_what_every_run_needs() -> None:
+    """A config that is not checked yet cannot make it import anything else."""
+    parts = ["hydrant.models.MLP", "torch.nn.Linear", "my_package.part", "${oc.env:X}", 3, None]
+    config = {f"part{n}": {"_target_": path} for n, path in enumerate(parts)}
+    assert preload_paths([config]) == ["hydrant.models.MLP", "torch._dynamo", "torch.utils.flop_counter"]
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from hydrant.config.targets import preload_modules
+from hydrant.config.targets import preload_paths
 from hydrant.errors import ConfigError
 from hydrant.signals import Stopped
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
@@ -30,7 +30,7 @@ def run_isolated(
         function: a module-level function.
         config: its first argument.
         arguments: its other arguments.
-        preload: modules that the server of the processes imports first; by default those of the config's targets.
+        preload: the paths of what the server of the processes imports first; by default those of the config.
 
     Returns:
         The result, or how the process died.
@@ -39,9 +39,9 @@ def run_isolated(
         ConfigError: the function raised it.
         Stopped: a signal arrived.
     """
-    modules = preload_modules([config]) if preload is None else preload
+    paths = preload_paths([config]) if preload is None else preload
     call = call_isolated(
-        _call, (function, config, *arguments), preload=[__name__, function.__module__, *modules]
+        _call, (function, config, *arguments), preload=[__name__, function.__module__, *paths]
     )
     if call.signum is not None:
         raise Stopped(128 + call.signum)

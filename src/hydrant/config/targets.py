@@ -170,19 +170,29 @@ def targets_of(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"{key}._target_", node["_target_"]
 
 
-def preload_modules(configs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the modules that runs of these checked configs will import, for a fork server to import in advance.
+def preload_paths(configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the dotted paths that `preload` takes, so that a fork server imports in advance what these configs need.
 
-    They are those of every run, Hydrant's modules that the targets are defined in, and what their `PRELOAD` lists for
-    the targets by name.
+    They are the modules that every run imports, and Hydrant's parts. The configs need not be checked: nothing outside
+    of Hydrant is among the paths.
     """
-    names = set(_ALWAYS)
-    paths = {path: key for config in configs for key, path in targets_of(config)}
-    for target in (locate(path, key) for path, key in paths.items()):
-        module = sys.modules[target.__module__]
-        if module.__name__.startswith("hydrant."):
-            names |= {module.__name__, *getattr(module, "PRELOAD", {}).get(target.__name__, ())}
-    return sorted(names)
+    parts = {path for config in configs for _, path in targets_of(config) if lies_under(path, ["hydrant"])}
+    return sorted({*_ALWAYS, *parts})
+
+
+def preload(path: str) -> None:
+    """Import a module, or the module of a part and those that its `PRELOAD` lists for the part.
+
+    What does not exist is left out: the job that needs it reports it.
+    """
+    with contextlib.suppress(ImportError, ConfigError):
+        try:
+            importlib.import_module(path)
+        except ModuleNotFoundError:
+            target = locate(path, "")
+            listed = getattr(sys.modules[target.__module__], "PRELOAD", {})
+            for name in listed.get(target.__name__, ()):
+                importlib.import_module(name)
 
 
 def import_targets(config: Mapping[str, Any]) -> None:

@@ -24,7 +24,7 @@ def visible_gpus(preload: Sequence[str]) -> dict[str, str]:
     The UUID is the same for all names of a GPU, such as its number. It is the name itself if CUDA knows no such GPU.
 
     Args:
-        preload: modules that the fork server imports, which reads the UUIDs so that this process needs no torch.
+        preload: the paths of what the fork server imports, which reads the UUIDs so that this process needs no torch.
     """
     result, visible = call_isolated(_uuids, (), preload).result, os.environ.get("CUDA_VISIBLE_DEVICES")
     uuids = [] if isinstance(result, ProcessDied) else result

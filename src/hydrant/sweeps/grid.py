@@ -25,10 +25,11 @@ from hydrant.config.groups import group_options
 from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError
 from hydrant.runs.console import say, show_activity
+from hydrant.runs.folder import RunStatus, read_run
 from hydrant.runs.job import Job, job_of
 from hydrant.runs.lock import shared
 from hydrant.sweeps.executors import Executor
-from hydrant.sweeps.executors.base import modules_to_preload
+from hydrant.sweeps.executors.base import paths_to_preload
 from hydrant.sweeps.executors.local import Sequential
 from hydrant.sweeps.fork_server.call import start_server
 from hydrant.sweeps.launcher import ExecutorLauncher
@@ -81,6 +82,7 @@ class GridSweeper(BasicSweeper):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._checked_words = set[str]()
+        self._needs_server = False  # to be started while jobs are composed
 
     def sweep(self, arguments: list[str]) -> Any:
         assert self.config is not None
@@ -163,7 +165,7 @@ class GridSweeper(BasicSweeper):
     def _compose_all(self, jobs: Sequence[Sequence[str]]) -> tuple[list[ComposedJob], list[_Fault]]:
         """Return the composed jobs, and why others cannot be composed or run in their folder."""
         composed, faults = dict[Path, ComposedJob](), list[_Fault]()
-        needs_server = not self._executor.is_remote and _have_same_options(jobs)
+        self._needs_server = not self._executor.is_remote and _have_same_options(jobs)
         for number, words in enumerate(jobs):
             if number and number % _REPORT_EVERY == 0:
                 say(f"{number:,} of {len(jobs):,} jobs are composed")
@@ -174,11 +176,6 @@ class GridSweeper(BasicSweeper):
                     raise ConfigError("", message)
                 composed[job.folder] = job
                 check_same_config(job.config, job.folder)
-                if needs_server and not is_finished(job.config, job.folder):
-                    start_server(
-                        modules_to_preload([job.config])
-                    )  # it imports while the other jobs are composed
-                    needs_server = False
             except (ConfigError, *HYDRA_ERRORS) as raised:
                 error = explain(raised)
                 faults.append(
@@ -193,8 +190,16 @@ class GridSweeper(BasicSweeper):
         with explain_unchecked():
             config = self.hydra_context.config_loader.load_sweep_config(self.config, list(words))
         with _settings_of_job(config, number) as settings:
+            self._start_server(config, Path(settings.runtime.output_dir))
             job = job_of(check(config), config, settings)
             return ComposedJob(words, job.folder.resolve(), job, dict(settings.job.env_set))
+
+    def _start_server(self, config: DictConfig, folder: Path) -> None:
+        """Let the fork server import while this process does, and composes, unless the job seems finished."""
+        if self._needs_server and read_run(folder).state != RunStatus.FINISHED:
+            self._needs_server = False
+            plain: Any = OmegaConf.to_container(config)
+            start_server(paths_to_preload([plain]))
 
 
 def folder_names(sweep: Path) -> list[str]:

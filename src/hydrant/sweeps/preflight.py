@@ -15,7 +15,7 @@ from hydrant.runs.console import notice, relative
 from hydrant.runs.folder import HYDRA, RunStatus, read_run, runs_of_sweep
 from hydrant.runs.resume import existing_run
 from hydrant.signals import Stopped, signal_name
-from hydrant.sweeps.executors.base import modules_to_preload
+from hydrant.sweeps.executors.base import paths_to_preload
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 from hydrant.sweeps.plan import read_plan
 
@@ -88,7 +88,7 @@ def find_config_errors(configs: Sequence[Mapping[str, Any]]) -> list[ConfigError
     """
     keys = [without_repetitions(config) for config in configs]
     distinct = dict(zip(keys, configs, strict=True))
-    call = call_isolated(_prepare_all, (list(distinct.values()),), preload=modules_to_preload(configs))
+    call = call_isolated(_prepare_all, (list(distinct.values()),), preload=paths_to_preload(configs))
     if call.signum is not None:
         notice(f"stopped by {signal_name(call.signum)} before the first job")
         raise Stopped(128 + call.signum)

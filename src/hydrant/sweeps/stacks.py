@@ -10,7 +10,7 @@ from hydrant.config.flat import flatten
 from hydrant.errors import ConfigError
 from hydrant.runs.console import notice
 from hydrant.signals import Stopped, signal_name
-from hydrant.sweeps.executors.base import modules_to_preload
+from hydrant.sweeps.executors.base import paths_to_preload
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 from hydrant.sweeps.stack_plan import Lanes, StackPlan
 
@@ -46,7 +46,7 @@ def plan_stacks(configs: Sequence[Mapping[str, Any]], lanes: Lanes, num_processe
     for number, config in enumerate(configs):
         groups[program_of(config)].append(number)
     arguments = ([[(n, configs[n]) for n in group] for group in groups.values()], lanes, num_processes)
-    call = call_isolated(_plan_groups, arguments, preload=modules_to_preload(configs))
+    call = call_isolated(_plan_groups, arguments, preload=paths_to_preload(configs))
     if call.signum is not None:
         notice(f"stopped by {signal_name(call.signum)} before the first job")
         raise Stopped(128 + call.signum)

@@ -14,7 +14,7 @@ import torch
 
 from hydrant.commands.bench.results import CellResult, Measurement
 from hydrant.commands.isolated import run_isolated
-from hydrant.config.targets import preload_modules
+from hydrant.config.targets import preload_paths
 from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, typed_line
 from hydrant.signals import Stopped, StopRequest
 from hydrant.training.loop import make_update
@@ -35,7 +35,7 @@ def measure_cells(
     Raises:
         Stopped: a signal arrived.
     """
-    preload = preload_modules([cell.config for cell in cells if cell.error is None])
+    preload = preload_paths([cell.config for cell in cells if cell.error is None])
     with StopRequest("stopping") as stop:  # also catches a signal between two processes
         for position, cell in list(enumerate(cells)) * repeats:
             if cell.error is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
-from hydrant.config.targets import preload_modules
+from hydrant.config.targets import preload_paths
 from hydrant.errors import FolderInUse
 from hydrant.runs.console import say
 from hydrant.runs.folder import RunStatus, read_run
@@ -103,9 +103,9 @@ class SweepJob:
             environment: variables to add to `self.environment`.
             is_silent: discard the job's stdout, because other jobs run at the same time.
         """
-        modules, variables = modules_to_preload([self.job.config]), {**self.environment, **environment}
+        paths, variables = paths_to_preload([self.job.config]), {**self.environment, **environment}
         jobs = [lane.job for lane in self.lanes]
-        call = call_isolated(execute_jobs, (jobs, is_silent or len(jobs) > 1), modules, variables)
+        call = call_isolated(execute_jobs, (jobs, is_silent or len(jobs) > 1), paths, variables)
         result, signum = call.result, call.signum
         if isinstance(result, ProcessDied):
             message = f"stopped by a signal before it began; {self.job.same_command()} starts it again"
@@ -113,8 +113,8 @@ class SweepJob:
         return CallResult(result, signum)
 
 
-def modules_to_preload(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the modules that jobs with these configs import.
+def paths_to_preload(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the paths of what jobs with these configs import.
 
     `hydrant.cli` is among them because every forked process imports the main script (train.py), which imports it.
     """
@@ -123,7 +123,7 @@ def modules_to_preload(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         __name__,  # of `execute_job`
         "hydrant.runs.stack",  # and `hydrant.runs.execute`
         "hydrant.sweeps.fork_server.warm_matplotlib",
-        *preload_modules(configs),
+        *preload_paths(configs),
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from hydrant.config.distribution import require_extra
 from hydrant.errors import ConfigError
 from hydrant.runs.outcome import RunResult
-from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, modules_to_preload
+from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, paths_to_preload
 from hydrant.sweeps.fork_server.call import forward_signals
 from hydrant.sweeps.gpus import reserve_gpus, visible_gpus
 from hydrant.training.distributed.env import num_cores
@@ -55,7 +55,7 @@ class Local:
         os.environ.setdefault("OMP_NUM_THREADS", str(num_threads))
 
     def run(self, sweep_jobs: Sequence[SweepJob], stop_signal: StopSignal) -> JobResults:
-        gpus = visible_gpus(modules_to_preload([sweep_job.job.config for sweep_job in sweep_jobs]))
+        gpus = visible_gpus(paths_to_preload([sweep_job.job.config for sweep_job in sweep_jobs]))
         max_ranks = max(map(num_ranks, sweep_jobs))
         if gpus and max_ranks > len(gpus):
             needed = f"{max_ranks} ranks need as many GPUs, but there are {len(gpus)}"

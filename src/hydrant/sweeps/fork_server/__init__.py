@@ -1,10 +1,14 @@
 """Call functions in processes that are forked from a server, which has done all slow imports.
 
 `call` starts the server and calls functions. The other modules run in the server: `first_import` before its imports,
-`freeze_gc` after them, `warm_matplotlib` among them. Imported in any other process, they do nothing.
+`preload` makes them, `warm_matplotlib` is among them, `freeze_gc` runs after them. Imported in any other process, they
+do nothing.
 """
 
 import sys
+
+PRELOAD_VARIABLE = "_HYDRANT_PRELOAD"
+"""The environment variable of the server that lists what it imports."""
 
 
 def is_fork_server() -> bool:

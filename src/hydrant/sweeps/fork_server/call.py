@@ -7,6 +7,7 @@ frames of an exception) ends with that process, so the next run starts from a cl
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing
 import os
 import signal
@@ -21,6 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from hydrant.runs.console import standard_streams
 from hydrant.signals import STOP_SIGNALS, killed_by, send_signal
+from hydrant.sweeps.fork_server import PRELOAD_VARIABLE
 
 T = TypeVar("T")
 
@@ -57,7 +59,8 @@ def call_isolated(
     may call at once while the main thread is inside `forward_signals`.
 
     Args:
-        preload: modules that the server imports before it forks. Only those of the first call, which starts the server.
+        preload: the paths of modules and parts that the server imports before it forks (`config/targets.py:preload`).
+            Only those of the first call, which starts the server.
         environment: variables to add to this process's environment, or to replace in it.
 
     Returns:
@@ -90,17 +93,22 @@ _start_or_join = threading.Lock()
 """Held while a process is started or joined, because multiprocessing then also joins the processes of other threads."""
 
 
-def start_server(preload: Sequence[str]) -> None:
+def start_server(paths: Sequence[str]) -> None:
     """Start the server, which then imports modules while this process goes on. A server that runs is left as it is."""
     # With signals blocked: Ctrl-C in the terminal would end it in the middle of its imports.
-    package = "hydrant.sweeps.fork_server"
-    forkserver.set_forkserver_preload([f"{package}.first_import", *preload, f"{package}.freeze_gc"])
+    forkserver.set_forkserver_preload(
+        [f"hydrant.sweeps.fork_server.{name}" for name in ("first_import", "preload", "freeze_gc")]
+    )
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    os.environ[PRELOAD_VARIABLE] = json.dumps(
+        list(paths)
+    )  # a part is found by an import, which is the server's work
     try:
         resource_tracker.ensure_running()  # unblocks SIGINT and SIGTERM
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         forkserver.ensure_running()
     finally:
+        del os.environ[PRELOAD_VARIABLE]
         signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 

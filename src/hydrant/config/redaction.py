@@ -37,6 +37,7 @@ _IN_HEADER = re.compile(
     re.IGNORECASE,
 )
 _IN_URL = re.compile(r"(://(?:[^/\s:@]*:)?)(?:(?<=:)(?<!//)[^/\s]+|[^/\s:@]{20,})@")
+_SIGNS = re.compile(r"[:=\s]")  # one of them is in all that the five patterns above find
 _VARIABLE = re.compile(
     r".*(?:API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE)S?(?:_.*)?"
     r"|(?:.*_)?(?:KEY|CREDENTIALS?|PAT|PASS)|.+_PWD",
@@ -93,6 +94,8 @@ def _without_value(item: Any) -> Any:
 def _text(text: str, secrets: re.Pattern[str] | None) -> str:
     if secrets is not None:
         text = secrets.sub(HIDDEN, text)
+    if not _SIGNS.search(text):
+        return text
     text = _IN_URL.sub(rf"\g<1>{HIDDEN}@", text)
     text = _IN_HEADER.sub(rf"\g<1>{HIDDEN}", text)
     text = _IN_QUOTES.sub(rf"\g<1>\g<2>{HIDDEN}", text)

@@ -70,7 +70,7 @@ def _locked(folder: Path, kind: int) -> Generator[int]:
                     continue
                 message = f"{folder} cannot be locked ({error}); give another {OTHER_FOLDER}"
                 raise ConfigError("name", message) from error
-            if _is_at(folder, descriptor):  # else it was replaced meanwhile
+            if _open_at(folder, [descriptor]) is not None:  # else it was replaced meanwhile
                 yield descriptor
                 return
     raise ConfigError("name", f"{folder} is removed again and again; give another {OTHER_FOLDER}")
@@ -114,13 +114,13 @@ def check_held(folder: Path) -> None:
     Raises:
         FolderLost: it was removed or replaced, or another machine has taken it over.
     """
-    for descriptor, lease in _held.items():
-        if _is_at(folder, descriptor):
-            if lease is None or not lease.is_lost:
-                return
-            host = owner(descriptor) or "another process"
-            message = f"{folder} was taken over by {host}, because this process did not answer in time"
-            raise FolderLost(message)
+    if (descriptor := _open_at(folder, list(_held))) is not None:
+        lease = _held[descriptor]
+        if lease is None or not lease.is_lost:
+            return
+        host = owner(descriptor) or "another process"
+        message = f"{folder} was taken over by {host}, because this process did not answer in time"
+        raise FolderLost(message)
     raise FolderLost(f"{folder} was removed or replaced while the run trained; the same command starts again")
 
 
@@ -156,12 +156,14 @@ def wait_until_free(folders: Sequence[Path], patience: float = math.inf) -> list
         time.sleep(_POLL_SECONDS)
 
 
-def _is_at(folder: Path, descriptor: int) -> bool:
-    """Return whether the path still leads to the open folder."""
+def _open_at(folder: Path, descriptors: Sequence[int]) -> int | None:
+    """Return the descriptor of the open folder to which the path leads; None if it leads to none of them."""
     try:
-        return os.path.samestat(folder.stat(), os.fstat(descriptor))
+        status = folder.stat()
+        return next((d for d in descriptors if os.path.samestat(status, os.fstat(d))), None)
     except OSError as error:  # a disk that fails says nothing
-        return error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+        is_gone = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+        return None if is_gone else next(iter(descriptors), None)
 
 
 def _is_free(folder: Path, kind: int, seconds: float) -> bool:

@@ -35,7 +35,7 @@ class Model:
     fresh_seeds: tuple[int, ...]
 
 
-_FIVE, _THREE = (10, 11, 12, 13, 14), (10, 11, 12)
+_FIVE = (10, 11, 12, 13, 14)
 MODELS = (
     Model("mlp", "MLP on digits", (), (0, 1), _FIVE),
     Model("convnet", "ConvNet on digits", ("model=convnet", "duration=5ep"), (0, 1), _FIVE),
@@ -49,7 +49,7 @@ MODELS = (
             "+model.kwargs={img_size: 8, patch_size: 2, embed_dim: 32, depth: 2, num_heads: 2}",
         ),
         (0,),
-        _THREE,
+        _FIVE,
     ),
     Model(
         "gpt",
@@ -60,7 +60,7 @@ MODELS = (
             "duration=100", "eval_every=50",
         ),
         (0,),
-        _THREE,
+        _FIVE,
     ),
 )  # fmt: skip
 

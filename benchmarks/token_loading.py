@@ -4,17 +4,18 @@ A file has 2**26 tokens of 16 bits. `windows`: batches of sequences in random or
 loop maps the file by NumPy, permutes the numbers of the sequences, and stacks a slice for each row, once for the
 inputs and once for the targets. `contiguous`: batches in the order of the file, as the loops of speedruns read them:
 a slice for the inputs and one for the targets. Both give int64 tensors; Hydrant also checks that every id is in the
-vocabulary. All readers run in one process on one thread and take turns by blocks; the time is that of the processor.
-Resuming: the seconds from opening ten billion tokens to the batch of 64 x 1,024 of an update in the middle of the
-second epoch, whose pages were not read before.
+vocabulary. Both read different parts of the file at a time, so that neither leaves the other its tokens in the cache.
+All readers run in one process on one thread and take turns by blocks; the time is that of the processor. Resuming: the
+seconds from opening ten billion tokens to the batch of 64 x 1,024 of an update in the middle of the second epoch, whose
+pages were not read before.
 """
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import time
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +31,8 @@ from hydrant.data import StreamSpec, TokenData, tokens
 VOCAB_SIZE = 50257
 SHAPES = {"64 x 1,024": (64, 1024), "32 x 256": (32, 256)}
 REMAINDER = (
-    "Hydrant finds the largest id of each batch to compare it with the vocabulary, which takes 5 us for 65,536 tokens. "
-    "The loop converts two slices and does nothing else."
+    "Hydrant finds the largest id of each batch to compare it with the vocabulary, which takes 2.2 us of the 35 us for "
+    "65,536 tokens. The loop converts two slices and does nothing else."
 )
 MANY = 10**10  # tokens
 
@@ -39,7 +40,7 @@ MANY = 10**10  # tokens
 def measure(*, quick: bool) -> list[Figure]:
     """Compare both orders with loops, and measure the first batch after a resume."""
     torch.set_num_threads(1)
-    num_tokens, num_blocks = (2**20, 2) if quick else (2**26, 15)
+    num_tokens, num_blocks = (2**20, 2) if quick else (2**26, 60)
     figures = list[Figure]()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "train.bin")
@@ -48,7 +49,7 @@ def measure(*, quick: bool) -> list[Figure]:
             for sampling, loop in {"windows": _windows, "contiguous": _contiguous}.items():
                 data = _data(folder, length, sampling)
                 readers = {
-                    "Hydrant": _batches(data, batch_size),
+                    "Hydrant": _batches(data, batch_size, start=num_tokens // (2 * batch_size * length)),
                     "loop": loop(np.memmap(file, np.uint16, "r"), batch_size, length),
                 }
                 num_batches = 2 if quick else 2**22 // (batch_size * length)
@@ -113,7 +114,7 @@ def _data(folder: str, length: int, sampling: str, train: str = "train.bin") -> 
 def _batches(data: TokenData, batch_size: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
     spec = StreamSpec(0, Steps.constant(batch_size), batch_size, 0, 1, torch.device("cpu"))
     stream = data.train.stream(spec)
-    for num_updates in count(start):
+    for num_updates in itertools.count(start):
         yield from stream.micro_batches(num_updates)
 
 
@@ -132,8 +133,7 @@ def _windows(mapped: np.ndarray, batch_size: int, length: int) -> Iterator[tuple
 
 def _contiguous(mapped: np.ndarray, batch_size: int, length: int) -> Iterator[tuple[Tensor, Tensor]]:
     size = batch_size * length
-    while True:
-        for start in range(0, len(mapped) - size, size):
-            part = mapped[start : start + size + 1]
-            inputs, targets = (torch.from_numpy(ids.astype(np.int64)) for ids in (part[:-1], part[1:]))
-            yield inputs.view(batch_size, length), targets.view(batch_size, length)
+    for start in itertools.cycle(range(0, len(mapped) - size, size)):
+        part = mapped[start : start + size + 1]
+        inputs, targets = (torch.from_numpy(ids.astype(np.int64)) for ids in (part[:-1], part[1:]))
+        yield inputs.view(batch_size, length), targets.view(batch_size, length)

@@ -177,13 +177,19 @@ def test_wrong_settings_are_refused(changes: Any, error: Any, message: str, root
         read(root, **changes)
 
 
-def test_an_id_outside_the_vocabulary_is_named_with_its_place(root: Path) -> None:
+@pytest.mark.parametrize("sampling", ["windows", "contiguous"])
+def test_an_id_outside_the_vocabulary_is_named_with_its_place(sampling: str, root: Path) -> None:
     place = int(TOKENS.argmax())
-    data = read(root, vocab_size=int(TOKENS.max()))
-    with pytest.raises(
-        DataError, match=rf"token {place - 45} of .*train_1\.bin is 49, .*data\.vocab_size=50 or more"
+    data = read(root, vocab_size=int(TOKENS.max()), sampling=sampling)
+    updates = range(math.ceil(data.train.num_samples / GLOBAL_BATCH_SIZE))
+    for reading in (
+        lambda: joined(data.train.batches(spec(), 25)),
+        lambda: [update(data.train, number) for number in updates],
     ):
-        joined(data.train.batches(spec(), 25))
+        with pytest.raises(
+            DataError, match=rf"token {place - 45} of .*train_1\.bin is 49, .*data\.vocab_size=50 or more"
+        ):
+            reading()
 
 
 @pytest.fixture

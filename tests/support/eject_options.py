@@ -167,6 +167,7 @@ NEEDS: Mapping[str, str] = {
     "scheduler/lambda": "scheduler.fn._target_=math.cosh allow_targets=[math] duration=20",
     "scheduler/stepped": "scheduler._target_=torch.optim.lr_scheduler.StepLR +scheduler.step_size=2",
     "averaging/tail": "averaging.start=50%",
+    "parallel/ddp": "parallel.num_processes=2 micro_batch_size=16",
     "compile/blocks": f"{NOISE} model=timm model.name=test_vit +model.kwargs.img_size=16",
     "model/timm": f"{NOISE} model.name=test_resnet",
     "model/airbench": NOISE,

@@ -75,7 +75,6 @@ def test_a_stopped_program_continues_to_the_same_numbers(words: str, workdir: Pa
         ("compile=default compile.optimizer=true", "compile.optimizer"),
         ("task.class_weights=[1,1,1,1,1,1,1,1,1,2]", "task.class_weights"),
         ("precision=bf16_true", "precision.parameters"),
-        ("parallel.num_processes=2", "parallel.num_processes"),
     ],
 )
 def test_what_cannot_be_ejected_is_refused_by_its_key(

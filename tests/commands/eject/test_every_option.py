@@ -33,6 +33,7 @@ SHOWN = (
     "precision/fp16",
     "averaging/ema",
     "scheduler/cyclic",
+    "parallel/ddp",
 )
 """Those that the default tests check; the slow ones check all."""
 

@@ -56,6 +56,7 @@ _SECTIONS = {
     "optimizer": ("Optimizer", ("hydrant.optimizers",)),
     "schedule": ("Schedules", ("hydrant.schedules", "hydrant.clock")),
     "average": ("Average of the weights", ()),
+    "ranks": ("Ranks", ()),
     "gradients": ("Gradients", ()),
     "evaluation": ("Metrics and evaluation", ()),
     "saving": ("Logging and saving", ()),
@@ -342,6 +343,7 @@ _CONSTANT_IMPORTS: dict[str, tuple[str, str | None]] = {
     "torch": ("torch", None),
     "Path": ("pathlib", "Path"),
     "Fraction": ("fractions", "Fraction"),
+    "os": ("os", None),
     "sys": ("sys", None),
 }
 

@@ -29,15 +29,18 @@ def main(arguments: Sequence[str]) -> int:
     parser = Flags("eject")
     parser.add_argument("--out", type=Path, default=Path("run.py"))
     options, words = parser.split(arguments)
+    folder: str | None = None
     if words and "=" not in words[0]:
-        text = program(config_of_run(words[0], words[1:]), words, f"{words[0].rstrip('/')}_ejected")
+        config, folder = config_of_run(words[0], words[1:]), f"{words[0].rstrip('/')}_ejected"
     else:
-        text = program(check(compose(words)), words)
+        config = check(compose(words))
+    text, num_ranks = program(config, words, folder), config["parallel"]["num_processes"]
     if options.out.exists():
         raise ConfigError("--out", f"{options.out} exists already; give another file")
     with writing_to("--out", options.out):
         options.out.write_text(text, encoding="utf-8")
-    say(f"{options.out}: {text.count(chr(10))} lines; start it with: python {options.out}")
+    command = "python" if num_ranks == 1 else f"torchrun --nproc-per-node {num_ranks}"
+    say(f"{options.out}: {text.count(chr(10))} lines; start it with: {command} {options.out}")
     return 0
 
 

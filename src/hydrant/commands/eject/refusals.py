@@ -104,7 +104,6 @@ _ONLY: Mapping[str, Any] = {
     "compile.evaluation": False,
     "precision.parameters": "float32",
     "precision.fp8": None,
-    "parallel.num_processes": 1,
 }
 """Keys inside a group with the one value that can be ejected."""
 
@@ -153,10 +152,27 @@ def refusals(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         ".LanguageModeling"
     ):
         yield "task.ignore_index", repr(config["task"].get("ignore_index"))
+    if config["parallel"].get("num_processes", 1) > 1:
+        yield from _refusals_of_ranks(config)
     for path, needed in _ONLY.items():
         group, _, name = path.partition(".")
         if name in config[group] and config[group][name] != needed:
             yield path, repr(config[group][name])
+
+
+def _refusals_of_ranks(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the keys that cannot be ejected with several ranks."""
+    node, optimizer = config["parallel"], str(config["optimizer"]["_target_"])
+    if not node["_target_"].endswith(".Ddp"):
+        yield "parallel", node["_target_"]
+    else:
+        yield from ((f"parallel.{key}", "true") for key in ("sync_batch_norm", "split_muon") if node[key])
+    if config["precision"]["scale_loss"]:
+        yield "precision", "a loss scale with several ranks"
+    if not str(config["compile"]["_target_"]).endswith("Eager"):
+        yield "compile", "a compiled model with several ranks"
+    if optimizer.endswith(("LBFGS", "Sam")):
+        yield "optimizer", f"{optimizer} with several ranks"
 
 
 def _leaves(value: Any) -> Iterator[Any]:

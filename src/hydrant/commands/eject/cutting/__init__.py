@@ -6,6 +6,7 @@ from hydrant.commands.eject.assemble import Parts
 from hydrant.commands.eject.cutting.collector import Collector
 from hydrant.commands.eject.cutting.data import cut_data, cut_mixing
 from hydrant.commands.eject.cutting.optimizer import cut_optimizer
+from hydrant.commands.eject.cutting.ranks import cut_ranks
 from hydrant.commands.eject.cutting.run import cut_averaging, cut_compilation, cut_precision, cut_run
 from hydrant.commands.eject.cutting.schedules import cut_schedules
 from hydrant.commands.eject.cutting.task import cut_loss, cut_model
@@ -31,4 +32,5 @@ def cut(plan: Plan, folder: str) -> Parts:
     cut_schedules(collector)
     cut_averaging(collector)
     cut_compilation(collector)
+    cut_ranks(collector)
     return collector.parts

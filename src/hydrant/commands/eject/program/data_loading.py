@@ -26,9 +26,12 @@ from hydrant.commands.eject.program.settings import (
     LIMITS_VAL,
     MEAN,
     MICRO_BATCH_SIZE,
+    NUM_RANKS,
     NUM_SAMPLES,
     NUM_VAL_SAMPLES,
     NUM_WORKERS,
+    RANK,
+    RANKED,
     SEED,
     SEEDS_VAL,
     STD,
@@ -70,7 +73,14 @@ class TrainingBatches:
             self.batches = iter(loader(self.dataset, batch_sampler=indices_from(update)))
         self.update, self.current = (
             update,
-            list(itertools.islice(self.batches, BATCH_SIZE // MICRO_BATCH_SIZE)),
+            list(
+                itertools.islice(
+                    self.batches,
+                    BATCH_SIZE // (MICRO_BATCH_SIZE * NUM_RANKS)
+                    if RANKED
+                    else BATCH_SIZE // MICRO_BATCH_SIZE,
+                )
+            ),
         )
         return self.current
 
@@ -78,7 +88,11 @@ class TrainingBatches:
 def indices_from(update: int) -> Iterator[list[int]]:
     """Yield the indices of the samples of one batch after the other, from an update on."""
     for each in itertools.count(update):
-        for chosen in samples_of(each).split(MICRO_BATCH_SIZE):
+        for chosen in (
+            samples_of(each).split(MICRO_BATCH_SIZE)[RANK::NUM_RANKS]
+            if RANKED
+            else samples_of(each).split(MICRO_BATCH_SIZE)
+        ):
             yield chosen.tolist()
 
 
@@ -98,6 +112,9 @@ def loaders(train: Dataset[Any], val: Dataset[Any]) -> tuple[TrainingBatches, Lo
         val = Subset(val, range(NUM_VAL_SAMPLES))
     if SEEDS_VAL:
         val = Seeded(val)
+    if RANKED:
+        batches = torch.arange(NUM_VAL_SAMPLES).split(EVAL_BATCH_SIZE)[RANK::NUM_RANKS]
+        return TrainingBatches(train), loader(val, batch_sampler=[chosen.tolist() for chosen in batches])
     return TrainingBatches(train), loader(val, batch_size=EVAL_BATCH_SIZE)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from hydrant.commands.eject.program.data_images import normalize
@@ -31,7 +32,10 @@ from hydrant.commands.eject.program.settings import (
     LOADS,
     MEASURES,
     NORMALIZES,
+    NUM_RANKS,
     NUM_VAL_SAMPLES,
+    RANK,
+    RANKED,
     READS,
     RUNS_COMPILED,
     SUMS,
@@ -50,10 +54,19 @@ def evaluate(model: nn.Module, samples: ValidationSamples, prefix: str) -> dict[
     if RUNS_COMPILED:
         torch.compiler.set_stance("force_eager")  # other batch sizes would need other graphs
     for inputs, targets in (
-        (read_batch(samples, chosen) for chosen in torch.arange(NUM_VAL_SAMPLES).split(EVAL_BATCH_SIZE))
+        (
+            read_batch(samples, chosen)
+            for chosen in (
+                torch.arange(NUM_VAL_SAMPLES).split(EVAL_BATCH_SIZE)[RANK::NUM_RANKS]
+                if RANKED
+                else torch.arange(NUM_VAL_SAMPLES).split(EVAL_BATCH_SIZE)
+            )
+        )
         if READS
         else samples
         if LOADS
+        else zip(*(part.split(EVAL_BATCH_SIZE)[RANK::NUM_RANKS] for part in samples), strict=True)
+        if RANKED
         else zip(*(part.split(EVAL_BATCH_SIZE) for part in samples), strict=True)
     ):
         if LOADS:
@@ -72,6 +85,8 @@ def evaluate(model: nn.Module, samples: ValidationSamples, prefix: str) -> dict[
         if MEASURES:
             for metric in others.values():
                 metric.update(predictions(), targets)
+    if SUMS and RANKED:
+        dist.all_reduce(sums)
     model.train()
     if RUNS_COMPILED:
         torch.compiler.set_stance("default")

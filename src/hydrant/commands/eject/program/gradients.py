@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from hydrant.commands.eject.program.data import prepared
@@ -24,6 +25,7 @@ from hydrant.commands.eject.program.parts import (
     to_device,
 )
 from hydrant.commands.eject.program.randomness import UPDATE
+from hydrant.commands.eject.program.ranks import sync_of_step
 from hydrant.commands.eject.program.settings import (
     ACCUMULATES,
     AUTOCAST,
@@ -34,9 +36,13 @@ from hydrant.commands.eject.program.settings import (
     MICRO_BATCH_SIZE,
     MIXES,
     NORMALIZES,
+    NUM_RANKS,
+    RANK,
+    RANKED,
     READS,
     SCALES_LOSS,
     SEED,
+    SYNCS_ONCE,
     TARGETS_PER_SAMPLE,
     VARIES,
 )
@@ -49,7 +55,11 @@ def add_gradients(
     """Add the gradients of the mean loss of an update; return the sizes of its batches and their METRICS."""
     measured = list[tuple[int, Tensor]]()
     for micro_step, chosen in enumerate(
-        train.of(update) if LOADS else samples_of(update).split(MICRO_BATCH_SIZE)
+        train.of(update)
+        if LOADS
+        else samples_of(update).split(MICRO_BATCH_SIZE)[RANK::NUM_RANKS]
+        if RANKED
+        else samples_of(update).split(MICRO_BATCH_SIZE)
     ):
         if LOADS:
             inputs, targets = to_device(*chosen)
@@ -60,35 +70,46 @@ def add_gradients(
         else:
             inputs, targets = train[0][chosen], train[1][chosen]
         if MIXES:
-            if ACCUMULATES:
+            if RANKED:
+                inputs, targets = mix_samples(mixup, inputs, targets, update, micro_step * NUM_RANKS + RANK)
+            elif ACCUMULATES:
                 inputs, targets = mix_samples(mixup, inputs, targets, update, micro_step)
             else:
                 inputs, targets = mix_samples(mixup, inputs, targets, update, 0)
-        if ACCUMULATES:
+        if RANKED:
+            batch_idx = micro_step * NUM_RANKS + RANK  # of those of all ranks
+            torch.manual_seed((mix(SEED, UPDATE, batch_idx) + update * _GOLDEN) & _MASK)  # seeds dropout
+        elif ACCUMULATES:
             torch.manual_seed((mix(SEED, UPDATE, micro_step) + update * _GOLDEN) & _MASK)  # seeds dropout
         else:
             torch.manual_seed((mix(SEED, UPDATE, 0) + update * _GOLDEN) & _MASK)  # seeds dropout
-        with torch.autocast(DEVICE.type, AUTOCAST) if AUTOCAST is not None else nullcontext():
-            if COMPILES_LOSS:
-                loss, metrics = compiled_loss(model, inputs, targets)
+        with sync_of_step(model, micro_step) if SYNCS_ONCE else nullcontext():
+            with torch.autocast(DEVICE.type, AUTOCAST) if AUTOCAST is not None else nullcontext():
+                if COMPILES_LOSS:
+                    loss, metrics = compiled_loss(model, inputs, targets)
+                else:
+                    loss, metrics = loss_and_metrics(forward(), targets)
+            if ACCUMULATES or VARIES:
+                weight = torch.tensor(
+                    MICRO_BATCH_SIZE * NUM_RANKS / BATCH_SIZE if RANKED else MICRO_BATCH_SIZE / BATCH_SIZE,
+                    device=DEVICE,
+                )
+                if VARIES:
+                    weight *= num_targets() / (MICRO_BATCH_SIZE * TARGETS_PER_SAMPLE)
+                if SCALES_LOSS:
+                    scaler.scale(loss).backward(weight)
+                else:
+                    loss.backward(weight)
+            elif SCALES_LOSS:
+                scaler.scale(loss).backward()
             else:
-                loss, metrics = loss_and_metrics(forward(), targets)
-        if ACCUMULATES or VARIES:
-            weight = torch.tensor(MICRO_BATCH_SIZE / BATCH_SIZE, device=DEVICE)
-            if VARIES:
-                weight *= num_targets() / (MICRO_BATCH_SIZE * TARGETS_PER_SAMPLE)
-            if SCALES_LOSS:
-                scaler.scale(loss).backward(weight)
-            else:
-                loss.backward(weight)
-        elif SCALES_LOSS:
-            scaler.scale(loss).backward()
-        else:
-            loss.backward()
+                loss.backward()
         if ACCUMULATES or VARIES:
             measured.append((num_targets(), metrics))
     if VARIES:  # the weights above are those of batches in which all targets count
         num_counted = torch.stack([torch.as_tensor(size) for size, _ in measured]).sum()
+        if RANKED:
+            dist.all_reduce(num_counted)
         for parameter in model.parameters():
             if parameter.grad is not None:
                 parameter.grad *= BATCH_SIZE * TARGETS_PER_SAMPLE / num_counted.clamp(min=1)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch._inductor.config as inductor
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from hydrant.commands.eject.program.average import Average
@@ -30,8 +31,10 @@ from hydrant.commands.eject.program.parts import (
     make_optimizer,
     plateau,
     set_schedules,
+    wrap_for_ranks,
 )
 from hydrant.commands.eject.program.randomness import MODEL
+from hydrant.commands.eject.program.ranks import join_ranks, of_all_ranks
 from hydrant.commands.eject.program.saving import has_stalled, is_due, log, save
 from hydrant.commands.eject.program.settings import (
     AVERAGES,
@@ -66,6 +69,8 @@ from hydrant.commands.eject.program.settings import (
     ONLY_LR,
     PATIENCE,
     PLATEAU_METRIC,
+    RANK,
+    RANKED,
     RUNS_COMPILED,
     SAME_RANDOM,
     SAVE_EVERY,
@@ -79,6 +84,8 @@ from hydrant.seeding import mix  # pyright: ignore[reportPrivateUsage]
 
 def main() -> None:
     """Train, or continue from the last checkpoint."""
+    if RANKED:
+        join_ranks()
     FOLDER.mkdir(parents=True, exist_ok=True)
     if MATMUL != "highest":
         torch.set_float32_matmul_precision(MATMUL)  # TensorFloat-32
@@ -97,6 +104,8 @@ def main() -> None:
     if RUNS_COMPILED:
         compile_in_place(model)
     optimizer = make_optimizer(model)
+    if RANKED:
+        ranked = wrap_for_ranks(model)  # the ranks average their gradients
     num_updates, measured = 0, list[tuple[int, Tensor]]()  # updates made; batches since the last row
     best: dict[str, Any] | None = None  # the value and the update of the best evaluation
     if HAS_MODES:
@@ -112,10 +121,13 @@ def main() -> None:
     if (FOLDER / "last.pt").exists():
         state = torch.load(FOLDER / "last.pt", map_location=DEVICE, weights_only=True)
         num_updates, best, measured = state["num_updates"], state["best"], state["measured"]
-        # Later rows are made again, and the last one may be incomplete.
-        rows = (FOLDER / "metrics.jsonl").read_text().splitlines(keepends=True)
-        rows = [row for row in rows if row[-1] == "\n" and json.loads(row)["num_updates"] <= num_updates]
-        (FOLDER / "metrics.jsonl").write_text("".join(rows))
+        if RANKED:
+            measured = measured[RANK]
+        if not RANKED or RANK == 0:
+            # Later rows are made again, and the last one may be incomplete.
+            rows = (FOLDER / "metrics.jsonl").read_text().splitlines(keepends=True)
+            rows = [row for row in rows if row[-1] == "\n" and json.loads(row)["num_updates"] <= num_updates]
+            (FOLDER / "metrics.jsonl").write_text("".join(rows))
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         if HAS_MODES:
@@ -147,7 +159,7 @@ def main() -> None:
             of_update, grad_norm = step_with_closure(model, optimizer, train, num_updates, mixup)
         else:
             optimizer.zero_grad()
-            of_update = add_gradients(model, train, num_updates, mixup, scaler)
+            of_update = add_gradients(ranked if RANKED else model, train, num_updates, mixup, scaler)
             if SCALES_LOSS:
                 scaler.unscale_(optimizer)
             if CLIPS or HAS_SPARSE or not IN_ORDER:
@@ -221,7 +233,11 @@ def main() -> None:
             or is_due(num_updates, SAVE_EVERY)
             or (PATIENCE is not None and has_stalled(num_updates, best))
         ):
-            state = {"num_updates": num_updates, "best": best, "measured": measured}
+            state = {
+                "num_updates": num_updates,
+                "best": best,
+                "measured": of_all_ranks(measured) if RANKED else measured,
+            }
             if SCALES_LOSS:
                 state |= {"scaler": scaler.state_dict(), "num_skipped": (num_skipped, num_skipped_in_a_row)}
             if AVERAGES:
@@ -238,7 +254,10 @@ def main() -> None:
                     save("best.pt", state)
         since += time.perf_counter() - pause  # the pace is that of training alone
     summary = {"status": "finished", "num_updates": num_updates, "total_updates": NUM_UPDATES, "best": best}
-    (FOLDER / "summary.json").write_text(json.dumps(summary))
+    if not RANKED or RANK == 0:
+        (FOLDER / "summary.json").write_text(json.dumps(summary))
+    if RANKED:
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

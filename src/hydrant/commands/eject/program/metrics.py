@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import groupby
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from hydrant.commands.eject.program.settings import ADDS_BATCHES, DEVICE, METRICS
+from hydrant.commands.eject.program.settings import ADDS_BATCHES, DEVICE, METRICS, RANKED
 
 
 def means(measured: list[tuple[int, Tensor]], prefix: str) -> dict[str, float]:
@@ -21,5 +22,11 @@ def means(measured: list[tuple[int, Tensor]], prefix: str) -> dict[str, float]:
         for size, batches in groupby(measured, key=lambda batch: batch[0]):
             for rows in torch.stack([metrics for _, metrics in batches]).split(64):
                 sums.add_(rows.sum(0), alpha=size)
-    values = (sums / sum(size for size, _ in measured)).tolist()
+    if RANKED:
+        num_targets = sums.new_tensor([float(sum(size for size, _ in measured))])
+        sums = torch.cat([sums, num_targets])
+        dist.all_reduce(sums)
+        values = (sums[:-1] / sums[-1]).tolist()
+    else:
+        values = (sums / sum(size for size, _ in measured)).tolist()
     return {f"{prefix}/{name}": value for name, value in zip(METRICS, values, strict=True)}

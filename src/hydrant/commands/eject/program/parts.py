@@ -89,6 +89,11 @@ def make_optimizer(model: nn.Module) -> Any:
     raise NotImplementedError
 
 
+def wrap_for_ranks(model: nn.Module) -> nn.Module:
+    """Return the model whose gradients are averaged over the ranks."""
+    raise NotImplementedError
+
+
 def make_mixup() -> Any:
     """Return timm's mixup."""
     raise NotImplementedError

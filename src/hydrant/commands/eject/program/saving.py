@@ -15,6 +15,8 @@ from hydrant.commands.eject.program.settings import (
     FOLDER,
     NUM_SAMPLES,
     PATIENCE,
+    RANK,
+    RANKED,
     ROUNDS_UP,
 )
 
@@ -40,6 +42,8 @@ def has_stalled(num_updates: int, best: dict[str, Any] | None) -> bool:
 
 def log(num_updates: int, row: dict[str, float]) -> None:
     """Append a row to metrics.jsonl."""
+    if RANKED and RANK > 0:
+        return
     print(f"update {num_updates}:", *(f"{name}={value:.4g}" for name, value in row.items()), flush=True)
     place = {"num_updates": num_updates, "epoch": num_updates * BATCH_SIZE / NUM_SAMPLES, "time": time.time()}
     with (FOLDER / "metrics.jsonl").open("a") as file:
@@ -48,5 +52,7 @@ def log(num_updates: int, row: dict[str, float]) -> None:
 
 def save(name: str, state: dict[str, Any]) -> None:
     """Write a checkpoint under another name first, so that an interrupted write leaves the old file whole."""
+    if RANKED and RANK > 0:
+        return
     torch.save(state, FOLDER / "new.pt")
     (FOLDER / "new.pt").replace(FOLDER / name)

@@ -36,38 +36,6 @@ def test_the_program_equals_the_command(train: Train, workdir: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        "",
-        pytest.param("precision=fp16 averaging=ema micro_batch_size=8 model=convnet", marks=pytest.mark.slow),
-    ],
-)
-def test_a_stopped_program_continues_to_the_same_numbers(words: str, workdir: Path) -> None:
-    text = program(check(compose([*TINY, *words.split()])))
-    run_program(text)
-    whole = torch.load("outputs/ejected/last.pt", weights_only=True)
-    rows = rows_of(Path("outputs/ejected"))
-    for file in Path("outputs/ejected").iterdir():
-        file.unlink()
-    line = "        optimizer.zero_grad()\n"
-    stopped = text.replace(line, f"{line}        stop(num_updates)\n")
-    assert stopped != text
-
-    def stop(num_updates: int) -> None:
-        if num_updates == 5:
-            raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        run_program(stopped, stop=stop)
-    with Path("outputs/ejected/metrics.jsonl").open("a") as file:
-        file.write('{"num_updates": 5, "la')  # as of a process that was killed
-    run_program(text)
-    assert rows_of(Path("outputs/ejected")) == rows
-    continued = torch.load("outputs/ejected/last.pt", weights_only=True)
-    assert all(torch.equal(continued["model"][name], value) for name, value in whole["model"].items())
-
-
-@pytest.mark.parametrize(
     ("words", "key"),
     [
         ("skip_non_finite=true", "skip_non_finite"),

@@ -69,7 +69,11 @@ def polynomial(clock: Clock, end: int, *, power: float, end_ratio: float, length
 
 @framed
 def exponential(clock: Clock, end: int, *, gamma: float | None, end_ratio: float | None) -> Curve:
-    """`gamma ** k`, torch's `ExponentialLR`, or `end_ratio ** t`. Exactly one of the two arguments is null."""
+    """Multiplied by the same factor in each update.
+
+    The ratio is `gamma ** k`, as of torch's `ExponentialLR`, or `end_ratio ** t`. Exactly one of the two arguments is
+    null.
+    """
     if (gamma is None) == (end_ratio is None):
         message = "give either gamma, the factor of one update, or end_ratio, not both"
         raise ConfigError("gamma", message)

@@ -78,8 +78,8 @@ def _one_cycle(
     if anneal_strategy not in _ANNEAL:
         raise unknown_name("anneal_strategy", "strategy", anneal_strategy, _ANNEAL)
     anneal = _ANNEAL[anneal_strategy]
-    second_end = [2 * pct_start * length - 2] if three_phase else []
-    ends = [pct_start * length - 1, *second_end, length - 1]
+    first, last_end = pct_start * length - 1, length - 1
+    ends = [first, 2 * pct_start * length - 2, last_end] if three_phase else [first, last_end]
 
     def curve(k: int) -> float:
         k = min(k, length - 1)
@@ -112,7 +112,8 @@ def one_cycle(
         if factor <= 0:
             raise ConfigError(key, f"needs a number above 0, not {factor}")
     first = 1.0 / div_factor
-    heights = [first, 1.0, *([first] if three_phase else []), first / final_div_factor]
+    last = first / final_div_factor
+    heights = [first, 1.0, first, last] if three_phase else [first, 1.0, last]
     return _one_cycle(end, pct_start, anneal_strategy, three_phase, heights)
 
 
@@ -131,7 +132,7 @@ def one_cycle_momentum(
     torch's `max_momentum` is the field's base value, and `base_ratio` is `base_momentum / max_momentum`.
     """
     check_not_negative(base_ratio=base_ratio)
-    heights = [1.0, base_ratio, 1.0, *([1.0] if three_phase else [])]
+    heights = [1.0, base_ratio, 1.0, 1.0] if three_phase else [1.0, base_ratio, 1.0]
     return _one_cycle(end, pct_start, anneal_strategy, three_phase, heights)
 
 

@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from ejected import TINY, rows_of, run_program, unchanged_process
+from ejected import rows_of, unchanged_process
 from training_runs import Train
 
 from hydrant import cli
-from hydrant.commands.eject.command import program
 from hydrant.commands.eject.guide import page, refused_options
-from hydrant.config.check import check
-from hydrant.config.compose import compose
 
 __all__ = ["unchanged_process"]
 pytestmark = pytest.mark.usefixtures("unchanged_process")

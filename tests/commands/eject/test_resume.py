@@ -35,7 +35,9 @@ def killed(text: str, update: int) -> None:
     """Run a program in a new process, which SIGKILL ends before this update."""
     line = next(line for line in text.splitlines() if line.startswith("    while num_updates < NUM_UPDATES"))
     kill = f"        if num_updates == {update}:\n            os.kill(os.getpid(), {int(signal.SIGKILL)})\n"
-    changed = text.replace(f"{line}\n", f"{line}\n{kill}").replace("import json\n", "import json\nimport os\n")
+    changed = text.replace(f"{line}\n", f"{line}\n{kill}").replace(
+        "import json\n", "import json\nimport os\n"
+    )
     Path("killed.py").write_text(changed, encoding="utf-8")
     threads = f"import torch; torch.set_num_threads({torch.get_num_threads()})"
     start = f"{threads}; import runpy; runpy.run_path('killed.py', run_name='__main__')"

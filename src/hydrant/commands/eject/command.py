@@ -91,11 +91,17 @@ def program(config: Mapping[str, Any], overrides: Sequence[str] = (), folder: st
 def describe(config: Mapping[str, Any], overrides: Sequence[str]) -> str:
     """Return the docstring of a program."""
     keys = ("model", "data", "optimizer", "scheduler")
-    model, data, optimizer, schedule = (str(config[key]["_target_"]).rpartition(".")[2] for key in keys)
+    model, data, optimizer, schedule = (_title(config[key]) for key in keys)
     what = f"Train the model {model} on the data {data} with {optimizer} and the learning rate schedule {schedule}."
     command = " ".join(["hydrant eject", *overrides])
     how = f"Written by `{command}`. It trains bit for bit as `hydrant train` does, and continues where it was stopped."
     return f"{what}\n\n{fill(how, _LINE_LENGTH, break_long_words=False, break_on_hyphens=False)}\n"
+
+
+def _title(node: Mapping[str, Any]) -> str:
+    """Return the name of a part: that of its class or function, or of what it takes from a library."""
+    name = str(node["_target_"]).rpartition(".")[2]
+    return str(node["name"]) if name in ("timm_optimizer", "library_optimizer", "timm_model") else name
 
 
 def formatted(text: str) -> str:

@@ -67,8 +67,17 @@ def plain_curve(make_curve: Any, known: Mapping[str, Any], names: Mapping[str, s
     summary = re.sub(
         "`([^`]+)`", lambda code: f"`{_with_names(_short(code[1], numbers), body, names)}`", summary
     )
-    summary = fill(summary, 105, initial_indent="    ", subsequent_indent="    ")
+    summary = fill(_explained(summary), 105, initial_indent="    ", subsequent_indent="    ")
     return renamed(f"def ratio(k: int) -> float:\n{summary}\n{body}", names)
+
+
+def _explained(summary: str) -> str:
+    """Return a docstring of a curve that says what its letters are: `t` the part of the curve, `k` the update."""
+    text = " ".join(summary.split())
+    text = re.sub("`[^`]+`", lambda code: re.sub(r"\bk\b", "update", code[0]), text)
+    if any(re.search(r"\bt\b", code) for code in re.findall("`([^`]+)`", text)):
+        return re.sub(r"(`[^`]*\bt\b[^`]*`)", r"\1, where t rises from 0 to 1", text, count=1)
+    return text
 
 
 def _short(code: str, numbers: Mapping[str, Any]) -> str:

@@ -194,10 +194,13 @@ class _Folder(ast.NodeVisitor):
             self._edits.append(Edit(*self._source.span(node), chosen))
 
     def visit_Call(self, node: ast.Call) -> None:
-        """`is_due(update, every)` is `update % every < 1` if multiples of `every` are rounded up."""
+        """`is_due(update, every)` is `update % every < 1` if multiples of `every` are rounded up; `== 0` if whole."""
         match node:
             case ast.Call(func=ast.Name(id="is_due"), args=[update, every]) if self._known.get("ROUNDS_UP"):
-                text = f"{self._source.text_of(update)} % {self._source.text_of(every)} < 1"
+                length = evaluate(every, self._known)
+                is_whole = length is not _UNKNOWN and length == int(length)
+                text = f"{self._source.text_of(update)} % {self._source.text_of(every)}"
+                text += " == 0" if is_whole else " < 1"
                 self._edits.append(Edit(*self._source.span(node), text))
             case _:
                 self.generic_visit(node)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hydrant.commands.eject.assemble import Constant, Parts, Written
+from hydrant.commands.eject.cutting.comments import COMMENTS
 from hydrant.commands.eject.layout import literal
 from hydrant.training.plan import Plan
 
@@ -23,7 +24,8 @@ class Collector:
         self, name: str, value: Any, comment: str = "", *, group: str, source: str | None = None
     ) -> str:
         """Add a constant, which stands below the heading `group`; return its name."""
-        self.parts.constants[name] = Constant(literal(value) if source is None else source, comment, group)
+        text = literal(value) if source is None else source
+        self.parts.constants[name] = Constant(text, comment or COMMENTS.get(name, ""), group)
         self.parts.known[name] = value
         return name
 

@@ -40,9 +40,10 @@ def cut_run(collector: Collector, folder: str) -> None:
         if interval.is_on:
             exact = interval.rounded.__name__ == "rounded_up" or interval.length.denominator == 1
             collector.know(ROUNDS_UP=exact and collector.parts.known["ROUNDS_UP"])
-            collector.constant(
-                key.upper(), interval.length, _with_duration("updates", config[key]), group=RUN
-            )
+            comment = _with_duration("updates", config[key])
+            if exact and interval.length.denominator > 1:
+                comment += ", in the first update at or after each multiple"
+            collector.constant(key.upper(), interval.length, comment, group=RUN)
     best = config["best"]["metric"]
     collector.constant("BEST_METRIC", best, "decides which checkpoint is the best", group=RUN)
     collector.constant(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hydrant.commands.eject.program.data import prepared
 from hydrant.commands.eject.program.loss_compiled import compiled_loss
 from hydrant.commands.eject.program.mixing import mix_samples
-from hydrant.commands.eject.program.optimizer import clip_gradients
+from hydrant.commands.eject.program.optimizer import clip_gradients, gradient_norm
 from hydrant.commands.eject.program.parts import (
     TrainingSamples,
     forward,
@@ -30,6 +30,7 @@ from hydrant.commands.eject.program.settings import (
     ACCUMULATES,
     AUTOCAST,
     BATCH_SIZE,
+    CLIPS,
     COMPILES_LOSS,
     DEVICE,
     LOADS,
@@ -138,7 +139,10 @@ def step_with_closure(
     def closure() -> Tensor:
         optimizer.zero_grad()
         measured = add_gradients(model, train, update, mixup, None)
-        evaluations.append((measured, clip_gradients(model, optimizer)))
+        if CLIPS:
+            evaluations.append((measured, clip_gradients(model, optimizer)))
+        else:
+            evaluations.append((measured, gradient_norm(model, optimizer)))
         return mean_loss(measured)
 
     optimizer.step(closure)

@@ -22,7 +22,12 @@ from hydrant.commands.eject.program.evaluation import evaluate
 from hydrant.commands.eject.program.gradients import add_gradients, step_with_closure
 from hydrant.commands.eject.program.loss_compiled import compile_in_place
 from hydrant.commands.eject.program.metrics import means
-from hydrant.commands.eject.program.optimizer import averaged_weights, clip_gradients, set_trained_weights
+from hydrant.commands.eject.program.optimizer import (
+    averaged_weights,
+    clip_gradients,
+    gradient_norm,
+    set_trained_weights,
+)
 from hydrant.commands.eject.program.parts import (
     learning_rate,
     load_data,
@@ -162,8 +167,10 @@ def main() -> None:
             of_update = add_gradients(ranked if RANKED else model, train, num_updates, mixup, scaler)
             if SCALES_LOSS:
                 scaler.unscale_(optimizer)
-            if CLIPS or HAS_SPARSE or not IN_ORDER:
+            if CLIPS:
                 grad_norm = clip_gradients(model, optimizer)
+            elif HAS_SPARSE or not IN_ORDER:
+                grad_norm = gradient_norm(model, optimizer)
             else:
                 grad_norm = nn.utils.get_total_norm(
                     [p.grad for p in model.parameters() if p.grad is not None]

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from hydrant.commands.eject.program.settings import (
     AGC,
-    CLIPS,
     GROUPS,
     HAS_SPARSE,
     IN_ORDER,
@@ -31,8 +30,8 @@ def param_groups(model: nn.Module) -> list[dict[str, Any]]:
     ]
 
 
-def clip_gradients(model: nn.Module, optimizer: Any) -> Tensor:
-    """Clip the gradients of an update; return the norm that they had before, shape ()."""
+def gradient_norm(model: nn.Module, optimizer: Any) -> Tensor:
+    """Return the norm of all gradients of an update, shape ()."""
     if IN_ORDER:
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
     else:
@@ -40,9 +39,12 @@ def clip_gradients(model: nn.Module, optimizer: Any) -> Tensor:
         gradients = [p.grad for p in parameters if p.grad is not None]
     if HAS_SPARSE:
         gradients = [g.coalesce().values() if g.is_sparse else g for g in gradients]
-    if not CLIPS:
-        return nn.utils.get_total_norm(gradients)
-    norm = nn.utils.get_total_norm(gradients)
+    return nn.utils.get_total_norm(gradients)
+
+
+def clip_gradients(model: nn.Module, optimizer: Any) -> Tensor:
+    """Clip the gradients of an update; return the norm that they had before, shape ()."""
+    norm = gradient_norm(model, optimizer)
     if MAX_GRAD_NORM is not None:
         nn.utils.clip_grads_with_norm_(model.parameters(), MAX_GRAD_NORM, norm)
     if MAX_GRAD_VALUE is not None:

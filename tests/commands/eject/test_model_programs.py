@@ -32,6 +32,12 @@ def test_models_of_images(words: str, workdir: Path) -> None:
     check_equal(f"{NOISE} {words}", workdir)
 
 
+@pytest.mark.parametrize("optimizer", ["sam", "lbfgs optimizer.max_iter=2"])
+def test_schedulers_that_step_of_optimizers_that_need_a_closure(optimizer: str, workdir: Path) -> None:
+    stepped = "scheduler=stepped scheduler._target_=torch.optim.lr_scheduler.StepLR +scheduler.step_size=2"
+    check_equal(f"optimizer={optimizer} {stepped} duration=4", workdir)
+
+
 def test_the_optimizer_of_a_program_does_not_see_an_update_that_overflows(workdir: Path) -> None:
     """Its state would begin with it: the fused SGD of torch leaves a momentum of uninitialized memory.
 

@@ -51,7 +51,8 @@ def write_stepped(collector: Collector) -> None:
         "settings = list[dict[str, Any]]()",
         "for update in range(NUM_UPDATES):",
     ]
-    step = ["if update > 0:", "    optimizer.step()", "    scheduler.step()"]
+    closure = "lambda: torch.zeros(())" if collector.parts.known["NEEDS_CLOSURE"] else ""
+    step = ["if update > 0:", f"    optimizer.step({closure})", "    scheduler.step()"]
     if every > 1:
         _constant(collector, "every", int(every), "updates between two steps")
         step[0] = "if update > 0 and update % EVERY == 0:"

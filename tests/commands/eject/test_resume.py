@@ -87,11 +87,11 @@ def check_killed_and_continued(words: str, update: int = 5) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "mixing=mixup averaging=ema",
+        "averaging=ema",
         *(
             pytest.param(words, marks=pytest.mark.slow)
             for words in (
-                "",
+                "mixing=mixup averaging=ema",
                 IMAGES,
                 TOKENS,
                 f"{TOKENS} data.sampling=documents",

@@ -38,7 +38,6 @@ def test_the_program_equals_the_command(train: Train, workdir: Path) -> None:
         ("skip_non_finite=true", "skip_non_finite"),
         ("+scheduler@schedules.weight_decay=plateau", "schedules"),
         ("compile=default compile.optimizer=true", "compile.optimizer"),
-        ("task.class_weights=[1,1,1,1,1,1,1,1,1,2]", "task.class_weights"),
         ("precision=bf16_true", "precision.parameters"),
     ],
 )

@@ -45,3 +45,14 @@ def test_the_optimizer_of_a_program_does_not_see_an_update_that_overflows(workdi
     """
     words = "optimizer=sgd precision=fp16 precision.init_scale=1e12 deterministic=true"
     check_equal(words, workdir)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "task.class_weights=balanced",
+        "task.class_weights=[1,2,1,1,0.5,1,1,1,1,3] task.label_smoothing=0.1 mixing=mixup",
+    ],
+)
+def test_weights_of_classes(words: str, workdir: Path) -> None:
+    assert "CLASS_WEIGHTS = (" in check_equal(words, workdir)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -28,6 +29,8 @@ SEQUENCES = (
     "eval_batch_size=6 limit_train_samples=null limit_val_samples=14 model=gpt model.num_layers=1 model.width=16 "
     "model.num_heads=2"
 )
+REFUSED = ("fp16", "compile=", "=lbfgs", "=sam", "model=convnet", "model=airbench")
+"""Words of what several ranks cannot have yet."""
 CASES = (
     "micro_batch_size=8 averaging=ema max_grad_norm=0.1 mixing=mixup model.dropout=0.5 eval_batch_size=16",
     "micro_batch_size=8 parallel.static_graph=true data.augment.max_shift=1 precision=bf16 eval_batch_size=20",
@@ -40,8 +43,7 @@ CASES = (
 
 
 def compare(cases: Sequence[str], workdir: Path) -> None:
-    """Compare each program with its run, on two ranks."""
-    write_files(workdir)
+    """Compare each program with its run, on two ranks. The folder has the files of `write_files`."""
     for number in range(len(cases)):
         (workdir / str(number)).mkdir()
     spawn(_compare_on_rank, list(cases), workdir, free_ports(2 * len(cases)), num_ranks=2)
@@ -80,25 +82,31 @@ def free_ports(count: int) -> list[int]:
 
 
 def test_programs_of_ranks_train_the_same(workdir: Path) -> None:
+    write_files(workdir)
     compare(CASES[:3], workdir)
 
 
 @pytest.mark.slow
 def test_other_programs_of_ranks_train_the_same(workdir: Path) -> None:
+    write_files(workdir)
     compare(CASES[3:], workdir)
 
 
 @pytest.mark.slow
-def test_programs_of_random_configs_train_the_same_on_ranks(workdir: Path) -> None:
+def test_programs_of_random_configs_train_the_same_on_ranks(
+    workdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_files(workdir)
+    (workdir / "first").mkdir()
+    monkeypatch.chdir(workdir / "first")  # the configs name files in the folder above
     cases = list[str]()
-    for case in random_cases(150, seed=2):
+    for case in random_cases(300, seed=2):
         words = f"{' '.join(case.values())} eval_batch_size=4"
-        write_files(workdir / "made")
-        try:
-            program(check(compose([*TINY, RANKS, *words.replace("../", f"{workdir}/made/").split()])))
-        except ConfigError:  # such as batch norm
+        if any(word in words for word in REFUSED):
             continue
-        cases.append(words)
+        with contextlib.suppress(ConfigError):  # such as a batch size that the ranks cannot share
+            program(check(compose([*TINY, RANKS, *words.split()])))
+            cases.append(words)
     assert len(cases) > 30
     compare(cases, workdir)
 

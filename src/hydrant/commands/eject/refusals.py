@@ -95,7 +95,6 @@ _ONLY: Mapping[str, Any] = {
     "task.multi_label": False,
     "task.z_loss": 0.0,
     "task.class_dim": 1,
-    "task.class_weights": None,
     "data.extra_val": {},
     "data.categories": "one_hot",
     "data.on_error": "fail",

@@ -89,7 +89,10 @@ def cut_loss(collector: Collector) -> None:
 
 
 def _cut_classification(collector: Collector, node: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
-    collector.know(CLASS_WEIGHTS=node["class_weights"], SMOOTHS=bool(node["label_smoothing"]))
+    weights: Tensor | None = collector.plan.task.class_weights
+    numbers = None if weights is None else tuple(weights.tolist())
+    collector.constant("CLASS_WEIGHTS", numbers, "of the loss of each class", group=_LOSS)
+    collector.know(SMOOTHS=bool(node["label_smoothing"]))
     collector.constant("LABEL_SMOOTHING", node["label_smoothing"], group=_LOSS)
     _cut_metrics(collector, node, "outputs.float()")
     return "loss", ("loss", "accuracy")

@@ -29,11 +29,12 @@ SEQUENCES = (
     "eval_batch_size=6 limit_train_samples=null limit_val_samples=14 model=gpt model.num_layers=1 model.width=16 "
     "model.num_heads=2"
 )
-REFUSED = ("fp16", "compile=", "=lbfgs", "=sam", "model=convnet", "model=airbench")
+REFUSED = ("fp16", "compile=", "=lbfgs", "=sam")
 """Words of what several ranks cannot have yet."""
 CASES = (
     "micro_batch_size=8 averaging=ema max_grad_norm=0.1 mixing=mixup model.dropout=0.5 eval_batch_size=16",
-    "micro_batch_size=8 parallel.static_graph=true data.augment.max_shift=1 precision=bf16 eval_batch_size=20",
+    "micro_batch_size=8 parallel.static_graph=true model=convnet model.widths=[4,8] "
+    "data.augment.max_shift=1 precision=bf16 eval_batch_size=20",
     f"{SEQUENCES} data.sampling=documents optimizer=schedule_free_adamw",
     "data=csv data.train=../houses.csv limit_train_samples=60 limit_val_samples=15 data.target=price task=regression "
     "scheduler=plateau patience=1 eval_batch_size=5",
@@ -143,7 +144,6 @@ def test_ranks_continue_under_torchrun_and_another_number_is_refused(workdir: Pa
         ("compile=default", "compile"),
         ("optimizer=lbfgs", "optimizer"),
         ("optimizer=sam", "optimizer"),
-        ("model=convnet", "parallel.num_processes"),
     ],
 )
 def test_what_ranks_cannot_do_yet_is_refused(words: str, key: str) -> None:

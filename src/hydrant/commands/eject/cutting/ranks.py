@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+
+from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
+from torch.nn.parallel import DistributedDataParallel
+
 from hydrant.commands.eject.assemble import Constant
 from hydrant.commands.eject.cutting.collector import Collector
 from hydrant.commands.eject.cutting.run import RUN
@@ -27,11 +32,12 @@ def cut_ranks(collector: Collector) -> None:
     collector.know(RANKED=num_ranks > 1, SYNCS_ONCE=False)
     if num_ranks == 1:
         return
-    if known["HAS_BUFFERS"]:
-        message = (
-            "statistics of batch norm over several ranks cannot be ejected yet; give 1, or another model"
-        )
-        raise ConfigError("parallel.num_processes", message)
+    model = collector.plan.task.model
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    combined = [buffer for norm in norms if norm.momentum is not None for buffer in norm.buffers()]
+    if len(combined) < len(list(model.buffers())):
+        message = "buffers that are no statistics of batch norm cannot be ejected yet with several ranks"
+        raise ConfigError("model", f"{message}; give parallel.num_processes=1")
     if known.get("REDUCES_PARTS"):
         message = "logits in parts cannot be ejected yet with several ranks; give null"
         raise ConfigError("task.max_logits_gib", message)
@@ -46,6 +52,9 @@ def cut_ranks(collector: Collector) -> None:
         comment = "forward passes of each rank in an update"
         collector.constant("NUM_MICRO_STEPS", num_steps, comment, group=RUN)
     settings = [f"{name}={node[name]}" for name, usual in _OF_TORCH.items() if node[name] != usual]
+    if known["HAS_BUFFERS"]:  # which the ranks combine themselves
+        is_new = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
+        settings.append(f"{'forward_sync_buffers' if is_new else 'broadcast_buffers'}=False")
     wrapper = "DistributedDataParallel"
     text = f"{wrapper}({', '.join(['model', *settings])})"
     collector.express("wrap_for_ranks", text, DistributedDataParallel=("torch.nn.parallel", wrapper))

@@ -39,7 +39,7 @@ from hydrant.commands.eject.program.parts import (
     wrap_for_ranks,
 )
 from hydrant.commands.eject.program.randomness import MODEL
-from hydrant.commands.eject.program.ranks import join_ranks, of_all_ranks
+from hydrant.commands.eject.program.ranks import RankedNorms, join_ranks, of_all_ranks
 from hydrant.commands.eject.program.saving import has_stalled, is_due, log, save
 from hydrant.commands.eject.program.settings import (
     AVERAGES,
@@ -111,6 +111,8 @@ def main() -> None:
     optimizer = make_optimizer(model)
     if RANKED:
         ranked = wrap_for_ranks(model)  # the ranks average their gradients
+        if HAS_BUFFERS:
+            norms = RankedNorms(model)
     num_updates, measured = 0, list[tuple[int, Tensor]]()  # updates made; batches since the last row
     best: dict[str, Any] | None = None  # the value and the update of the best evaluation
     if HAS_MODES:
@@ -164,6 +166,8 @@ def main() -> None:
             of_update, grad_norm = step_with_closure(model, optimizer, train, num_updates, mixup)
         else:
             optimizer.zero_grad()
+            if RANKED and HAS_BUFFERS:
+                norms.begin_update()
             of_update = add_gradients(ranked if RANKED else model, train, num_updates, mixup, scaler)
             if SCALES_LOSS:
                 scaler.unscale_(optimizer)
@@ -190,6 +194,8 @@ def main() -> None:
         if not NEEDS_CLOSURE:
             optimizer.step()
         num_updates += 1
+        if RANKED and HAS_BUFFERS:
+            norms.end_update()
         if LOGS:
             measured += of_update
         if AVERAGES:

@@ -135,6 +135,12 @@ def test_ranks_continue_under_torchrun_and_another_number_is_refused(workdir: Pa
     assert (alone.returncode, alone.stderr) == (1, "start 2 ranks: torchrun --nproc-per-node 2 whole.py\n")
 
 
+def test_a_program_of_ranks_finds_its_device_where_it_runs() -> None:
+    text = program(check(compose([RANKS])))
+    assert "    if torch.cuda.is_available():\n        torch.cuda.set_device(DEVICE)\n" in text
+    assert "model, bucket_cap_mb=25, gradient_as_bucket_view=True" in text
+
+
 @pytest.mark.parametrize(
     ("words", "key"),
     [

@@ -76,7 +76,7 @@ def _explained(summary: str) -> str:
     text = " ".join(summary.split())
     text = re.sub("`[^`]+`", lambda code: re.sub(r"\bk\b", "update", code[0]), text)
     if any(re.search(r"\bt\b", code) for code in re.findall("`([^`]+)`", text)):
-        return re.sub(r"(`[^`]*\bt\b[^`]*`)", r"\1, where t rises from 0 to 1", text, count=1)
+        return re.sub(r"(`[^`]*\bt\b[^`]*`)", r"\1, with t from 0 to 1", text, count=1)
     return text
 
 

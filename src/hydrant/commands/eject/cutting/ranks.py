@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 
-from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage]
 from torch.nn.parallel import DistributedDataParallel
 
 from hydrant.commands.eject.assemble import Constant
@@ -13,7 +12,7 @@ from hydrant.commands.eject.cutting.run import RUN
 from hydrant.errors import ConfigError
 
 _OF_TORCH = {
-    "bucket_cap_mb": 25,
+    "bucket_cap_mb": None,  # another first bucket than 25
     "gradient_as_bucket_view": False,
     "static_graph": False,
     "find_unused_parameters": False,
@@ -33,7 +32,7 @@ def cut_ranks(collector: Collector) -> None:
     if num_ranks == 1:
         return
     model = collector.plan.task.model
-    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    norms = [module for module in model.modules() if getattr(module, "num_batches_tracked", None) is not None]
     combined = [buffer for norm in norms if norm.momentum is not None for buffer in norm.buffers()]
     if len(combined) < len(list(model.buffers())):
         message = "buffers that are no statistics of batch norm cannot be ejected yet with several ranks"
@@ -43,7 +42,7 @@ def cut_ranks(collector: Collector) -> None:
         raise ConfigError("task.max_logits_gib", message)
     collector.constant("NUM_RANKS", num_ranks, "processes that torchrun starts", group=RUN)
     constants["RANK"] = Constant('int(os.environ.get("RANK", "0"))', "of this process", RUN)
-    local = 'int(os.environ.get("LOCAL_RANK", "0"))'
+    local = 'int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()'
     device = f'torch.device("cuda", {local}) if torch.cuda.is_available() else torch.device("cpu")'
     constants["DEVICE"] = Constant(device, "", RUN)
     num_steps = collector.config["global_batch_size"] // (num_ranks * known["MICRO_BATCH_SIZE"])

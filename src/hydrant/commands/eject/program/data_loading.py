@@ -88,12 +88,12 @@ class TrainingBatches:
 def indices_from(update: int) -> Iterator[list[int]]:
     """Yield the indices of the samples of one batch after the other, from an update on."""
     for each in itertools.count(update):
-        for chosen in (
-            samples_of(each).split(MICRO_BATCH_SIZE)[RANK::NUM_RANKS]
-            if RANKED
-            else samples_of(each).split(MICRO_BATCH_SIZE)
-        ):
-            yield chosen.tolist()
+        if RANKED:
+            for chosen in samples_of(each).split(MICRO_BATCH_SIZE)[RANK::NUM_RANKS]:
+                yield chosen.tolist()
+        else:
+            for chosen in samples_of(each).split(MICRO_BATCH_SIZE):
+                yield chosen.tolist()
 
 
 def loader(dataset: Dataset[Any], **options: Any) -> Loader:

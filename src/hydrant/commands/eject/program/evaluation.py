@@ -56,12 +56,10 @@ def evaluate(model: nn.Module, samples: ValidationSamples, prefix: str) -> dict[
     for inputs, targets in (
         (
             read_batch(samples, chosen)
-            for chosen in (
-                torch.arange(NUM_VAL_SAMPLES).split(EVAL_BATCH_SIZE)[RANK::NUM_RANKS]
-                if RANKED
-                else torch.arange(NUM_VAL_SAMPLES).split(EVAL_BATCH_SIZE)
-            )
+            for chosen in torch.arange(NUM_VAL_SAMPLES).split(EVAL_BATCH_SIZE)[RANK::NUM_RANKS]
         )
+        if READS and RANKED
+        else (read_batch(samples, chosen) for chosen in torch.arange(NUM_VAL_SAMPLES).split(EVAL_BATCH_SIZE))
         if READS
         else samples
         if LOADS
@@ -76,10 +74,9 @@ def evaluate(model: nn.Module, samples: ValidationSamples, prefix: str) -> dict[
         with torch.autocast(DEVICE.type, AUTOCAST) if AUTOCAST is not None else nullcontext():
             if SUMS or MEASURES:
                 outputs = forward()
-                _, metrics = loss_and_metrics(outputs, targets)
+                measured.append((num_targets(), loss_and_metrics(outputs, targets)[1]))
             else:
-                _, metrics = loss_and_metrics(forward(), targets)
-        measured.append((num_targets(), metrics))
+                measured.append((num_targets(), loss_and_metrics(forward(), targets)[1]))
         if SUMS:
             sums = sums + sums_of(outputs, targets)
         if MEASURES:

@@ -110,7 +110,8 @@ def main() -> None:
         compile_in_place(model)
     optimizer = make_optimizer(model)
     if RANKED:
-        ranked = wrap_for_ranks(model)  # the ranks average their gradients
+        # The ranks average their gradients.
+        ranked = wrap_for_ranks(model)
         if HAS_BUFFERS:
             norms = RankedNorms(model)
     num_updates, measured = 0, list[tuple[int, Tensor]]()  # updates made; batches since the last row
@@ -134,7 +135,8 @@ def main() -> None:
             # Later rows are made again, and the last one may be incomplete.
             rows = (FOLDER / "metrics.jsonl").read_text().splitlines(keepends=True)
             rows = [row for row in rows if row[-1] == "\n" and json.loads(row)["num_updates"] <= num_updates]
-            (FOLDER / "metrics.jsonl").write_text("".join(rows))
+            (FOLDER / "new.jsonl").write_text("".join(rows))
+            (FOLDER / "new.jsonl").replace(FOLDER / "metrics.jsonl")
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         if HAS_MODES:
@@ -147,12 +149,17 @@ def main() -> None:
         if HAS_PLATEAU:
             plateau.optimizer.param_groups[0]["lr"] = state["plateau_ratio"]
             plateau.load_state_dict(state["plateau"])
-    elif EVALS:
-        with averaged_weights(model, optimizer) if HAS_MODES else nullcontext():
-            if AVERAGES:
-                log(0, {**evaluate(model, val, "val"), **evaluate(average.model, val, "val_ema")})
-            else:
-                log(0, evaluate(model, val, "val"))
+    else:
+        if not RANKED or RANK == 0:
+            (FOLDER / "metrics.jsonl").unlink(
+                missing_ok=True
+            )  # of a run that ended before its first checkpoint
+        if EVALS:
+            with averaged_weights(model, optimizer) if HAS_MODES else nullcontext():
+                if AVERAGES:
+                    log(0, {**evaluate(model, val, "val"), **evaluate(average.model, val, "val_ema")})
+                else:
+                    log(0, evaluate(model, val, "val"))
 
     logged_at, since = num_updates, time.perf_counter()
     while num_updates < NUM_UPDATES and (PATIENCE is None or not has_stalled(num_updates, best)):
@@ -262,9 +269,8 @@ def main() -> None:
                 state["trained_weights"] = [parameter.detach().clone() for parameter in model.parameters()]
             with averaged_weights(model, optimizer) if HAS_MODES else nullcontext():
                 state |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-                save("last.pt", state)
-                if is_best:
-                    save("best.pt", state)
+                for name in ("best.pt", "last.pt") if is_best else ("last.pt",):
+                    save(name, state)
         since += time.perf_counter() - pause  # the pace is that of training alone
     summary = {"status": "finished", "num_updates": num_updates, "total_updates": NUM_UPDATES, "best": best}
     if not RANKED or RANK == 0:

@@ -18,7 +18,7 @@ def join_ranks() -> None:
     """Join the other ranks."""
     if int(os.environ.get("WORLD_SIZE", "1")) != NUM_RANKS:
         sys.exit(f"start {NUM_RANKS} ranks: torchrun --nproc-per-node {NUM_RANKS} {sys.argv[0]}")
-    if DEVICE.type == "cuda":
+    if torch.cuda.is_available():
         torch.cuda.set_device(DEVICE)
     dist.init_process_group()
 
@@ -36,7 +36,8 @@ class RankedNorms:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.norms: list[Any] = [module for module in model.modules() if hasattr(module, "running_mean")]
+        modules: list[Any] = list(model.modules())
+        self.norms = [each for each in modules if getattr(each, "num_batches_tracked", None) is not None]
         self.weights = list[float]()
         for norm in self.norms:
             kept = [(1 - norm.momentum) ** n for n in range(NUM_RANKS + 1)]  # of the old statistics

@@ -42,7 +42,7 @@ def cut_run(collector: Collector, folder: str) -> None:
             collector.know(ROUNDS_UP=exact and collector.parts.known["ROUNDS_UP"])
             comment = _with_duration("updates", config[key])
             if exact and interval.length.denominator > 1:
-                comment += ", in the first update at or after each multiple"
+                comment += ", due in the first update at or after each multiple"
             collector.constant(key.upper(), interval.length, comment, group=RUN)
     best = config["best"]["metric"]
     collector.constant("BEST_METRIC", best, "decides which checkpoint is the best", group=RUN)

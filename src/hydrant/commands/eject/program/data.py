@@ -13,7 +13,7 @@ from hydrant.commands.eject.program.settings import AUGMENTS, BATCH_SIZE, DEVICE
 from hydrant.seeding import mix
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=2)  # an update may have samples of two epochs
 def shuffled(epoch: int) -> Tensor:
     """Return the indices of all training samples in the order of an epoch."""
     generator = torch.Generator().manual_seed(mix(SEED, ORDER, epoch))

@@ -55,7 +55,7 @@ def load_digits() -> tuple[Samples, Samples]:
         train, val = split(targets.cpu().numpy())
     else:
         how: Any = {"test_size": VAL_RATIO, "random_state": SPLIT_SEED, "stratify": labels}
-        train, val = map(np.sort, train_test_split(range(len(labels)), **how))
+        train, val = map(np.sort, train_test_split(range(len(labels)), **how))  # it shuffles them
     return (inputs[train], targets[train]), (inputs[val], targets[val])
 
 
@@ -103,7 +103,7 @@ def split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         chosen, _ = train_test_split(chosen, test_size=TEST_RATIO, random_state=SPLIT_SEED, stratify=labels)
         chosen, val_ratio = np.sort(chosen), VAL_RATIO / (1 - TEST_RATIO)
     parts = train_test_split(chosen, test_size=val_ratio, random_state=SPLIT_SEED, stratify=labels[chosen])
-    train, val = map(np.sort, parts)
+    train, val = map(np.sort, parts)  # they are shuffled
     if LIMITS_TRAIN:
         train = train[:NUM_SAMPLES]
     if LIMITS_VAL:

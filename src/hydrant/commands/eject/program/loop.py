@@ -231,7 +231,7 @@ def main() -> None:
             pace = (num_updates - logged_at) / (time.perf_counter() - since)
             row |= {"perf/updates_per_second": pace, "perf/samples_per_second": pace * BATCH_SIZE}
             logged_at, since = num_updates, time.perf_counter()
-        pause = time.perf_counter()
+        paused_at = time.perf_counter()  # the pace is that of training alone
         if EVALS and (is_last or is_due(num_updates, EVAL_EVERY)):
             with averaged_weights(model, optimizer) if HAS_MODES else nullcontext():
                 row |= evaluate(model, val, "val")
@@ -271,7 +271,7 @@ def main() -> None:
                 state |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
                 for name in ("best.pt", "last.pt") if is_best else ("last.pt",):
                     save(name, state)
-        since += time.perf_counter() - pause  # the pace is that of training alone
+        since += time.perf_counter() - paused_at
     summary = {"status": "finished", "num_updates": num_updates, "total_updates": NUM_UPDATES, "best": best}
     if not RANKED or RANK == 0:
         (FOLDER / "summary.json").write_text(json.dumps(summary))

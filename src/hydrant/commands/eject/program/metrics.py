@@ -18,7 +18,7 @@ def means(measured: list[tuple[int, Tensor]], prefix: str) -> dict[str, float]:
         for size, metrics in measured:
             sums += metrics * size
     else:
-        # Batches of one size are added up first, 64 at a time: another order would round differently.
+        # Batches of one size are added up first, 64 at a time, as in `hydrant train`: the order decides the rounding.
         for size, batches in groupby(measured, key=lambda batch: batch[0]):
             for rows in torch.stack([metrics for _, metrics in batches]).split(64):
                 sums.add_(rows.sum(0), alpha=size)

@@ -15,7 +15,7 @@ from hydrant.commands.eject.program.settings import DEVICE, NUM_MICRO_STEPS, NUM
 
 
 def join_ranks() -> None:
-    """Join the other ranks."""
+    """Check the number of ranks, and connect them."""
     if int(os.environ.get("WORLD_SIZE", "1")) != NUM_RANKS:
         sys.exit(f"start {NUM_RANKS} ranks: torchrun --nproc-per-node {NUM_RANKS} {sys.argv[0]}")
     if torch.cuda.is_available():
@@ -29,10 +29,10 @@ def sync_of_step(model: Any, micro_step: int) -> AbstractContextManager[None]:
 
 
 class RankedNorms:
-    """The batch norms of a model, whose statistics become those of a single rank.
+    """The batch norms of a model, whose statistics are kept as by one process that has all batches.
 
-    A single rank takes in the statistics of one batch after the other. Here each rank takes in those of its batch, as
-    if NUM_RANKS batches had them. The mean over the ranks gives the later ones of these batches a larger weight.
+    That process takes in the statistics of one batch after the other. Here each rank takes in those of its batch, as if
+    NUM_RANKS batches had them. The weighted mean over the ranks then lets later ones of these batches count for more.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -62,7 +62,7 @@ class RankedNorms:
 
 
 def of_all_ranks(value: Any) -> list[Any]:
-    """Return what each rank has."""
+    """Return the values of all ranks, in their order."""
     values: list[Any] = [None] * NUM_RANKS
     dist.all_gather_object(values, value)
     return values

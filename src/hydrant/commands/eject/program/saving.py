@@ -41,7 +41,7 @@ def has_stalled(num_updates: int, best: dict[str, Any] | None) -> bool:
 
 
 def log(num_updates: int, row: dict[str, float]) -> None:
-    """Append a row to metrics.jsonl."""
+    """Print a row, and append it to metrics.jsonl."""
     if RANKED and RANK > 0:
         return
     print(f"update {num_updates}:", *(f"{name}={value:.4g}" for name, value in row.items()), flush=True)

@@ -22,9 +22,18 @@ RUN = "task=language_modeling global_batch_size=8 eval_batch_size=6 limit_val_sa
         MODEL,
         f"{MODEL} data.train=train_0.bin data.sampling=contiguous precision=bf16 micro_batch_size=4",
         f"{MODEL} data.sampling=documents micro_batch_size=4 averaging=ema",
-        f"{MODEL} data.sampling=documents data.separator_position=start model.dropout=0.1",
-        f"{MODEL} task.max_logits_gib=1e-6 model.tie_embeddings=true model.logit_softcap=20 model.norm=layer",
-        f"{MODEL} model.activation=gelu model.positions=learned model.num_kv_heads=1 model.qk_norm=false",
+        pytest.param(
+            f"{MODEL} data.sampling=documents data.separator_position=start model.dropout=0.1",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            f"{MODEL} task.max_logits_gib=1e-6 model.tie_embeddings=true model.logit_softcap=20 model.norm=layer",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            f"{MODEL} model.activation=gelu model.positions=learned model.num_kv_heads=1 model.qk_norm=false",
+            marks=pytest.mark.slow,
+        ),
         f"{MODEL} model.activation=relu2 model.positions=none model.zero_init=false "
         "model.activation_checkpointing=true",
         "model=track3 model.num_layers=2 model.width=16 model.head_dim=8 precision=bf16",

@@ -195,7 +195,7 @@ class GridSweeper(BasicSweeper):
             return ComposedJob(words, job.folder.resolve(), job, dict(settings.job.env_set))
 
     def _start_server(self, config: DictConfig, folder: Path) -> None:
-        """Let the fork server import while this process does, and composes, unless the job seems finished."""
+        """Start the fork server, which imports while this process imports and composes; not for a finished job."""
         if self._needs_server and read_run(folder).state != RunStatus.FINISHED:
             self._needs_server = False
             plain: Any = OmegaConf.to_container(config)

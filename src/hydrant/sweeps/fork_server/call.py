@@ -100,9 +100,8 @@ def start_server(paths: Sequence[str]) -> None:
         [f"hydrant.sweeps.fork_server.{name}" for name in ("first_import", "preload", "freeze_gc")]
     )
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-    os.environ[PRELOAD_VARIABLE] = json.dumps(
-        list(paths)
-    )  # a part is found by an import, which is the server's work
+    # Paths, not modules: to find the module of a part, this process would have to import it.
+    os.environ[PRELOAD_VARIABLE] = json.dumps(list(paths))
     try:
         resource_tracker.ensure_running()  # unblocks SIGINT and SIGTERM
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)

@@ -56,9 +56,7 @@ class Ddp(Parallel):
         from torch.nn.parallel import DistributedDataParallel
 
         devices = [self.device] if self.device.type == "cuda" else None
-        is_new = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
-        syncs_buffers = "forward_sync_buffers" if is_new else "broadcast_buffers"
-        settings: dict[str, Any] = self._settings | {syncs_buffers: False}  # `RankBuffers` does that
+        settings: dict[str, Any] = self._settings | {buffer_setting(): False}  # `RankBuffers` does that
         return DistributedDataParallel(task, device_ids=devices, **settings)
 
     def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
@@ -66,3 +64,11 @@ class Ddp(Parallel):
         if is_last or self._is_single or self._settings["static_graph"]:
             return nullcontext()
         return cast("Any", task).no_sync()
+
+
+def buffer_setting() -> str:
+    """Return the argument of DistributedDataParallel that says whether it copies buffers from rank 0."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    is_new = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
+    return "forward_sync_buffers" if is_new else "broadcast_buffers"

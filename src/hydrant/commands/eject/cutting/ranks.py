@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-
-from torch.nn.parallel import DistributedDataParallel
-
 from hydrant.commands.eject.assemble import Constant
 from hydrant.commands.eject.cutting.collector import Collector
 from hydrant.commands.eject.cutting.run import RUN
 from hydrant.errors import ConfigError
+from hydrant.training.distributed.ddp import buffer_setting
 
 _OF_TORCH = {
-    "bucket_cap_mb": None,  # another first bucket than 25
+    "bucket_cap_mb": None,  # which makes the first bucket smaller than any number does
     "gradient_as_bucket_view": False,
     "static_graph": False,
     "find_unused_parameters": False,
@@ -52,8 +49,7 @@ def cut_ranks(collector: Collector) -> None:
         collector.constant("NUM_MICRO_STEPS", num_steps, comment, group=RUN)
     settings = [f"{name}={node[name]}" for name, usual in _OF_TORCH.items() if node[name] != usual]
     if known["HAS_BUFFERS"]:  # which the ranks combine themselves
-        is_new = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
-        settings.append(f"{'forward_sync_buffers' if is_new else 'broadcast_buffers'}=False")
+        settings.append(f"{buffer_setting()}=False")
     wrapper = "DistributedDataParallel"
     text = f"{wrapper}({', '.join(['model', *settings])})"
     collector.express("wrap_for_ranks", text, DistributedDataParallel=("torch.nn.parallel", wrapper))

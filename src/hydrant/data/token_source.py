@@ -224,12 +224,16 @@ class _TokenReader:
         return Batch({name: self._on_device(part) for name, part in parts.items()}, self._on_device(targets))
 
     def _read_in_a_row(self, samples: range) -> Batch:
-        """Return the batch of samples that follow each other: one part of the tokens, read without a loop."""
+        """Return the batch of samples that follow each other: one part of the tokens, read without a loop.
+
+        Inputs and targets share their memory: the tokens are converted and copied once.
+        """
         length, shape = self.source.length, (len(samples), self.source.length)
         tokens = self.source.shards.read(samples.start * length, len(samples) * length + 1)
-        inputs = self._on_device(tokens[:-1].astype(np.int64).reshape(shape))
+        ids = self._on_device(tokens.astype(np.int64))
         self._check(tokens, samples)  # here the tokens are in the cache, so it takes half as long
-        return Batch(inputs, self._on_device(tokens[1:].astype(np.int64).reshape(shape)))
+        inputs, targets = (ids.as_strided(shape, (length, 1), offset) for offset in (0, 1))
+        return Batch(inputs, targets)
 
     def _check(self, rows: np.ndarray, samples: Indices) -> None:
         """Raise DataError if a token is not in the vocabulary: an embedding on a GPU could not say which one.

@@ -205,19 +205,20 @@ def _task_fails(error: BaseException, batch: Batch) -> str:
     return f"{fails}. Check task.loss, the targets of the data and the outputs of the model"
 
 
-def dry_collectives(task: Any, data: Data, train: Source) -> list[Collective]:
-    """Return the collectives of a training forward, found with two samples on the host.
+def dry_collectives(task: Any, data: Data, source: Source, *, is_training: bool = True) -> list[Collective]:
+    """Return the collectives of a forward in training, or in an evaluation, found with two samples on the host.
 
     Raises:
         ConfigError: the forward fails.
     """
-    batch = read_samples(data, train, 2)
+    batch = read_samples(data, source, 2)
     buffers, was_training = [buffer.clone() for buffer in task.buffers()], task.training
     try:
         with torch.random.fork_rng(devices=[]), CollectiveRecorder() as recorder:
-            task.train().forward(batch)
+            task.train(is_training).forward(batch)
     except Exception as error:  # a user's model may raise anything
-        message = f"fails in training: {typed_line(error)} (at {location(error)})"
+        mode = "training" if is_training else "an evaluation"
+        message = f"fails in {mode}: {typed_line(error)} (at {location(error)})"
         raise ConfigError("model", f"{message}; compile=eager shows the traceback") from error
     task.train(was_training)
     for buffer, value in zip(task.buffers(), buffers, strict=True):

@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from ejected import check_equal, unchanged_process
-from training_runs import UserModule
+from training_runs import Train, UserModule
 
 from hydrant import cli
 
@@ -125,6 +126,14 @@ def test_models_and_data_sets_with_helpers(words: str, parts: None, workdir: Pat
     assert "# a comment" in text
 
 
+def refusal(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the message of `hydrant eject` with words that it refuses."""
+    capsys.readouterr()
+    assert cli.main(["eject", *words, "--out", "run.py"]) == 2
+    assert not Path("run.py").exists()
+    return capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -135,19 +144,90 @@ def test_models_and_data_sets_with_helpers(words: str, parts: None, workdir: Pat
 def test_what_cannot_be_copied_is_refused_by_its_name(
     words: str, message: str, parts: None, workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert (
-        cli.main(
-            [
-                "eject",
-                *DATA.split(),
-                "data.num_workers=0",
-                "global_batch_size=32",
-                *words.split(),
-                "--out",
-                "run.py",
-            ]
-        )
-        == 2
+    sizes = ("data.num_workers=0", "global_batch_size=32")
+    assert message in refusal(*DATA.split(), *sizes, *words.split(), capsys=capsys)
+
+
+def test_a_part_of_a_script_or_a_notebook_is_refused_by_its_name(
+    train: Train, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part, move = "__main__.Net", "move it into a module (a file that can be imported)"
+    words = (f"model._target_={part}", "allow_targets=[__main__]")
+    assert f"model: {part} is defined in a script or a notebook; {move}" in refusal(*words, capsys=capsys)
+    file = (
+        train("tracker=local", "duration=1") / "config.yaml"
+    )  # as hydrant.train(config, model=Net()) leaves it
+    saved = yaml.safe_load(file.read_text())
+    saved["model"] = {"_target_": "hydrant.training.passed_model", "type": part, "structure": "0"}
+    file.write_text(yaml.safe_dump(saved))
+    message = refusal(str(file.parent), capsys=capsys)
+    assert f"model: {part} was passed from Python" in message
+    assert f"{move}, and name it in the config: model._target_=module.Net" in message
+
+
+COLLECTIVES = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from hydrant.batch import Outcome
+from hydrant.tasks import Task
+
+class Net(nn.Module):
+    def __init__(self, *, input_shape, num_classes):
+        super().__init__()
+        self.layer = nn.Linear(64, num_classes)
+
+    def forward(self, inputs):
+        logits = self.layer(inputs.flatten(1))
+        if not self.training:
+            dist.all_reduce(torch.zeros(1))
+        return logits
+"""
+TASK = """
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+from hydrant.batch import Outcome
+from hydrant.tasks import Task
+
+class Sharing(Task):
+    def forward(self, batch):
+        logits = self.model(batch.inputs)
+        dist.all_reduce(logits.detach().sum(0))
+        loss = cross_entropy(logits, batch.targets)
+        return Outcome({"loss": loss}, {}, logits.detach(), len(batch.targets))
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "model._target_=calling.Net ~model.hidden ~model.dropout",
+            "model: its forward calls all_reduce at ",
+        ),
+        ("task=sharing", "task: its forward calls all_reduce at "),
+    ],
+)
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_parts_that_call_collectives_are_refused(
+    words: str,
+    message: str,
+    num_ranks: int,
+    workdir: Path,
+    user_module: UserModule,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    user_module("calling", COLLECTIVES)
+    user_module("calling_task", TASK)
+    option = workdir / "conf" / "task" / "sharing.yaml"
+    option.parent.mkdir(parents=True)
+    option.write_text("_target_: calling_task.Sharing\n_partial_: true\nmetrics: {}\n")
+    all_words = (
+        *words.split(),
+        "allow_targets=[calling,calling_task]",
+        f"parallel.num_processes={num_ranks}",
     )
-    assert message in capsys.readouterr().err
-    assert not Path("run.py").exists()
+    text = refusal(*all_words, "best.metric=val/loss", "best.mode=min", capsys=capsys)
+    assert message in text
+    assert "train with hydrant train" in text

@@ -5,22 +5,24 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.config.compose import compose
 from hydrant.config.consent import check_consent
+from hydrant.config.passed import PREFIX as PASSED
 from hydrant.errors import ConfigError
 from hydrant.runs.console import say
 from hydrant.runs.resume import saved_config
 
 _LINE_LENGTH = 110
+_MOVE = "move it into a module (a file that can be imported)"
 _COLLAPSE = "format.skip-magic-trailing-comma=true"
 
 
@@ -33,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     if words and "=" not in words[0]:
         config, folder = config_of_run(words[0], words[1:]), f"{words[0].rstrip('/')}_ejected"
     else:
-        config = check(compose(words))
+        config = _checked(compose(words))
     text, num_ranks = program(config, words, folder), config["parallel"]["num_processes"]
     if options.out.exists():
         raise ConfigError("--out", f"{options.out} exists already; give another file")
@@ -48,19 +50,51 @@ def config_of_run(folder: str, overrides: Sequence[str]) -> Mapping[str, Any]:
     """Return the checked config of a run folder.
 
     Raises:
-        ConfigError: it has none, or it was not made by the command alone.
+        ConfigError: it has none, or a part of it is not in a file.
     """
-    from hydrant.training.passed_objects import check_passed  # imports torch
-
     if overrides:
         raise ConfigError(
             "eject", f"{overrides[0]} after a run folder; give the folder alone, or only overrides"
         )
     saved = saved_config(Path(folder), "eject")
     check_consent(saved.get("allow_targets"), overrides)
-    config = check(OmegaConf.create(saved))
-    check_passed(config, ("model", "data", "task"))
-    return config
+    return _checked(OmegaConf.create(saved))
+
+
+def _checked(node: DictConfig) -> Mapping[str, Any]:
+    """Return the checked config, whose parts are in files.
+
+    Raises:
+        ConfigError: a part is an object that Python passed, or is defined in a script or a notebook.
+    """
+    raw: Any = OmegaConf.to_container(node)
+    for key in ("model", "data", "task"):
+        if str(raw[key].get("_target_")).startswith(PASSED):
+            raise ConfigError(key, _passed(key, str(raw[key]["type"])))
+    for key, target in _targets(raw):
+        if target.startswith("__main__."):
+            raise ConfigError(key, f"{target} is defined in a script or a notebook; {_MOVE}")
+    return check(node)
+
+
+def _passed(key: str, kind: str) -> str:
+    """Return what to do with an object of this class that Python passed."""
+    module, _, name = kind.rpartition(".")
+    move, module = (f"{_MOVE}, and ", "module") if module == "__main__" else ("", module)
+    message = f"{kind} was passed from Python, so no config says how it is made"
+    return f"{message}; {move}name it in the config: {key}._target_={module}.{name}"
+
+
+def _targets(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the key of each `_target_` in a config with its value."""
+    items: Iterable[tuple[Any, Any]] = (
+        node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    )
+    for name, value in items:
+        if name == "_target_":
+            yield path, str(value)
+        else:
+            yield from _targets(value, f"{path}.{name}" if path else str(name))
 
 
 def program(config: Mapping[str, Any], overrides: Sequence[str] = (), folder: str | None = None) -> str:

@@ -6,7 +6,7 @@ from hydrant.commands.eject.assemble import Parts
 from hydrant.commands.eject.cutting.collector import Collector
 from hydrant.commands.eject.cutting.data import cut_data, cut_mixing
 from hydrant.commands.eject.cutting.optimizer import cut_optimizer
-from hydrant.commands.eject.cutting.ranks import cut_ranks
+from hydrant.commands.eject.cutting.ranks import check_collectives, cut_ranks
 from hydrant.commands.eject.cutting.run import cut_averaging, cut_compilation, cut_precision, cut_run
 from hydrant.commands.eject.cutting.schedules import cut_schedules
 from hydrant.commands.eject.cutting.task import cut_loss, cut_model
@@ -21,6 +21,7 @@ def cut(plan: Plan, folder: str) -> Parts:
     Raises:
         ConfigError: the config has a part that cannot be ejected.
     """
+    check_collectives(plan)
     collector = Collector(plan)
     cut_run(collector, folder)
     cut_precision(collector)

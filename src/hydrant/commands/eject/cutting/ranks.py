@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import pkgutil
+
 from hydrant.commands.eject.assemble import Constant
 from hydrant.commands.eject.cutting.collector import Collector
 from hydrant.commands.eject.cutting.run import RUN
 from hydrant.errors import ConfigError
 from hydrant.training.distributed.ddp import buffer_setting
+from hydrant.training.dry_run import dry_collectives
+from hydrant.training.plan import Plan
 
 _OF_TORCH = {
     "bucket_cap_mb": None,  # which makes the first bucket smaller than any number does
@@ -15,6 +20,28 @@ _OF_TORCH = {
     "find_unused_parameters": False,
 }
 """The settings of DistributedDataParallel with their defaults."""
+
+
+def check_collectives(plan: Plan) -> None:
+    """Check that no forward calls a collective: a file has no ranks, or ranks that evaluate uneven numbers of batches.
+
+    Raises:
+        ConfigError: the model or the task calls one; names the line.
+    """
+    with plan.world.process_group():
+        called = dry_collectives(plan.task, plan.data, plan.train)
+        called += dry_collectives(plan.task, plan.data, plan.val, is_training=False)
+    if not called:
+        return
+    model, task = (_file_of(plan, key) for key in ("model", "task"))
+    key = "task" if called[0].location.startswith(f"{task}:") and task != model else "model"
+    message = f"its forward calls {called[0]}, which cannot be ejected, because ranks may have other numbers of batches"
+    raise ConfigError(key, f"{message}; use only the samples of one rank there, or train with hydrant train")
+
+
+def _file_of(plan: Plan, key: str) -> str | None:
+    """Return the source file of a part."""
+    return inspect.getsourcefile(pkgutil.resolve_name(plan.config[key]["_target_"]))
 
 
 def cut_ranks(collector: Collector) -> None:

@@ -23,24 +23,28 @@ from hydrant.training.stack.stack import Stack
 from hydrant.training.trainer import Trainer
 
 
-def lane_configs(words: Sequence[str], num_lanes: int) -> Iterator[dict[str, Any]]:
-    """Yield the checked configs of runs that differ in the seed and the learning rate."""
+def lane_configs(words: Sequence[str], num_lanes: int, num_seeds: int) -> Iterator[dict[str, Any]]:
+    """Yield the checked configs of runs that differ in the learning rate and in one of some seeds."""
     config = check(compose(["tracker=local", *words]))
     for n in range(num_lanes):
-        yield {**config, "seed": n, "optimizer": {**config["optimizer"], "lr": 1e-3 * (1 + n / num_lanes)}}
+        yield {
+            **config,
+            "seed": n % num_seeds,
+            "optimizer": {**config["optimizer"], "lr": 1e-3 * (1 + n / num_lanes)},
+        }
 
 
 @contextlib.contextmanager
 def run_alone(words: Sequence[str]) -> Generator[Trainer]:
     """Yield a run that makes updates by itself."""
-    with scratch_trainer(prepare(next(lane_configs(words, 1)))) as alone:
+    with scratch_trainer(prepare(next(lane_configs(words, 1, 1)))) as alone:
         yield alone
 
 
 @contextlib.contextmanager
-def stack_of(words: Sequence[str], num_lanes: int) -> Generator[Stack]:
-    """Yield a stack of runs without folders."""
-    first, *others = lane_configs(words, num_lanes)
+def stack_of(words: Sequence[str], num_lanes: int, num_seeds: int | None = None) -> Generator[Stack]:
+    """Yield a stack of runs without folders, of as many seeds as lanes by default."""
+    first, *others = lane_configs(words, num_lanes, num_seeds or num_lanes)
     plan = prepare(first)
     plans = [plan, *(prepare_like(config, plan) for config in others)]
     with contextlib.ExitStack() as opened:
@@ -81,10 +85,10 @@ def matrix_products(model: nn.Module, num_lanes: int, batch_size: int) -> Callab
 
 
 def compare(
-    words: Sequence[str], num_lanes: int, *, num_blocks: int, block_size: int
+    words: Sequence[str], num_lanes: int, num_seeds: int | None = None, *, num_blocks: int, block_size: int
 ) -> dict[str, list[float]]:
     """Return the seconds of an update of a stack, of a run alone, and of the stack's matrix products, in turns."""
-    with run_alone(words) as alone, stack_of(words, num_lanes) as stack:
+    with run_alone(words) as alone, stack_of(words, num_lanes, num_seeds) as stack:
         device = alone.plan.world.device
         products = matrix_products(alone.model, num_lanes, alone.plan.spec.micro_batch_size)
         trials = {

@@ -285,10 +285,16 @@ class Stack:
 
     def _draw(self, num_updates: int, micro_step: int) -> list[Tensor]:
         """Draw the random numbers of every lane, (lanes, ...) each, in the order in which the task uses them."""
+        known = dict[
+            tuple[int, int], list[Tensor]
+        ]()  # lanes with the same seed and model draw the same numbers
         by_lane = list[list[Tensor]]()
         for lane, draws in zip(self.lanes, self._draws, strict=False):
-            seeding.seed_micro_step(lane.plan.spec.seed, num_updates, micro_step, self._device)
-            by_lane.append([draw() for draw in draws])
+            seed = lane.plan.spec.seed
+            if (drawn := known.get((seed, id(draws)))) is None:
+                seeding.seed_micro_step(seed, num_updates, micro_step, self._device)
+                drawn = known[seed, id(draws)] = [draw() for draw in draws]
+            by_lane.append(drawn)
         return [torch.stack(column) for column in zip(*by_lane, strict=True)]
 
     # ---- clipping and steps

@@ -1,0 +1,84 @@
+"""The linear layers of all lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
+from torch._functorch import pyfunctorch
+from torch.overrides import TorchFunctionMode
+
+
+class StackedLinear(TorchFunctionMode):
+    """Inside this context, `F.linear` gives gradients of the weights that lie in memory as the weights do.
+
+    Those of the batching rule of torch are transposed, so autograd copies them once more.
+
+    Enter it in a function that `torch.vmap` maps. It leaves linear layers alone that run under autocast, or in another
+    transform of `torch.func`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._level = pyfunctorch.retrieve_current_functorch_interpreter().level()
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        del types
+        named = dict(kwargs or {})
+        if func is F.linear and not torch.is_autocast_enabled(args[0].device.type):
+            transform: Any = pyfunctorch.retrieve_current_functorch_interpreter()
+            if transform.level() == self._level:
+                return _linear(transform, *args, **named)
+        return func(*args, **named)
+
+
+def _linear(vmap: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Apply the layer of every lane. `torch.vmap` calls the batching rules of C++ in the same way."""
+    level, num_lanes = vmap.level(), vmap.batch_size()
+    stacked = [None if t is None else _stacked(t, level, num_lanes) for t in (input, weight, bias)]
+    with vmap.lower():
+        outputs: Any = _Linear.apply(*stacked)
+    return _functorch._add_batch_dim(outputs, 0, level)
+
+
+def _stacked(tensor: Tensor, level: int, num_lanes: int) -> Tensor:
+    """Return a tensor of a lane with the lanes in front."""
+    stacked, dim = _functorch._unwrap_batched(tensor, level)
+    return stacked.expand(num_lanes, *stacked.shape) if dim is None else stacked.movedim(dim, 0)
+
+
+class _Linear(torch.autograd.Function):
+    """Inputs (lanes, ..., in), weights (lanes, out, in) and biases (lanes, out) or None give (lanes, ..., out)."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(input, weight)
+        rows = _rows(input)
+        products = rows.bmm(weight.mT) if bias is None else torch.baddbmm(bias[:, None], rows, weight.mT)
+        return products.view(*input.shape[:-1], weight.shape[1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        input, weight = ctx.saved_tensors
+        needs_input, needs_weight, needs_bias = ctx.needs_input_grad
+        rows = _rows(gradients[0])
+        return (
+            rows.bmm(weight).view(input.shape) if needs_input else None,
+            rows.mT.bmm(_rows(input)) if needs_weight else None,
+            rows.sum(1) if needs_bias else None,
+        )
+
+
+def _rows(values: Tensor) -> Tensor:
+    """Return values (lanes, ..., N) as (lanes, M, N)."""
+    return values.reshape(len(values), -1, values.shape[-1])

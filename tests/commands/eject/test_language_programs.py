@@ -36,6 +36,11 @@ RUN = "task=language_modeling global_batch_size=8 eval_batch_size=6 limit_val_sa
         ),
         f"{MODEL} model.activation=relu2 model.positions=none model.zero_init=false "
         "model.activation_checkpointing=true",
+        f"{MODEL} task.z_loss=0.01 data.sampling=documents",
+        pytest.param(
+            f"{MODEL} task.z_loss=0.01 task.max_logits_gib=1e-6 precision=bf16 micro_batch_size=4",
+            marks=pytest.mark.slow,
+        ),
         "model=track3 model.num_layers=2 model.width=16 model.head_dim=8 precision=bf16",
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from ejected import check_equal, unchanged_process
 
 __all__ = ["unchanged_process"]
@@ -56,3 +57,22 @@ def test_the_optimizer_of_a_program_does_not_see_an_update_that_overflows(workdi
 )
 def test_weights_of_classes(words: str, workdir: Path) -> None:
     assert "CLASS_WEIGHTS = (" in check_equal(words, workdir)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "micro_batch_size=8 task.class_weights=[1,2,1,1,0.5] averaging=ema",
+        "task.label_smoothing=0.1 precision=bf16 best.metric=val/exact_match",
+        "task.class_weights=[1,2,1,1,0.5] task.label_smoothing=0.1 compile=aot_eager",
+    ],
+)
+def test_several_labels_for_a_sample(words: str, workdir: Path) -> None:
+    for split, count in {"train": 60, "val": 30}.items():
+        generator = torch.Generator().manual_seed(count)
+        inputs = torch.randn(count, 4, generator=generator)
+        labels = (inputs @ torch.randn(4, 5, generator=generator) > 0).long()
+        torch.save({"inputs": inputs, "targets": labels}, f"{split}.pt")
+    data = "data=tensors data.train=train.pt data.val=val.pt data.input_shape=[4] data.num_classes=5"
+    check_equal(f"{data} limit_train_samples=50 limit_val_samples=20 task.multi_label=true {words}", workdir)

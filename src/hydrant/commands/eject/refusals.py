@@ -92,8 +92,6 @@ _WATCHING = ("hydrant.hooks.Samples", "hydrant.hooks.TextSamples")
 """Hooks that change no number of a run."""
 
 _ONLY: Mapping[str, Any] = {
-    "task.multi_label": False,
-    "task.z_loss": 0.0,
     "task.class_dim": 1,
     "data.extra_val": {},
     "data.categories": "one_hot",

@@ -95,6 +95,8 @@ def _cut_classification(collector: Collector, node: Mapping[str, Any]) -> tuple[
     collector.know(SMOOTHS=bool(node["label_smoothing"]))
     collector.constant("LABEL_SMOOTHING", node["label_smoothing"], group=_LOSS)
     _cut_metrics(collector, node, "outputs.float()")
+    if node["multi_label"]:
+        return "loss_labels", ("loss", "accuracy", "exact_match")
     return "loss", ("loss", "accuracy")
 
 
@@ -213,6 +215,8 @@ def _cut_language_modeling(collector: Collector, node: Mapping[str, Any]) -> tup
     )
     collector.constant("VOCAB_SIZE", model.vocab_size if separate else vocab_size, group=_LOSS)
     collector.constant("MAX_LOGITS", limit, "logits that are computed at once", group=_LOSS)
+    comment = "of the mean squared log of the softmax's denominator, which it keeps near 0"
+    collector.constant("Z_LOSS", node["z_loss"], comment, group=_LOSS)
     collector.constant("IGNORED", node["ignore_index"], "targets that do not count", group=_LOSS)
     collector.express(
         "forward", "token_losses(model, inputs, targets)", token_losses=(module, "token_losses")
@@ -232,7 +236,7 @@ def _cut_language_modeling(collector: Collector, node: Mapping[str, Any]) -> tup
     if isinstance(model, Track3GPT) or (isinstance(model, GPT) and known_in["GPT"]["positions"] == "rope"):
         for part in ("Attention", "Block"):
             known_in[part] = {**known_in[part], "turned": SOMETHING}
-    return "loss_language", ("loss",)
+    return "loss_language", ("loss", "cross_entropy", "z_loss") if node["z_loss"] else ("loss",)
 
 
 _TASKS: Mapping[str, Callable[[Collector, Mapping[str, Any]], tuple[str, Sequence[str]]]] = {

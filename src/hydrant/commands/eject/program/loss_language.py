@@ -22,6 +22,7 @@ from hydrant.commands.eject.program.settings import (
     REDUCES_PARTS,
     ROOT,
     VOCAB_SIZE,
+    Z_LOSS,
 )
 
 
@@ -37,18 +38,36 @@ def token_losses(model: Any, inputs: Any, targets: Tensor) -> Tensor:
             losses = [checkpoint(losses_of_part, model, *pair, use_reentrant=False) for pair in pairs]
         else:
             losses = [losses_of_part(model, *pair) for pair in pairs]
+        if Z_LOSS:  # each token has two losses
+            return torch.cat(losses, dim=1).view(2, *targets.shape)
         return torch.cat(losses).view_as(targets)
     logits = model(inputs).float().flatten(0, -2)
+    if Z_LOSS:  # each token has two losses
+        return losses_of_logits(logits, targets.flatten()).view(2, *targets.shape)
     return F.cross_entropy(logits, targets.flatten(), ignore_index=IGNORED, reduction="none").view_as(targets)
 
 
 def losses_of_part(model: Any, hidden: Tensor, targets: Tensor) -> Tensor:
     """Return the losses of tokens for what the last block of the model gives."""
+    if Z_LOSS:
+        return losses_of_logits(model.logits(hidden).float(), targets)
     return F.cross_entropy(model.logits(hidden).float(), targets, ignore_index=IGNORED, reduction="none")
+
+
+def losses_of_logits(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return two losses of each token, (2, n): the cross entropy, and the squared log of the softmax's denominator."""
+    entropies = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none")
+    return torch.stack([entropies, logits.logsumexp(-1).square() * (targets != IGNORED)])
 
 
 def loss_and_metrics(losses: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean loss of the tokens that count, shape (), and its METRICS, float64."""
+    if Z_LOSS:
+        entropies, squares = losses
+        num_tokens = (targets != IGNORED).sum().clamp(min=1)
+        parts = entropies.sum() / num_tokens, Z_LOSS * squares.sum() / num_tokens
+        loss = parts[0] + parts[1]
+        return loss, torch.stack([loss, *parts]).detach().double()
     loss = losses.sum() / (targets != IGNORED).sum().clamp(min=1)
     return loss, loss.detach().double().view(1)
 
@@ -62,6 +81,8 @@ def token_bytes() -> Tensor:
 
 def text_sums(losses: Tensor, targets: Tensor) -> Tensor:
     """Return the sums over a batch that `text_metrics` needs."""
+    if Z_LOSS:
+        losses = losses[0]  # the cross entropies
     counts = targets >= 0
     sums = torch.stack([losses.double().sum(), counts.sum()])
     if HAS_BYTES:

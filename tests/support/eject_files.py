@@ -17,7 +17,8 @@ def write_files(folder: Path) -> None:
     write_houses(folder / "houses.csv", 90)
     write_texts(folder / "texts")
     for split, count in {"train": 60, "val": 30}.items():
-        save_tensors(folder / f"points_{split}.pt", "points", count)
+        for kind in ("points", "labels"):
+            save_tensors(folder / f"{kind}_{split}.pt", kind, count)
         write_arrays(folder / f"arrays_{split}", count)
     for split, num_images in (("train", NUM_TRAIN), ("val", NUM_VAL)):
         for number, name in enumerate(CLASSES):
@@ -47,17 +48,25 @@ def write_texts(root: Path) -> None:
 
 
 def save_tensors(path: Path, kind: str, count: int) -> None:
-    """Write inputs and targets of 5 classes into a file."""
+    """Write inputs and targets of 5 classes into a file; `labels`: each sample has some of them, or none."""
     rng = np.random.default_rng(count)
-    shape = {"points": (4,), "bytes": (3, 8, 8), "images": (3, 8, 8), "signals": (2, 6)}[kind]
+    shape = {"points": (4,), "labels": (4,), "bytes": (3, 8, 8), "images": (3, 8, 8), "signals": (2, 6)}[kind]
     inputs = rng.normal(size=(count, *shape))  # float64
     if kind == "bytes":
         inputs = rng.integers(0, 256, (count, *shape), dtype=np.uint8)
-    arrays = {"inputs": inputs, "targets": rng.integers(0, 5, count)}
+    targets = rng.integers(0, 2, (count, 5)) if kind == "labels" else rng.integers(0, 5, count)
+    arrays = {"inputs": inputs, "targets": targets}
     if path.suffix == ".npz":
         np.savez(path, **arrays)
     else:
         torch.save({name: torch.from_numpy(array) for name, array in arrays.items()}, path)
+
+
+def spoil(path: Path, num_samples: int) -> None:
+    """Make the first samples of a file NaN."""
+    samples = torch.load(path, weights_only=True)
+    samples["inputs"][:num_samples] = torch.nan
+    torch.save(samples, path)
 
 
 def write_arrays(folder: Path, count: int) -> None:

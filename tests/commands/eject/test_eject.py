@@ -35,7 +35,7 @@ def test_the_program_equals_the_command(train: Train, workdir: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "key"),
     [
-        ("skip_non_finite=true", "skip_non_finite"),
+        ("skip_non_finite=true precision=fp16", "skip_non_finite"),
         ("+scheduler@schedules.weight_decay=plateau", "schedules"),
         ("compile=default compile.optimizer=true", "compile.optimizer"),
         ("precision=bf16_true", "precision.parameters"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
-from ejected import check_equal, unchanged_process
+from eject_files import save_tensors, spoil
+from ejected import check_equal, rows_of, unchanged_process
 
 __all__ = ["unchanged_process"]
 pytestmark = pytest.mark.usefixtures("unchanged_process")
@@ -70,9 +70,25 @@ def test_weights_of_classes(words: str, workdir: Path) -> None:
 )
 def test_several_labels_for_a_sample(words: str, workdir: Path) -> None:
     for split, count in {"train": 60, "val": 30}.items():
-        generator = torch.Generator().manual_seed(count)
-        inputs = torch.randn(count, 4, generator=generator)
-        labels = (inputs @ torch.randn(4, 5, generator=generator) > 0).long()
-        torch.save({"inputs": inputs, "targets": labels}, f"{split}.pt")
+        save_tensors(Path(f"{split}.pt"), "labels", count)
     data = "data=tensors data.train=train.pt data.val=val.pt data.input_shape=[4] data.num_classes=5"
     check_equal(f"{data} limit_train_samples=50 limit_val_samples=20 task.multi_label=true {words}", workdir)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "model=convnet model.widths=[4,8] log_every=1 micro_batch_size=8 averaging=ema",
+        "max_grad_norm=0.1 patience=1",
+        "max_skipped=0",  # both fail
+    ],
+)
+def test_updates_of_nan_that_are_skipped(words: str, workdir: Path) -> None:
+    for split, count in {"train": 70, "val": 30}.items():
+        save_tensors(Path(f"{split}.pt"), "images", count)
+    spoil(Path("train.pt"), 2)
+    data = "data=tensors data.train=train.pt data.val=val.pt data.input_shape=[3,8,8] data.num_classes=5"
+    sizes = "global_batch_size=16 limit_train_samples=null limit_val_samples=20 duration=12"
+    check_equal(f"{data} {sizes} skip_non_finite=true {words}", workdir)
+    rows = rows_of(workdir / "outputs" / "ejected")
+    assert "max_skipped" in words or 0 < max(row.get("optim/num_skipped", 0) for row in rows) < 12

@@ -147,6 +147,7 @@ def test_a_program_of_ranks_finds_its_device_where_it_runs() -> None:
         ("parallel=fsdp", "parallel"),
         ("parallel.split_muon=true", "parallel.split_muon"),
         ("precision=fp16", "precision"),
+        ("skip_non_finite=true", "skip_non_finite"),
         ("compile=default", "compile"),
         ("optimizer=lbfgs", "optimizer"),
         ("optimizer=sam", "optimizer"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from eject_files import write_files
+from eject_files import spoil, write_files
 from ejected import TINY, rows_of, run_program, unchanged_process
 
 from hydrant import cli
@@ -28,6 +28,7 @@ TOKENS = (
     "data=tokens data.root=texts data.sequence_length=16 task=language_modeling eval_batch_size=6 limit_val_samples=14 "
     f"model=gpt model.num_layers=1 model.width=16 model.num_heads=2 {SMALL}"
 )
+TENSORS = "data=tensors data.input_shape=[4] data.num_classes=5 limit_train_samples=null limit_val_samples=20"
 FOLDER = Path("outputs/ejected")
 
 
@@ -104,6 +105,9 @@ def check_killed_and_continued(words: str, update: int = 5) -> None:
                 "optimizer=sam",
                 "precision=fp16 precision.init_scale=1e6 micro_batch_size=8",
                 "precision=fp16 precision.init_scale=1e6 model=convnet model.widths=[4,8] averaging=ema",
+                f"{TOKENS} task.z_loss=0.01 micro_batch_size=4",
+                f"{TENSORS} data.train=labels_train.pt data.val=labels_val.pt task.multi_label=true",
+                f"{TENSORS} data.train=points_val.pt data.val=points_train.pt global_batch_size=8 skip_non_finite=true",
                 "duration=40 patience=3 optimizer.lr=0.5",
             )
         ),
@@ -111,6 +115,7 @@ def check_killed_and_continued(words: str, update: int = 5) -> None:
 )
 def test_a_killed_program_continues_to_the_same_numbers(words: str, workdir: Path) -> None:
     write_files(workdir)
+    spoil(Path("points_val.pt"), 2)
     check_killed_and_continued(words)
 
 

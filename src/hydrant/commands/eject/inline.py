@@ -13,7 +13,8 @@ _MOST_STATEMENTS = 8
 def inlined(caller: str, function: str) -> str | None:
     """Return a function in which the body of another one stands where it calls that, as `target = name(...)`.
 
-    None if the body is long, has a loop or names of the caller, or if the arguments are not names.
+    None if the body is long, has a loop or names of the caller, if the arguments are not names, or if the result is
+    used in another way than `all += result`.
 
     >>> f = "def f(x: int) -> list[int]:\\n    y = 2 * x\\n    return [y]\\n"
     >>> print(inlined("def g(z: int) -> None:\\n    new = f(z)\\n    show(z)\\n    all += new\\n", f), end="")
@@ -77,7 +78,10 @@ def _stored(tree: ast.AST) -> set[str]:
 
 
 def _uses(source: Source, name: str, result: str) -> list[Edit]:
-    """Return the edits that use the returned expression itself: `all += result` appends the entry of a list."""
+    """Return the edits that use the returned expression itself: `all += result` appends the entry of a list.
+
+    There are none if the result is used in another way too.
+    """
     value, edits = ast.parse(result, mode="eval").body, list[Edit]()
     for node in ast.walk(source.tree):
         match node:
@@ -88,4 +92,5 @@ def _uses(source: Source, name: str, result: str) -> list[Edit]:
                 edits.append(Edit(*source.span(node), f"{ast.unparse(into)}.append({entries})"))
             case _:
                 pass
-    return edits
+    num_uses = sum(isinstance(n, ast.Name) and n.id == name for n in ast.walk(source.tree))
+    return edits if num_uses == len(edits) + 1 else []  # and where it is assigned

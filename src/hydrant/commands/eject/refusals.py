@@ -77,7 +77,7 @@ _CHOSEN = {
     "seed", "duration", "global_batch_size", "micro_batch_size", "eval_batch_size", "log_every", "eval_every",
     "save_every", "best", "max_grad_norm", "max_grad_value", "agc", "param_groups", "schedules", "mup", "patience",
     "deterministic", "cudnn_benchmark",  "lr_scaling",
-    "max_skipped", "limit_train_samples", "limit_val_samples",
+    "max_skipped", "skip_non_finite", "limit_train_samples", "limit_val_samples",
 }  # fmt: skip
 """Keys with any value."""
 
@@ -149,6 +149,8 @@ def refusals(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         ".LanguageModeling"
     ):
         yield "task.ignore_index", repr(config["task"].get("ignore_index"))
+    if config["skip_non_finite"] and config["precision"]["scale_loss"]:
+        yield "skip_non_finite", "true with a loss scale, which skips gradients that overflow,"
     if config["parallel"].get("num_processes", 1) > 1:
         yield from _refusals_of_ranks(config)
     for path, needed in _ONLY.items():
@@ -166,6 +168,8 @@ def _refusals_of_ranks(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from ((f"parallel.{key}", "true") for key in ("sync_batch_norm", "split_muon") if node[key])
     if config["precision"]["scale_loss"]:
         yield "precision", "a loss scale with several ranks"
+    if config["skip_non_finite"]:
+        yield "skip_non_finite", "true with several ranks"
     if not str(config["compile"]["_target_"]).endswith("Eager"):
         yield "compile", "a compiled model with several ranks"
     if optimizer.endswith(("LBFGS", "Sam")):

@@ -37,7 +37,6 @@ COMMENTS: Mapping[str, str] = {
     "MAX_GRAD_NORM": "larger gradients are scaled down to this norm",
     "MAX_GRAD_VALUE": "limit of each number of a gradient",
     "AGC": "limit of the norm of a gradient, as a part of that of its weights",
-    "MAX_SKIPPED": "updates in a row whose gradients may overflow",
     "MIN_EMA_DECAY": "lower limit of the decay while it rises",
     "MIN_RATIO": "of LR, the smallest learning rate",
     "MIXUP_ALPHA": "parameter of the Beta distribution of the weight of a sample",

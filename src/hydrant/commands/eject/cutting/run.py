@@ -53,7 +53,12 @@ def cut_run(collector: Collector, folder: str) -> None:
     collector.know(
         DETERMINISTIC=is_deterministic, TIMES_KERNELS=not is_deterministic if times == "auto" else times
     )
-    collector.constant("MAX_SKIPPED", config["max_skipped"], group=RUN)
+    kind = (
+        "whose gradients may overflow"
+        if config["precision"]["scale_loss"]
+        else "that may have NaN or infinity"
+    )
+    collector.constant("MAX_SKIPPED", config["max_skipped"], f"updates in a row {kind}", group=RUN)
 
 
 def _with_duration(unit: str, duration: object) -> str:
@@ -71,7 +76,9 @@ def cut_precision(collector: Collector) -> None:
     dtype = node["autocast"]
     collector.constant("AUTOCAST", dtype, group=RUN, source=f"torch.{dtype}")
     collector.constant("MATMUL", node["matmul"], group=RUN)
-    collector.know(SCALES_LOSS=node["scale_loss"])
+    skips = collector.config["skip_non_finite"]
+    collector.know(SCALES_LOSS=node["scale_loss"], SKIPS_NON_FINITE=skips)
+    collector.know(COUNTS_SKIPPED=skips or node["scale_loss"])
     for key in ("init_scale", "growth_factor", "backoff_factor", "growth_interval"):
         collector.constant(key.upper(), node[key], group="The loss scale.")
 

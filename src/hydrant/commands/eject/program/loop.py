@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from hydrant.commands.eject.program.average import Average
 from hydrant.commands.eject.program.evaluation import evaluate
-from hydrant.commands.eject.program.gradients import add_gradients, step_with_closure
+from hydrant.commands.eject.program.gradients import add_gradients, mean_loss, step_with_closure
 from hydrant.commands.eject.program.loss_compiled import compile_in_place
 from hydrant.commands.eject.program.metrics import means
 from hydrant.commands.eject.program.optimizer import (
@@ -49,6 +49,7 @@ from hydrant.commands.eject.program.settings import (
     CLIPS,
     COMPILES,
     CONVOLVES,
+    COUNTS_SKIPPED,
     DETERMINISTIC,
     DEVICE,
     EVAL_EVERY,
@@ -82,6 +83,7 @@ from hydrant.commands.eject.program.settings import (
     SAVES,
     SCALES_LOSS,
     SEED,
+    SKIPS_NON_FINITE,
     TIMES_KERNELS,
 )
 from hydrant.seeding import mix  # pyright: ignore[reportPrivateUsage]
@@ -122,6 +124,7 @@ def main() -> None:
         mixup = make_mixup()
     if SCALES_LOSS:
         scaler = torch.amp.GradScaler(DEVICE.type, INIT_SCALE, GROWTH_FACTOR, BACKOFF_FACTOR, GROWTH_INTERVAL)
+    if COUNTS_SKIPPED:
         num_skipped, num_skipped_in_a_row = 0, 0
     if AVERAGES:
         average = Average(model)
@@ -143,6 +146,7 @@ def main() -> None:
             set_trained_weights(model, optimizer, state["trained_weights"])
         if SCALES_LOSS:
             scaler.load_state_dict(state["scaler"])
+        if COUNTS_SKIPPED:
             num_skipped, num_skipped_in_a_row = state["num_skipped"]
         if AVERAGES:
             average.model.load_state_dict(state["average"])
@@ -167,7 +171,7 @@ def main() -> None:
             optimizer.param_groups[0]["lr"] = learning_rate(num_updates)
         else:
             scheduled = set_schedules(optimizer, num_updates)
-        if SCALES_LOSS and HAS_BUFFERS:
+        if COUNTS_SKIPPED and HAS_BUFFERS:
             buffers = [buffer.clone() for buffer in model.buffers()]
         if NEEDS_CLOSURE:
             of_update, grad_norm = step_with_closure(model, optimizer, train, num_updates, mixup)
@@ -198,14 +202,26 @@ def main() -> None:
                         buffer.copy_(before)
                 continue
             num_skipped_in_a_row = 0
-        if not NEEDS_CLOSURE:
+        if SKIPS_NON_FINITE:
+            is_finite = bool(mean_loss(of_update).isfinite() & grad_norm.isfinite())
+            if is_finite:
+                optimizer.step()
+                num_skipped_in_a_row = 0
+            else:  # the update counts, but changes nothing
+                num_skipped, num_skipped_in_a_row = num_skipped + 1, num_skipped_in_a_row + 1
+                if num_skipped_in_a_row > MAX_SKIPPED:
+                    raise FloatingPointError(f"NaN or infinity in {num_skipped_in_a_row} updates in a row")
+                if HAS_BUFFERS:
+                    for buffer, before in zip(model.buffers(), buffers, strict=True):
+                        buffer.copy_(before)
+        elif not NEEDS_CLOSURE:
             optimizer.step()
         num_updates += 1
         if RANKED and HAS_BUFFERS:
             norms.end_update()
-        if LOGS:
+        if LOGS and (not SKIPS_NON_FINITE or is_finite):
             measured += of_update
-        if AVERAGES:
+        if AVERAGES and (not SKIPS_NON_FINITE or is_finite):
             average.update(model, num_updates)
 
         row: dict[str, float] = {}
@@ -213,7 +229,12 @@ def main() -> None:
         if PATIENCE is not None:
             is_stalled = has_stalled(num_updates, best)  # unless the evaluation finds a new best
         if LOGS and (is_last or (PATIENCE is not None and is_stalled) or is_due(num_updates, LOG_EVERY)):
-            if PATIENCE is None or MAX_GRAD_NORM is not None:
+            if SKIPS_NON_FINITE:
+                if measured:
+                    row |= means(measured, "train")
+                if is_finite:
+                    row["optim/grad_norm"] = grad_norm.item()
+            elif PATIENCE is None or MAX_GRAD_NORM is not None:
                 row |= {**means(measured, "train"), "optim/grad_norm": grad_norm.item()}
             else:
                 row |= means(measured, "train")
@@ -227,7 +248,9 @@ def main() -> None:
             else:
                 row |= scheduled
             if SCALES_LOSS:
-                row |= {"optim/loss_scale": scaler.get_scale(), "optim/num_skipped": num_skipped}
+                row["optim/loss_scale"] = scaler.get_scale()
+            if COUNTS_SKIPPED:
+                row["optim/num_skipped"] = num_skipped
             pace = (num_updates - logged_at) / (time.perf_counter() - since)
             row |= {"perf/updates_per_second": pace, "perf/samples_per_second": pace * BATCH_SIZE}
             logged_at, since = num_updates, time.perf_counter()
@@ -259,7 +282,9 @@ def main() -> None:
                 "measured": of_all_ranks(measured) if RANKED else measured,
             }
             if SCALES_LOSS:
-                state |= {"scaler": scaler.state_dict(), "num_skipped": (num_skipped, num_skipped_in_a_row)}
+                state["scaler"] = scaler.state_dict()
+            if COUNTS_SKIPPED:
+                state["num_skipped"] = num_skipped, num_skipped_in_a_row
             if AVERAGES:
                 state["average"] = average.model.state_dict()
             if HAS_PLATEAU:

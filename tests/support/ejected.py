@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 import torch._inductor.config as inductor
 
+from hydrant import cli
 from hydrant.commands.eject.assemble import assemble
 from hydrant.commands.eject.cutting import cut
 from hydrant.commands.eject.refusals import check_possible
@@ -36,6 +38,17 @@ def unchanged_process() -> Generator[None]:
     flags = torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark
     yield
     torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = flags
+
+
+@pytest.fixture
+def project(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
+    """A project as `hydrant init` writes it, which is the working folder."""
+    assert cli.main(["init", "mine"]) == 0
+    monkeypatch.chdir(workdir / "mine")
+    monkeypatch.syspath_prepend(str(workdir / "mine"))
+    yield workdir / "mine"
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mine"]:
+        del sys.modules[name]
 
 
 def run_program(text: str, **names: Any) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from data_files import Published, image_root, published
-from eject_files import save_tensors, write_arrays, write_houses
+from eject_files import save_tensors, write_arrays, write_files, write_houses
 from ejected import TINY, check_equal, rows_of, run_program, unchanged_process
 from training_runs import Train
 
@@ -117,3 +117,56 @@ def test_the_run_of_a_folder_with_a_relative_path_to_its_data(train: Train, work
     assert cli.main(["eject", "outputs/long", "--out", "run.py"]) == 0
     run_program(Path("run.py").read_text())
     assert rows_of(Path("outputs/long_ejected")) == rows_of(folder)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "data=digits data.test_ratio=0.1 averaging=ema",
+        *(
+            pytest.param(words, marks=pytest.mark.slow)
+            for words in (
+                "data=digits data.test_ratio=0.3 eval_batch_size=400 limit_test_samples=70 data.augment.max_shift=1 "
+                "optimizer=schedule_free_adamw",
+                "data=digits data.test_ratio=0.1 eval_every=null save_every=null",
+                "data=csv data.train=houses.csv data.target=price task=regression data.test_ratio=0.2",
+                "data=csv data.train=houses.csv data.target=kind data.test=val.csv data.classes=true",
+                "data=csv data.train=houses.csv data.target=price task=regression data.val=val.csv data.test=val.csv",
+                "data=tensors data.train=points_train.pt data.val=points_val.pt data.test=points_train.pt "
+                "data.input_shape=[4] data.num_classes=5 data.mean=[0.5] data.std=[2]",
+                "data=memmap data.train=arrays_train data.val=arrays_val data.test=arrays_val data.input_shape=[4] "
+                "data.num_classes=3 data.num_workers=0 limit_test_samples=20",
+                "data=image_folder data.root=images data.test_dir=val data.input_shape=[3,16,16] data.num_workers=0 "
+                "global_batch_size=6 limit_val_samples=7",
+                "data=tokens data.root=texts data.test=train_1.bin data.sequence_length=16 task=language_modeling "
+                "global_batch_size=8 model=gpt model.num_layers=1 model.width=16 model.num_heads=2",
+            )
+        ),
+    ],
+)
+def test_the_test_of_the_best_checkpoint(words: str, train: Train, workdir: Path) -> None:
+    write_files(workdir)
+    write_houses(Path("val.csv"), 30)
+    all_words = [
+        *TINY[:-1],
+        "limit_train_samples=null",
+        *words.split(),
+        "test_at_end=true",
+        "optimizer.lr=0.02",
+    ]
+    folder = train(*all_words, name="long")
+    assert cli.main(["eject", *all_words, "name=ejected", "--out", "run.py"]) == 0
+    text = Path("run.py").read_text()
+    for _ in range(2):  # the second time, it only tests again
+        run_program(text)
+        rows = rows_of(Path("outputs/ejected"))
+        assert rows == rows_of(folder)
+        assert "test/loss" in rows[-1]
+
+
+def test_the_published_test_images(published: Published, train: Train, workdir: Path) -> None:
+    words = [*TINY[:-1], *words_of(published).split(), "data.val_ratio=0.5", "test_at_end=true"]
+    folder = train(*words, name="long")
+    assert cli.main(["eject", *words, "name=ejected", "--out", "run.py"]) == 0
+    run_program(Path("run.py").read_text())
+    assert rows_of(Path("outputs/ejected")) == rows_of(folder)

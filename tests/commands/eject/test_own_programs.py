@@ -7,22 +7,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ejected import check_equal, unchanged_process
+from ejected import check_equal, project, rows_of, run_program, unchanged_process
 from training_runs import Train, UserModule
 
 from hydrant import cli
 
-__all__ = ["unchanged_process"]
+__all__ = ["project", "unchanged_process"]
 pytestmark = pytest.mark.usefixtures("unchanged_process")
-
-
-@pytest.fixture
-def project(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project as `hydrant init` writes it, which is the working folder."""
-    assert cli.main(["init", "mine"]) == 0
-    monkeypatch.chdir(workdir / "mine")
-    monkeypatch.syspath_prepend(str(workdir / "mine"))
-    return workdir / "mine"
 
 
 def test_the_parts_of_a_new_project(project: Path) -> None:
@@ -32,6 +23,24 @@ def test_the_parts_of_a_new_project(project: Path) -> None:
     assert all(
         part in text for part in ("class Focal(Task)", "class Residual(nn.Module)", "def make_points(")
     )
+
+
+@pytest.mark.slow
+def test_the_test_of_a_new_project(project: Path, train: Train) -> None:
+    words = (
+        "experiment=first",
+        "hook=[]",
+        "allow_targets=[mine]",
+        "duration=20",
+        "tracker=local",
+        "eval_every=3",
+    )
+    train(*words, name="long")
+    assert cli.main(["eject", *words, "name=ejected", "--out", "run.py"]) == 0
+    run_program(Path("run.py").read_text())
+    rows = rows_of(Path("outputs/ejected"))
+    assert rows == rows_of(Path("outputs/long"))
+    assert "test/loss" in rows[-1]
 
 
 HELPERS = """

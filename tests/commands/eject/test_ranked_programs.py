@@ -148,6 +148,7 @@ def test_a_program_of_ranks_finds_its_device_where_it_runs() -> None:
         ("parallel.split_muon=true", "parallel.split_muon"),
         ("precision=fp16", "precision"),
         ("skip_non_finite=true", "skip_non_finite"),
+        ("test_at_end=true data.test_ratio=0.1", "test_at_end"),
         ("compile=default", "compile"),
         ("optimizer=lbfgs", "optimizer"),
         ("optimizer=sam", "optimizer"),

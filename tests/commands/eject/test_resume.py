@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 import torch
 from eject_files import spoil, write_files
-from ejected import TINY, rows_of, run_program, unchanged_process
+from ejected import TINY, project, rows_of, run_program, unchanged_process
 
-from hydrant import cli
 from hydrant.commands.eject.command import program
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 
-__all__ = ["unchanged_process"]
+__all__ = ["project", "unchanged_process"]
 pytestmark = pytest.mark.usefixtures("unchanged_process")
 
 SMALL = "global_batch_size=16 limit_train_samples=null"
@@ -120,8 +119,5 @@ def test_a_killed_program_continues_to_the_same_numbers(words: str, workdir: Pat
 
 
 @pytest.mark.slow
-def test_a_killed_program_with_parts_of_a_project(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cli.main(["init", "mine"]) == 0
-    monkeypatch.chdir(workdir / "mine")
-    monkeypatch.syspath_prepend(str(workdir / "mine"))
-    check_killed_and_continued("experiment=first hook=[] test_at_end=false allow_targets=[mine] duration=7")
+def test_a_killed_program_with_parts_of_a_project(project: Path) -> None:
+    check_killed_and_continued("experiment=first hook=[] allow_targets=[mine] duration=7")

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import yaml
 
 from hydrant.commands.eject.command import program
-from hydrant.commands.eject.refusals import POSSIBLE
+from hydrant.commands.eject.refusals import POSSIBLE, fixed_keys
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.groups import conf_dir
 
 _FILE = Path("docs/guides/eject.md")
+_WIDTH = 120
 
 
 def refused_options() -> dict[str, list[str]]:
@@ -31,6 +33,8 @@ def page(text: str) -> str:
     options = "\n".join(
         f"- `{group}`: {', '.join(names)}" for group, names in refused_options().items() if names
     )
+    keys = ", ".join(f"`{key}`" for key in fixed_keys())
+    options += "\n\n" + fill(f"These keys must have their default: {keys}.", _WIDTH)
     source = program(check(compose([])))
     for name, content in {"options": options, "program": f"```python\n{source}```"}.items():
         text = _replaced(text, f"<!-- {name}: generated -->", f"<!-- end of {name} -->", content)

@@ -78,6 +78,7 @@ _CHOSEN = {
     "save_every", "best", "max_grad_norm", "max_grad_value", "agc", "param_groups", "schedules", "mup", "patience",
     "deterministic", "cudnn_benchmark",  "lr_scaling",
     "max_skipped", "skip_non_finite", "limit_train_samples", "limit_val_samples",
+    "limit_test_samples", "test_at_end",
 }  # fmt: skip
 """Keys with any value."""
 
@@ -103,6 +104,12 @@ _ONLY: Mapping[str, Any] = {
     "precision.fp8": None,
 }
 """Keys inside a group with the one value that can be ejected."""
+
+
+def fixed_keys() -> list[str]:
+    """Return the keys that must have their default: single ones, and those inside of groups."""
+    known = POSSIBLE.keys() | _CHOSEN | _WITHOUT_EFFECT
+    return [*(key for key in _usual_config() if key not in known), *_ONLY]
 
 
 def check_possible(config: Mapping[str, Any]) -> None:
@@ -149,6 +156,8 @@ def refusals(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         ".LanguageModeling"
     ):
         yield "task.ignore_index", repr(config["task"].get("ignore_index"))
+    if config["test_at_end"] and not config["keep_best"]:
+        yield "keep_best", "0 with test_at_end"
     if config["skip_non_finite"] and config["precision"]["scale_loss"]:
         yield "skip_non_finite", "true with a loss scale, which skips gradients that overflow,"
     if config["parallel"].get("num_processes", 1) > 1:
@@ -168,6 +177,8 @@ def _refusals_of_ranks(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from ((f"parallel.{key}", "true") for key in ("sync_batch_norm", "split_muon") if node[key])
     if config["precision"]["scale_loss"]:
         yield "precision", "a loss scale with several ranks"
+    if config["test_at_end"]:
+        yield "test_at_end", "true with several ranks"
     if config["skip_non_finite"]:
         yield "skip_non_finite", "true with several ranks"
     if not str(config["compile"]["_target_"]).endswith("Eager"):

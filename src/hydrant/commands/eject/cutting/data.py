@@ -58,6 +58,7 @@ def cut_own_data(collector: Collector, node: Mapping[str, Any]) -> None:
     text = f"{name}({collector.arguments(node, DATA, 'DATA')})"
     collector.express("make_data", text, **{name: (target.__module__, name)})
     collector.parts.aliases["load_data"] = (f"{PROGRAM}.data_own", "load_own")
+    collector.parts.aliases["load_test"] = (f"{PROGRAM}.data_own", "load_own_test")
 
 
 def cut_data(collector: Collector) -> None:
@@ -77,9 +78,25 @@ def cut_data(collector: Collector) -> None:
         LIMITS_TRAIN=config["limit_train_samples"] is not None,
         LIMITS_VAL=config["limit_val_samples"] is not None,
     )
-    for key in ("root", "download", "val_ratio", "test_ratio", "split_seed", "mean", "std", "train", "val"):
+    keys = (
+        "root",
+        "download",
+        "val_ratio",
+        "test_ratio",
+        "split_seed",
+        "mean",
+        "std",
+        "train",
+        "val",
+        "test",
+    )
+    for key in keys:
         if isinstance(node.get(key), str | bool | int | float | list):
             collector.constant(key.upper(), plain(node[key]), _COMMENTS.get(key, ""), group=DATA)
+    if config["test_at_end"]:
+        num_samples = plan.splits["test"].source.num_samples
+        collector.constant("NUM_TEST_SAMPLES", num_samples, "to test on", group=DATA)
+    collector.know(TESTS=config["test_at_end"], LIMITS_TEST=config["limit_test_samples"] is not None)
     _has_type(collector, "data_samples", "Samples")
     if isinstance(plan.train, InMemorySource):
         _cut_in_memory(collector, plan.train)
@@ -90,6 +107,7 @@ def cut_data(collector: Collector) -> None:
     cut(collector, node)
     if "load_data" not in collector.parts.expressions:
         collector.parts.aliases["load_data"] = (f"{PROGRAM}.{module}", f"load_{name}")
+        collector.parts.aliases["load_test"] = (f"{PROGRAM}.{module}", f"load_{name}_test")
 
 
 def _cut_in_memory(collector: Collector, train: InMemorySource) -> None:
@@ -163,6 +181,7 @@ def _cut_table(collector: Collector, node: Mapping[str, Any]) -> None:
         HAS_CLASSES=layout.classes is not None,
         HAS_NUMERIC_CLASSES=layout.targets[0] not in layout.texts,
         HAS_VAL_FILE=node["val"] is not None,
+        HAS_TEST_FILE=node["test"] is not None,
         CUTS_VAL=node["val"] is None and bool(node["val_ratio"]),
         CUTS_TEST=node["test"] is None and bool(node["test_ratio"]),
         IS_SINGLE=is_single,
@@ -172,6 +191,8 @@ def _cut_table(collector: Collector, node: Mapping[str, Any]) -> None:
 def _cut_tokens(collector: Collector, node: Mapping[str, Any]) -> None:
     plan = collector.plan
     sources: dict[str, Any] = {"train": plan.train, "val": plan.val}
+    if collector.config["test_at_end"]:
+        sources["test"] = plan.splits["test"].source
     for name, source in sources.items():
         files = [
             (str(file.path), file.dtype.str, file.offset, file.num_tokens) for file in source.shards.files
@@ -189,6 +210,7 @@ def _cut_tokens(collector: Collector, node: Mapping[str, Any]) -> None:
     _reads(collector, "data_tokens", "read_sequences", "Tokens")
     tokens = (f"{PROGRAM}.data_tokens", "Tokens")
     collector.express("load_data", "(Tokens(TRAIN_FILES), Tokens(VAL_FILES))", Tokens=tokens)
+    collector.express("load_test", "Tokens(TEST_FILES)", Tokens=tokens)
 
 
 def _loads(collector: Collector, node: Mapping[str, Any], *, augments: bool) -> None:
@@ -232,7 +254,7 @@ def _cut_folder(collector: Collector, node: Mapping[str, Any]) -> None:
     collector.constant("AUGMENTATION", {**augment, "normalize": False}, "of training images", group=DATA)
     comment = "the input is this part of the resized shorter edge in evaluations"
     collector.constant("CROP_PCT", node["crop_pct"], comment, group=DATA)
-    for key in ("train_dir", "val_dir"):
+    for key in ("train_dir", "val_dir", "test_dir"):
         collector.constant(key.upper(), node[key], "folders of ROOT" if key[0] == "t" else "", group=DATA)
 
 
@@ -248,14 +270,15 @@ def _cut_dataset(collector: Collector, node: Mapping[str, Any]) -> None:
     doubles = any(tensor.dtype == torch.float64 for tensor in tensors_of(tuple(batch)))
     collector.know(COLLATES=doubles, SEEDS_VAL=True)
     made, imports = list[str](), dict[str, tuple[str, str | None]]()
-    for split in ("train", "val"):
+    for split in ("train", "val", *(("test",) if collector.config["test_at_end"] else ())):
         part = node[split]
         check_source(f"data.{split}", part["_target_"])
         target = pkgutil.resolve_name(part["_target_"])
         words = ", ".join(f"{name}={literal(plain(value))}" for name, value in part.items() if name[0] != "_")
         made.append(f"{target.__name__}({words})")
         imports[target.__name__] = (target.__module__, target.__name__)
-    collector.express("make_data", f"({', '.join(made)})", **imports)
+    collector.express("make_data", f"({', '.join(made[:2])})", **imports)
+    collector.express("make_test", made[-1], **imports)
 
 
 _KINDS: Mapping[str, tuple[str, Callable[[Collector, Mapping[str, Any]], None]]] = {

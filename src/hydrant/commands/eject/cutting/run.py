@@ -28,7 +28,8 @@ def cut_run(collector: Collector, folder: str) -> None:
     collector.constant("BATCH_SIZE", config["global_batch_size"], "samples per update", group=RUN)
     collector.constant("MICRO_BATCH_SIZE", spec.micro_batch_size, "samples per forward pass", group=RUN)
     comment = "samples per forward pass in evaluations"
-    collector.constant("EVAL_BATCH_SIZE", plan.splits["val"].batch_size, comment, group=RUN)
+    batch_size = config["eval_batch_size"] if config["test_at_end"] else plan.splits["val"].batch_size
+    collector.constant("EVAL_BATCH_SIZE", batch_size, comment, group=RUN)
     collector.know(
         ACCUMULATES=config["global_batch_size"] > spec.micro_batch_size,
         IS_MAX=config["best"]["mode"] == "max",

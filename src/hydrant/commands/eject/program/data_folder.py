@@ -8,12 +8,13 @@ from typing import Any
 from timm.data.transforms_factory import create_transform
 from torchvision.datasets import ImageFolder
 
-from hydrant.commands.eject.program.data_loading import Loader, TrainingBatches, loaders
+from hydrant.commands.eject.program.data_loading import Loader, TrainingBatches, loaders, test_loader
 from hydrant.commands.eject.program.settings import (
     AUGMENTATION,
     CROP_PCT,
     IMAGES,
     ROOT,
+    TEST_DIR,
     TRAIN_DIR,
     VAL_DIR,
 )
@@ -25,3 +26,9 @@ def load_image_folder() -> tuple[TrainingBatches, Loader]:
     val_transform: Any = create_transform(**IMAGES, crop_pct=CROP_PCT, normalize=False)
     train = ImageFolder(Path(ROOT, TRAIN_DIR), train_transform)
     return loaders(train, ImageFolder(Path(ROOT, VAL_DIR), val_transform))
+
+
+def load_image_folder_test() -> Loader:
+    """Return the images to test on."""
+    transform: Any = create_transform(**IMAGES, crop_pct=CROP_PCT, normalize=False)
+    return test_loader(ImageFolder(Path(ROOT, TEST_DIR), transform))

@@ -1,6 +1,7 @@
 """Images that stay on the device."""
 
-# scikit-learn has no types.
+# scikit-learn has no types, and the branches of a program are decided alike.
+# pyright: reportPossiblyUnboundVariable=false
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportMissingTypeStubs=false
 
@@ -16,7 +17,7 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor
 from torchvision.datasets import CIFAR10, CIFAR100, MNIST
 
-from hydrant.commands.eject.program.data_samples import Samples, on_device
+from hydrant.commands.eject.program.data_samples import Samples, first_of_test, on_device
 from hydrant.commands.eject.program.settings import (
     ALTERNATES,
     CUTS_TEST,
@@ -26,18 +27,21 @@ from hydrant.commands.eject.program.settings import (
     FLIP,
     IS_BYTES,
     IS_IMAGE,
+    LIMITS_TEST,
     LIMITS_TRAIN,
     LIMITS_VAL,
     MAX_SHIFT,
     MEAN,
     NORMALIZES,
     NUM_SAMPLES,
+    NUM_TEST_SAMPLES,
     NUM_VAL_SAMPLES,
     ROOT,
     SEED,
     SPLIT_SEED,
     STD,
     TEST_RATIO,
+    TESTS,
     VAL_RATIO,
 )
 from hydrant.data.augment import _reflected  # pyright: ignore[reportPrivateUsage]
@@ -46,17 +50,38 @@ from hydrant.seeding import uniform
 
 def load_digits() -> tuple[Samples, Samples]:
     """Return samples to train on and to evaluate on: the digits of scikit-learn, 8 x 8 pixels from 0 to 16."""
-    pixels, labels = sklearn.datasets.load_digits(return_X_y=True)
-    inputs, targets = torch.tensor(pixels).float().view(-1, 1, 8, 8) / 16, torch.tensor(labels)
-    if not NORMALIZES:
-        inputs = (inputs - torch.tensor(MEAN)) / torch.tensor(STD)
-    inputs, targets = inputs.to(DEVICE), targets.to(DEVICE)
+    if TESTS:
+        inputs, targets = digits()
+    else:
+        pixels, labels = sklearn.datasets.load_digits(return_X_y=True)
+        inputs, targets = torch.tensor(pixels).float().view(-1, 1, 8, 8) / 16, torch.tensor(labels)
+        if not NORMALIZES:
+            inputs = (inputs - torch.tensor(MEAN)) / torch.tensor(STD)
+        inputs, targets = inputs.to(DEVICE), targets.to(DEVICE)
     if CUTS_TEST or LIMITS_TRAIN or LIMITS_VAL:
         train, val = split(targets.cpu().numpy())
     else:
         how: Any = {"test_size": VAL_RATIO, "random_state": SPLIT_SEED, "stratify": labels}
         train, val = map(np.sort, train_test_split(range(len(labels)), **how))  # it shuffles them
     return (inputs[train], targets[train]), (inputs[val], targets[val])
+
+
+def digits() -> Samples:
+    """Return all digits and their classes."""
+    pixels, labels = sklearn.datasets.load_digits(return_X_y=True)
+    inputs, targets = torch.tensor(pixels).float().view(-1, 1, 8, 8) / 16, torch.tensor(labels)
+    if not NORMALIZES:
+        inputs = (inputs - torch.tensor(MEAN)) / torch.tensor(STD)
+    return on_device((inputs, targets))
+
+
+def load_digits_test() -> Samples:
+    """Return the samples to test on."""
+    inputs, targets = digits()
+    test = cut_test(targets.cpu().numpy())[1]
+    if LIMITS_TEST:
+        test = test[:NUM_TEST_SAMPLES]
+    return inputs[test], targets[test]
 
 
 def load_mnist() -> tuple[Samples, Samples]:
@@ -75,6 +100,24 @@ def load_cifar100() -> tuple[Samples, Samples]:
     """Return samples to train on and to evaluate on: CIFAR-100."""
     train, val = (CIFAR100(ROOT, train=is_train, download=DOWNLOAD) for is_train in (True, False))
     return divide(channels_first(train.data, train.targets), channels_first(val.data, val.targets))
+
+
+def load_mnist_test() -> Samples:
+    """Return the published test images."""
+    test = MNIST(ROOT, train=False, download=DOWNLOAD)
+    return first_of_test((test.data.unsqueeze(1), test.targets))
+
+
+def load_cifar10_test() -> Samples:
+    """Return the published test images."""
+    test = CIFAR10(ROOT, train=False, download=DOWNLOAD)
+    return first_of_test(channels_first(test.data, test.targets))
+
+
+def load_cifar100_test() -> Samples:
+    """Return the published test images."""
+    test = CIFAR100(ROOT, train=False, download=DOWNLOAD)
+    return first_of_test(channels_first(test.data, test.targets))
 
 
 def channels_first(images: np.ndarray, classes: list[int]) -> Samples:
@@ -98,10 +141,10 @@ def divide(train: Samples, val: Samples) -> tuple[Samples, Samples]:
 
 def split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the indices of the samples to train on and to evaluate on, with the same ratio of each class."""
-    chosen, val_ratio = np.arange(len(labels)), VAL_RATIO
     if CUTS_TEST:  # the others are for tests
-        chosen, _ = train_test_split(chosen, test_size=TEST_RATIO, random_state=SPLIT_SEED, stratify=labels)
-        chosen, val_ratio = np.sort(chosen), VAL_RATIO / (1 - TEST_RATIO)
+        chosen, val_ratio = cut_test(labels)[0], VAL_RATIO / (1 - TEST_RATIO)
+    else:
+        chosen, val_ratio = np.arange(len(labels)), VAL_RATIO
     parts = train_test_split(chosen, test_size=val_ratio, random_state=SPLIT_SEED, stratify=labels[chosen])
     train, val = map(np.sort, parts)  # they are shuffled
     if LIMITS_TRAIN:
@@ -109,6 +152,13 @@ def split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if LIMITS_VAL:
         val = val[:NUM_VAL_SAMPLES]
     return train, val
+
+
+def cut_test(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices of the other samples and of those to test on, with the same ratio of each class."""
+    how: Any = {"test_size": TEST_RATIO, "random_state": SPLIT_SEED, "stratify": labels}
+    others, test = map(np.sort, train_test_split(range(len(labels)), **how))  # it shuffles them
+    return others, test
 
 
 def normalize(images: Tensor) -> Tensor:

@@ -22,12 +22,14 @@ from hydrant.commands.eject.program.settings import (
     EVAL_BATCH_SIZE,
     HAS_DICTS,
     IS_BYTES,
+    LIMITS_TEST,
     LIMITS_TRAIN,
     LIMITS_VAL,
     MEAN,
     MICRO_BATCH_SIZE,
     NUM_RANKS,
     NUM_SAMPLES,
+    NUM_TEST_SAMPLES,
     NUM_VAL_SAMPLES,
     NUM_WORKERS,
     RANK,
@@ -116,6 +118,15 @@ def loaders(train: Dataset[Any], val: Dataset[Any]) -> tuple[TrainingBatches, Lo
         batches = torch.arange(NUM_VAL_SAMPLES).split(EVAL_BATCH_SIZE)[RANK::NUM_RANKS]
         return TrainingBatches(train), loader(val, batch_sampler=[chosen.tolist() for chosen in batches])
     return TrainingBatches(train), loader(val, batch_size=EVAL_BATCH_SIZE)
+
+
+def test_loader(test: Dataset[Any]) -> Loader:
+    """Return the batches of the samples to test on."""
+    if LIMITS_TEST:
+        test = Subset(test, range(NUM_TEST_SAMPLES))
+    if SEEDS_VAL:
+        test = Seeded(test)
+    return loader(test, batch_size=EVAL_BATCH_SIZE)
 
 
 def collate(samples: list[Any]) -> tuple[Any, Any]:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from hydrant.commands.eject.program.data_loading import Loader, TrainingBatches, loaders
-from hydrant.commands.eject.program.settings import HAS_DICTS, TRAIN, VAL
+from hydrant.commands.eject.program.data_loading import Loader, TrainingBatches, loaders, test_loader
+from hydrant.commands.eject.program.settings import HAS_DICTS, TEST, TRAIN, VAL
 
 
 class Arrays(Dataset[Any]):
@@ -41,3 +41,8 @@ def as_tensor(values: Any) -> Tensor:
 def load_memmap() -> tuple[TrainingBatches, Loader]:
     """Return the samples to train on and to evaluate on."""
     return loaders(Arrays(TRAIN), Arrays(VAL))
+
+
+def load_memmap_test() -> Loader:
+    """Return the samples to test on."""
+    return test_loader(Arrays(TEST))

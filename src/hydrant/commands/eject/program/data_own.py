@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from hydrant.commands.eject.program.data_images import normalize
-from hydrant.commands.eject.program.data_samples import Samples, on_device
+from hydrant.commands.eject.program.data_samples import Samples, first_of_test, on_device
 from hydrant.commands.eject.program.parts import make_data
 from hydrant.commands.eject.program.settings import (
     LIMITS_TRAIN,
@@ -15,6 +15,7 @@ from hydrant.commands.eject.program.settings import (
     NORMALIZES_ONCE,
     NUM_SAMPLES,
     NUM_VAL_SAMPLES,
+    TESTS,
 )
 
 
@@ -28,8 +29,10 @@ class InMemorySource:
 class Data:
     """The samples to train on and to evaluate on."""
 
-    def __init__(self, train: InMemorySource, val: InMemorySource, *_: Any, **__: Any) -> None:
+    def __init__(self, train: InMemorySource, val: InMemorySource, *_: Any, **others: Any) -> None:
         self.train, self.val = train, val
+        if TESTS:
+            self.test = others["test"]
 
 
 def load_own() -> tuple[Samples, Samples]:
@@ -43,3 +46,12 @@ def load_own() -> tuple[Samples, Samples]:
     if NORMALIZES_ONCE:
         return (normalize(train[0]), train[1]), (normalize(val[0]), val[1])
     return train, val
+
+
+def load_own_test() -> Samples:
+    """Return the samples to test on."""
+    test = make_data().test
+    if NORMALIZES_ONCE:
+        inputs, targets = first_of_test(test.samples)
+        return normalize(inputs), targets
+    return first_of_test(test.samples)

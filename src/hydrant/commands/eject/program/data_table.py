@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hydrant.commands.eject.program.data_samples import Samples, on_device
+from hydrant.commands.eject.program.data_samples import Samples, first_of_test, on_device
 from hydrant.commands.eject.program.settings import (
     CATEGORIES,
     CLASSES,
@@ -25,6 +25,7 @@ from hydrant.commands.eject.program.settings import (
     HAS_CLASSES,
     HAS_NUMBERS,
     HAS_NUMERIC_CLASSES,
+    HAS_TEST_FILE,
     HAS_VAL_FILE,
     IS_SINGLE,
     LIMITS_TRAIN,
@@ -38,6 +39,7 @@ from hydrant.commands.eject.program.settings import (
     STANDARDIZE_TARGETS,
     TARGET,
     TARGETS,
+    TEST,
     TEST_RATIO,
     TRAIN,
     VAL,
@@ -57,11 +59,11 @@ def read_table(file: str) -> Table:
 def load_csv() -> tuple[Samples, Samples]:
     """Return samples to train on and to evaluate on: the lines of a table."""
     table = read_table(TRAIN)
-    if CUTS_VAL or CUTS_TEST:
+    if CUTS_TEST:
+        train, val, _ = split(len(table))
+    elif CUTS_VAL:
         train, val = split(len(table))
-        train_lines = [table[line] for line in train]
-    else:
-        train_lines = table
+    train_lines = [table[line] for line in train] if CUTS_VAL or CUTS_TEST else table
     val_lines = read_table(VAL) if HAS_VAL_FILE else [table[line] for line in val]
     inputs, targets = samples(train_lines, train_lines)
     val_inputs, val_targets = samples(val_lines, train_lines)
@@ -72,13 +74,26 @@ def load_csv() -> tuple[Samples, Samples]:
     return on_device((inputs, targets)), on_device((val_inputs, val_targets))
 
 
-def split(num_lines: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of the lines to train on and to evaluate on, drawn at random."""
+def load_csv_test() -> Samples:
+    """Return the samples to test on."""
+    table = read_table(TRAIN)
+    if CUTS_TEST:
+        train, _, test = split(len(table))
+    elif CUTS_VAL:
+        train, _ = split(len(table))
+    train_lines = [table[line] for line in train] if CUTS_VAL or CUTS_TEST else table
+    test_lines = read_table(TEST) if HAS_TEST_FILE else [table[line] for line in test]
+    return first_of_test(samples(test_lines, train_lines))
+
+
+def split(num_lines: int) -> tuple[np.ndarray, ...]:
+    """Return the numbers of the lines to train on, to evaluate on and, if there are any, to test on: a random draw."""
     order = np.random.RandomState(SPLIT_SEED).permutation(num_lines)
     num_val = int(np.ceil(VAL_RATIO * num_lines)) if CUTS_VAL else 0
-    if CUTS_TEST:  # lines between the others are for tests
+    if CUTS_TEST:
         num_test = int(np.ceil(TEST_RATIO * num_lines))
-        return np.sort(order[num_val + num_test :]), np.sort(order[:num_val])
+        train, val, test = order[num_val + num_test :], order[:num_val], order[num_val : num_val + num_test]
+        return np.sort(train), np.sort(val), np.sort(test)
     return np.sort(order[num_val:]), np.sort(order[:num_val])
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from hydrant.commands.eject.program.data_images import normalize
-from hydrant.commands.eject.program.data_samples import Samples, on_device
+from hydrant.commands.eject.program.data_samples import Samples, first_of_test, on_device
 from hydrant.commands.eject.program.settings import (
     IS_NPZ,
     LIMITS_TRAIN,
@@ -16,6 +16,7 @@ from hydrant.commands.eject.program.settings import (
     NORMALIZES_ONCE,
     NUM_SAMPLES,
     NUM_VAL_SAMPLES,
+    TEST,
     TRAIN,
     VAL,
 )
@@ -32,6 +33,14 @@ def load_tensors() -> tuple[Samples, Samples]:
     if NORMALIZES_ONCE:
         return (normalize(train[0]), train[1]), (normalize(val[0]), val[1])
     return train, val
+
+
+def load_tensors_test() -> Samples:
+    """Return the samples to test on."""
+    if NORMALIZES_ONCE:
+        inputs, targets = first_of_test(read_tensors(TEST))
+        return normalize(inputs), targets
+    return first_of_test(read_tensors(TEST))
 
 
 def read_tensors(file: str) -> Samples:

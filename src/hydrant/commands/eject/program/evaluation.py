@@ -33,12 +33,14 @@ from hydrant.commands.eject.program.settings import (
     MEASURES,
     NORMALIZES,
     NUM_RANKS,
+    NUM_TEST_SAMPLES,
     NUM_VAL_SAMPLES,
     RANK,
     RANKED,
     READS,
     RUNS_COMPILED,
     SUMS,
+    TESTS,
 )
 
 
@@ -46,6 +48,8 @@ from hydrant.commands.eject.program.settings import (
 def evaluate(model: nn.Module, samples: ValidationSamples, prefix: str) -> dict[str, float]:
     """Return the means of the metrics over all samples."""
     measured = list[tuple[int, Tensor]]()
+    if READS and TESTS:
+        num_samples = NUM_TEST_SAMPLES if prefix.startswith("test") else NUM_VAL_SAMPLES
     if SUMS:
         sums = torch.zeros((), device=DEVICE)
     if MEASURES:
@@ -59,6 +63,8 @@ def evaluate(model: nn.Module, samples: ValidationSamples, prefix: str) -> dict[
             for chosen in torch.arange(NUM_VAL_SAMPLES).split(EVAL_BATCH_SIZE)[RANK::NUM_RANKS]
         )
         if READS and RANKED
+        else (read_batch(samples, chosen) for chosen in torch.arange(num_samples).split(EVAL_BATCH_SIZE))
+        if READS and TESTS
         else (read_batch(samples, chosen) for chosen in torch.arange(NUM_VAL_SAMPLES).split(EVAL_BATCH_SIZE))
         if READS
         else samples

@@ -31,6 +31,7 @@ from hydrant.commands.eject.program.optimizer import (
 from hydrant.commands.eject.program.parts import (
     learning_rate,
     load_data,
+    load_test,
     make_mixup,
     make_model,
     make_optimizer,
@@ -84,6 +85,7 @@ from hydrant.commands.eject.program.settings import (
     SCALES_LOSS,
     SEED,
     SKIPS_NON_FINITE,
+    TESTS,
     TIMES_KERNELS,
 )
 from hydrant.seeding import mix  # pyright: ignore[reportPrivateUsage]
@@ -138,6 +140,8 @@ def main() -> None:
             # Later rows are made again, and the last one may be incomplete.
             rows = (FOLDER / "metrics.jsonl").read_text().splitlines(keepends=True)
             rows = [row for row in rows if row[-1] == "\n" and json.loads(row)["num_updates"] <= num_updates]
+            if TESTS:
+                rows = [row for row in rows if "test/num_updates" not in json.loads(row)]
             (FOLDER / "new.jsonl").write_text("".join(rows))
             (FOLDER / "new.jsonl").replace(FOLDER / "metrics.jsonl")
         model.load_state_dict(state["model"])
@@ -297,6 +301,21 @@ def main() -> None:
                 for name in ("best.pt", "last.pt") if is_best else ("last.pt",):
                     save(name, state)
         since += time.perf_counter() - paused_at
+    if TESTS:
+        with averaged_weights(model, optimizer) if HAS_MODES else nullcontext():
+            if EVALS and SAVES:
+                state = torch.load(FOLDER / "best.pt", map_location=DEVICE, weights_only=True)
+                model.load_state_dict(state["model"])  # the best weights are tested
+                if AVERAGES:
+                    average.model.load_state_dict(state["average"])
+                row = {"test/num_updates": state["num_updates"]}
+            else:
+                row = {"test/num_updates": num_updates}
+            test = load_test()
+            row |= evaluate(model, test, "test")
+            if AVERAGES:
+                row |= evaluate(average.model, test, "test_ema")
+        log(num_updates, row)
     summary = {"status": "finished", "num_updates": num_updates, "total_updates": NUM_UPDATES, "best": best}
     if not RANKED or RANK == 0:
         (FOLDER / "summary.json").write_text(json.dumps(summary))

@@ -19,6 +19,11 @@ def load_data() -> tuple[Any, Any]:
     raise NotImplementedError
 
 
+def load_test() -> Any:
+    """Return the test samples."""
+    raise NotImplementedError
+
+
 def samples_of(update: int) -> Tensor:
     """Return the indices of the samples of an update."""
     raise NotImplementedError
@@ -61,6 +66,11 @@ def values_of(sums: Tensor) -> dict[str, float]:
 
 def make_data() -> Any:
     """Return what the user's data set is."""
+    raise NotImplementedError
+
+
+def make_test() -> Any:
+    """Return what the user's test set is."""
     raise NotImplementedError
 
 

@@ -279,6 +279,7 @@ class _Assembly:
         if "add_gradients" in texts:
             texts["main"] = inlined(texts["main"], texts["add_gradients"]) or texts["main"]
         public = {name: name.lstrip("_") for name in texts if name.startswith("_")}
+        public |= {name: _CLEARER[name] for name in texts if name in _CLEARER and name in own}
         taken = {*texts, *self._external, *(bound for text in texts.values() for bound in bound_names(text))}
         public = {name: short for name, short in public.items() if short not in taken}
         renames = {**public, **{alias: name for alias, (_, name) in self._parts.aliases.items()}}
@@ -347,6 +348,9 @@ _CONSTANT_IMPORTS: dict[str, tuple[str, str | None]] = {
     "sys": ("sys", None),
 }
 
+
+_CLEARER = {"mix": "hash_of", "_MIX": "MULTIPLIERS"}
+"""Other names for definitions of Hydrant, in files that mix samples too."""
 
 _OF_TORCH = {
     ("hydrant.optimizers.norms", "total_norm"): ("torch.nn.utils", "get_total_norm"),

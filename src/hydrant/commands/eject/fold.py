@@ -152,22 +152,25 @@ class _Folder(ast.NodeVisitor):
         match node:
             case ast.For(
                 target=ast.Tuple(elts=[_, ast.Name(id=name)]),
-                iter=ast.Call(
-                    args=[ast.Call(func=ast.Attribute(value=whole, attr="split" | "of" as method)) as parts]
-                ),
+                iter=ast.Call(args=[ast.Call() | ast.Subscript() as parts]),
             ) if self._known.get("ACCUMULATES") is False:
                 source = self._source
                 first, last = source.lines_of(node.body[0])[0], source.lines_of(node.body[-1])[1]
                 body = shifted(source.text[first:last], node.body[0].col_offset - node.col_offset)
-                only = (
-                    f"{name} = {source.text_of(whole)}"
-                    if method == "split"
-                    else f"[{name}] = {source.text_of(parts)}"
-                )
-                chosen = f"{' ' * node.col_offset}{only}\n"
+                chosen = f"{' ' * node.col_offset}{self._only(name, parts)}\n"
                 self._edits.append(Edit(*source.lines_of(node), chosen + body))
             case _:
                 self.generic_visit(node)
+
+    def _only(self, name: str, parts: ast.expr) -> str:
+        """Return the assignment of the only one of some parts: the whole, the part of this rank, or the only batch."""
+        match parts:
+            case ast.Call(func=ast.Attribute(value=whole, attr="split")):
+                return f"{name} = {self._source.text_of(whole)}"
+            case ast.Subscript(value=value, slice=ast.Slice(lower=ast.Name(id=rank))):
+                return f"{name} = {self._source.text_of(value)}[{rank}]"
+            case _:
+                return f"[{name}] = {self._source.text_of(parts)}"
 
     def visit_With(self, node: ast.With) -> None:
         """`with context() if IS_USED else nullcontext():` is its body alone if it is not used."""

@@ -69,7 +69,6 @@ def cut_data(collector: Collector) -> None:
     """
     plan, config, node = collector.plan, collector.config, collector.config["data"]
     name = str(node["_target_"]).rpartition(".")[2]
-    collector.constant("NUM_SAMPLES", plan.train.num_samples, "to train on", group=DATA)
     collector.constant("NUM_VAL_SAMPLES", plan.val.num_samples, "to evaluate on", group=DATA)
     collector.know(AUGMENTS=False, NORMALIZES=False, NORMALIZES_ONCE=False, READS=False, LOADS=False)
     collector.parts.aliases["samples_of"] = (f"{PROGRAM}.data", "samples_of")

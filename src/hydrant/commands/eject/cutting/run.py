@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 from hydrant.clock import Interval
 from hydrant.commands.eject.cutting.collector import Collector
@@ -25,6 +26,7 @@ def cut_run(collector: Collector, folder: str) -> None:
     collector.constant(
         "NUM_UPDATES", clock.total_updates, _with_duration("optimizer steps", config["duration"]), group=RUN
     )
+    collector.constant("NUM_SAMPLES", plan.train.num_samples, "to train on", group=RUN)
     collector.constant("BATCH_SIZE", config["global_batch_size"], "samples per update", group=RUN)
     collector.constant("MICRO_BATCH_SIZE", spec.micro_batch_size, "samples per forward pass", group=RUN)
     comment = "samples per forward pass in evaluations"
@@ -41,10 +43,17 @@ def cut_run(collector: Collector, folder: str) -> None:
         if interval.is_on:
             exact = interval.rounded.__name__ == "rounded_up" or interval.length.denominator == 1
             collector.know(ROUNDS_UP=exact and collector.parts.known["ROUNDS_UP"])
-            comment = _with_duration("updates", config[key])
-            if exact and interval.length.denominator > 1:
-                comment += ", due in the first update at or after each multiple"
-            collector.constant(key.upper(), interval.length, comment, group=RUN)
+            comment = _with_duration(
+                "updates" if interval.length.denominator == 1 else "updates, exact", config[key]
+            )
+            source = literal(interval.length)
+            epochs = re.fullmatch(r"(\d+)ep", str(config[key]))
+            if epochs and interval.length.denominator > 1:
+                source = f"Fraction({epochs[1]} * NUM_SAMPLES, BATCH_SIZE)"
+                assert interval.length == Fraction(
+                    int(epochs[1]) * plan.train.num_samples, spec.batch_sizes.value(0)
+                )
+            collector.constant(key.upper(), interval.length, comment, group=RUN, source=source)
     best = config["best"]["metric"]
     collector.constant("BEST_METRIC", best, "decides which checkpoint is the best", group=RUN)
     collector.constant(

@@ -62,7 +62,7 @@ def load_digits() -> tuple[Samples, Samples]:
         train, val = split(targets.cpu().numpy())
     else:
         how: Any = {"test_size": VAL_RATIO, "random_state": SPLIT_SEED, "stratify": labels}
-        train, val = map(np.sort, train_test_split(range(len(labels)), **how))  # it shuffles them
+        train, val = map(np.sort, train_test_split(range(len(labels)), **how))  # sorted, because it shuffles
     return (inputs[train], targets[train]), (inputs[val], targets[val])
 
 
@@ -146,7 +146,7 @@ def split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     else:
         chosen, val_ratio = np.arange(len(labels)), VAL_RATIO
     parts = train_test_split(chosen, test_size=val_ratio, random_state=SPLIT_SEED, stratify=labels[chosen])
-    train, val = map(np.sort, parts)  # they are shuffled
+    train, val = map(np.sort, parts)  # sorted, because they are shuffled
     if LIMITS_TRAIN:
         train = train[:NUM_SAMPLES]
     if LIMITS_VAL:
@@ -157,7 +157,7 @@ def split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def cut_test(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the indices of the other samples and of those to test on, with the same ratio of each class."""
     how: Any = {"test_size": TEST_RATIO, "random_state": SPLIT_SEED, "stratify": labels}
-    others, test = map(np.sort, train_test_split(range(len(labels)), **how))  # it shuffles them
+    others, test = map(np.sort, train_test_split(range(len(labels)), **how))  # sorted, because it shuffles
     return others, test
 
 

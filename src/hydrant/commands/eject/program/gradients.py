@@ -71,15 +71,19 @@ def add_gradients(
         else:
             inputs, targets = train[0][chosen], train[1][chosen]
         if MIXES:
-            if RANKED:
+            if RANKED and ACCUMULATES:
                 inputs, targets = mix_samples(mixup, inputs, targets, update, micro_step * NUM_RANKS + RANK)
+            elif RANKED:
+                inputs, targets = mix_samples(mixup, inputs, targets, update, RANK)
             elif ACCUMULATES:
                 inputs, targets = mix_samples(mixup, inputs, targets, update, micro_step)
             else:
                 inputs, targets = mix_samples(mixup, inputs, targets, update, 0)
-        if RANKED:
+        if RANKED and ACCUMULATES:
             batch_idx = micro_step * NUM_RANKS + RANK  # of those of all ranks
             torch.manual_seed((mix(SEED, UPDATE, batch_idx) + update * _GOLDEN) & _MASK)  # seeds dropout
+        elif RANKED:
+            torch.manual_seed((mix(SEED, UPDATE, RANK) + update * _GOLDEN) & _MASK)  # seeds dropout
         elif ACCUMULATES:
             torch.manual_seed((mix(SEED, UPDATE, micro_step) + update * _GOLDEN) & _MASK)  # seeds dropout
         else:
@@ -91,16 +95,17 @@ def add_gradients(
                 else:
                     loss, metrics = loss_and_metrics(forward(), targets)
             if ACCUMULATES or VARIES:
-                weight = torch.tensor(
-                    MICRO_BATCH_SIZE * NUM_RANKS / BATCH_SIZE if RANKED else MICRO_BATCH_SIZE / BATCH_SIZE,
-                    device=DEVICE,
-                )
+                if RANKED:
+                    # Its part of the mean loss of the update, times NUM_RANKS, because the ranks average gradients.
+                    weight = torch.tensor(MICRO_BATCH_SIZE * NUM_RANKS / BATCH_SIZE, device=DEVICE)
+                else:
+                    weight = torch.tensor(MICRO_BATCH_SIZE / BATCH_SIZE, device=DEVICE)  # in the mean loss
                 if VARIES:
                     weight *= num_targets() / (MICRO_BATCH_SIZE * TARGETS_PER_SAMPLE)
                 if SCALES_LOSS:
                     scaler.scale(loss).backward(weight)
                 else:
-                    loss.backward(weight)
+                    loss.backward(weight)  # adds the gradients of weight * loss
             elif SCALES_LOSS:
                 scaler.scale(loss).backward()
             else:

@@ -159,9 +159,7 @@ def main() -> None:
             plateau.load_state_dict(state["plateau"])
     else:
         if not RANKED or RANK == 0:
-            (FOLDER / "metrics.jsonl").unlink(
-                missing_ok=True
-            )  # of a run that ended before its first checkpoint
+            (FOLDER / "metrics.jsonl").unlink(missing_ok=True)  # of a run without a checkpoint
         if EVALS:
             with averaged_weights(model, optimizer) if HAS_MODES else nullcontext():
                 if AVERAGES:
@@ -169,7 +167,7 @@ def main() -> None:
                 else:
                     log(0, evaluate(model, val, "val"))
 
-    logged_at, since = num_updates, time.perf_counter()
+    logged_at, since = num_updates, time.perf_counter()  # of the last row, for the pace
     while num_updates < NUM_UPDATES and (PATIENCE is None or not has_stalled(num_updates, best)):
         if ONLY_LR:
             optimizer.param_groups[0]["lr"] = learning_rate(num_updates)
@@ -178,12 +176,12 @@ def main() -> None:
         if COUNTS_SKIPPED and HAS_BUFFERS:
             buffers = [buffer.clone() for buffer in model.buffers()]
         if NEEDS_CLOSURE:
-            of_update, grad_norm = step_with_closure(model, optimizer, train, num_updates, mixup)
+            batches, grad_norm = step_with_closure(model, optimizer, train, num_updates, mixup)
         else:
             optimizer.zero_grad()
             if RANKED and HAS_BUFFERS:
                 norms.begin_update()
-            of_update = add_gradients(ranked if RANKED else model, train, num_updates, mixup, scaler)
+            batches = add_gradients(ranked if RANKED else model, train, num_updates, mixup, scaler)
             if SCALES_LOSS:
                 scaler.unscale_(optimizer)
             if CLIPS:
@@ -207,7 +205,7 @@ def main() -> None:
                 continue
             num_skipped_in_a_row = 0
         if SKIPS_NON_FINITE:
-            is_finite = bool(mean_loss(of_update).isfinite() & grad_norm.isfinite())
+            is_finite = bool(mean_loss(batches).isfinite() & grad_norm.isfinite())
             if is_finite:
                 optimizer.step()
                 num_skipped_in_a_row = 0
@@ -224,7 +222,7 @@ def main() -> None:
         if RANKED and HAS_BUFFERS:
             norms.end_update()
         if LOGS and (not SKIPS_NON_FINITE or is_finite):
-            measured += of_update
+            measured += batches
         if AVERAGES and (not SKIPS_NON_FINITE or is_finite):
             average.update(model, num_updates)
 
@@ -259,7 +257,7 @@ def main() -> None:
             row |= {"perf/updates_per_second": pace, "perf/samples_per_second": pace * BATCH_SIZE}
             logged_at, since = num_updates, time.perf_counter()
         paused_at = time.perf_counter()  # the pace is that of training alone
-        if EVALS and (is_last or is_due(num_updates, EVAL_EVERY)):
+        if EVALS and (is_last or is_due(num_updates, EVAL_EVERY)):  # a multiple is reached
             with averaged_weights(model, optimizer) if HAS_MODES else nullcontext():
                 row |= evaluate(model, val, "val")
                 if AVERAGES:

@@ -18,14 +18,14 @@ def means(measured: list[tuple[int, Tensor]], prefix: str) -> dict[str, float]:
         for size, metrics in measured:
             sums += metrics * size
     else:
-        # Batches of one size are added up first, 64 at a time, as in `hydrant train`: the order decides the rounding.
+        # As in `hydrant train`, up to 64 batches of one size are added up first: the order decides the rounding.
         for size, batches in groupby(measured, key=lambda batch: batch[0]):
             for rows in torch.stack([metrics for _, metrics in batches]).split(64):
                 sums.add_(rows.sum(0), alpha=size)
     if RANKED:
         num_targets = sums.new_tensor([float(sum(size for size, _ in measured))])
         sums = torch.cat([sums, num_targets])
-        dist.all_reduce(sums)
+        dist.all_reduce(sums)  # over all ranks
         values = (sums[:-1] / sums[-1]).tolist()
     else:
         values = (sums / sum(size for size, _ in measured)).tolist()

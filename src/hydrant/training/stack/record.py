@@ -15,22 +15,37 @@ from hydrant.training.stack.reasons import CannotStack
 from hydrant.training.trainer import Trainer
 
 
-def draws_of_lanes(lanes: Sequence[Trainer]) -> tuple[list[list[Draw]], set[str]]:
-    """Return how each run draws random numbers, in their order, and the weights that no loss depends on.
+class StackedDraws:
+    """Draws the random numbers of all lanes. Each lane draws what its run alone would.
 
-    Runs with the same model and task draw alike. Of those that draw nothing there is no list.
+    Args:
+        lanes: runs of the same program.
 
     Raises:
         CannotStack: they draw numbers in a way that cannot be repeated for each lane, or have sparse gradients.
     """
-    first, unused = record_draws(lanes[0])
-    if not first:
-        return [], unused
-    known = {_program(lanes[0]): first}
-    for lane in lanes[1:]:
-        if _program(lane) not in known:
-            known[_program(lane)] = record_draws(lane)[0]
-    return [known[_program(lane)] for lane in lanes], unused
+
+    def __init__(self, lanes: Sequence[Trainer]) -> None:
+        self._device = lanes[0].plan.world.device
+        first, self.unused = record_draws(lanes[0])
+        """The names of the weights that no loss depends on."""
+        by_program = {_program(lanes[0]): first}
+        for lane in lanes[1:] if first else []:
+            if _program(lane) not in by_program:
+                by_program[_program(lane)] = record_draws(lane)[0]
+        # The seed and the draws of each lane; nothing if nothing is drawn.
+        self._of_lanes = [(lane.plan.spec.seed, by_program[_program(lane)]) for lane in lanes if first]
+
+    def draw(self, num_updates: int, micro_step: int) -> list[Tensor]:
+        """Return the random numbers of a micro-batch, (lanes, ...) each, in the order in which the task uses them."""
+        known = dict[tuple[int, int], list[Tensor]]()  # lanes with the same seed and program draw the same
+        by_lane = list[list[Tensor]]()
+        for seed, draws in self._of_lanes:
+            if (drawn := known.get((seed, id(draws)))) is None:
+                seeding.seed_micro_step(seed, num_updates, micro_step, self._device)
+                drawn = known[seed, id(draws)] = [draw() for draw in draws]
+            by_lane.append(drawn)
+        return [torch.stack(column) for column in zip(*by_lane, strict=True)]
 
 
 def _program(lane: Trainer) -> str:

@@ -16,7 +16,8 @@ from hydrant.training.compile import Eager
 from hydrant.training.loop import make_update
 from hydrant.training.plan import Plan
 from hydrant.training.scratch import build_scratch
-from hydrant.training.stack.optimizer import ELEMENTWISE, flat_numbers
+from hydrant.training.stack.fields import flat_numbers
+from hydrant.training.stack.optimizer import ELEMENTWISE
 from hydrant.training.stack.reasons import CannotStack
 from hydrant.training.stack.stack import Stack
 from hydrant.training.trainer import Trainer

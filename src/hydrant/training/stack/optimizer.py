@@ -5,19 +5,20 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, Optimizer, RAdam, RMSprop
 from torch.utils._pytree import tree_map_only  # pyright: ignore[reportPrivateUsage]
 
 from hydrant.training.compile.eager_step import unwrap_step
+from hydrant.training.stack.fields import flat_numbers, write_field
 from hydrant.training.stack.fused import FusedCall, argument_of, fused_call, has_fused_call
 from hydrant.training.stack.numbers import DecidesByNumber, TensorNumbers
 from hydrant.training.stack.reasons import CannotStack
+from hydrant.training.stack.states import separate_counts, stack_group_state, stack_slots, steps_agree
 from hydrant.training.stack.weights import StackedWeights
 
 ELEMENTWISE = frozenset((ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop))
@@ -34,23 +35,8 @@ _UNMAPPED = (
 )  # fmt: skip
 """Errors of a step that cannot be traced for all lanes."""
 
-_PLAIN = (int, float, bool, str, type(None))
-
 Numbers = Sequence[Mapping[str, Sequence[float]]]
 """For each group, the scheduled fields, such as `lr` or `betas.0`, with the value of each lane."""
-
-
-@dataclass
-class Slot:
-    """What an optimizer sees as one weight: a weight of the model, or all weights of a group in a line.
-
-    Its state is a tensor for all lanes. `of_lanes` are the weights of each lane whose state is a part of it.
-    """
-
-    values: Tensor  # (lanes, ...)
-    of_lanes: Sequence[Sequence[nn.Parameter]]
-    state: dict[str, Tensor]  # (lanes, ...) each
-    plain: dict[str, Any]  # state that is no tensor, the same in all lanes
 
 
 class StackedOptimizer:
@@ -73,9 +59,12 @@ class StackedOptimizer:
         self._optimizers, self._weights, self._device = list(optimizers), list(weights), device
         step: Any = type(optimizers[0]).step
         self._step = unwrap_step(step) or step
-        self._is_flat = type(optimizers[0]) in ELEMENTWISE and self._steps_agree()
-        self._slots = [[] if w is None else self._make_slots(w) for w in self._weights]
-        self._group_state = [self._stack_group_state(n) for n in range(len(self._weights))]
+        self._is_flat = type(optimizers[0]) in ELEMENTWISE and steps_agree(optimizers)
+        self._slots = [
+            [] if w is None else stack_slots(optimizers, w, is_flat=self._is_flat) for w in self._weights
+        ]
+        groups = zip(*(optimizer.param_groups for optimizer in optimizers), strict=True)
+        self._group_state = [stack_group_state(of_lanes) for of_lanes in groups]
         is_fused = self._is_flat and has_fused_call(optimizers[0]) and device.type == "cpu"
         self._rows = self._make_rows() if is_fused else []
         self._counts = [slot.state["step"] for group in self._slots for slot in group if "step" in slot.state]
@@ -90,7 +79,7 @@ class StackedOptimizer:
             self._program = self._trace(numbers)
         except _UNMAPPED:
             self._has_failed = True  # the step branches on values, or torch cannot map an operation
-            self._separate_counts()
+            separate_counts(self._optimizers)
         return not self._has_failed
 
     def step(self, numbers: Numbers) -> None:
@@ -113,55 +102,6 @@ class StackedOptimizer:
 
     # ---- the state of all lanes
 
-    def _steps_agree(self) -> bool:
-        """Return whether the weights of each group have made the same number of steps in a lane."""
-        for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                counts = {
-                    _scalar_state(optimizer.state.get(p, {})) for p in group["params"] if p in optimizer.state
-                }
-                if len(counts) > 1:
-                    return False
-        return True
-
-    def _make_slots(self, weights: StackedWeights) -> list[Slot]:
-        rows = weights.rows.detach()
-        if self._is_flat:
-            return [self._make_slot(rows, weights.parameters)]
-        return [
-            self._make_slot(values, [[of_lane[n]] for of_lane in weights.parameters])
-            for n, values in enumerate(weights.stacked(rows))
-        ]
-
-    def _make_slot(self, values: Tensor, of_lanes: Sequence[Sequence[nn.Parameter]]) -> Slot:
-        slot = Slot(values, of_lanes, {}, {})
-        states = [[o.state.get(p, {}) for p in ps] for o, ps in zip(self._optimizers, of_lanes, strict=True)]
-        for key, value in dict(states[0][0]).items():
-            if isinstance(value, Tensor):
-                slot.state[key] = _stack_state(key, states, of_lanes)
-            elif type(value) not in _PLAIN or any(
-                state[key] != value for of_lane in states for state in of_lane
-            ):
-                raise CannotStack(
-                    f"the state {key} of {type(self._optimizers[0]).__name__} differs between the runs"
-                )
-            else:
-                slot.plain[key] = value
-        return slot
-
-    def _stack_group_state(self, position: int) -> dict[str, Tensor]:
-        """Stack the tensors in a param group, such as a count of steps."""
-        groups = [optimizer.param_groups[position] for optimizer in self._optimizers]
-        stacked = {
-            key: torch.stack([torch.as_tensor(group[key]) for group in groups])
-            for key, value in groups[0].items()
-            if isinstance(value, Tensor)
-        }
-        for key, values in stacked.items():
-            for group, value in zip(groups, values.unbind(), strict=True):
-                group[key] = value
-        return stacked
-
     def _gradients(self) -> list[list[Tensor]]:
         """Return the gradient of every slot, by group."""
         gradients: list[list[Tensor]] = []
@@ -173,12 +113,6 @@ class StackedOptimizer:
             assert rows is not None
             gradients.append([rows] if self._is_flat else weights.stacked(rows))
         return gradients
-
-    def _separate_counts(self) -> None:
-        """Give each weight a count of steps of its own, because the lanes make their steps alone from now on."""
-        for optimizer in self._optimizers:
-            for state in optimizer.state.values():
-                state |= {k: v.clone() for k, v in state.items() if isinstance(v, Tensor) and not v.ndim}
 
     # ---- row by row
 
@@ -290,57 +224,6 @@ def _is_same(state: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
         return False
     pairs = [(state[key], value) for key, value in given.items()]
     return all(new is old if isinstance(old, Tensor) else new == old for new, old in pairs)
-
-
-def _stack_state(
-    key: str, states: Sequence[Sequence[dict[str, Any]]], of_lanes: Sequence[Sequence[nn.Parameter]]
-) -> Tensor:
-    """Stack a state of all weights of a slot; the states of the lanes become views of it."""
-    is_line = len(of_lanes[0]) > 1
-    is_wide = states[0][0][key].shape == of_lanes[0][0].shape and states[0][0][key].ndim > 0
-    if not is_line or not is_wide:
-        stacked = torch.stack([of_lane[0][key] for of_lane in states])
-        for of_lane, value in zip(states, stacked.unbind(), strict=True):
-            for state in of_lane:
-                state[key] = value
-        return stacked
-    stacked = torch.stack([torch.cat([state[key].reshape(-1) for state in of_lane]) for of_lane in states])
-    for of_lane, parameters, row in zip(states, of_lanes, stacked.unbind(), strict=True):
-        parts = row.split([p.numel() for p in parameters])
-        for state, parameter, part in zip(of_lane, parameters, parts, strict=True):
-            state[key] = part.view(parameter.shape)
-    return stacked
-
-
-def _scalar_state(state: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the numbers in the state of a weight, such as its count of steps."""
-    return tuple(
-        (key, float(value) if isinstance(value, Tensor) else value)
-        for key, value in state.items()
-        if not isinstance(value, Tensor) or value.ndim == 0
-    )
-
-
-def flat_numbers(group: Mapping[str, Any], kinds: tuple[type, ...] = (float,)) -> dict[str, Any]:
-    """Return the numbers of a param group, as `lr` or `betas.0`."""
-    numbers = dict[str, Any]()
-    for key, value in group.items():
-        if type(value) in kinds:
-            numbers[key] = value
-        elif isinstance(value, tuple | list) and key != "params":
-            numbers |= {f"{key}.{n}": item for n, item in enumerate(value) if type(item) in kinds}
-    return numbers
-
-
-def write_field(group: dict[str, Any], name: str, value: Any) -> None:
-    """Write a field of a param group, such as `lr` or `betas.0`."""
-    key, _, position = name.partition(".")
-    if position:
-        items = list(group[key])
-        items[int(position)] = value
-        group[key] = tuple(items)
-    else:
-        group[key] = value
 
 
 def _holds_optimizers(optimizer: Optimizer) -> bool:

@@ -1,0 +1,124 @@
+"""The states of the optimizers of all lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from hydrant.training.stack.reasons import CannotStack
+from hydrant.training.stack.weights import StackedWeights
+
+_PLAIN = (int, float, bool, str, type(None))
+
+
+@dataclass
+class Slot:
+    """What an optimizer sees as one weight: a weight of the model, or all weights of a group in a line.
+
+    Its state is a tensor for all lanes.
+    """
+
+    values: Tensor  # (lanes, ...)
+    state: dict[str, Tensor]  # (lanes, ...) each
+    plain: dict[str, Any]  # state that is no tensor, the same in all lanes
+
+
+def stack_slots(optimizers: Sequence[Optimizer], weights: StackedWeights, *, is_flat: bool) -> list[Slot]:
+    """Return the slots of a param group; the states of the lanes become views of theirs.
+
+    Args:
+        optimizers: of the lanes.
+        weights: of the group.
+        is_flat: whether all weights of the group are one slot.
+
+    Raises:
+        CannotStack: the states of the lanes differ in more than values.
+    """
+    rows = weights.rows.detach()
+    if is_flat:
+        return [_stack_slot(optimizers, rows, weights.parameters)]
+    return [
+        _stack_slot(optimizers, values, [[of_lane[n]] for of_lane in weights.parameters])
+        for n, values in enumerate(weights.stacked(rows))
+    ]
+
+
+def _stack_slot(
+    optimizers: Sequence[Optimizer], values: Tensor, of_lanes: Sequence[Sequence[nn.Parameter]]
+) -> Slot:
+    slot = Slot(values, {}, {})
+    states = [[o.state.get(p, {}) for p in ps] for o, ps in zip(optimizers, of_lanes, strict=True)]
+    for key, value in dict(states[0][0]).items():
+        if isinstance(value, Tensor):
+            slot.state[key] = _stack_state(key, states, of_lanes)
+        elif type(value) not in _PLAIN or any(state[key] != value for of_lane in states for state in of_lane):
+            raise CannotStack(f"the state {key} of {type(optimizers[0]).__name__} differs between the runs")
+        else:
+            slot.plain[key] = value
+    return slot
+
+
+def _stack_state(
+    key: str, states: Sequence[Sequence[dict[str, Any]]], of_lanes: Sequence[Sequence[nn.Parameter]]
+) -> Tensor:
+    """Stack a state of all weights of a slot; the states of the lanes become views of it."""
+    is_line = len(of_lanes[0]) > 1
+    is_wide = states[0][0][key].shape == of_lanes[0][0].shape and states[0][0][key].ndim > 0
+    if not is_line or not is_wide:
+        stacked = torch.stack([of_lane[0][key] for of_lane in states])
+        for of_lane, value in zip(states, stacked.unbind(), strict=True):
+            for state in of_lane:
+                state[key] = value
+        return stacked
+    stacked = torch.stack([torch.cat([state[key].reshape(-1) for state in of_lane]) for of_lane in states])
+    for of_lane, parameters, row in zip(states, of_lanes, stacked.unbind(), strict=True):
+        parts = row.split([p.numel() for p in parameters])
+        for state, parameter, part in zip(of_lane, parameters, parts, strict=True):
+            state[key] = part.view(parameter.shape)
+    return stacked
+
+
+def stack_group_state(groups: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
+    """Stack the tensors in a param group of all lanes, such as a count of steps."""
+    stacked = {
+        key: torch.stack([torch.as_tensor(group[key]) for group in groups])
+        for key, value in groups[0].items()
+        if isinstance(value, Tensor)
+    }
+    for key, values in stacked.items():
+        for group, value in zip(groups, values.unbind(), strict=True):
+            group[key] = value
+    return stacked
+
+
+def steps_agree(optimizers: Sequence[Optimizer]) -> bool:
+    """Return whether the weights of each group have made the same number of steps in a lane."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            counts = {
+                _scalar_state(optimizer.state.get(p, {})) for p in group["params"] if p in optimizer.state
+            }
+            if len(counts) > 1:
+                return False
+    return True
+
+
+def separate_counts(optimizers: Sequence[Optimizer]) -> None:
+    """Give each weight a count of steps of its own, because the lanes make their steps alone from now on."""
+    for optimizer in optimizers:
+        for state in optimizer.state.values():
+            state |= {k: v.clone() for k, v in state.items() if isinstance(v, Tensor) and not v.ndim}
+
+
+def _scalar_state(state: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the numbers in the state of a weight, such as its count of steps."""
+    return tuple(
+        (key, float(value) if isinstance(value, Tensor) else value)
+        for key, value in state.items()
+        if not isinstance(value, Tensor) or value.ndim == 0
+    )

@@ -43,33 +43,35 @@ CASES = (
 )
 
 
-def compare(cases: Sequence[str], workdir: Path) -> None:
-    """Compare each program with its run, on two ranks. The folder has the files of `write_files`."""
+def compare(cases: Sequence[str], workdir: Path, num_ranks: int = 2) -> None:
+    """Compare each program with its run, on several ranks. The folder has the files of `write_files`."""
     for number in range(len(cases)):
         (workdir / str(number)).mkdir()
-    spawn(_compare_on_rank, list(cases), workdir, free_ports(2 * len(cases)), num_ranks=2)
+    ports = free_ports(2 * len(cases))
+    spawn(_compare_on_rank, list(cases), workdir, ports, num_ranks, num_ranks=num_ranks)
 
 
-def _compare_on_rank(rank: int, cases: Sequence[str], workdir: Path, ports: list[int]) -> None:
+def _compare_on_rank(
+    rank: int, cases: Sequence[str], workdir: Path, ports: list[int], num_ranks: int
+) -> None:
     torch.set_num_threads(1)
     for number, words in enumerate(cases):
         folder = workdir / str(number)
         os.chdir(folder)
-        os.environ |= environment_of_rank(rank, ports[2 * number])
+        os.environ |= environment_of_rank(rank, num_ranks, ports[2 * number])
         world = World.from_launcher()
         with world.process_group():
-            text, weights = trained(
-                f"{RANKS} {words}", folder / ("reference" if rank == 0 else "of_other_rank")
-            )
-        os.environ |= environment_of_rank(rank, ports[2 * number + 1])
+            reference = folder / ("reference" if rank == 0 else f"of_rank_{rank}")
+            text, weights = trained(f"parallel.num_processes={num_ranks} {words}", reference)
+        os.environ |= environment_of_rank(rank, num_ranks, ports[2 * number + 1])
         run_program(text)
         if world.is_rank_zero:
             check_folder(words, folder, weights)
 
 
-def environment_of_rank(rank: int, port: int) -> dict[str, str]:
+def environment_of_rank(rank: int, num_ranks: int, port: int) -> dict[str, str]:
     """Return the variables that torchrun sets."""
-    ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(num_ranks)}
     return {**ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
@@ -91,6 +93,14 @@ def test_programs_of_ranks_train_the_same(workdir: Path) -> None:
 def test_other_programs_of_ranks_train_the_same(workdir: Path) -> None:
     write_files(workdir)
     compare(CASES[2:], workdir)
+
+
+@pytest.mark.slow
+def test_programs_of_three_ranks_train_the_same(workdir: Path) -> None:
+    sizes = "global_batch_size=48 eval_batch_size=10"
+    words = ("model=convnet model.widths=[4,8]", "micro_batch_size=8 averaging=ema mixing=mixup")
+    write_files(workdir)
+    compare([f"{sizes} {more}" for more in words], workdir, num_ranks=3)
 
 
 @pytest.mark.slow

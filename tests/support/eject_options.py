@@ -64,9 +64,9 @@ OPTIONS: Mapping[str, Sequence[str]] = {
         "averaging=ema averaging.start_after=3 averaging.warmup=false",
         "averaging=tail averaging.start=4",
     ],
-    "end": ["", "patience=1", "scheduler.noise_ratio=0.1"],
+    "end": ["", "patience=1", "scheduler.noise_ratio=0.1", "skip_non_finite=true"],
     "mixing": ["", "mixing=mixup", "mixing=mixup_cutmix"],
-    "smoothing": ["", "task.label_smoothing=0.1"],
+    "loss": ["", "task.label_smoothing=0.1", "task.z_loss=0.01"],
     "data": [
         "data=digits",
         "data=digits data.augment.max_shift=1",
@@ -78,6 +78,8 @@ OPTIONS: Mapping[str, Sequence[str]] = {
         f"{HOUSES} data.target=size",
         "data=tensors data.train=../points_train.pt data.val=../points_val.pt data.input_shape=[4] data.num_classes=5 "
         "limit_train_samples=null limit_val_samples=20",
+        "data=tensors data.train=../labels_train.pt data.val=../labels_val.pt data.input_shape=[4] data.num_classes=5 "
+        "task.multi_label=true limit_train_samples=null limit_val_samples=20",
         "data=memmap data.train=../arrays_train data.val=../arrays_val data.input_shape=[4] data.num_classes=3 "
         "data.num_workers=0 limit_train_samples=50 limit_val_samples=25",
         "data=image_folder data.root=../images data.input_shape=[3,16,16] data.num_workers=0 global_batch_size=16 "
@@ -101,12 +103,14 @@ IMPOSSIBLE = (
     *((model, data) for model in ("convnet", "airbench", "model=timm", "mixing=mixup_cutmix")
       for data in ("csv", "tensors", "memmap")),
     ("airbench", "digits"), ("model=timm", "digits"),
-    ("mixing", "regression"), ("smoothing", "regression"), ("track3", "documents"),
+    *(("z_loss", data) for data in ("digits", "synthetic", "csv", "tensors", "memmap", "image_folder")),
+    ("mixing", "regression"), ("smoothing", "regression"), ("mixing", "multi_label"), ("track3", "documents"),
+    ("skip_non_finite", "lbfgs"), ("skip_non_finite", "=sam"),
 )  # fmt: skip
 """Words of options that Hydrant does not combine."""
 REFUSED = (
     ("stepped", "param_groups"), ("stepped", "schedules.weight_decay"), ("stepped", "torch_muon"),
-    ("stepped", "normuon"),
+    ("stepped", "normuon"), ("skip_non_finite", "fp16"),
 )  # fmt: skip
 """Words of options that Hydrant combines, but eject does not. Their pairs count as not covered."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hydrant.commands.eject.bundle import defining_module, is_copied, read_module
-from hydrant.commands.eject.fold import evaluate
+from hydrant.commands.eject.known import evaluate
 from hydrant.commands.eject.source_edits import Edit, Source
 
 Imports = dict[str, tuple[str, str | None]]

@@ -11,9 +11,10 @@ from typing import Any
 
 from hydrant.clock import Interval
 from hydrant.commands.eject.bundle import renamed
-from hydrant.commands.eject.fold import fold, without_unused_locals
+from hydrant.commands.eject.fold import fold
 from hydrant.commands.eject.neutral import without_neutral
 from hydrant.commands.eject.prune import with_short_docs, without_argument, without_parameter
+from hydrant.commands.eject.simplify import without_unused_locals
 from hydrant.commands.eject.source_edits import Edit, Source, shifted
 
 _CLOCKED = ("_cyclic",)

@@ -6,23 +6,14 @@ Known values only decide. They are not written into the source, where their name
 from __future__ import annotations
 
 import ast
-import builtins
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from hydrant.commands.eject.known import UNKNOWN, evaluate
 from hydrant.commands.eject.source_edits import Edit, Source, shifted
 
-_PURE = {
-    name: getattr(builtins, name)
-    for name in ("isinstance", "len", "min", "max", "bool", "str", "int", "float")
-}
-_UNKNOWN: Any = object()
 _CHECKS = "check_"
 """The beginning of the names of functions that only reject a config; an ejected one has passed."""
-
-
-_WITH_EFFECTS = ("add_gradients", "clip_gradients")
-"""Functions of the program that are called also if nothing reads their result."""
 
 
 def fold(text: str, known: Mapping[str, Any]) -> str:
@@ -41,42 +32,6 @@ def fold(text: str, known: Mapping[str, Any]) -> str:
     while edits := _Folder(source, known).edits():
         source = source.apply(edits)
     return source.text
-
-
-def evaluate(node: ast.expr, known: Mapping[str, Any]) -> Any:
-    """Return the value of an expression of known names and constants, or `_UNKNOWN`."""
-    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-    allowed = (
-        ast.Name,
-        ast.Constant,
-        ast.Compare,
-        ast.BoolOp,
-        ast.UnaryOp,
-        ast.BinOp,
-        ast.Tuple,
-        ast.List,
-        ast.Set,
-    )
-    helpers = (
-        ast.Load,
-        ast.cmpop,
-        ast.boolop,
-        ast.unaryop,
-        ast.operator,
-        ast.Call,
-        ast.Subscript,
-        ast.Attribute,
-    )
-    if not names <= known.keys() | _PURE.keys():
-        return _UNKNOWN
-    if any(not isinstance(part, (*allowed, *helpers)) for part in ast.walk(node)):
-        return _UNKNOWN
-    try:
-        return eval(
-            compile(ast.Expression(node), "<eject>", "eval"), {"__builtins__": {}}, {**_PURE, **known}
-        )
-    except (TypeError, ValueError, AttributeError, KeyError, IndexError):
-        return _UNKNOWN
 
 
 class _Folder(ast.NodeVisitor):
@@ -126,7 +81,7 @@ class _Folder(ast.NodeVisitor):
 
     def visit_If(self, node: ast.If) -> None:
         value = evaluate(node.test, self._known)
-        if value is _UNKNOWN:
+        if value is UNKNOWN:
             if not self._shorten(node.test):
                 self.generic_visit(node)
             return
@@ -178,7 +133,7 @@ class _Folder(ast.NodeVisitor):
             case ast.With(items=[ast.withitem(context_expr=ast.IfExp(orelse=ast.Call(func=ast.Name(id="nullcontext")))
                                               as chosen)]):  # fmt: skip
                 value = evaluate(chosen.test, self._known)
-                if value is not _UNKNOWN and not value:
+                if value is not UNKNOWN and not value:
                     source = self._source
                     first, last = source.lines_of(node.body[0])[0], source.lines_of(node.body[-1])[1]
                     body = shifted(source.text[first:last], node.body[0].col_offset - node.col_offset)
@@ -190,7 +145,7 @@ class _Folder(ast.NodeVisitor):
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
         value = evaluate(node.test, self._known)
-        if value is _UNKNOWN:
+        if value is UNKNOWN:
             self.generic_visit(node)
         else:
             chosen = self._source.text_of(node.body if value else node.orelse)
@@ -201,7 +156,7 @@ class _Folder(ast.NodeVisitor):
         match node:
             case ast.Call(func=ast.Name(id="is_due"), args=[update, every]) if self._known.get("ROUNDS_UP"):
                 length = evaluate(every, self._known)
-                is_whole = length is not _UNKNOWN and length == int(length)
+                is_whole = length is not UNKNOWN and length == int(length)
                 text = f"{self._source.text_of(update)} % {self._source.text_of(every)}"
                 text += " == 0" if is_whole else " < 1"
                 self._edits.append(Edit(*self._source.span(node), text))
@@ -216,7 +171,7 @@ class _Folder(ast.NodeVisitor):
         """Let `size or default` be one of both if it is known whether there is a size; return whether it is."""
         stops = isinstance(node.op, ast.Or)
         first = evaluate(node.values[0], self._known)
-        if first is _UNKNOWN or isinstance(first, bool):
+        if first is UNKNOWN or isinstance(first, bool):
             return False
         word = " or " if stops else " and "
         chosen = node.values[:1] if bool(first) == stops else node.values[1:]
@@ -226,7 +181,7 @@ class _Folder(ast.NodeVisitor):
         return True
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        if evaluate(node.test, self._known) is not _UNKNOWN:
+        if evaluate(node.test, self._known) is not UNKNOWN:
             self._remove(node)
 
     def _shorten(self, node: ast.expr) -> bool:
@@ -237,7 +192,7 @@ class _Folder(ast.NodeVisitor):
         kept = list[ast.expr]()
         for operand in node.values:
             value = evaluate(operand, self._known)
-            if value is _UNKNOWN:
+            if value is UNKNOWN:
                 kept.append(operand)
             elif bool(value) == stops:
                 self._edits.append(Edit(*self._source.span(node), repr(stops)))
@@ -270,39 +225,3 @@ def _only_checks(statement: ast.stmt) -> bool:
             return all(map(_only_checks, body))
         case _:
             return False
-
-
-def without_unused_locals(text: str) -> str:
-    """Return definitions without the assignments inside functions whose names nothing reads."""
-    source = Source(text)
-    while True:
-        edits = list[Edit]()
-        for function in (n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef)):
-            read = {
-                n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
-            }
-            for node in ast.walk(function):
-                match node:
-                    case ast.Assign(targets=[ast.Name(id=name)], value=value) if name not in read:
-                        has_effect = isinstance(value, ast.Call) and _name(value.func) in _WITH_EFFECTS
-                        begin, end = source.lines_of(node)
-                        edit = (source.span(node)[0], source.span(value)[0]) if has_effect else (begin, end)
-                        edits.append(Edit(*edit, ""))
-                    case _:
-                        pass
-        edits = list(dict.fromkeys(edits))
-        if not edits:
-            return source.text
-        source = source.apply(edits)
-
-
-def _name(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def replace_calls(text: str, replace: Callable[[ast.Call], str | None]) -> str:
-    """Return the source with every call for which `replace` returns another expression."""
-    source = Source(text)
-    calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
-    edits = [Edit(*source.span(call), new) for call in calls if (new := replace(call)) is not None]
-    return source.apply(edits).text

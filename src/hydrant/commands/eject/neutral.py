@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-from hydrant.commands.eject.fold import evaluate
+from hydrant.commands.eject.known import evaluate
 from hydrant.commands.eject.source_edits import Edit, Source
 
 

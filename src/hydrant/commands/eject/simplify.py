@@ -7,8 +7,40 @@ from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any, TypeGuard
 
+from hydrant.commands.eject.fold import fold
 from hydrant.commands.eject.prune import without_nth_argument, without_parameter
 from hydrant.commands.eject.source_edits import Edit, Source
+
+_WITH_EFFECTS = ("add_gradients", "clip_gradients")
+"""Functions of the program that are called also if nothing reads their result."""
+
+
+def without_unused_locals(text: str) -> str:
+    """Return definitions without the assignments inside functions whose names nothing reads."""
+    source = Source(text)
+    while True:
+        edits = list[Edit]()
+        for function in (n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef)):
+            read = {
+                n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+            }
+            for node in ast.walk(function):
+                match node:
+                    case ast.Assign(targets=[ast.Name(id=name)], value=value) if name not in read:
+                        has_effect = isinstance(value, ast.Call) and _name(value.func) in _WITH_EFFECTS
+                        begin, end = source.lines_of(node)
+                        edit = (source.span(node)[0], source.span(value)[0]) if has_effect else (begin, end)
+                        edits.append(Edit(*edit, ""))
+                    case _:
+                        pass
+        edits = list(dict.fromkeys(edits))
+        if not edits:
+            return source.text
+        source = source.apply(edits)
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def without_returned_locals(text: str) -> str:
@@ -174,3 +206,16 @@ def _with_inlined(source: Source, method: ast.FunctionDef, texts: Mapping[str, s
 
 def _calls_method(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == name
+
+
+_SIMPLIFIED: dict[tuple[str, str], str] = {}
+
+
+def simplified(text: str, known: Mapping[str, Any]) -> str:
+    """Return a definition with its branches decided. Results are kept, because most programs share most of them."""
+    names = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    names |= {"ACCUMULATES", "ROUNDS_UP"}  # decide a loop and calls
+    key = text, repr({name: known[name] for name in sorted(names & known.keys())})
+    if key not in _SIMPLIFIED:
+        _SIMPLIFIED[key] = without_unused_locals(fold(text, known))
+    return _SIMPLIFIED[key]

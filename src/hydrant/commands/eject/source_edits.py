@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 
@@ -67,3 +67,11 @@ def shifted(lines: str, columns: int) -> str:
     """Return lines of code with `columns` fewer spaces before each. Lines of a string with fewer remain."""
     prefix = " " * columns
     return "".join(line.removeprefix(prefix) for line in lines.splitlines(keepends=True))
+
+
+def replace_calls(text: str, replace: Callable[[ast.Call], str | None]) -> str:
+    """Return the source with every call for which `replace` returns another expression."""
+    source = Source(text)
+    calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
+    edits = [Edit(*source.span(call), new) for call in calls if (new := replace(call)) is not None]
+    return source.apply(edits).text

@@ -7,9 +7,9 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
-from hydrant.commands.eject.assemble import Constant, Parts, Written
 from hydrant.commands.eject.cutting.comments import COMMENTS
 from hydrant.commands.eject.layout import literal
+from hydrant.commands.eject.parts import Constant, Parts, Written
 from hydrant.training.plan import Plan
 
 

@@ -1,30 +1,24 @@
-"""The data and the mixing of samples."""
+"""The data."""
 
 from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import default_collate
 
-from hydrant.batch import tensors_of
 from hydrant.commands.eject.bundle import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector, plain
-from hydrant.commands.eject.layout import literal
+from hydrant.commands.eject.cutting.loaded_data import DATA, cut_dataset, cut_folder, cut_memmap
 from hydrant.commands.eject.own import check_source
 from hydrant.config.csv_file import MISSING
 from hydrant.config.csv_layout import read_layout
 from hydrant.data.augment import AlternatingFlip, ShiftFlip
 from hydrant.data.in_memory import InMemorySource
-from hydrant.data.loader import LoaderSource
 from hydrant.errors import ConfigError
 
-DATA = "The data."
-_MIXING = ("mixup_alpha", "cutmix_alpha", "cutmix_minmax", "prob", "switch_prob")
 _COMMENTS = {
     "val_ratio": "of the samples of each class",
     "split_seed": "of the division into training and validation samples",
@@ -212,74 +206,6 @@ def _cut_tokens(collector: Collector, node: Mapping[str, Any]) -> None:
     collector.express("load_test", "Tokens(TEST_FILES)", Tokens=tokens)
 
 
-def _loads(collector: Collector, node: Mapping[str, Any], *, augments: bool) -> None:
-    """Let worker processes read the samples."""
-    source = collector.plan.train
-    assert isinstance(source, LoaderSource)
-    inputs, _ = source.samples[0]
-    collector.know(COLLATES=False, SEEDS_VAL=False)
-    collector.know(LOADS=True, AUGMENTS=augments, IS_BYTES=False, HAS_DICTS=isinstance(inputs, Mapping))
-    collector.constant("NUM_WORKERS", node["num_workers"], "processes that read samples", group=DATA)
-    aliases = collector.parts.aliases
-    module = f"{PROGRAM}.data_loading"
-    aliases["to_device"] = module, "to_device"
-    aliases["TrainingSamples"] = module, "TrainingBatches"
-    aliases["ValidationSamples"] = module, "Loader"
-
-
-def _cut_memmap(collector: Collector, node: Mapping[str, Any]) -> None:
-    if not Path(node["train"], "targets.npy").is_file():
-        raise ConfigError("data.train", "samples without targets.npy cannot be ejected yet")
-    _loads(collector, node, augments=False)
-
-
-def _cut_folder(collector: Collector, node: Mapping[str, Any]) -> None:
-    _loads(collector, node, augments=True)
-    augment = {key: plain(value) for key, value in node["augment"].items() if key[0] != "_"}
-    erases = augment["re_prob"] > 0
-    if not erases:
-        del augment["re_prob"], augment["re_mode"]
-    usual = {"auto_augment": None, "color_jitter": None}
-    augment = {key: value for key, value in augment.items() if key not in usual or value is not None}
-    if node["augment"]["color_jitter"] is None:
-        augment["color_jitter"] = None  # timm's default is not off
-    images = {key: plain(node[key]) for key in ("interpolation", "mean", "std")}
-    images = {"input_size": plain(node["input_shape"]), **images}
-    if erases:  # which needs normalized floats
-        message = "cannot be ejected yet"
-        raise ConfigError("data.augment.re_prob", f"erasing ({augment['re_prob']}) {message}; give 0")
-    collector.know(IS_BYTES=True)
-    collector.constant("IMAGES", images, "of timm's create_transform", group=DATA)
-    collector.constant("AUGMENTATION", {**augment, "normalize": False}, "of training images", group=DATA)
-    comment = "the input is this part of the resized shorter edge in evaluations"
-    collector.constant("CROP_PCT", node["crop_pct"], comment, group=DATA)
-    for key in ("train_dir", "val_dir", "test_dir"):
-        collector.constant(key.upper(), node[key], "folders of ROOT" if key[0] == "t" else "", group=DATA)
-
-
-def _cut_dataset(collector: Collector, node: Mapping[str, Any]) -> None:
-    for key in ("target", "collate"):
-        if node[key] is not None:
-            raise ConfigError(
-                f"data.{key}", f"{node[key]!r} cannot be ejected yet; let items be pairs of tensors"
-            )
-    _loads(collector, node, augments=True)
-    source: Any = collector.plan.train
-    batch = default_collate([source.samples[0]])
-    doubles = any(tensor.dtype == torch.float64 for tensor in tensors_of(tuple(batch)))
-    collector.know(COLLATES=doubles, SEEDS_VAL=True)
-    made, imports = list[str](), dict[str, tuple[str, str | None]]()
-    for split in ("train", "val", *(("test",) if collector.config["test_at_end"] else ())):
-        part = node[split]
-        check_source(f"data.{split}", part["_target_"])
-        target = pkgutil.resolve_name(part["_target_"])
-        words = ", ".join(f"{name}={literal(plain(value))}" for name, value in part.items() if name[0] != "_")
-        made.append(f"{target.__name__}({words})")
-        imports[target.__name__] = (target.__module__, target.__name__)
-    collector.express("make_data", f"({', '.join(made[:2])})", **imports)
-    collector.express("make_test", made[-1], **imports)
-
-
 _KINDS: Mapping[str, tuple[str, Callable[[Collector, Mapping[str, Any]], None]]] = {
     "digits": ("data_images", _cut_images),
     "mnist": ("data_images", _cut_images),
@@ -289,23 +215,8 @@ _KINDS: Mapping[str, tuple[str, Callable[[Collector, Mapping[str, Any]], None]]]
     "csv": ("data_table", _cut_table),
     "synthetic": ("data_synthetic", _cut_synthetic),
     "tokens": ("data_tokens", _cut_tokens),
-    "dataset": ("data_dataset", _cut_dataset),
-    "memmap": ("data_memmap", _cut_memmap),
-    "image_folder": ("data_folder", _cut_folder),
+    "dataset": ("data_dataset", cut_dataset),
+    "memmap": ("data_memmap", cut_memmap),
+    "image_folder": ("data_folder", cut_folder),
 }
 """By the data set: the module of the program that loads it, and what adds its settings."""
-
-
-def cut_mixing(collector: Collector) -> None:
-    """Add mixup and CutMix, if the config has them."""
-    node = collector.config["mixing"]
-    mixes = not str(node["_target_"]).endswith("NoMixing")
-    collector.know(MIXES=mixes)
-    if not mixes:
-        return
-    words = {**{key: value for key, value in node.items() if key[0] != "_"}, "label_smoothing": 0.0}
-    for key in _MIXING:
-        collector.constant(key.upper(), plain(words[key]), group="Mixing of samples.")
-    names = [f"{key}={key.upper() if key in _MIXING else literal(value)}" for key, value in words.items()]
-    text = f"Mixup({', '.join([*names, f'num_classes={collector.plan.data.num_classes}'])})"
-    collector.express("make_mixup", text, Mixup=("timm.data.mixup", "Mixup"))

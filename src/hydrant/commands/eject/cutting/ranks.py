@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import pkgutil
 
-from hydrant.commands.eject.assemble import Constant
 from hydrant.commands.eject.cutting.collector import Collector
 from hydrant.commands.eject.cutting.run import RUN
+from hydrant.commands.eject.parts import Constant
 from hydrant.errors import ConfigError
 from hydrant.training.distributed.ddp import buffer_setting
 from hydrant.training.dry_run import dry_collectives

@@ -1,0 +1,179 @@
+"""Gather the definitions of a program, simplified for a config, and what each of them needs."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import itertools
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hydrant.commands.eject.bundle import (
+    PROGRAM,
+    Definition,
+    defining_module,
+    is_copied,
+    is_own,
+    is_stand_in,
+    read_module,
+    renamed,
+)
+from hydrant.commands.eject.choices import with_chosen_entries
+from hydrant.commands.eject.facts import ABSENT, IDLE
+from hydrant.commands.eject.modules import without_local_imports, without_module_names
+from hydrant.commands.eject.names import names_in
+from hydrant.commands.eject.narrow import with_narrow_annotations
+from hydrant.commands.eject.own import REPLACED, is_of_user, without_helpers
+from hydrant.commands.eject.parts import Parts
+from hydrant.commands.eject.prune import with_short_docs
+from hydrant.commands.eject.sections import section_of
+from hydrant.commands.eject.simplify import simplified, without_absent_arguments, without_idle_layers
+from hydrant.commands.eject.source_edits import replace_calls
+from hydrant.errors import ConfigError
+
+_OF_TORCH = {
+    ("hydrant.optimizers.norms", "total_norm"): ("torch.nn.utils", "get_total_norm"),
+}
+"""Functions of Hydrant that are one of torch if there is one process."""
+
+
+@dataclass
+class Entry:
+    """A definition in the file."""
+
+    text: str
+    section: str
+    order: tuple[int, int, int]
+    imports: Mapping[str, tuple[str, str | None]]
+    is_bundled: bool
+
+
+class Gathered:
+    """The definitions of a program by name, with the constants and the imports that they need."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.entries = dict[str, Entry]()
+        self.origins = dict[str, str]()  # the module of each definition, to notice two of one name
+        self.constants = set[str]()
+        self.external = dict[str, tuple[str, str | None]]()
+        self._modules = list[str]()
+        self._counter = itertools.count()
+
+    def need(self, module: str, name: str) -> None:
+        """Add a definition and all that it needs."""
+        if is_stand_in(module):
+            self._need_stand_in(module, name)
+            return
+        numbers = f"{PROGRAM}.randomness"
+        if module == "hydrant.seeding" and name in read_module(numbers).definitions:
+            module = numbers  # where each has a line of its own
+        found = read_module(module).definitions[name]
+        name = found.name
+        if name in self.entries:
+            if self.origins[name] != module:
+                if is_of_user(module) or is_of_user(self.origins[name]):
+                    message = (
+                        f"{module} defines {name}, a name that the ejected file has already; rename it there"
+                    )
+                    raise ConfigError("eject", message)
+                raise AssertionError(f"{name} is defined in {module} and {self.origins[name]}")
+            return
+        if module not in self._modules:
+            self._modules.append(module)
+        text, imports = self._prepared(found)
+        self.origins[name] = module
+        entry = Entry(
+            text, section_of(module), (0, 0, found.position), imports, not module.startswith(PROGRAM)
+        )
+        self.entries[name] = entry
+        self._need_names(text, module, imports)
+        depth = self._modules.index(module)
+        entry.order = (0 if entry.is_bundled else 1, -depth, found.position)
+
+    def _need_stand_in(self, module: str, name: str) -> None:
+        if name in self._parts.constants:
+            self.constants.add(name)
+        elif name in self._parts.aliases:
+            self.need(*self._parts.aliases[name])
+        elif name in self._parts.written and name not in self.entries:
+            written = self._parts.written[name]
+            self.entries[name] = entry = Entry(
+                written.text, written.section, (2, 0, 0), written.imports, False
+            )
+            self.origins[name] = module
+            self._need_names(written.text, "", written.imports)
+            entry.order = (2, 0, next(self._counter))  # after what it needs
+        elif name not in self.entries:
+            raise AssertionError(f"the program uses {name}, which nothing gives")
+
+    def _prepared(self, found: Definition) -> tuple[str, Mapping[str, tuple[str, str | None]]]:
+        imports = dict(read_module(found.module).imports)
+        text = without_module_names(found.text, imports)
+        if not is_of_user(found.module):
+            text = without_local_imports(text, imports)
+        for (origin, own), (module, name) in _OF_TORCH.items():
+            if imports.get(own) == (origin, own):
+                text, imports[name] = renamed(text, {own: name}), (module, name)
+        if is_of_user(found.module):
+            text = replace_calls(text, without_helpers)
+        elif found.name in self._parts.known_in or not found.module.startswith(PROGRAM):
+            text = with_short_docs(text)
+        known = {**self._parts.known, **self._parts.known_in.get(found.name, {})}
+        text = with_narrow_annotations(text, known)
+        text = with_chosen_entries(text, known, found.module, imports)
+        if found.module.startswith("hydrant.models") and self._parts.known.get("AUTOCAST") is None:
+            text = renamed(text, {"RMSNorm": "nn.RMSNorm"})  # equal without autocast
+        for name, written in self._parts.expressions.items():
+            if name in names_in(text):
+                text = replace_calls(
+                    text, lambda call, n=name, w=written: w.text if _calls(call, n) else None
+                )
+                imports |= written.imports
+        if not is_of_user(found.module) and IDLE in known:
+            text = without_idle_layers(simplified(text, known), known[IDLE])
+            text = without_absent_arguments(text, known.get(ABSENT, ()))
+        return simplified(text, known), imports
+
+    def _need_names(self, text: str, module: str, imports: Mapping[str, tuple[str, str | None]]) -> None:
+        definitions = read_module(module).definitions if module else {}
+        for name in sorted(names_in(text)):
+            if name in definitions:
+                self.need(module, name)
+            elif name in imports:
+                origin, original = imports[name]
+                if is_stand_in(origin):
+                    self.need(origin, original or name)
+                elif is_copied(origin) and original is not None:
+                    self._need_imported(module, origin, original)
+                else:
+                    self._need_external(module, name, (origin, original))
+            elif is_of_user(module) and hasattr(importlib.import_module(module), name):
+                message = f"{module} defines {name} by a statement that cannot be copied; define it by def, class or ="
+                raise ConfigError("eject", message)
+            elif name in self._parts.constants:
+                self.constants.add(name)
+
+    def _need_imported(self, module: str, origin: str, name: str) -> None:
+        """Add a definition of another module that is copied. Own parts of the user get short forms of Hydrant's."""
+        if is_of_user(module) and is_own(origin) and name in REPLACED:
+            self.need(f"{PROGRAM}.{REPLACED[name]}", name)
+        else:
+            self.need(defining_module(origin, name), name)
+
+    def _need_external(self, module: str, name: str, origin: tuple[str, str | None]) -> None:
+        before = self.external.setdefault(name, origin)
+        if before != origin and is_of_user(module) and _imported(before) is not _imported(origin):
+            message = (
+                f"{module} imports {name} from {origin[0]}, but the file has another {name}; rename it there"
+            )
+            raise ConfigError("eject", message)
+
+
+def _calls(call: ast.Call, name: str) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == name
+
+
+def _imported(origin: tuple[str, str | None]) -> object:
+    return pkgutil.resolve_name(origin[0] if origin[1] is None else f"{origin[0]}:{origin[1]}")

@@ -118,6 +118,15 @@ def test_a_killed_program_continues_to_the_same_numbers(words: str, workdir: Pat
     check_killed_and_continued(words)
 
 
+def test_weights_of_nan_do_not_replace_a_checkpoint(workdir: Path) -> None:
+    config = check(compose([*TINY, "optimizer=sgd", "optimizer.lr=1e30", "save_every=1", "log_every=7"]))
+    with pytest.raises(FloatingPointError, match="in the weights after update 2"):
+        run_program(program(config))
+    state = torch.load(FOLDER / "last.pt", weights_only=True)
+    assert state["num_updates"] == 1
+    assert all(value.isfinite().all() for value in state["model"].values())
+
+
 @pytest.mark.slow
 def test_a_killed_program_with_parts_of_a_project(project: Path) -> None:
     check_killed_and_continued("experiment=first hook=[] allow_targets=[mine] duration=7")

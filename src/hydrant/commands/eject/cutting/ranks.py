@@ -65,10 +65,8 @@ def cut_ranks(collector: Collector) -> None:
         message = "logits in parts cannot be ejected yet with several ranks; give null"
         raise ConfigError("task.max_logits_gib", message)
     collector.constant("NUM_RANKS", num_ranks, "processes that torchrun starts", group=RUN)
-    constants["RANK"] = Constant(
-        'int(os.environ.get("RANK", "0"))', "of this process, which takes every NUM_RANKS-th batch", RUN
-    )
-    local = 'int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()'
+    constants["RANK"] = Constant('int(os.environ.get("RANK", "0"))', "of this process, from 0", RUN)
+    local = 'int(os.environ.get("LOCAL_RANK", "0"))'
     device = f'torch.device("cuda", {local}) if torch.cuda.is_available() else torch.device("cpu")'
     constants["DEVICE"] = Constant(device, "of this process", RUN)
     num_steps = collector.config["global_batch_size"] // (num_ranks * known["MICRO_BATCH_SIZE"])

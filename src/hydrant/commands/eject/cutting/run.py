@@ -18,7 +18,7 @@ def cut_run(collector: Collector, folder: str) -> None:
     """Add what is not a part of another subject."""
     config, plan = collector.config, collector.plan
     spec, clock = plan.spec, plan.clock
-    comment = "for metrics.jsonl and checkpoints"
+    comment = "for metrics.jsonl and checkpoints; a new one for other settings"
     collector.constant("FOLDER", folder, comment, group=RUN, source=f"Path({literal(folder)})")
     device = 'torch.device("cuda" if torch.cuda.is_available() else "cpu")'
     collector.constant("DEVICE", spec.device, group=RUN, source=device)

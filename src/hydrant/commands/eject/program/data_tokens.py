@@ -31,10 +31,9 @@ class Tokens:
         self.starts = np.cumsum([0, *map(len, self.parts)])
 
     def __getitem__(self, places: slice) -> np.ndarray:
-        first = np.searchsorted(self.starts, places.start, side="right") - 1
-        end = np.searchsorted(self.starts, places.stop - 1, side="right")
+        first, last = np.searchsorted(self.starts, [places.start, places.stop - 1], side="right") - 1
         start = self.starts[first]
-        return np.concatenate(self.parts[first:end])[places.start - start : places.stop - start]
+        return np.concatenate(self.parts[first : last + 1])[places.start - start : places.stop - start]
 
 
 def samples_of(update: int) -> Tensor:
@@ -50,11 +49,10 @@ def samples_of(update: int) -> Tensor:
 
 def read_sequences(tokens: Tokens, chosen: Tensor) -> tuple[Any, Tensor]:
     """Return sequences of SEQUENCE_LENGTH tokens and, as targets, the next token of each."""
-    starts = [index * SEQUENCE_LENGTH for index in chosen.tolist()]
-    rows = np.stack([tokens[start : start + SEQUENCE_LENGTH + 1] for start in starts]).astype(np.int64)
-    read = torch.from_numpy(rows).to(DEVICE)
+    rows = [tokens[n * SEQUENCE_LENGTH : (n + 1) * SEQUENCE_LENGTH + 1] for n in chosen.tolist()]
+    read = torch.from_numpy(np.stack(rows).astype(np.int64)).to(DEVICE)
     if SEPARATES:
-        documents = torch.from_numpy(documents_of(rows)).to(DEVICE)
+        documents = torch.from_numpy(documents_of(np.stack(rows))).to(DEVICE)
         is_inside = documents[:, 1:] == documents[:, :-1]  # not the last token of a document
         packed = {"tokens": read[:, :-1], "documents": documents[:, :-1]}
         return packed, read[:, 1:].where(is_inside, IGNORED)

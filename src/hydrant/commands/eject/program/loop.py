@@ -118,7 +118,7 @@ def main() -> None:
         ranked = wrap_for_ranks(model)
         if HAS_BUFFERS:
             norms = RankedNorms(model)
-    num_updates, measured = 0, list[tuple[int, Tensor]]()  # updates made; batches since the last row
+    num_updates, measured = 0, list[tuple[int, Tensor]]()  # updates made; batches since the last log
     best: dict[str, Any] | None = None  # the value and the update of the best evaluation
     if HAS_MODES:
         optimizer.train()  # the weights to train differ from those to evaluate
@@ -167,7 +167,7 @@ def main() -> None:
                 else:
                     log(0, evaluate(model, val, "val"))
 
-    logged_at, since = num_updates, time.perf_counter()  # of the last row, for the pace
+    logged_at, since = num_updates, time.perf_counter()  # for the pace: updates and time of the last log
     while num_updates < NUM_UPDATES and (PATIENCE is None or not has_stalled(num_updates, best)):
         if ONLY_LR:
             optimizer.param_groups[0]["lr"] = learning_rate(num_updates)
@@ -244,7 +244,7 @@ def main() -> None:
                     row["optim/grad_norm"] = grad_norm.item()
             measured.clear()
             if not all(map(math.isfinite, row.values())):
-                raise FloatingPointError(f"NaN or infinity before update {num_updates}: {row}")
+                raise FloatingPointError(f"NaN or infinity up to update {num_updates}: {row}")
             if ONLY_LR:
                 row["optim/lr"] = optimizer.param_groups[0]["lr"]
             else:
@@ -278,6 +278,8 @@ def main() -> None:
             or is_due(num_updates, SAVE_EVERY)
             or (PATIENCE is not None and has_stalled(num_updates, best))
         ):
+            if not all(parameter.isfinite().all() for parameter in model.parameters()):
+                raise FloatingPointError(f"NaN or infinity in the weights after update {num_updates}")
             state = {
                 "num_updates": num_updates,
                 "best": best,

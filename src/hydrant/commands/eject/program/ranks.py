@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from hydrant.commands.eject.program.settings import DEVICE, NUM_MICRO_STEPS, NUM_RANKS, RANK
 
@@ -61,8 +61,8 @@ class RankedNorms:
             norm.num_batches_tracked.copy_(count + added)
 
 
-def of_all_ranks(value: Any) -> list[Any]:
-    """Return the values of all ranks, in their order."""
+def of_all_ranks(measured: list[tuple[int, Tensor]]) -> list[Any]:
+    """Return the measurements of all ranks, in their order."""
     values: list[Any] = [None] * NUM_RANKS
-    dist.all_gather_object(values, value)
+    dist.all_gather_object(values, [(size, metrics.cpu()) for size, metrics in measured])
     return values

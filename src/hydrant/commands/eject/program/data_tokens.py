@@ -49,10 +49,10 @@ def samples_of(update: int) -> Tensor:
 
 def read_sequences(tokens: Tokens, chosen: Tensor) -> tuple[Any, Tensor]:
     """Return sequences of SEQUENCE_LENGTH tokens and, as targets, the next token of each."""
-    rows = [tokens[n * SEQUENCE_LENGTH : (n + 1) * SEQUENCE_LENGTH + 1] for n in chosen.tolist()]
-    read = torch.from_numpy(np.stack(rows).astype(np.int64)).to(DEVICE)
+    rows = np.stack([tokens[n * SEQUENCE_LENGTH : (n + 1) * SEQUENCE_LENGTH + 1] for n in chosen.tolist()])
+    read = torch.from_numpy(rows.astype(np.int64)).to(DEVICE)
     if SEPARATES:
-        documents = torch.from_numpy(documents_of(np.stack(rows))).to(DEVICE)
+        documents = torch.from_numpy(documents_of(rows)).to(DEVICE)
         is_inside = documents[:, 1:] == documents[:, :-1]  # not the last token of a document
         packed = {"tokens": read[:, :-1], "documents": documents[:, :-1]}
         return packed, read[:, 1:].where(is_inside, IGNORED)

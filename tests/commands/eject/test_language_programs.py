@@ -34,8 +34,11 @@ RUN = "task=language_modeling global_batch_size=8 eval_batch_size=6 limit_val_sa
             f"{MODEL} model.activation=gelu model.positions=learned model.num_kv_heads=1 model.qk_norm=false",
             marks=pytest.mark.slow,
         ),
-        f"{MODEL} model.activation=relu2 model.positions=none model.zero_init=false "
-        "model.activation_checkpointing=true",
+        pytest.param(
+            f"{MODEL} model.activation=relu2 model.positions=none model.zero_init=false "
+            "model.activation_checkpointing=true",
+            marks=pytest.mark.slow,
+        ),
         f"{MODEL} task.z_loss=0.01 data.sampling=documents",
         pytest.param(
             f"{MODEL} task.z_loss=0.01 task.max_logits_gib=1e-6 precision=bf16 micro_batch_size=4",

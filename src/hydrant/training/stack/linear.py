@@ -54,6 +54,8 @@ def _linear(vmap: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None
 def _stacked(tensor: Tensor, level: int, num_lanes: int) -> Tensor:
     """Return a tensor of a lane with the lanes in front."""
     stacked, dim = _functorch._unwrap_batched(tensor, level)
+    if dim == 0:
+        return stacked
     return stacked.expand(num_lanes, *stacked.shape) if dim is None else stacked.movedim(dim, 0)
 
 
@@ -65,7 +67,7 @@ class _Linear(torch.autograd.Function):
         ctx.save_for_backward(input, weight)
         rows = _rows(input)
         products = rows.bmm(weight.mT) if bias is None else torch.baddbmm(bias[:, None], rows, weight.mT)
-        return products.view(*input.shape[:-1], weight.shape[1])
+        return products if input.ndim == 3 else products.view(*input.shape[:-1], weight.shape[1])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
@@ -81,4 +83,4 @@ class _Linear(torch.autograd.Function):
 
 def _rows(values: Tensor) -> Tensor:
     """Return values (lanes, ..., N) as (lanes, M, N)."""
-    return values.reshape(len(values), -1, values.shape[-1])
+    return values if values.ndim == 3 else values.reshape(len(values), -1, values.shape[-1])

@@ -25,6 +25,14 @@ class StackedSteps:
     def __init__(self, lanes: Sequence[Trainer], tensors: StackedTensors) -> None:
         self._lanes, self._first, self._tensors = lanes, lanes[0], tensors
         self._optimizers: dict[str, StackedOptimizer | None] = {}
+        # Of each lane: the clipping by the name of the optimizer, and the value of an update by the field.
+        self._clippings = {
+            name: [lane.optimizers.entries[name].clipping for lane in lanes] for name in tensors.weights
+        }
+        self._fields = {
+            key: [lane.optimizers.schedules.fields[key].value for lane in lanes]
+            for key in self._first.optimizers.schedules.fields
+        }
         # Lanes that have applied an update, which makes the states of their optimizers.
         states = [lane.state for lane in lanes]
         self._applied = {n for n, state in enumerate(states) if state.num_updates > state.num_skipped}
@@ -34,7 +42,7 @@ class StackedSteps:
         """Clip the gradients; return their norms before clipping, (lanes,), as `Optimizers` does for one run."""
         norms = dict[str, Tensor]()
         for name, groups in self._tensors.weights.items():
-            clippings = [lane.optimizers.entries[name].clipping for lane in self._lanes]
+            clippings = self._clippings[name]
             rows = [w.rows.grad for w in groups if w is not None and w.rows.grad is not None]
             needs_norm = (
                 measure or self._first.optimizers.skips_non_finite or clippings[0].max_norm is not None
@@ -52,8 +60,8 @@ class StackedSteps:
                     row.copy_(row.clamp(-limits, limits))
             if clippings[0].agc is not None:
                 self._tensors.show_gradients()
-                for lane in self._lanes:
-                    lane.optimizers.entries[name].clipping(lane.optimizers.entries[name].parameters, None)
+                for lane, clipping in zip(self._lanes, clippings, strict=True):
+                    clipping(lane.optimizers.entries[name].parameters, None)
         return norms
 
     def apply(self, num_updates: int, skipped: Collection[int]) -> None:
@@ -94,11 +102,10 @@ class StackedSteps:
     def _scheduled(self, name: str, num_updates: int) -> list[dict[str, list[float]]]:
         """Return the values of the scheduled fields of each group of an optimizer, for every lane."""
         numbers: list[dict[str, list[float]]] = [{} for _ in self._tensors.weights[name]]
-        for key in self._first.optimizers.schedules.fields:
+        for key, values in self._fields.items():
             optimizer, position, field = key.split(".", 2)
             if optimizer == name:
-                fields = [lane.optimizers.schedules.fields[key] for lane in self._lanes]
-                numbers[int(position)][field] = [f.value(num_updates) for f in fields]
+                numbers[int(position)][field] = [value(num_updates) for value in values]
         return numbers
 
 

@@ -81,13 +81,13 @@ def add_gradients(
                 inputs, targets = mix_samples(mixup, inputs, targets, update, 0)
         if RANKED and ACCUMULATES:
             batch_idx = micro_step * NUM_RANKS + RANK  # of those of all ranks
-            torch.manual_seed((mix(SEED, UPDATE, batch_idx) + update * _GOLDEN) & _MASK)  # seeds dropout
+            torch.manual_seed((mix(SEED, UPDATE, batch_idx) + update * _GOLDEN) & _MASK)  # for dropout
         elif RANKED:
-            torch.manual_seed((mix(SEED, UPDATE, RANK) + update * _GOLDEN) & _MASK)  # seeds dropout
+            torch.manual_seed((mix(SEED, UPDATE, RANK) + update * _GOLDEN) & _MASK)  # dropout, this batch
         elif ACCUMULATES:
-            torch.manual_seed((mix(SEED, UPDATE, micro_step) + update * _GOLDEN) & _MASK)  # seeds dropout
+            torch.manual_seed((mix(SEED, UPDATE, micro_step) + update * _GOLDEN) & _MASK)  # for dropout
         else:
-            torch.manual_seed((mix(SEED, UPDATE, 0) + update * _GOLDEN) & _MASK)  # seeds dropout
+            torch.manual_seed((mix(SEED, UPDATE, 0) + update * _GOLDEN) & _MASK)  # dropout, batch 0
         with sync_of_step(model, micro_step) if SYNCS_ONCE else nullcontext():
             with torch.autocast(DEVICE.type, AUTOCAST) if AUTOCAST is not None else nullcontext():
                 if COMPILES_LOSS:

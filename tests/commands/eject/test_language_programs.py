@@ -39,7 +39,7 @@ RUN = "task=language_modeling global_batch_size=8 eval_batch_size=6 limit_val_sa
             "model.activation_checkpointing=true",
             marks=pytest.mark.slow,
         ),
-        f"{MODEL} task.z_loss=0.01 data.sampling=documents",
+        pytest.param(f"{MODEL} task.z_loss=0.01 data.sampling=documents", marks=pytest.mark.slow),
         pytest.param(
             f"{MODEL} task.z_loss=0.01 task.max_logits_gib=1e-6 precision=bf16 micro_batch_size=4",
             marks=pytest.mark.slow,

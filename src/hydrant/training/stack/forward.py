@@ -66,10 +66,8 @@ class StackedTask(nn.Module):
                 if drawn:
                     stack.enter_context(ReplayDraws(drawn))
                 outcome: Outcome = functional_call(self._task[0], tensors, (with_tensors(batch, inputs),))
-            num_targets, counts = (
-                outcome.num_targets,
-                {},
-            )  # a display, because Dynamo knows no dict[str, Tensor]()
+            num_targets = outcome.num_targets
+            counts: dict[str, Tensor] = {}  # a display, because Dynamo knows no dict[str, Tensor]()
             if isinstance(num_targets, Tensor):
                 counts = {"num": num_targets}
             else:

@@ -1,4 +1,4 @@
-"""The linear layers of all lanes."""
+"""The linear layers of all lanes, without a copy of their gradients."""
 
 from __future__ import annotations
 

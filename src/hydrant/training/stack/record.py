@@ -1,4 +1,4 @@
-"""What one forward and backward pass of a run alone shows: its random numbers, and the weights without gradients."""
+"""The random numbers of all lanes: how a pass of a run alone draws them, and which weights get no gradient in it."""
 
 from __future__ import annotations
 

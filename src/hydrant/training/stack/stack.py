@@ -175,10 +175,8 @@ class Stack:
         plan, spec = self._plan, self._plan.spec
         for weights in self._tensors.trained():
             weights.rows.grad = None
-        usual, loss_weight = (
-            spec.micro_batch_size * plan.targets_per_sample,
-            1.0 / spec.num_micro_steps(num_updates),
-        )
+        usual = spec.micro_batch_size * plan.targets_per_sample
+        loss_weight = 1.0 / spec.num_micro_steps(num_updates)
         outcomes = list[Outcome]()
         for micro_step, batch in enumerate(self._stream.micro_batches(num_updates)):
             drawn = self._draws.draw(num_updates, micro_step)

@@ -72,17 +72,8 @@ def cut_data(collector: Collector) -> None:
         LIMITS_VAL=config["limit_val_samples"] is not None,
     )
     keys = (
-        "root",
-        "download",
-        "val_ratio",
-        "test_ratio",
-        "split_seed",
-        "mean",
-        "std",
-        "train",
-        "val",
-        "test",
-    )
+        "root", "download", "val_ratio", "test_ratio", "split_seed", "mean", "std", "train", "val", "test",
+    )  # fmt: skip
     for key in keys:
         if isinstance(node.get(key), str | bool | int | float | list):
             collector.constant(key.upper(), plain(node[key]), _COMMENTS.get(key, ""), group=DATA)

@@ -64,5 +64,6 @@ class RankedNorms:
 def of_all_ranks(measured: list[tuple[int, Tensor]]) -> list[Any]:
     """Return the measurements of all ranks, in their order."""
     values: list[Any] = [None] * NUM_RANKS
-    dist.all_gather_object(values, [(size, metrics.cpu()) for size, metrics in measured])
+    on_host = [(size, metrics.cpu()) for size, metrics in measured]  # or each rank would use all GPUs
+    dist.all_gather_object(values, on_host)
     return values

@@ -69,8 +69,10 @@ class Net(nn.Module):
 
     def forward(self, x):
         x = scaled(self.first(x)).relu()  # a comment
+        drawn = torch.rand(1)  # nothing reads it, but later numbers depend on it
         if self.gate is not None:
             x = x * self.gate(x).sigmoid()
+        x = nn.functional.dropout(x, 0.1, self.training)
         return self.last(x)
 
 

@@ -8,7 +8,6 @@ import functools
 import io
 import itertools
 import json
-import os
 import random
 import re
 import shutil
@@ -17,18 +16,19 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 from attacks import Trials
 from folder_faults import Fault, faults, remove
+from killing import PRELOAD
 from run_folders import rows, summary
 from tiny_runs import TINY
 
 from hydrant import cli
 from hydrant.commands.sync.wandb_files import read_records, remaining_records, write_records
 from hydrant.errors import RecordError
-from hydrant.runs import execute, load
+from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
 
 FILES = {"summary.json": "json", "config.yaml": "yaml", "metrics.jsonl": "lines", "schedule.json": "json",
@@ -36,7 +36,6 @@ FILES = {"summary.json": "json", "config.yaml": "yaml", "metrics.jsonl": "lines"
          "histograms.jsonl": "lines", "compile_report.json": "json", "train.log": "bytes", ".hydra": "folder",
          "checkpoints": "folder"}  # fmt: skip
 PLAN = {"sweep.json": "json"}
-WARM = (execute, load)  # imported before the forks, in which no threads of torch may exist
 TRAIN = ["train", *TINY, "keep_last=3", "duration=6"]
 CPU_SECONDS, WAIT_SECONDS = 10, 120  # for one command
 
@@ -70,43 +69,37 @@ def sweep(workdir: Path) -> Path:
     runs = [[*TRAIN, f"hydra.run.dir={sweep / name}"] for name in ("victim", "other")]
     assert [printed.status for printed in attempts(runs, workdir / "report")] == [0, 0]
     write_plan(sweep, Plan(1.0, [PlannedJob(sweep / name, ["seed=0"]) for name in ("victim", "other")]))
-    for words in (["status"], ["compare"], ["compare", "--html=page.html"], ["sync", "--dry-run"]):
-        assert cli.main([*words, str(sweep)]) == 0  # imports what the forks need
     return sweep
 
 
 def attempts(commands: Sequence[Sequence[str]], report: Path) -> list[Printed]:
-    """Call commands in a fork, and those behind one that died or hung in another fork. Return how they ended."""
+    """Call commands in a process, and those behind one that died or hung in another. Return how they ended."""
     ended = list[Printed]()
     while len(ended) < len(commands):
         report.unlink(missing_ok=True)
-        if (pid := os.fork()) == 0:
-            _call(commands[len(ended) :], report)
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        result = call_isolated(_call, (commands[len(ended) :], report), PRELOAD).result
         ended += [Printed(**json.loads(line)) for line in report.read_text().splitlines()]
-        if status != 0:
+        if isinstance(result, ProcessDied):
             file = report.with_suffix(".err")
-            ended.append(Printed(commands[len(ended)], status, "", file.read_text() if file.exists() else ""))
+            text = file.read_text() if file.exists() else str(result)
+            ended.append(Printed(commands[len(ended)], result.exit_code, "", text))
     return ended
 
 
-def _call(commands: Sequence[Sequence[str]], report: Path) -> NoReturn:
-    status = 70
-    try:
-        with report.open("a") as file:
-            for words in commands:
-                signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # these signals end the process
-                signal.alarm(WAIT_SECONDS)
-                out, err = io.StringIO(), io.StringIO()
+def _call(commands: Sequence[Sequence[str]], report: Path) -> None:
+    with report.open("a") as file:
+        for words in commands:
+            signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)  # these signals end the process
+            signal.alarm(WAIT_SECONDS)
+            out, err = io.StringIO(), io.StringIO()
+            try:
                 with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                     ended = cli.main(list(words))
-                file.write(json.dumps(asdict(Printed(words, ended, out.getvalue(), err.getvalue()))) + "\n")
-                file.flush()
-        status = 0
-    except BaseException:
-        report.with_suffix(".err").write_text(traceback.format_exc())
-    finally:
-        os._exit(status)
+            except BaseException:
+                report.with_suffix(".err").write_text(traceback.format_exc())
+                raise
+            file.write(json.dumps(asdict(Printed(words, ended, out.getvalue(), err.getvalue()))) + "\n")
+            file.flush()
 
 
 def table_command(sweep: Path, rng: random.Random) -> list[list[str]]:

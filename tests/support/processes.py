@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import time
@@ -26,10 +27,12 @@ def fork(function: Callable[[], int | None]) -> int:
     """Call a function in a fork of this process, which then ends. Return its pid.
 
     Its exit status is what the function returns, 0 for None, or 70 after an exception. In no case does the fork return
-    into the test: it would be a second pytest process.
+    into the test: it would be a second pytest process. The fork collects no garbage of this process: a process group
+    of an earlier test would wait there for its threads, which forks do not have.
     """
     if pid := os.fork():
         return pid
+    gc.freeze()
     status = 70
     try:
         status = function() or 0

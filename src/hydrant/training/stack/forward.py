@@ -14,7 +14,7 @@ from torch.func import functional_call
 
 from hydrant.batch import Batch, Outcome, tensors_of, with_tensors
 from hydrant.training.stack.draws import ReplayDraws
-from hydrant.training.stack.linear import StackedLinear
+from hydrant.training.stack.functions import StackedFunctions
 from hydrant.training.stack.numbers import DecidesByNumber, TensorNumbers
 from hydrant.training.stack.reasons import CannotStack
 
@@ -59,7 +59,7 @@ class StackedTask(nn.Module):
         ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
             with contextlib.ExitStack() as stack:
                 if not torch.compiler.is_compiling():  # the compiler chooses the layout of gradients
-                    stack.enter_context(StackedLinear())
+                    stack.enter_context(StackedFunctions())
                 if numbers:
                     stack.enter_context(self._with_numbers(numbers))
                     stack.enter_context(TensorNumbers())

@@ -1,22 +1,37 @@
-"""`StackedLinear`: linear layers of all lanes equal those of torch, and their gradients lie in memory as weights do."""
+"""`StackedFunctions`: linear layers and cross entropies of all lanes equal those that torch maps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from hydrant.training.stack.linear import StackedLinear
+from hydrant.training.stack.functions import StackedFunctions
 
 LANES, IN, OUT = 3, 5, 4
 
 
+class Kernels(TorchDispatchMode):
+    """Notes the operations that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
 def stacked(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def of_lane(*tensors: Tensor) -> Tensor:
-        with StackedLinear():
+        with StackedFunctions():
             return function(*tensors)
 
     return of_lane
@@ -56,6 +71,63 @@ def test_gradients_of_the_weights_need_no_copy() -> None:
     tensors = [torch.randn(LANES, 6, IN), torch.randn(LANES, OUT, IN), torch.randn(LANES, OUT)]
     assert results(stacked(F.linear), tensors, (0, 0, 0))[2].is_contiguous()
     assert not results(F.linear, tensors, (0, 0, 0))[2].is_contiguous()  # the reason why this class exists
+
+
+@pytest.mark.parametrize("shape", [(), (6,), (2, 3)])
+@pytest.mark.parametrize("has_lanes", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropies_equal_those_of_each_lane(
+    shape: tuple[int, ...], has_lanes: tuple[bool, bool], dim: int, reduction: str, smoothing: float
+) -> None:
+    torch.manual_seed(0)
+    num_logits, num_targets = (LANES if has else 1 for has in has_lanes)
+    leaf = torch.randn(num_logits, 5, OUT, *shape, dtype=torch.float64, requires_grad=True)
+    logits = leaf.expand(LANES, *leaf.shape[1:])
+    targets = torch.randint(0, OUT, (num_targets, 5, *shape)).expand(LANES, 5, *shape)
+
+    def loss(logits: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(
+            logits, targets, ignore_index=1, reduction=reduction, label_smoothing=smoothing
+        )
+
+    given = [
+        tensor.movedim(0, dim) if has else tensor[0]
+        for tensor, has in zip((logits, targets), has_lanes, strict=True)
+    ]
+    ours = torch.vmap(stacked(loss), tuple(dim if has else None for has in has_lanes))(*given)
+    theirs = torch.stack([loss(*of_lane) for of_lane in zip(logits, targets, strict=True)])
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    gradients = [torch.autograd.grad(each.sin().sum(), leaf)[0] for each in (ours, theirs)]
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
+
+
+def test_cross_entropies_with_class_weights_or_probabilities_are_left_alone() -> None:
+    torch.manual_seed(0)
+    logits, targets = torch.randn(LANES, 5, OUT), torch.randint(0, OUT, (LANES, 5))
+    weights = torch.rand(OUT)
+
+    def weighted(logits: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(logits, targets, weights)
+
+    mapped = [torch.vmap(function)(logits, targets) for function in (stacked(weighted), weighted)]
+    torch.testing.assert_close(*mapped)
+    probabilities = logits.flip(0).softmax(-1)
+    mapped = [torch.vmap(f)(logits, probabilities) for f in (stacked(F.cross_entropy), F.cross_entropy)]
+    torch.testing.assert_close(*mapped)
+
+
+def test_cross_entropies_of_all_lanes_are_one_kernel() -> None:
+    logits, targets = torch.randn(LANES, 5, OUT), torch.randint(0, OUT, (LANES, 5))
+
+    def kernels(function: Callable[..., Tensor]) -> list[str]:
+        with Kernels() as called:
+            torch.vmap(function)(logits, targets)
+        return called.names
+
+    assert kernels(stacked(F.cross_entropy)).count("nll_loss_forward") == 1
+    assert "nll_loss_forward" not in kernels(F.cross_entropy)  # but several others: the reason for this rule
 
 
 def test_modules_are_covered_and_their_output_can_be_differentiated_twice() -> None:

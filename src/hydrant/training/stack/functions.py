@@ -1,4 +1,4 @@
-"""The linear layers of all lanes, without a copy of their gradients."""
+"""Functions of torch for all lanes at once, faster than their batching rules: linear layers and cross entropies."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from torch._functorch import pyfunctorch
 from torch.overrides import TorchFunctionMode
 
 
-class StackedLinear(TorchFunctionMode):
-    """Inside this context, `F.linear` gives gradients of the weights that lie in memory as the weights do.
+class StackedFunctions(TorchFunctionMode):
+    """Inside this context, some functions compute what they do under `torch.vmap` in a faster way.
 
-    Those of the batching rule of torch are transposed, so autograd copies them once more.
+    `F.linear` gives gradients of the weights that lie in memory as the weights do. Those of the batching rule of torch
+    are transposed, so autograd copies them once more. `F.cross_entropy` takes the samples of all lanes as one batch,
+    where torch has no batching rule but a program in Python.
 
-    Enter it in a function that `torch.vmap` maps. It leaves linear layers alone that run under autocast, or in another
-    transform of `torch.func`.
+    Enter it in a function that `torch.vmap` maps. It leaves linear layers alone that run under autocast, cross
+    entropies with class weights or class probabilities, and what another transform of `torch.func` maps.
     """
 
     def __init__(self) -> None:
@@ -34,12 +36,17 @@ class StackedLinear(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         del types
-        named = dict(kwargs or {})
+        named = {key: value for key, value in (kwargs or {}).items() if value is not None}
         if func is F.linear and not torch.is_autocast_enabled(args[0].device.type):
-            transform: Any = pyfunctorch.retrieve_current_functorch_interpreter()
-            if transform.level() == self._level:
-                return _linear(transform, *args, **named)
-        return func(*args, **named)
+            ours: Any = _linear
+        elif func is F.cross_entropy and _has_indices_alone(args, named):
+            ours = _cross_entropy
+        else:
+            return func(*args, **(kwargs or {}))
+        transform: Any = pyfunctorch.retrieve_current_functorch_interpreter()
+        if transform.level() != self._level:
+            return func(*args, **named)
+        return ours(transform, *args, **named)
 
 
 def _linear(vmap: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -49,6 +56,39 @@ def _linear(vmap: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None
     with vmap.lower():
         outputs: Any = _Linear.apply(*stacked)
     return _functorch._add_batch_dim(outputs, 0, level)
+
+
+def _has_indices_alone(args: Sequence[Any], named: Mapping[str, Any]) -> bool:
+    """Return whether a cross entropy is one of a batch with class indices, without class weights."""
+    is_known = len(args) == 2 and named.keys() <= {"ignore_index", "reduction", "label_smoothing"}
+    return is_known and args[0].ndim > 1 and not args[1].is_floating_point()
+
+
+def _cross_entropy(
+    vmap: Any,
+    logits: Tensor,
+    targets: Tensor,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Return the cross entropy of every lane. The samples of all lanes are one batch."""
+    level, num_lanes = vmap.level(), vmap.batch_size()
+    all_logits, all_targets = (_stacked(t, level, num_lanes) for t in (logits, targets))
+    with vmap.lower():
+        terms = F.cross_entropy(
+            all_logits.flatten(0, 1),
+            all_targets.flatten(0, 1),
+            ignore_index=ignore_index,
+            reduction="none",
+            label_smoothing=label_smoothing,
+        ).view(all_targets.shape)
+        if reduction != "none":
+            terms = terms.flatten(1).sum(1)
+        if reduction == "mean":
+            terms = terms / (all_targets != ignore_index).flatten(1).sum(1)
+    return _functorch._add_batch_dim(terms, 0, level)
 
 
 def _stacked(tensor: Tensor, level: int, num_lanes: int) -> Tensor:

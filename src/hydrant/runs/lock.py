@@ -15,6 +15,7 @@ import math
 import os
 import time
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from hydrant.errors import ConfigError, FolderInUse, FolderLost
@@ -35,8 +36,17 @@ _GONE = (errno.ENOENT, errno.EEXIST, errno.ESTALE)
 """The errors while another process makes and removes a folder."""
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
-_held: dict[int, Lease | None] = {}
-"""The descriptors of the locks that this process holds, with their leases."""
+
+@dataclass
+class _Held:
+    """A lock that this process holds."""
+
+    folder: os.stat_result
+    lease: Lease | None = None
+
+
+_held: dict[int, _Held] = {}
+"""The locks that this process holds by their descriptors."""
 
 
 def exclusive(folder: Path) -> contextlib.AbstractContextManager[int]:
@@ -70,7 +80,7 @@ def _locked(folder: Path, kind: int) -> Generator[int]:
                     continue
                 message = f"{folder} cannot be locked ({error}); give another {OTHER_FOLDER}"
                 raise ConfigError("name", message) from error
-            if _open_at(folder, [descriptor]) is not None:  # else it was replaced meanwhile
+            if _held_at(folder, [descriptor]) is not None:  # else it was replaced meanwhile
                 yield descriptor
                 return
     raise ConfigError("name", f"{folder} is removed again and again; give another {OTHER_FOLDER}")
@@ -81,14 +91,14 @@ def _lock_folder(folder: Path, kind: int, stack: contextlib.ExitStack) -> int:
     if not folder.exists():
         folder.mkdir(parents=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    _held[descriptor] = None
+    _held[descriptor] = held = _Held(os.fstat(descriptor))
     stack.callback(_release, descriptor)
     try:
         locked = _lock(descriptor, kind, _LOCK_SECONDS)
         if locked is False:
             raise BlockingIOError
         if kind == fcntl.LOCK_EX:
-            _held[descriptor] = Lease(folder, descriptor, is_alone=locked is True)
+            held.lease = Lease(folder, descriptor, is_alone=locked is True)
     except BlockingIOError:
         where = f" (on {host})" if (host := owner(descriptor)) else ""
         message = (
@@ -103,7 +113,7 @@ def _lock_folder(folder: Path, kind: int, stack: contextlib.ExitStack) -> int:
 
 
 def _release(descriptor: int) -> None:
-    if (lease := _held.pop(descriptor)) is not None:
+    if (lease := _held.pop(descriptor).lease) is not None:
         lease.release()
     os.close(descriptor)
 
@@ -114,8 +124,8 @@ def check_held(folder: Path) -> None:
     Raises:
         FolderLost: it was removed or replaced, or another machine has taken it over.
     """
-    if (descriptor := _open_at(folder, list(_held))) is not None:
-        lease = _held[descriptor]
+    if (descriptor := _held_at(folder, list(_held))) is not None:
+        lease = _held[descriptor].lease
         if lease is None or not lease.is_lost:
             return
         host = owner(descriptor) or "another process"
@@ -156,11 +166,11 @@ def wait_until_free(folders: Sequence[Path], patience: float = math.inf) -> list
         time.sleep(_POLL_SECONDS)
 
 
-def _open_at(folder: Path, descriptors: Sequence[int]) -> int | None:
-    """Return the descriptor of the open folder to which the path leads; None if it leads to none of them."""
+def _held_at(folder: Path, descriptors: Sequence[int]) -> int | None:
+    """Return the descriptor of the locked folder to which the path leads; None if it leads to none of them."""
     try:
         status = folder.stat()
-        return next((d for d in descriptors if os.path.samestat(status, os.fstat(d))), None)
+        return next((d for d in descriptors if os.path.samestat(status, _held[d].folder)), None)
     except OSError as error:  # a disk that fails says nothing
         is_gone = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
         return None if is_gone else next(iter(descriptors), None)

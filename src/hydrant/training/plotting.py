@@ -35,7 +35,8 @@ def _new_figure(width: float, height: float, layout: Literal["constrained"] | No
 
 
 def _save(figure: Figure, path: Path | BinaryIO) -> None:
-    figure.savefig(path, dpi=110, format="png")
+    # The fastest compression: the default takes a quarter of the time of a picture, to save a sixth of its bytes.
+    figure.savefig(path, dpi=110, format="png", pil_kwargs={"compress_level": 1})
 
 
 def draw_pixels(picture: Tensor, path: Path) -> None:

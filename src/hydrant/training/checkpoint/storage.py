@@ -51,8 +51,20 @@ def write(
         group: the ranks that write.
     """
     writer = _Writer(folder, texts, notes, publish)
+    if dist.get_world_size(group) == 1:
+        _write_alone(parts, writer)
+        return
     with _unwrap_errors():
         dcp.save(cast("Any", parts), storage_writer=writer, process_group=group)
+
+
+def _write_alone(parts: dict[str, dict[str, Tensor]], writer: _Writer) -> None:
+    """Do what `dcp.save` does, without its collectives, which take a third of the time of a small checkpoint."""
+    planner = dcp.DefaultSavePlanner()
+    planner.set_up_planner(cast("Any", parts), is_coordinator=True)
+    plans, metadata = planner.create_global_plan([writer.prepare_local_plan(planner.create_local_plan())])
+    (plan,) = writer.prepare_global_plan(plans)
+    writer.finish(metadata, [writer.write_data(planner.finish_plan(plan), planner).wait()])
 
 
 class _Writer(dcp.FileSystemWriter):

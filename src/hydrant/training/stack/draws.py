@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,8 +17,15 @@ _FRESH = (torch.rand, torch.randn)
 _LIKE = (torch.rand_like, torch.randn_like)
 _FILLS = (Tensor.bernoulli_, Tensor.uniform_, Tensor.normal_)
 
-Draw = Callable[[], Tensor]
-"""Draws the random numbers of one call again, from the default generator of their device."""
+
+@dataclass(frozen=True)
+class Draw:
+    """How to draw the random numbers of one call again, from the default generator of their device."""
+
+    like: Tensor
+    """What the call returns, without its values: on the device `meta`."""
+    fill: Callable[[Tensor], object]
+    """Draws the numbers into a contiguous tensor of that shape and dtype."""
 
 
 class RecordDraws(TorchFunctionMode):
@@ -36,9 +44,10 @@ class RecordDraws(TorchFunctionMode):
     ) -> Any:
         del types
         named = dict(kwargs or {})
-        if (draw := _draw_of(func, args, named)) is not None:
-            self.draws.append(draw)
-        return func(*args, **named)
+        result = func(*args, **named)
+        if (fill := _fill_of(func, args, named)) is not None:
+            self.draws.append(Draw(torch.empty_like(result, device="meta"), fill))
+        return result
 
 
 class ReplayDraws(TorchFunctionMode):
@@ -62,16 +71,32 @@ class ReplayDraws(TorchFunctionMode):
         return next(self._drawn) if func in _FRESH + _LIKE + _FILLS else func(*args, **named)
 
 
-def _draw_of(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Draw | None:
-    """Return how to draw the random numbers of a call again; None if it draws none."""
+def _fill_of(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Callable[[Tensor], object] | None:
+    """Return how to draw the random numbers of a call again into a tensor; None if it draws none."""
     if func in _DROPOUTS and _drops(args, named):
-        dropout = partial(func, p=_argument(args, named, 1, "p", 0.5), training=True)
-        return partial(dropout, torch.ones_like(args[0]))  # the factors do not depend on the input
+        ratio = _argument(args, named, 1, "p", 0.5)
+        if func is F.dropout and args[0].is_cpu and args[0].is_contiguous() and ratio < 1:
+            return partial(_fill_with_factors, ratio)
+        # The factors do not depend on the input.
+        return _copies(partial(func, torch.ones_like(args[0]), p=ratio, training=True))
     if func in _FRESH:
-        return partial(func, *args, **named)
-    if func in _LIKE + _FILLS:
-        return partial(func, torch.empty_like(args[0]), *args[1:], **named)
+        return _copies(partial(func, *args, **named))
+    if func in _LIKE:
+        return _copies(partial(func, torch.empty_like(args[0]), *args[1:], **named))
+    if func in _FILLS:
+        if args[0].is_contiguous():
+            return lambda target: func(target, *args[1:], **named)
+        return _copies(partial(func, torch.empty_like(args[0]), *args[1:], **named))  # in the order of memory
     return None
+
+
+def _copies(draw: Callable[[], Tensor]) -> Callable[[Tensor], object]:
+    return lambda target: target.copy_(draw())
+
+
+def _fill_with_factors(ratio: float, target: Tensor) -> None:
+    """Draw what dropout multiplies its input by, as torch does on the CPU. On CUDA it has a kernel of its own."""
+    target.bernoulli_(1 - ratio).div_(1 - ratio)
 
 
 def _drops(args: Sequence[Any], named: Mapping[str, Any]) -> bool:

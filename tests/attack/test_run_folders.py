@@ -75,13 +75,14 @@ def sweep(workdir: Path) -> Path:
 def attempts(commands: Sequence[Sequence[str]], report: Path) -> list[Printed]:
     """Call commands in a process, and those behind one that died or hung in another. Return how they ended."""
     ended = list[Printed]()
+    error = report.with_suffix(".err")
     while len(ended) < len(commands):
-        report.unlink(missing_ok=True)
+        report.write_text("")
+        error.unlink(missing_ok=True)
         result = call_isolated(_call, (commands[len(ended) :], report), PRELOAD).result
         ended += [Printed(**json.loads(line)) for line in report.read_text().splitlines()]
         if isinstance(result, ProcessDied):
-            file = report.with_suffix(".err")
-            text = file.read_text() if file.exists() else str(result)
+            text = error.read_text() if error.exists() else str(result)
             ended.append(Printed(commands[len(ended)], result.exit_code, "", text))
     return ended
 

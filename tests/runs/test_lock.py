@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import resource
@@ -159,6 +160,22 @@ def test_a_folder_that_is_removed_or_replaced_is_no_longer_held(change: str, tmp
             folder.mkdir()
         with pytest.raises(FolderLost, match="was removed or replaced"):
             check_held(folder)
+
+
+def test_another_thread_may_release_its_lock_during_a_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of a stack ends while the thread of the checkpoints of another one looks after its folder."""
+    with contextlib.ExitStack() as ended, exclusive(tmp_path / "run"):
+        ended.enter_context(exclusive(tmp_path / "other"))
+        stat = Path.stat
+
+        def slow_stat(path: Path, **named: bool) -> os.stat_result:
+            ended.close()
+            return stat(path, **named)
+
+        monkeypatch.setattr(Path, "stat", slow_stat)
+        check_held(tmp_path / "run")
 
 
 def write_lease(folder: Path, machine: str) -> None:

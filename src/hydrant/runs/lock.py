@@ -41,12 +41,14 @@ _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 class _Held:
     """A lock that this process holds."""
 
-    folder: os.stat_result
+    descriptor: int
+    status: os.stat_result
+    """Of the folder, when it was opened."""
     lease: Lease | None = None
 
 
 _held: dict[int, _Held] = {}
-"""The locks that this process holds by their descriptors."""
+"""The locks that this process holds, by their descriptors. Threads of several runs read and change it."""
 
 
 def exclusive(folder: Path) -> contextlib.AbstractContextManager[int]:
@@ -80,7 +82,7 @@ def _locked(folder: Path, kind: int) -> Generator[int]:
                     continue
                 message = f"{folder} cannot be locked ({error}); give another {OTHER_FOLDER}"
                 raise ConfigError("name", message) from error
-            if _held_at(folder, [descriptor]) is not None:  # else it was replaced meanwhile
+            if _held_at(folder, [_held[descriptor]]) is not None:  # else it was replaced meanwhile
                 yield descriptor
                 return
     raise ConfigError("name", f"{folder} is removed again and again; give another {OTHER_FOLDER}")
@@ -91,7 +93,7 @@ def _lock_folder(folder: Path, kind: int, stack: contextlib.ExitStack) -> int:
     if not folder.exists():
         folder.mkdir(parents=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    _held[descriptor] = held = _Held(os.fstat(descriptor))
+    _held[descriptor] = held = _Held(descriptor, os.fstat(descriptor))
     stack.callback(_release, descriptor)
     try:
         locked = _lock(descriptor, kind, _LOCK_SECONDS)
@@ -124,11 +126,10 @@ def check_held(folder: Path) -> None:
     Raises:
         FolderLost: it was removed or replaced, or another machine has taken it over.
     """
-    if (descriptor := _held_at(folder, list(_held))) is not None:
-        lease = _held[descriptor].lease
-        if lease is None or not lease.is_lost:
+    if (held := _held_at(folder, list(_held.values()))) is not None:
+        if held.lease is None or not held.lease.is_lost:
             return
-        host = owner(descriptor) or "another process"
+        host = owner(held.descriptor) or "another process"
         message = f"{folder} was taken over by {host}, because this process did not answer in time"
         raise FolderLost(message)
     raise FolderLost(f"{folder} was removed or replaced while the run trained; the same command starts again")
@@ -166,14 +167,18 @@ def wait_until_free(folders: Sequence[Path], patience: float = math.inf) -> list
         time.sleep(_POLL_SECONDS)
 
 
-def _held_at(folder: Path, descriptors: Sequence[int]) -> int | None:
-    """Return the descriptor of the locked folder to which the path leads; None if it leads to none of them."""
+def _held_at(folder: Path, locks: Sequence[_Held]) -> _Held | None:
+    """Return the lock of the folder to which the path leads; None if it leads to none of them."""
     try:
         status = folder.stat()
-        return next((d for d in descriptors if os.path.samestat(status, _held[d].folder)), None)
+        held = next((held for held in locks if os.path.samestat(status, held.status)), None)
+        if held is None:
+            return None
+        # On a network drive, a new folder may have the number of the removed one, which is open here.
+        return held if os.path.samestat(status, os.fstat(held.descriptor)) else None
     except OSError as error:  # a disk that fails says nothing
-        is_gone = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
-        return None if is_gone else next(iter(descriptors), None)
+        is_gone = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.EBADF)
+        return None if is_gone else next(iter(locks), None)
 
 
 def _is_free(folder: Path, kind: int, seconds: float) -> bool:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from ranks import reshard_and_return
 from run_folders import assert_same_state, summary
 from training_runs import run_command
 
+from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.weights import Weights
+from hydrant.training.distributed.world import World
 from hydrant.training.metrics import merge_meters
 
 
@@ -70,3 +76,29 @@ def test_a_failure_in_the_background_ends_all_ranks_after_the_same_update(tmp_pa
     assert "update_00000020 cannot be written: ZeroDivisionError: a bug" in done.stderr.splitlines()[-1]
     assert [(tmp_path / f"ended_{rank}").read_text() for rank in (0, 1)] == ["CheckpointError"] * 2
     assert summary(tmp_path / "outputs" / "run")["status"] == "failed"
+
+
+def test_one_rank_writes_the_files_that_dcp_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = {
+        "model": {"weight": torch.randn(3, 2), "bias": torch.randn(3).bfloat16()},
+        "ema": {},
+        "training": {"optimizers.0.step": torch.tensor(3.0), "empty": torch.empty(0, 4)},
+    }
+
+    def write(folder: Path) -> dict[str, bytes]:
+        published = list[str]()
+        group = dist.group.WORLD
+        assert group is not None
+        texts, notes = {"training.json": "{}"}, {"num_updates": 7}
+        storage.write(folder, parts, texts, notes, lambda: published.append("once"), group)
+        assert published == ["once"]
+        return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+    def by_dcp(parts: Any, writer: Any) -> None:
+        dcp.save(parts, storage_writer=writer, process_group=dist.group.WORLD)
+
+    with World.from_launcher().process_group():
+        alone = write(tmp_path / "checkpoints" / "alone")
+        monkeypatch.setattr(storage, "_write_alone", by_dcp)
+        assert alone == write(tmp_path / "checkpoints" / "by_dcp")
+    assert set(alone) == {"model.safetensors", "training.safetensors", "training.json", "manifest.json"}

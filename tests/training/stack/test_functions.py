@@ -118,6 +118,29 @@ def test_cross_entropies_with_class_weights_or_probabilities_are_left_alone() ->
     torch.testing.assert_close(*mapped)
 
 
+def test_cross_entropies_under_autocast_are_computed_in_float32_as_alone() -> None:
+    logits, targets = torch.randn(LANES, 5, OUT).bfloat16(), torch.randint(0, OUT, (LANES, 5))
+    with torch.autocast("cpu", torch.bfloat16):
+        mapped = torch.vmap(stacked(F.cross_entropy))(logits, targets)
+        alone = [F.cross_entropy(*of_lane) for of_lane in zip(logits, targets, strict=True)]
+    assert mapped.dtype == torch.float32
+    torch.testing.assert_close(mapped, torch.stack(alone))
+
+
+def test_wrong_arguments_have_the_errors_of_torch() -> None:
+    logits, targets = torch.randn(LANES, 5, OUT), torch.randint(0, OUT, (LANES, 5))
+    with pytest.raises(ValueError, match="avg is not a valid value for reduction"):
+        torch.vmap(stacked(lambda x, t: F.cross_entropy(x, t, reduction="avg")))(logits, targets)
+    with pytest.raises(IndexError, match="Target 9 is out of bounds"):
+        torch.vmap(stacked(F.cross_entropy))(logits, targets.clone().fill_(9))
+
+
+def test_linear_layers_may_be_called_with_names() -> None:
+    inputs, weight = torch.randn(LANES, 6, IN), torch.randn(LANES, OUT, IN)
+    named = torch.vmap(stacked(lambda x, w: F.linear(input=x, weight=w)))(inputs, weight)
+    torch.testing.assert_close(named, torch.vmap(F.linear)(inputs, weight))
+
+
 def test_cross_entropies_of_all_lanes_are_one_kernel() -> None:
     logits, targets = torch.randn(LANES, 5, OUT), torch.randint(0, OUT, (LANES, 5))
 

@@ -24,8 +24,13 @@ class Draw:
 
     like: Tensor
     """What the call returns, without its values: on the device `meta`."""
+    device: torch.device
     fill: Callable[[Tensor], object]
-    """Draws the numbers into a contiguous tensor of that shape and dtype."""
+    """Draws the numbers into a contiguous tensor of that shape and dtype on the device."""
+
+    def empty(self, *sizes: int) -> Tensor:
+        """Return a tensor to fill, with these dimensions in front."""
+        return self.like.new_empty(*sizes, *self.like.shape, device=self.device)
 
 
 class RecordDraws(TorchFunctionMode):
@@ -46,7 +51,7 @@ class RecordDraws(TorchFunctionMode):
         named = dict(kwargs or {})
         result = func(*args, **named)
         if (fill := _fill_of(func, args, named)) is not None:
-            self.draws.append(Draw(torch.empty_like(result, device="meta"), fill))
+            self.draws.append(Draw(torch.empty_like(result, device="meta"), result.device, fill))
         return result
 
 
@@ -81,12 +86,12 @@ def _fill_of(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Callable[
         return _copies(partial(func, torch.ones_like(args[0]), p=ratio, training=True))
     if func in _FRESH:
         return _copies(partial(func, *args, **named))
-    if func in _LIKE:
+    if func in _FILLS and args[0].is_contiguous():
+        return lambda target: func(target, *args[1:], **named)
+    if (
+        func in _LIKE + _FILLS
+    ):  # a new tensor with the same strides, because torch fills in the order of memory
         return _copies(partial(func, torch.empty_like(args[0]), *args[1:], **named))
-    if func in _FILLS:
-        if args[0].is_contiguous():
-            return lambda target: func(target, *args[1:], **named)
-        return _copies(partial(func, torch.empty_like(args[0]), *args[1:], **named))  # in the order of memory
     return None
 
 

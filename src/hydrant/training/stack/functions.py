@@ -14,11 +14,12 @@ from torch.overrides import TorchFunctionMode
 
 
 class StackedFunctions(TorchFunctionMode):
-    """Inside this context, some functions compute what they do under `torch.vmap` in a faster way.
+    """Inside this context, some functions give the results of `torch.vmap` faster.
 
     `F.linear` gives gradients of the weights that lie in memory as the weights do. Those of the batching rule of torch
-    are transposed, so autograd copies them once more. `F.cross_entropy` takes the samples of all lanes as one batch,
-    where torch has no batching rule but a program in Python.
+    are transposed, so autograd copies them once more. `F.cross_entropy` takes the samples of all lanes as one batch:
+    torch has no batching rule for it, and maps several smaller operations instead. Under autocast it computes in
+    float32, as it does without `torch.vmap`.
 
     Enter it in a function that `torch.vmap` maps. It leaves linear layers alone that run under autocast, cross
     entropies with class weights or class probabilities, and what another transform of `torch.func` maps.
@@ -37,7 +38,7 @@ class StackedFunctions(TorchFunctionMode):
     ) -> Any:
         del types
         named = {key: value for key, value in (kwargs or {}).items() if value is not None}
-        if func is F.linear and not torch.is_autocast_enabled(args[0].device.type):
+        if func is F.linear and args and not torch.is_autocast_enabled(args[0].device.type):
             ours: Any = _linear
         elif func is F.cross_entropy and _has_indices_alone(args, named):
             ours = _cross_entropy
@@ -61,6 +62,7 @@ def _linear(vmap: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None
 def _has_indices_alone(args: Sequence[Any], named: Mapping[str, Any]) -> bool:
     """Return whether a cross entropy is one of a batch with class indices, without class weights."""
     is_known = len(args) == 2 and named.keys() <= {"ignore_index", "reduction", "label_smoothing"}
+    is_known &= named.get("reduction", "mean") in ("mean", "sum", "none")
     return is_known and args[0].ndim > 1 and not args[1].is_floating_point()
 
 

@@ -33,34 +33,29 @@ class StackedDraws:
         for lane in lanes[1:] if first else []:
             if _program(lane) not in by_program:
                 by_program[_program(lane)] = record_draws(lane)[0]
-        if any(_shapes(draws) != _shapes(first) for draws in by_program.values()):
-            raise CannotStack("the runs draw different random numbers")
-        # Lanes with the same seed and program draw the same. Each lane has the place of its numbers among all.
-        sources = dict[tuple[int, int], tuple[int, list[Draw]]]()
-        places = list[int]()
-        for lane in lanes:
-            seed, draws = lane.plan.spec.seed, by_program.get(_program(lane), first)
-            sources.setdefault((seed, id(draws)), (seed, draws))
-            places.append(list(sources).index((seed, id(draws))))
-        self._sources = list(sources.values())
-        self._places = torch.tensor(places, device=self._device) if len(sources) < len(lanes) else None
+        if any(_kinds(draws) != _kinds(first) for draws in by_program.values()):
+            raise CannotStack("the runs draw random numbers of different shapes or types")
+        # Lanes with the same seed and program share one source. `places` has the source of each lane.
+        keys = [(lane.plan.spec.seed, _program(lane)) for lane in lanes] if first else []
+        unique = list(dict.fromkeys(keys))
+        self._sources = [(seed, by_program[program]) for seed, program in unique]
+        places = [unique.index(key) for key in keys]
+        self._places = torch.tensor(places, device=self._device) if len(unique) < len(keys) else None
 
     def draw(self, num_updates: int, micro_step: int) -> list[Tensor]:
         """Return the random numbers of a micro-batch, (lanes, ...) each, in the order in which the task uses them."""
-        num_sources = len(self._sources)
-        drawn = [
-            draw.like.new_empty(num_sources, *draw.like.shape, device=self._device)
-            for draw in self._sources[0][1]
-        ]
-        for place, (seed, draws) in enumerate(self._sources if drawn else []):
+        if not self._sources:
+            return []
+        drawn = [draw.empty(len(self._sources)) for draw in self._sources[0][1]]
+        for place, (seed, draws) in enumerate(self._sources):
             seeding.seed_micro_step(seed, num_updates, micro_step, self._device)
             for draw, rows in zip(draws, drawn, strict=True):
                 draw.fill(rows[place])
-        return drawn if self._places is None else [rows[self._places] for rows in drawn]
+        return drawn if self._places is None else [rows[self._places.to(rows.device)] for rows in drawn]
 
 
-def _shapes(draws: Sequence[Draw]) -> list[tuple[torch.Size, torch.dtype]]:
-    return [(draw.like.shape, draw.like.dtype) for draw in draws]
+def _kinds(draws: Sequence[Draw]) -> list[tuple[torch.Size, torch.dtype, torch.device]]:
+    return [(draw.like.shape, draw.like.dtype, draw.device) for draw in draws]
 
 
 def _program(lane: Trainer) -> str:
@@ -88,7 +83,7 @@ def record_draws(lane: Trainer) -> tuple[list[Draw], set[str]]:
             buffer.copy_(value)
     _seed(lane)
     for draw in recorded.draws:
-        draw.fill(torch.empty(draw.like.shape, dtype=draw.like.dtype, device=plan.world.device))
+        draw.fill(draw.empty())
     if not torch.equal(after, _device_state(lane)):
         raise CannotStack(f"{_model_name(lane)} draws random numbers that cannot be drawn for each run alone")
     if not seeding.is_host_state(host):

@@ -166,9 +166,10 @@ def test_another_thread_may_release_its_lock_during_a_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run of a stack ends while the thread of the checkpoints of another one looks after its folder."""
-    with contextlib.ExitStack() as ended, exclusive(tmp_path / "run"):
-        ended.enter_context(exclusive(tmp_path / "other"))
-        stat = Path.stat
+    stat = Path.stat
+    ended = contextlib.ExitStack()
+    ended.enter_context(exclusive(tmp_path / "other"))
+    with ended, exclusive(tmp_path / "run"):
 
         def slow_stat(path: Path, **named: bool) -> os.stat_result:
             ended.close()

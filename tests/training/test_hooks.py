@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 from types import FrameType
@@ -150,11 +151,13 @@ def calls_of_an_update(*words: str) -> list[str]:
         trainer.pace = Pace(0, trainer.plan.world.device)
         for _ in range(3):
             train_update(trainer, is_last=False)
+        gc.disable()  # callbacks of libraries would be among the calls
         sys.setprofile(record)
         try:
             train_update(trainer, is_last=False)
         finally:
             sys.setprofile(None)
+            gc.enable()
     return calls
 
 

@@ -88,9 +88,8 @@ def _fill_of(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Callable[
         return _copies(partial(func, *args, **named))
     if func in _FILLS and args[0].is_contiguous():
         return lambda target: func(target, *args[1:], **named)
-    if (
-        func in _LIKE + _FILLS
-    ):  # a new tensor with the same strides, because torch fills in the order of memory
+    if func in _LIKE + _FILLS:
+        # Into a new tensor with the same strides, because torch fills in the order of memory.
         return _copies(partial(func, torch.empty_like(args[0]), *args[1:], **named))
     return None
 

@@ -10,12 +10,15 @@ import pytest
 from run_folders import assert_close_rows, assert_same_state, rows, saved_updates, summary, training, weights
 from tiny_runs import tiny_job
 
+from hydrant.clock import Due
 from hydrant.runs.execute import execute
 from hydrant.runs.job import Job
 from hydrant.runs.lock import exclusive, is_held
 from hydrant.runs.outcome import RunResult
 from hydrant.runs.stack import execute_stack
+from hydrant.training.stack import train
 from hydrant.training.stack.stack import LaneUpdate, Stack
+from hydrant.training.trainer import Trainer
 
 SEEDS = ("seed=0", "seed=1", "seed=2")
 
@@ -114,6 +117,28 @@ def test_a_lane_that_has_ended_gives_up_its_folder(tmp_path: Path, monkeypatch: 
     assert held[3] == [True, False]
     assert not is_held(good.folder)
     assert not (good.folder / ".lease").exists()
+
+
+@pytest.mark.parametrize("words", [(), ("log_every=4",)], ids=["logged", "not logged"])
+def test_a_lane_that_fails_before_an_update_changes_no_other(
+    words: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [tiny_job(tmp_path / "failing" / seed, *words, seed) for seed in SEEDS]
+    whole = [tiny_job(tmp_path / "whole" / seed, *words, seed) for seed in SEEDS]
+    run(whole)
+    begin_update, begun = train.begin_update, list[int]()
+
+    def failing(trainer: Trainer, *, is_last: bool) -> Due:
+        begun.append(trainer.state.num_updates)
+        if trainer.plan.config["seed"] == 1 and trainer.state.num_updates == 2:
+            raise ValueError("a hook failed")
+        return begin_update(trainer, is_last=is_last)
+
+    monkeypatch.setattr(train, "begin_update", failing)
+    assert [result.exit_status for result in run(jobs)] == [0, 1, 0]
+    assert begun == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3]
+    for job, same in ((jobs[0], whole[0]), (jobs[2], whole[2])):
+        assert_equal_runs(job.folder, same.folder)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])

@@ -70,7 +70,9 @@ def train_lanes(lanes: Sequence[Lane], stop_signal: Callable[[], int | None]) ->
             later = [n for n in map(_num_updates, running) if n > first]
             together = [lane for lane in running if _num_updates(lane) == first]
             waiting -= set(map(id, together))
+            began = time.perf_counter()
             _advance(together, min(later, default=None), stop_signal)
+            _skip([lane for lane in running if lane not in together], time.perf_counter() - began)
     except BaseException as error:
         for lane in lanes:
             if lane.is_open:
@@ -92,7 +94,7 @@ def _advance(lanes: Sequence[Lane], limit: int | None, stop_signal: Callable[[],
     reported = stack.num_updates
     while len(_not_over(lanes)) >= least and stack.num_updates != limit:
         dues = [_begin_update(lane) for lane in lanes]
-        if sum(lane.is_open for lane in lanes) < least:
+        if not any(lane.is_open for lane in lanes):
             return
         is_due = any(due is not NOTHING or is_last for due, is_last in dues)
         shows_gradients = any(due.histogram or due.hooks for due, _ in dues)
@@ -102,19 +104,27 @@ def _advance(lanes: Sequence[Lane], limit: int | None, stop_signal: Callable[[],
         failed = [lane.is_open and isinstance(u, Exception) for lane, u in zip(lanes, updates, strict=True)]
         if signum is None and not is_due and not any(failed):
             continue
-        stack.sync()
+        _catch_up(stack, lanes, stack.num_updates - reported - 1)
         began, ends = time.perf_counter(), dict[int, float]()
         for lane, (due, is_last), update in zip(lanes, dues, updates, strict=True):
             if lane.is_open:
                 lane.trainer.pace.skip(time.perf_counter() - began)  # the work of other lanes
-                for _ in range(stack.num_updates - reported - 1):
-                    lane.trainer.logger.advance()
                 _call(lane, _finish_update, lane.trainer, due, update, signum, is_last=is_last)
                 ends[id(lane)] = time.perf_counter()
         for lane in lanes:
             if lane.is_open:
                 _skip([lane], time.perf_counter() - ends[id(lane)])
         reported = stack.num_updates
+    _catch_up(stack, lanes, stack.num_updates - reported)
+
+
+def _catch_up(stack: Stack, lanes: Sequence[Lane], num_updates: int) -> None:
+    """Give the lanes what the stack holds for them, and count the updates that they have not reported."""
+    stack.sync()
+    for lane in lanes:
+        if lane.is_open:
+            for _ in range(num_updates):
+                lane.trainer.logger.advance()
 
 
 def _skip(lanes: Sequence[Lane], seconds: float) -> None:

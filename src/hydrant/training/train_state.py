@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType
@@ -18,7 +18,7 @@ from hydrant.data import IterableSource, PositionedStream, Source
 from hydrant.errors import CheckpointError, ConfigError, HydrantError, typed_line
 from hydrant.optimizers.kernels import KERNEL_FIELDS
 from hydrant.optimizers.norms import is_sharded
-from hydrant.training.checkpoint.content import Checkpoint, plain_state, read_into, read_state
+from hydrant.training.checkpoint.content import Checkpoint, Owner, plain_state, read_into, read_state
 from hydrant.training.checkpoint.manifest import TRAINING, count, read_manifest
 from hydrant.training.checkpoint.tree import split
 from hydrant.training.metrics import merge_meters
@@ -48,7 +48,8 @@ def checkpoint_content(trainer: Trainer) -> Generator[Checkpoint]:
         "ranks": trainer.plan.world.all_gather(of_rank),
     }
     with trainer.optimizers.eval_weights():
-        yield Checkpoint(trainer.model.state_dict(), training, trainer.plan.averaging.state_dict())
+        averages = trainer.plan.averaging.state_dict()
+        yield Checkpoint(trainer.model.state_dict(), training, averages, _optimizer_owner(trainer))
 
 
 def check_stream(source: Source, *, is_continued: bool) -> None:
@@ -217,7 +218,7 @@ def restore_outside_model(task: nn.Module, path: Path) -> None:
         task.load_state_dict(read_state(path, "task", owners.get), strict=False)
 
 
-def _shard_owner(model: nn.Module) -> Callable[[str], Tensor | None]:
+def _shard_owner(model: nn.Module) -> Owner:
     """Return a function that finds the sharded weight that a path of the saved state ends with."""
     shards = {name: parameter for name, parameter in model.named_parameters() if is_sharded(parameter)}
 
@@ -229,13 +230,14 @@ def _shard_owner(model: nn.Module) -> Callable[[str], Tensor | None]:
     return owner
 
 
-def _restore_optimizers(trainer: Trainer, path: Path, changed: Collection[str]) -> None:
+def _optimizer_owner(trainer: Trainer) -> Owner:
+    """Return a function that finds the weight which a path of the saved state of the optimizers begins with."""
     names = _parameter_names(trainer.task)
-    owners: dict[str, Tensor] = {}  # by the beginning of a saved tensor's key, the parameter it belongs to
+    owners: dict[str, Tensor] = {}
     for name, entry in trainer.optimizers.entries.items():
         prefix = f"optimization.optimizers.{name}.state."
         owners |= {f"{prefix}{names[id(p)]}": p for p in entry.parameters}
-    weights = trainer.optimizers.state_dict()["trained_weights"]
+    weights = trainer.optimizers.mode_parameters
     owners |= {f"optimization.trained_weights.{n}": value for n, value in enumerate(weights)}
 
     def owner(key: str) -> Tensor | None:
@@ -243,7 +245,12 @@ def _restore_optimizers(trainer: Trainer, path: Path, changed: Collection[str]) 
             key = key.rpartition(".")[0]
         return owners.get(key)
 
-    state = read_state(path, "optimization", owner)
+    return owner
+
+
+def _restore_optimizers(trainer: Trainer, path: Path, changed: Collection[str]) -> None:
+    names = _parameter_names(trainer.task)
+    state = read_state(path, "optimization", _optimizer_owner(trainer))
     for name, entry in trainer.optimizers.entries.items():
         parameters = [names[id(p)] for p in entry.parameters]
         saved = state["optimizers"][name]

@@ -94,7 +94,8 @@ class Optimizers:
         self._steps = {entry.optimizer: entry.step for entry in entries.values()}
         self._custom_zero_grad = [o for o in self._steps if type(o).zero_grad is not Optimizer.zero_grad]
         self._with_modes = [o for o in self._steps if has_modes(o)]
-        self._mode_parameters = [p for o in self._with_modes for g in o.param_groups for p in g["params"]]
+        self.mode_parameters = [p for o in self._with_modes for g in o.param_groups for p in g["params"]]
+        """The weights of optimizers with modes."""
         self._set_train_weights(self._train_weights())
         self._passes = self._plan_passes()
         self._with_closure = [o for o in self._steps if needs_closure(o)]
@@ -254,10 +255,10 @@ class Optimizers:
             raise ConfigError("skip_non_finite", f"{reason} rules it out; use skip_non_finite=false")
 
     def _train_weights(self) -> list[Tensor]:
-        return [p.detach().clone() for p in self._mode_parameters]
+        return [p.detach().clone() for p in self.mode_parameters]
 
     def _set_train_weights(self, weights: list[Tensor]) -> None:
         for optimizer in self._with_modes:
             optimizer.train()  # type: ignore[attr-defined]
-        for parameter, value in zip(self._mode_parameters, weights, strict=True):
+        for parameter, value in zip(self.mode_parameters, weights, strict=True):
             parameter.data.copy_(value)

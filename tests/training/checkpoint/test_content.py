@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -66,6 +69,52 @@ def test_a_state_is_read_as_it_was_saved(tmp_path: Path) -> None:
     assert restored["half"].dtype == torch.bfloat16
     with pytest.raises(CheckpointError, match="holds no other"):
         read_state(tmp_path / "last", "other")
+
+
+def test_a_tensor_is_read_with_the_strides_that_it_had(tmp_path: Path) -> None:
+    """A tensor like its parameter follows the parameter, whose layout may be another one after a resume."""
+    image = torch.randn(2, 3, 4, 5)
+    last = image.contiguous(memory_format=torch.channels_last)
+    square, wide = torch.randn(4, 4), torch.randn(3, 1, 4)
+    state = {
+        "like": last + 1, "rows": image, "columns": torch.linalg.qr(square)[0], "turned": square.t(), "flat": wide,
+        "expanded": torch.ones(3, 1).expand(3, 4), "every other": torch.arange(12.0).view(4, 3)[:, ::2],
+        "line": torch.ones(5)[::2], "one": torch.ones(5, 1).as_strided((5, 1), (1, 5)),
+    }  # fmt: skip
+    owners: dict[str, torch.Tensor | None] = {"state.like": last, "state.rows": last}
+    with CheckpointManager(tmp_path, Retention(2)) as checkpoints:
+        checkpoints.save(10, Checkpoint({}, {"state": state}, owner=owners.get), is_best=False)
+    restored = read_state(tmp_path / "last", "state", owners.get)
+    assert_same_state(restored, state)
+    for name in ("like", "rows", "columns", "turned", "flat", "one"):
+        assert restored[name].stride() == state[name].stride(), name
+    assert restored["expanded"].is_contiguous()
+    assert read_state(tmp_path / "last", "state", {"state.like": image}.get)["like"].is_contiguous()
+
+
+def _change_strides(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    content = json.loads((path / "training.json").read_text())
+    change(content)
+    (path / "training.json").write_text(json.dumps(content))
+
+
+def test_a_checkpoint_of_an_earlier_version_has_no_strides(tmp_path: Path) -> None:
+    state = {"columns": torch.randn(3, 3).t()}
+    with CheckpointManager(tmp_path, Retention(2)) as checkpoints:
+        checkpoints.save(10, Checkpoint({}, {"state": state}), is_best=False)
+    _change_strides(tmp_path / "last", lambda content: content.pop("strides"))
+    assert_same_state(read_state(tmp_path / "last", "state"), state)
+
+
+@pytest.mark.parametrize(
+    "strides", [[0, 0], [10**15, 1], [-1, 3], [3], ["a", 1], 3, None, {"a": 1}, [10**30, 1]], ids=str
+)
+def test_strides_that_no_tensor_has_are_refused(strides: Any, tmp_path: Path) -> None:
+    with CheckpointManager(tmp_path, Retention(2)) as checkpoints:
+        checkpoints.save(10, Checkpoint({}, {"state": {"columns": torch.randn(3, 3).t()}}), is_best=False)
+    _change_strides(tmp_path / "last", lambda content: content["strides"].update({"state.columns": strides}))
+    with pytest.raises(CheckpointError, match=r"training\.json cannot be read"):
+        read_state(tmp_path / "last", "state")
 
 
 def test_a_checkpoint_can_be_read_without_hydrant(train: Train) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,10 @@ from hydrant.training.checkpoint.manifest import TRAINING
 from hydrant.training.checkpoint.tree import join, split, tensors_in
 
 _Key = tuple[str, str]  # the part and the name of a tensor
+Owner = Callable[[str], Tensor | None]
+"""Returns the parameter that the tensor with this path in the training state belongs to, or None."""
+
+_STRIDES = "strides"  # a key of training.json
 _ALIGNMENT = 64  # bytes
 _BLOCK_BYTES = 2**28
 """Of host memory that is allocated at once, at most. A power of two, because torch pins such sizes only."""
@@ -30,6 +34,7 @@ class Checkpoint:
     model: Mapping[str, Any]
     training: Mapping[str, Any]
     ema: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    owner: Owner = lambda name: None
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Snapshot:
         several times as long as copying.
         """
         training: dict[str, Tensor] = {}
-        plain = split(content.training, training)
+        plain = {**split(content.training, training), _STRIDES: _other_strides(training, content.owner)}
         named: dict[str, Mapping[str, Any]] = {
             "model": content.model, "ema": content.ema, "training": training,
         }  # fmt: skip
@@ -130,27 +135,29 @@ def plain_state(path: Path, key: str, default: Any = _REQUIRED) -> Any:
         raise CheckpointError(f"{file} holds no {key}") from error
 
 
-def read_state(path: Path, key: str, owner: Callable[[str], Tensor | None] = lambda name: None) -> Any:
+def read_state(path: Path, key: str, owner: Owner = lambda name: None) -> Any:
     """Return what was saved as `training[key]`, on the host.
 
     If `owner` returns a parameter of the same shape for the path of a tensor, the tensor is read onto that parameter's
-    device and sharded like it.
+    device, and sharded and laid out like it. A tensor that had another layout gets that again.
 
     Raises:
         CheckpointError: it cannot be read.
     """
-    plain = plain_state(path, key)
+    plain, strides = plain_state(path, key), plain_state(path, _STRIDES, default={})
     files = storage.files_of(path, "training")
     shapes = storage.shapes(files)
     targets: dict[str, Tensor] = {}
-    for name in tensors_in(plain):
-        if name not in shapes:
-            raise CheckpointError(f"{path} holds no {name}")
-        targets[name] = _empty(*shapes[name], owner(name))
-    storage.read(files, targets)
     try:
+        for name in tensors_in(plain):
+            if name not in shapes:
+                raise CheckpointError(f"{path} holds no {name}")
+            targets[name] = _empty(*shapes[name], owner(name))
+            if name in strides:
+                targets[name] = _with_strides(targets[name], strides[name])
+        storage.read(files, targets)
         return join(plain, targets)
-    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError) as error:
         raise CheckpointError(f"{path / TRAINING} cannot be read ({typed_line(error)})") from error
 
 
@@ -164,7 +171,43 @@ def read_into(path: Path, part: str, targets: Mapping[str, Any]) -> None:
     storage.read(storage.files_of(path, part), dict(targets))
 
 
-def _empty(size: torch.Size, dtype: torch.dtype, owner: Tensor | None) -> Tensor:
+def _other_strides(tensors: Mapping[str, Tensor], owner: Owner) -> dict[str, list[int]]:
+    """Return the strides of the tensors that `_empty` alone would not give them, by name.
+
+    A matrix product rounds differently if a factor has other strides. So an optimizer whose eigenvectors are
+    column-major, as those of torch.linalg, would not continue exactly without them.
+    """
+    strides = dict[str, list[int]]()
+    for name, tensor in tensors.items():
+        parameter = owner(name)
+        if tensor.ndim < 2 or is_sharded(tensor) or (parameter is not None and is_sharded(parameter)):
+            continue
+        usual = _empty(tensor.shape, tensor.dtype, parameter, device="meta").stride()
+        if tensor.stride() != usual and _are_dense(tensor.shape, tensor.stride()):
+            strides[name] = list(tensor.stride())
+    return strides
+
+
+def _are_dense(size: torch.Size, strides: Sequence[int]) -> bool:
+    """Return whether these strides let a tensor of this size fill its memory, without gaps or shared elements."""
+    num_elements = 1
+    for stride, length in sorted(zip(strides, size, strict=True)):
+        if length > 1 and stride != num_elements:
+            return False
+        num_elements *= length
+    return True
+
+
+def _empty(
+    size: torch.Size, dtype: torch.dtype, owner: Tensor | None, *, device: str | None = None
+) -> Tensor:
     if owner is not None and owner.shape == size:
-        return torch.empty_like(owner, dtype=dtype, requires_grad=False)
-    return torch.empty(size, dtype=dtype)
+        return torch.empty_like(owner, dtype=dtype, device=device, requires_grad=False)
+    return torch.empty(size, dtype=dtype, device=device)
+
+
+def _with_strides(tensor: Tensor, strides: list[int]) -> Tensor:
+    """Return an empty tensor with other strides."""
+    if not _are_dense(tensor.shape, strides):
+        raise ValueError(f"{strides} are no strides of a tensor of shape {tuple(tensor.shape)}")
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)

@@ -70,7 +70,7 @@ def _stack_state(
     is_line = len(of_lanes[0]) > 1
     is_wide = states[0][0][key].shape == of_lanes[0][0].shape and states[0][0][key].ndim > 0
     if not is_line or not is_wide:
-        stacked = torch.stack([of_lane[0][key] for of_lane in states])
+        stacked = _stack([of_lane[0][key] for of_lane in states])
         for of_lane, value in zip(states, stacked.unbind(), strict=True):
             for state in of_lane:
                 state[key] = value
@@ -81,6 +81,14 @@ def _stack_state(
         for state, parameter, part in zip(of_lane, parameters, parts, strict=True):
             state[key] = part.view(parameter.shape)
     return stacked
+
+
+def _stack(tensors: Sequence[Tensor]) -> Tensor:
+    """Stack tensors so that each part has the strides of the first one: a product rounds by them."""
+    dense = torch.empty_like(tensors[0])
+    strides = (dense.numel(), *dense.stride())
+    stacked = dense.new_empty_strided((len(tensors), *dense.shape), strides)
+    return torch.stack(list(tensors), out=stacked)
 
 
 def stack_group_state(groups: Sequence[dict[str, Any]]) -> dict[str, Tensor]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from hydrant.runs.process_settings import process_settings
 
 SCRIPT = """\
 import atexit
@@ -25,3 +30,15 @@ def test_files_and_exit_handlers_and_a_profile_survive_the_end(tmp_path: Path) -
         assert result.stdout == "at exit\n"
         (tmp_path / "file.txt").unlink()
     assert (tmp_path / "profile").stat().st_size
+
+
+def test_triton_is_told_how_to_round_unless_the_user_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton 3.9 warns at the first compiled kernel if the variable is not set."""
+    name = "TRITON_DEFAULT_FP_FUSION"
+    monkeypatch.delenv(name, raising=False)
+    with process_settings():
+        assert os.environ[name] == "1"
+    assert name not in os.environ
+    monkeypatch.setenv(name, "0")
+    with process_settings():
+        assert os.environ[name] == "0"

@@ -77,14 +77,16 @@ def _train_as_rank(arguments: Sequence[str]) -> int:
     """Train under torchrun or srun: rank 0 composes the config, all ranks train."""
     parent = os.getppid()  # read now, because it may end while torch is imported
     with import_without_gc():
+        import torch.distributed as dist
+
         from hydrant.runs.elastic import write_error_file
         from hydrant.runs.execute import execute
         from hydrant.training.distributed.world import World, end_process
 
     if "TORCHELASTIC_RUN_ID" in os.environ:
         stop_when_orphaned(parent)  # of torchrun
-    world = World.from_launcher()
-    with world.process_group() as membership:  # `execute` sets the run's own timeout
+    world, is_inside_group = World.from_launcher(), dist.is_initialized()
+    with world.process_group():  # ends before the run, whose group has the timeout of its config
         try:
             job = world.broadcast_from_rank_zero(lambda: _compose_job(arguments))
         except HydrantError as error:
@@ -92,12 +94,11 @@ def _train_as_rank(arguments: Sequence[str]) -> int:
             if world.is_rank_zero:
                 raise
             return error.exit_status
-        result = RunResult.finished() if job is None else execute(job)
-        membership.has_failed = result.exit_status != 0
+    result = RunResult.finished() if job is None else execute(job)
     if 0 < result.exit_status < 128 and "TORCHELASTIC_ERROR_FILE" in os.environ:
         write_error_file(result.message)
     status = report(result) if world.is_rank_zero else result.exit_status
-    if membership.is_abandoned:
+    if dist.is_initialized() and not is_inside_group:  # a failed run has left its group
         end_process(status)
     return status
 

@@ -23,6 +23,8 @@ def process_settings() -> Generator[None]:
     # torch reads it at import. By default, OpenMP's idle threads spin, which makes small models ten times slower as
     # soon as other processes need the cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Triton 3.9 warns where it is not set. 1 is what all versions so far do: a product and a sum are rounded once.
+    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     try:
         yield
     finally:

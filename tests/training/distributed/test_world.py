@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import socket
 import sys
+import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from spawned import spawn
 
 from hydrant import cli
 from hydrant.errors import ConfigError, Interrupted, NonFiniteError, RankDied
@@ -39,17 +43,37 @@ def test_a_process_group_inside_another_is_that_group() -> None:
     assert not dist.is_initialized()
 
 
-def test_the_timeout_of_a_run_applies_inside_the_group_that_a_launcher_needs() -> None:
-    """torchrun's ranks need a group to agree on the config, which has the run's own timeout."""
+def test_a_process_group_inside_another_keeps_its_timeout() -> None:
+    with World(0, 0, 1, torch.device("cpu")).process_group(7):
+        with World(0, 0, 1, torch.device("cpu")).process_group():
+            pass
+        assert _timeout() == 7 + world._EXTRA_SECONDS
 
-    def timeout() -> float:
-        backend: Any = dist.group.WORLD._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
-        return backend.options._timeout.total_seconds()
 
-    with World(0, 0, 1, torch.device("cpu")).process_group():
-        assert timeout() == 1800 + world._EXTRA_SECONDS
-        with World(0, 0, 1, torch.device("cpu")).process_group(7):
-            assert timeout() == 7 + world._EXTRA_SECONDS
+def _timeout() -> float:
+    backend: Any = dist.group.WORLD._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
+    return backend.options._timeout.total_seconds()
+
+
+def _meet_twice(rank: int, port: int, folder: str) -> None:
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    ranks = World.from_launcher()
+    for timeout in (60.0, 90.0, 120.0):
+        with ranks.process_group(timeout):
+            assert ranks.all_gather(rank) == [0, 1]
+            assert _timeout() == timeout + world._EXTRA_SECONDS
+            if rank == 1 and timeout == 60:
+                time.sleep(0.5)  # rank 0 asks for the next group first
+    Path(folder, f"rank{rank}").touch()
+
+
+def test_ranks_of_a_launcher_make_one_group_after_another(tmp_path: Path) -> None:
+    """They agree on the config in one group, and train in the next one, with a timeout of the config."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    spawn(_meet_twice, port, str(tmp_path), num_ranks=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rank0", "rank1"]
 
 
 def test_ranks_that_do_not_meet_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:

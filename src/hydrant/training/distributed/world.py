@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -78,9 +78,10 @@ class World:
 
     @contextlib.contextmanager
     def process_group(self, timeout_seconds: float = 1800) -> Generator[Membership]:
-        """Initialize the default process group, also for a single rank. Inside another group, set its timeout.
+        """Initialize the default process group. Inside another one, do nothing.
 
-        Host tensors go through gloo, CUDA tensors through NCCL. A collective fails some minutes after
+        Host tensors go through gloo, CUDA tensors of several ranks through NCCL. A single rank has a group of gloo
+        alone, so that models which call collectives run on it too. A collective fails some minutes after
         `timeout_seconds`, because the watchdog first reports which rank hangs. While ranks wait for each other, Ctrl-C
         ends them. If the run fails, the group is not destroyed: end the process by `end_process`.
 
@@ -88,15 +89,13 @@ class World:
             ConfigError: this machine has fewer GPUs than ranks, or two ranks use one GPU.
             RankDied: not all ranks come within the timeout.
         """
-        timeout = timedelta(seconds=timeout_seconds + _EXTRA_SECONDS)
         if dist.is_initialized():
-            _set_timeout(timeout)
             yield Membership(is_owner=False)
             return
         check_gpus((self.device.index or 0) + 1)
         excepthook, membership = sys.excepthook, Membership(is_owner=self.world_size > 1)
         with interruptible() if self.world_size > 1 else contextlib.nullcontext():
-            self._init_process_group(timeout)
+            self._init_process_group(timedelta(seconds=timeout_seconds + _EXTRA_SECONDS))
             try:
                 self._check_distinct_gpus()
                 yield membership
@@ -107,19 +106,11 @@ class World:
                 sys.excepthook = excepthook
 
     def _init_process_group(self, timeout: timedelta) -> None:
-        store, rank, world_size = dist.HashStore(), 0, 1
-        if self.world_size > 1:
-            try:
-                store, rank, world_size = next(rendezvous("env://", timeout=timeout))
-            except ValueError as error:  # a variable is missing or no number
-                raise ConfigError("MASTER_ADDR", f"{first_line(error)}; a launcher sets it") from error
-            except dist.DistError as error:
-                where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-                message = f"the {self.world_size} ranks did not meet at {where} (MASTER_ADDR, MASTER_PORT)"
-                raise RankDied(f"{message}: {first_line(error)}") from error
-            # torchrun's agent keeps its store over restarts, and the store keeps the addresses of earlier ranks.
-            store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
-            self.set_device()  # before NCCL starts, which else opens a context on GPU 0 from every rank
+        if self.world_size == 1:
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
+            return
+        store, rank, world_size = _meet(timeout)
+        self.set_device()  # before NCCL starts, which else opens a context on GPU 0 from every rank
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
 
@@ -191,12 +182,35 @@ def end_process(status: int) -> NoReturn:
     sys.exit(status)
 
 
-def _set_timeout(timeout: timedelta) -> None:
-    """Set the timeout of the default process group's collectives; `dist.set_timeout` needs a newer torch."""
-    pool: Any = dist.distributed_c10d
-    group = pool._get_default_group()
-    for device in group._device_types:
-        group._get_backend(device)._set_default_timeout(timeout)
+_Meeting: TypeAlias = tuple[dist.Store, int, int]
+"""The store of the ranks, this rank and their number."""
+
+_meetings: dict[tuple[str, ...], _Meeting] = {}
+"""By the launcher's variables. One store serves all groups of a process, because rank 0 serves only one on its port."""
+
+
+def _meet(timeout: timedelta) -> _Meeting:
+    """Return what the next group of this process needs; no other group uses its part of the store.
+
+    Raises:
+        ConfigError: the launcher's variables are incomplete.
+        RankDied: the store does not answer within the timeout.
+    """
+    key = tuple(os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"))
+    try:
+        if key not in _meetings:
+            _meetings[key] = next(rendezvous("env://", timeout=timeout))
+    except ValueError as error:  # a variable is missing or no number
+        raise ConfigError("MASTER_ADDR", f"{first_line(error)}; a launcher sets it") from error
+    except dist.DistError as error:
+        host, port, _, num_ranks = key
+        message = f"the {num_ranks} ranks did not meet at {host}:{port} (MASTER_ADDR, MASTER_PORT)"
+        raise RankDied(f"{message}: {first_line(error)}") from error
+    store, rank, world_size = _meetings[key]
+    # torchrun's agent keeps its store over restarts, and the store keeps the addresses of earlier ranks.
+    store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+    group_idx = store.add(f"num_groups/{rank}", 1) - 1
+    return dist.PrefixStore(f"group{group_idx}", store), rank, world_size
 
 
 def check_gpus(num_ranks: int) -> None:

@@ -21,7 +21,16 @@ from hydrant.errors import ConfigError, FolderInUse, FolderLost
 from hydrant.runs import lease
 from hydrant.runs.folder import missing_folders, remove_if_empty
 from hydrant.runs.lease import LEASE
-from hydrant.runs.lock import check_held, exclusive, is_held, is_in_use, remove_dead_lease, shared
+from hydrant.runs.lock import (
+    check_held,
+    exclusive,
+    is_held,
+    is_in_use,
+    must_wait,
+    remove_dead_lease,
+    shared,
+    wait_until_free,
+)
 
 WORDS = (
     "tracker=local",
@@ -73,6 +82,40 @@ def test_a_lock_is_shared_or_exclusive(tmp_path: Path) -> None:
     with exclusive(tmp_path), pytest.raises(ConfigError, match="another process"), shared(tmp_path):
         pass
     assert not is_in_use(tmp_path)
+
+
+def test_nobody_waits_for_an_ancestor(tmp_path: Path) -> None:
+    """It waits for its descendants, so neither would go on."""
+
+    def child() -> int:
+        assert wait_until_free([tmp_path]) == [tmp_path]
+        with pytest.raises(ConfigError, match=f"process {holder} is at work in .* and waits") as caught:
+            exclusive(tmp_path).__enter__()
+        return isinstance(caught.value, FolderInUse)
+
+    def grandchild() -> int:
+        return os.waitpid(fork(child), 0)[1]
+
+    holder = os.getpid()
+    with exclusive(tmp_path):
+        for function in (child, grandchild):
+            assert os.waitpid(fork(function), 0)[1] == 0
+
+
+def test_a_process_waits_for_one_that_is_no_ancestor(tmp_path: Path) -> None:
+    def hold() -> None:
+        with exclusive(tmp_path):
+            os.write(sender, b"1")
+            time.sleep(1)
+
+    receiver, sender = os.pipe()
+    holder = fork(hold)
+    os.read(receiver, 1)
+    assert must_wait(tmp_path)
+    with pytest.raises(FolderInUse, match="another process is at work"), exclusive(tmp_path):
+        pass
+    assert wait_until_free([tmp_path]) == [tmp_path]
+    assert os.waitpid(holder, 0)[1] == 0
 
 
 def test_a_lease_without_room_on_the_disk_is_removed(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from hydrant.errors import ConfigError, FolderInUse, FolderLost
 from hydrant.runs.lease import Lease, is_recent, owner, was_taken_here
+from hydrant.runs.lock_holder import locking_ancestor
 
 OTHER_FOLDER = "name=<folder> (in Python also folder=...)"
 """How to choose another run folder, for messages."""
@@ -58,6 +59,7 @@ def exclusive(folder: Path) -> contextlib.AbstractContextManager[int]:
 
     Raises:
         FolderInUse: another process has locked it.
+        ConfigError: that process is an ancestor of this one, so it would wait for ever; or it cannot be locked.
     """
     return _locked(folder, fcntl.LOCK_EX)
 
@@ -102,16 +104,22 @@ def _lock_folder(folder: Path, kind: int, stack: contextlib.ExitStack) -> int:
         if kind == fcntl.LOCK_EX:
             held.lease = Lease(folder, descriptor, is_alone=locked is True)
     except BlockingIOError:
-        where = f" (on {host})" if (host := owner(descriptor)) else ""
-        message = (
-            f"another process is at work in {folder}{where}; wait for it, or give another {OTHER_FOLDER}"
-        )
-        raise FolderInUse("name", message) from None
+        raise _in_use(folder, descriptor) from None
     except OSError as error:
         if error.errno not in _READ_ONLY or os.access(folder, os.W_OK):
             raise
         # Who cannot write here cannot train here either; a finished run needs no lease to say so.
     return descriptor
+
+
+def _in_use(folder: Path, descriptor: int) -> ConfigError:
+    """Return the error about a folder that another process has locked: `FolderInUse` only if waiting for it helps."""
+    if (pid := locking_ancestor(folder)) is not None:
+        reason = f"process {pid} is at work in {folder} and waits for this one, which it started"
+        return ConfigError("name", f"{reason}; give another {OTHER_FOLDER}")
+    where = f" (on {host})" if (host := owner(descriptor)) else ""
+    message = f"another process is at work in {folder}{where}; wait for it, or give another {OTHER_FOLDER}"
+    return FolderInUse("name", message)
 
 
 def _release(descriptor: int) -> None:
@@ -152,8 +160,13 @@ def is_in_use(folder: Path) -> bool:
     return not _is_free(folder, fcntl.LOCK_EX, _PROBE_SECONDS)
 
 
+def must_wait(folder: Path) -> bool:
+    """Return whether a process of this machine holds the exclusive lock and may release it: no ancestor of this one."""
+    return is_held(folder) and locking_ancestor(folder) is None
+
+
 def wait_until_free(folders: Sequence[Path], patience: float = math.inf) -> list[Path]:
-    """Wait until no process of this machine holds the exclusive lock of a folder; return the free folders.
+    """Wait until this process `must_wait` for no folder; return the other folders.
 
     Args:
         folders: one or more.
@@ -161,7 +174,7 @@ def wait_until_free(folders: Sequence[Path], patience: float = math.inf) -> list
     """
     deadline = time.monotonic() + patience
     while True:
-        free = [folder for folder in folders if not is_held(folder)]
+        free = [folder for folder in folders if not must_wait(folder)]
         if len(free) == len(folders) or (free and time.monotonic() > deadline):
             return free
         time.sleep(_POLL_SECONDS)

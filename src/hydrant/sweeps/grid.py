@@ -24,7 +24,7 @@ from hydrant.config.flat import redacted_yaml
 from hydrant.config.groups import group_options
 from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError
-from hydrant.runs.console import say, show_activity
+from hydrant.runs.console import relative, say, show_activity
 from hydrant.runs.folder import RunStatus, read_run
 from hydrant.runs.job import Job, job_of
 from hydrant.runs.lock import shared
@@ -192,6 +192,7 @@ class GridSweeper(BasicSweeper):
         with _settings_of_job(config, number) as settings:
             self._start_server(config, Path(settings.runtime.output_dir))
             job = job_of(check(config), config, settings)
+            _check_folder(job, settings.sweep.subdir)
             return ComposedJob(words, job.folder.resolve(), job, dict(settings.job.env_set))
 
     def _start_server(self, config: DictConfig, folder: Path) -> None:
@@ -200,6 +201,16 @@ class GridSweeper(BasicSweeper):
             self._needs_server = False
             plain: Any = OmegaConf.to_container(config)
             start_server(paths_to_preload([plain]))
+
+
+def _check_folder(job: Job, subdir: str) -> None:
+    """Raise ConfigError if a job's folder is that of the sweep, which holds its lock, or one above it."""
+    assert job.sweep_folder is not None
+    sweep, folder = job.sweep_folder.resolve(), job.folder.resolve()
+    if sweep.is_relative_to(folder):
+        where = f"{subdir!r} makes {relative(folder)} the folder of a job, and the sweep's own is {relative(sweep)}"
+        remedy = "name a folder inside of it for each job, such as seed-${seed}, or leave the key out"
+        raise ConfigError("hydra.sweep.subdir", f"{where}; {remedy}")
 
 
 def folder_names(sweep: Path) -> list[str]:

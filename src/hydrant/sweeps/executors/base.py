@@ -15,7 +15,7 @@ from hydrant.errors import FolderInUse
 from hydrant.runs.console import say
 from hydrant.runs.folder import RunStatus, read_run
 from hydrant.runs.job import Job
-from hydrant.runs.lock import is_held, wait_until_free
+from hydrant.runs.lock import must_wait, wait_until_free
 from hydrant.runs.outcome import RunResult
 from hydrant.sweeps.fork_server.call import CallResult, ProcessDied, call_isolated
 from hydrant.sweeps.stack_plan import numbers_text
@@ -88,8 +88,8 @@ class SweepJob:
             numbers = numbers_text([job.number for job in self.lanes])
             say(f"jobs {numbers}: a stack of {len(self.lanes)} lanes{where}")
             return
-        must_wait = is_held(self.job.folder)
-        wait = "; waiting for another process, which trains in this folder" if must_wait else ""
+        waits = must_wait(self.job.folder)
+        wait = "; waiting for another process, which trains in this folder" if waits else ""
         say(f"job {self.number}: {self.job.folder.name}{where}{wait}")
 
     def run(

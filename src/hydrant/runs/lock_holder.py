@@ -1,0 +1,40 @@
+"""Find out whether a process waits for a lock that one of its own ancestors holds, and so would wait for ever."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+_PROC = Path("/proc")  # of Linux; elsewhere no ancestor is found
+
+
+def locking_ancestor(folder: Path) -> int | None:
+    """Return the process id of the ancestor of this process that has locked a folder; None if none is found."""
+    with suppress(OSError):
+        status = folder.stat()
+        return next((pid for pid in _ancestors() if _locks(pid, status)), None)
+    return None
+
+
+def _ancestors() -> Iterator[int]:
+    """Yield the process ids of the parent, its parent and so on."""
+    pid = os.getppid()
+    while pid > 0:
+        yield pid
+        parent = re.search(r"^PPid:\s*(\d+)", (_PROC / str(pid) / "status").read_text(), re.MULTILINE)
+        pid = int(parent[1]) if parent else 0
+
+
+def _locks(pid: int, folder: os.stat_result) -> bool:
+    """Return whether a process has locked a folder; False if it may not be looked at."""
+    with suppress(OSError):
+        for descriptor in (_PROC / str(pid) / "fd").iterdir():
+            with suppress(OSError):  # it may be closed meanwhile
+                if os.path.samestat(descriptor.stat(), folder):
+                    text = (_PROC / str(pid) / "fdinfo" / descriptor.name).read_text()
+                    if "\nlock:" in text:
+                        return True
+    return False

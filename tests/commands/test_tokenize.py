@@ -67,6 +67,13 @@ def test_the_tokens_are_those_of_the_texts(
                      *(f"val_{n:06}.bin" for n in range(-(-len(val) // 1000)))]  # fmt: skip
 
 
+def test_a_byte_order_mark_is_no_text(workdir: Path) -> None:
+    (workdir / "a.txt").write_text("\ufeffeins\n\ufeffzwei\ndrei\n")
+    assert cli.main(["tokenize", "a.txt", "--val", "0.4", "--out", "out"]) == 0
+    text = make_tokenizer(read_vocabulary(Path("out"))).decode(tokens("out", "train"))
+    assert text == "eins\n\ufeffzwei\n<|endoftext|>", "a mark inside of a text is a character of it"
+
+
 def test_the_command_names_what_it_wrote(texts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["tokenize", "texts/b.txt", "texts/sub", "--out", "data/out"]) == 0
     said = capsys.readouterr().out

@@ -11,9 +11,12 @@ from hydra._internal.core_plugins.file_config_source import FileConfigSource as 
 
 from hydrant import cli
 from hydrant.config.bounded_yaml import MAX_DEPTH
+from hydrant.config.completion import completions
 from hydrant.config.compose import compose
 from hydrant.config.file_source import FileConfigSource
 from hydrant.config.groups import conf_dir
+from hydrant.config.option_files import read_option
+from hydrant.config.read_file import read_json, read_yaml
 
 Refused = Callable[..., str]
 
@@ -75,6 +78,73 @@ def test_a_file_that_is_no_config_is_named(
     theirs.write_bytes(text if isinstance(text, bytes) else f"# @package _global_\n{text}\n".encode())
     for words in (["train"], ["train", "--multirun", "seed=0,1"], ["preview"]):
         assert re.match(f"{theirs}: {expected}", refused(*words))
+
+
+UNPLACED: dict[str, str] = {
+    "seed: 3\n": "",
+    "": "",
+    "# only a comment\n": "",
+    "# which?\n\n# @package _global_\nseed: 3\n": ", in place of line 3",
+    "# @package: _global_\nseed: 3\n": ", in place of line 1",
+    "defaults:\n  - override /optimizer: sgd\n": "",
+    "tracker:\n  project: mine\n": "",
+}
+
+
+@pytest.mark.parametrize(("text", "instead"), UNPLACED.items(), ids=range(len(UNPLACED)))
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "BOM"])
+def test_an_experiment_without_its_place_is_named(
+    text: str, instead: str, mark: str, theirs: Path, refused: Refused
+) -> None:
+    theirs.write_text(mark + text)
+    theirs.with_name("other.yaml").write_text("duration: 3\n")  # is not chosen
+    needed = f"{theirs} needs the first line '# @package _global_'{instead}, which places its keys"
+    assert refused("preview") == f"experiment: {needed}"
+    theirs.write_text(f"{mark}# @package _global_\n{text.replace('@package', '')}")
+    assert cli.main(["preview", "experiment=theirs"]) == 0
+
+
+def test_a_misspelt_place_is_named(theirs: Path, refused: Refused) -> None:
+    theirs.write_text("# @package _global\nseed: 3\n")
+    assert refused("preview") == (
+        f"{theirs}: no place '_global' for @package; did you mean '_global_'? "
+        "Places: _global_, _group_, _here_, _name_"
+    )
+
+
+GRIDS = {
+    "hydra:\n  sweeper:\n    params:\n      seed: 0,1\n": "needs the first line '# @package _global_', which places...",
+    "# @package _global_\nhydra:\n  sweeper:\n    params:\n      seed: 0,1\nduration: 3\n": "sets duration, which ...",
+    "# @package _global_\ndefaults:\n  - override /optimizer: sgd\nhydra: {}\n": "sets optimizer, which does not ...",
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), GRIDS.items(), ids=["place", "key", "option"])
+def test_what_a_grid_cannot_give_to_its_jobs_is_refused(
+    text: str, expected: str, workdir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = workdir / "conf" / "sweep" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    assert cli.main(["train", "--multirun", "sweep=mine"]) == 2
+    error = capfd.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"error: sweep: {file} {expected.removesuffix('...')}")
+    assert not (workdir / "multirun").exists()
+
+
+def test_a_byte_order_mark_changes_nothing(theirs: Path, workdir: Path) -> None:
+    (workdir / "conf" / "model").mkdir()
+    (workdir / "conf" / "model" / "small.yaml").write_text("\ufeffdefaults: [mlp]\nhidden: [3]\n")
+    theirs.write_text("\ufeff# @package _global_\ndefaults:\n  - override /model: small\nseed: 5\n")
+    config = compose(["experiment=theirs"])
+    assert (config.seed, config.model.hidden) == (5, [3])
+    assert completions(["model=small", "model.drop"]) == ["model.dropout="]
+    assert read_option("model", "small").keys["hidden"].default == [3]
+    file = workdir / "config.yaml"
+    file.write_text("\ufeffseed: 5\n")
+    assert read_yaml(file, dict[str, int]) == {"seed": 5}
+    file.write_text('\ufeff{"seed": 5}\n')
+    assert read_json(file, dict[str, int]) == {"seed": 5}
 
 
 def test_a_file_that_includes_itself_is_named(theirs: Path, refused: Refused) -> None:

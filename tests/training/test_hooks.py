@@ -201,8 +201,9 @@ def test_an_option_without_its_place_is_refused(
     (workdir / "conf" / "hook").mkdir(parents=True)
     (workdir / "conf" / "hook" / "mine.yaml").write_text("_target_: my_hooks.Recorder\n")
     train(*RUN, "hook=mine", status=2)
-    assert "hook: the file of an option of this group begins with the line '# @package hooks.<name>'" in (
-        capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert (
+        "conf/hook/mine.yaml needs the first line '# @package hooks.mine', which places its keys" in message
     )
     train(*RUN, "+hook@hooks.mine=mine")
     assert Path("calls.txt").exists()

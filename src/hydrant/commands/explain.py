@@ -54,7 +54,7 @@ def _explained(word: str, groups: dict[str, list[str]]) -> str:
 
 def _file(path: Path) -> str:
     """Return the text of a file after its path. An installed Hydrant has no train.py."""
-    text = path.read_text(encoding="utf-8").rstrip().replace("python train.py", "hydrant train")
+    text = path.read_text(encoding="utf-8-sig").rstrip().replace("python train.py", "hydrant train")
     return f"# {path}\n{text}"
 
 
@@ -62,7 +62,7 @@ def _with_bases(group: str, option: str) -> Iterator[Path]:
     """Yield the file of an option, and those of its group that it includes and that are no options themselves."""
     path = option_path(group, option)
     yield path
-    content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    content = yaml.safe_load(path.read_text(encoding="utf-8-sig")) or {}
     for item in content.get("defaults", []):
         if isinstance(item, str) and item.startswith("_") and item != "_self_":
             yield from _with_bases(group, item)
@@ -77,7 +77,9 @@ def _group(group: str, options: Sequence[str]) -> str:
 
 def _first_comment(path: Path) -> str:
     comments = [
-        line.lstrip("# ") for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")
+        line.lstrip("# ")
+        for line in path.read_text(encoding="utf-8-sig").splitlines()
+        if line.startswith("#")
     ]
     text = next((line for line in comments if line and not line.startswith("@package")), "")
     return text.partition("    ")[0]  # without the example

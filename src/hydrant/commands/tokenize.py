@@ -33,7 +33,7 @@ class Part:
         Raises:
             DataError: it is no UTF-8.
         """
-        decoder = codecs.getincrementaldecoder("utf-8")()
+        decoder = codecs.getincrementaldecoder("utf-8" if self.start else "utf-8-sig")()
         with self.path.open("rb") as file:
             file.seek(self.start)
             for position in range(self.start, self.end, _CHUNK_BYTES):

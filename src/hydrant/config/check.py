@@ -15,6 +15,7 @@ from hydrant.config import schema
 from hydrant.config.best import resolve_best
 from hydrant.config.error_messages import explain_interpolation, unknown_key
 from hydrant.config.flat import children, flatten
+from hydrant.config.placement import check_placed
 from hydrant.config.targets import check_targets, with_own_packages
 from hydrant.config.type_hints import accepts, check_value
 from hydrant.errors import ConfigError, shown
@@ -35,7 +36,7 @@ def check(config: DictConfig) -> dict[str, Any]:
             not allowed or does not take one of its arguments.
     """
     plain = _plain(config)
-    _check_hook_keys(plain)
+    check_placed(plain)
     if isinstance(sizes := plain.get("global_batch_size"), dict):
         plain["global_batch_size"] = {str(begin): size for begin, size in sizes.items()}
     resolved = _typed("", schema.TrainConfig, plain)
@@ -148,13 +149,6 @@ def _check_metrics(metrics: Any) -> None:
             example = "{_target_: torchmetrics.classification.MulticlassF1Score, num_classes: 10}"
             message = f"{shown(node)} is not a config with a _target_; write for example '+{key}={example}'"
             raise ConfigError(key, message)
-
-
-def _check_hook_keys(plain: Mapping[str, Any]) -> None:
-    """Check that every option of the group `hook` has put itself under `hooks`."""
-    if "hook" in plain:
-        message = "the file of an option of this group begins with the line '# @package hooks.<name>'; add it"
-        raise ConfigError("hook", message)
 
 
 def _check_parallel(settings: Mapping[str, Any]) -> None:

@@ -123,7 +123,7 @@ def _read(name: str) -> dict[str, Any]:
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
         raise _NeedsHydra  # not a file name, such as `mlp@modules.first`
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8-sig")
     if "@package" in text:
         raise _NeedsHydra  # its keys may lie elsewhere
     return yaml.safe_load(text) or {}

@@ -16,6 +16,7 @@ from yaml import YAMLError
 from hydrant.config.bounded_yaml import MAX_DEPTH
 from hydrant.config.foreign_words import moved_key, own_option, own_words
 from hydrant.config.groups import options_with, with_its_group
+from hydrant.config.placement import unplaced_option
 from hydrant.config.targets import takes
 from hydrant.errors import ConfigError, HydrantError, first_line, nearest, suggestion
 
@@ -54,6 +55,8 @@ def explain(error: BaseException) -> HydrantError:
             return _missing_option(link)
         if isinstance(link, RecursionError):
             return _endless(link)
+        if (file := _IN_FILE.match(str(link))) and (unplaced := unplaced_option(file[1])):
+            return unplaced
         if isinstance(link, ConfigAttributeError | ConfigKeyError) and "not in struct" in str(link):
             return _not_in_struct(link, _override_in(chain))
     causes = [link for link in reversed(chain) if isinstance(link, OmegaConfBaseException)]

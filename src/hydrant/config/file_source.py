@@ -17,11 +17,13 @@ from yaml import YAMLError
 from hydrant.config.bounded_yaml import BoundedComposer, reason_of
 from hydrant.config.option_lists import expand_defaults
 from hydrant.config.read_file import check_plain
-from hydrant.errors import ConfigError, shown
+from hydrant.errors import ConfigError, shown, suggestion
 
 _ERRORS = (OSError, YAMLError, OmegaConfBaseException, ValueError, LookupError, TypeError, AttributeError,
            ArithmeticError)  # fmt: skip
 """What reading and parsing raise, the built-in errors for scalars that do not fit their tag, such as `!!int x`."""
+
+PACKAGE_KEYWORDS = ("_global_", "_group_", "_name_", "_here_")
 
 
 class FileConfigSource(file_config_source.FileConfigSource):
@@ -38,12 +40,13 @@ class FileConfigSource(file_config_source.FileConfigSource):
         """
         file = Path(self.path, self._normalize_file_name(config_path))
         try:
-            text = file.read_text(encoding="utf-8")
+            text = file.read_text(encoding="utf-8-sig")
             content = yaml.load(text, _loader())
             _check(content)
             if content and "defaults" in content:
                 content["defaults"] = expand_defaults(content["defaults"])
             header = self._get_header_dict(text[:512])
+            _check_package(header["package"])
             config = OmegaConf.create(content or {})
         except _ERRORS as error:
             raise ConfigError("", f"{file}: {reason_of(error)}") from error
@@ -75,6 +78,17 @@ def _check(content: Any) -> None:
     for entry in defaults:
         if not _is_default(entry):
             raise ValueError(f"defaults: needs entries such as 'model: mlp', not {shown(entry)}")
+
+
+def _check_package(package: str | None) -> None:
+    """Refuse a header `# @package` that begins like a keyword of Hydra and is none, such as `_global`.
+
+    Raises:
+        ValueError: Says which keywords there are.
+    """
+    first = (package or "").partition(".")[0]
+    if first.startswith("_") and first not in PACKAGE_KEYWORDS:
+        raise ValueError(f"no place {first!r} for @package{suggestion(first, PACKAGE_KEYWORDS, 'Places')}")
 
 
 def _is_default(entry: Any) -> bool:

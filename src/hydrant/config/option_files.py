@@ -59,7 +59,7 @@ def option_path(group: str, name: str) -> Path:
 
 
 def _read(path: Path, group: str, name: str) -> OptionFile:
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8-sig")
     content = yaml.load(text, get_yaml_loader()) or {}
     own = _keys(yaml.compose(text, get_yaml_loader()), content, text.splitlines())
     keys = dict[str, Key]()

@@ -70,7 +70,7 @@ def parse_json(text: bytes) -> Any:
             are refused.
     """
     try:
-        return _JSON.decode(text.decode())
+        return _JSON.decode(text.decode("utf-8-sig"))
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 
@@ -92,7 +92,7 @@ def _parse_yaml(text: bytes) -> Any:
     if len(text) > _MAX_YAML_BYTES:
         raise ValueError(f"it has {len(text):,} bytes")
     try:
-        return yaml.load(text.decode(), PlainLoader)
+        return yaml.load(text.decode("utf-8-sig"), PlainLoader)
     except (LookupError, TypeError, AttributeError, ArithmeticError) as error:  # of PyYAML's conversions
         raise ValueError("a value does not fit its tag") from error
 

@@ -22,6 +22,7 @@ from hydrant.config.compose import folders_by_slug, register_resolvers
 from hydrant.config.error_messages import HYDRA_ERRORS, explain, explain_unchecked
 from hydrant.config.flat import redacted_yaml
 from hydrant.config.groups import group_options
+from hydrant.config.placement import check_grid_file, check_placed
 from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError
 from hydrant.runs.console import relative, say, show_activity
@@ -91,6 +92,8 @@ class GridSweeper(BasicSweeper):
         # The parameters of `sweep=lr` are already in front. Without the override itself, the jobs equal those of a
         # command with the same parameters and no `sweep=`.
         overrides = [override for override in overrides if override.key_or_group != "sweep"]
+        check_placed(self.config)
+        check_grid_file(self.config.hydra.runtime.choices.get("sweep"))
         folder = Path(self.config.hydra.sweep.dir)
         swept = [o.get_key_element().lstrip("+~") for o in overrides if o.is_sweep_override()]
         register_resolvers(swept, folders_by_slug(folder_names(folder)))
@@ -192,7 +195,7 @@ class GridSweeper(BasicSweeper):
         with _settings_of_job(config, number) as settings:
             self._start_server(config, Path(settings.runtime.output_dir))
             job = job_of(check(config), config, settings)
-            _check_folder(job, settings.sweep.subdir)
+            _check_folder(job)
             return ComposedJob(words, job.folder.resolve(), job, dict(settings.job.env_set))
 
     def _start_server(self, config: DictConfig, folder: Path) -> None:
@@ -203,12 +206,12 @@ class GridSweeper(BasicSweeper):
             start_server(paths_to_preload([plain]))
 
 
-def _check_folder(job: Job, subdir: str) -> None:
+def _check_folder(job: Job) -> None:
     """Raise ConfigError if a job's folder is that of the sweep, which holds its lock, or one above it."""
     assert job.sweep_folder is not None
     sweep, folder = job.sweep_folder.resolve(), job.folder.resolve()
     if sweep.is_relative_to(folder):
-        where = f"{subdir!r} makes {relative(folder)} the folder of a job, and the sweep's own is {relative(sweep)}"
+        where = f"makes {relative(folder)} the folder of a job, and the sweep's own is {relative(sweep)}"
         remedy = "name a folder inside of it for each job, such as seed-${seed}, or leave the key out"
         raise ConfigError("hydra.sweep.subdir", f"{where}; {remedy}")
 

@@ -1,0 +1,98 @@
+"""Options whose keys lie elsewhere than at the name of their group: their files begin with a line that places them.
+
+Of a grid in conf/sweep, only the settings of Hydra reach the sweep.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hydrant.config.groups import conf_dir, user_conf_dir
+from hydrant.config.option_files import option_path
+from hydrant.errors import ConfigError
+
+_PLACES = {"experiment": "_global_", "debug": "_global_", "sweep": "_global_", "hook": "hooks.<name>"}
+"""Group -> what `# @package` says in the files of its options."""
+_LINE = re.compile(r"^[ \t]*#[ \t]*@[ \t]*package\b.*$", re.MULTILINE)
+
+
+def check_placed(config: Mapping[str, Any]) -> None:
+    """Check that every option of these groups has placed its keys.
+
+    Raises:
+        ConfigError: Names the file and its first line.
+    """
+    for group in _PLACES.keys() & config.keys():
+        raise misplaced(group, config[group])
+
+
+def check_grid_file(name: str | None) -> None:
+    """Check that a grid sets nothing but Hydra's settings, because its jobs are composed without it.
+
+    Raises:
+        ConfigError: Names the file and what it sets.
+    """
+    file = option_path("sweep", name or "")
+    content = _content(file) if file.is_file() else {}
+    chosen = [key for item in content.get("defaults", []) if isinstance(item, dict) for key in item]
+    keys = [key.removeprefix("override ").lstrip("/") for key in chosen] + [*content.keys() - {"defaults"}]
+    if others := sorted(key for key in keys if key.partition("/")[0] != "hydra"):
+        message = (
+            f"{file} sets {others[0]}, which does not reach the jobs; write it below hydra.sweeper.params"
+        )
+        raise ConfigError("sweep", f"{message}, also if it has one value")
+
+
+def misplaced(group: str, keys: Any) -> ConfigError:
+    """Return the error for an option of one of these groups whose keys have come to lie at the name of the group."""
+    found = _texts(keys) if isinstance(keys, Mapping) else {}
+    files = {file: _texts(_content(file)) for file in _unplaced_files(group)}
+    likely = [file for file in files if files[file].keys() <= found.keys()]
+    if likely:  # several may have the same keys
+        return unplaced(group, max(likely, key=lambda file: len(files[file].items() & found.items())))
+    return ConfigError(group, f"is a config group; choose an option of it: {group}=<option>")
+
+
+def unplaced(group: str, file: Path) -> ConfigError:
+    """Return the error for an option whose file lacks the line that places its keys."""
+    line = f"# @package {_PLACES[group].replace('<name>', file.stem)}"
+    text = file.read_text(encoding="utf-8-sig")
+    found = _LINE.search(text)
+    instead = f", in place of line {text.count(chr(10), 0, found.start()) + 1}" if found else ""
+    return ConfigError(group, f"{file} needs the first line '{line}'{instead}, which places its keys")
+
+
+def unplaced_option(name: str) -> ConfigError | None:
+    """Return the error for an option such as `experiment/mine` if its file needs that line and lacks it."""
+    group = name.partition("/")[0]
+    files = _unplaced_files(group) if group in _PLACES else []
+    file = next((file for file in files if str(file).endswith(f"/{name}.yaml")), None)
+    return file and unplaced(group, file)
+
+
+def _unplaced_files(group: str) -> list[Path]:
+    folders = [folder for folder in (user_conf_dir(), conf_dir()) if folder]
+    return [
+        file for folder in folders for file in sorted((folder / group).rglob("*.yaml")) if _lacks_line(file)
+    ]
+
+
+def _lacks_line(file: Path) -> bool:
+    """Return whether Hydra finds no `# @package` in a file: it reads the lines before the first other one."""
+    lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
+    first = next((line for line in lines if line), "")
+    return not re.match(r"#+\s*@package\s", first)
+
+
+def _content(file: Path) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8-sig")) or {}
+    return content
+
+
+def _texts(content: Mapping[str, Any]) -> dict[str, str]:
+    return {key: str(value) for key, value in content.items() if key != "defaults"}

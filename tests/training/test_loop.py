@@ -150,7 +150,6 @@ def test_no_synchronisation_between_log_points(
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_no_synchronisation_between_log_points_on_cuda(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     def strict(trainer: Trainer, *, measure: bool) -> Any:
         torch.cuda.set_sync_debug_mode("error" if trainer.state.num_updates > 1 else "default")

@@ -112,8 +112,7 @@ def test_auto_without_a_limit_is_all_samples_of_the_rank(
     assert "64 samples x 1 x 1 rank(s) at most: auto finds what fits" in capsys.readouterr().out
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.real_gpu
 def test_auto_fits_on_a_gpu(train: Train) -> None:
     folder = train("experiment=vit_fake", "tracker=local", "precision=bf16", "duration=2", "global_batch_size=16384",
                    "data.num_samples=16384", "eval_every=null", "save_every=null", "micro_batch_size=auto")  # fmt: skip

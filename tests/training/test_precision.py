@@ -61,8 +61,7 @@ def test_fp8_rounds_the_products_of_suitable_layers(recipe: str, train: Train) -
     assert one == pytest.approx(other, rel=0.1)
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.real_gpu
 def test_fp8_on_the_device(train: Train) -> None:
     exact = train(*SHORT, "precision=bf16", name="exact")
     fp8 = train(*SHORT, "precision=fp8", name="fp8")

@@ -118,8 +118,7 @@ def test_inductor_computes_the_same_as_eager(option: str, train: Train) -> None:
     assert report(folder)["graph_breaks"] == report(folder)["recompiles"] == []
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.real_gpu
 @pytest.mark.parametrize(
     "words", [(), ("micro_batch_size=4",), ("compile.evaluation=true", "micro_batch_size=8")]
 )

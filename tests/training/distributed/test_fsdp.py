@@ -178,7 +178,6 @@ def test_synchronized_batch_norms_keep_their_names_and_activations() -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_synchronized_batch_norms_train(parallel: str, train: Train) -> None:
     words = (

@@ -1,0 +1,52 @@
+"""The environment variables with which a process has GPUs of the stub."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from gpu.build import library_folder
+
+_VARIABLE = "GPU_STUB_"
+_SITE = Path(__file__).with_name("site")
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """GPUs of the stub."""
+
+    devices: int = 1
+    memory_gib: float = 80
+    level: str = "values"
+    """values: the CPU computes what CUDA kernels would. calls: CUDA kernels are launched, and compute nothing."""
+
+
+def is_stub() -> bool:
+    """Return whether the GPUs of this process are of the stub."""
+    return f"{_VARIABLE}LEVEL" in os.environ
+
+
+def environment(gpus: Gpus, base: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables of a process with these GPUs.
+
+    Raises:
+        CannotBuild: what the stub is built with is not here.
+    """
+    folder = library_folder()
+    own = {f"{_VARIABLE}{key.upper()}": str(value) for key, value in asdict(gpus).items()}
+    return {
+        **{key: value for key, value in base.items() if key != "CUDA_VISIBLE_DEVICES"},
+        **own,
+        "LD_PRELOAD": str(folder / "libcuda.so.1"),
+        "LD_LIBRARY_PATH": _before(folder, base.get("LD_LIBRARY_PATH")),
+        "PYTHONPATH": _before(_SITE, base.get("PYTHONPATH")),
+        "TRITON_LIBCUDA_PATH": str(folder),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+    }
+
+
+def _before(folder: Path, path: str | None) -> str:
+    return os.pathsep.join([str(folder), *([path] if path else [])])

@@ -1,0 +1,63 @@
+// A CUDA runtime without a GPU: device memory is memory of the host. This file has what the others share.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+
+#include "driver_types.h"
+#include "vector_types.h"
+
+#define API extern "C" __attribute__((visibility("default")))
+
+// Functions of CUDA that call each other.
+API cudaError_t cudaDeviceGetAttribute(int *, enum cudaDeviceAttr, int);
+API cudaError_t cudaDeviceSynchronize();
+API cudaError_t cudaDriverGetVersion(int *);
+API cudaError_t cudaGetDevice(int *);
+API cudaError_t cudaGetDeviceProperties(cudaDeviceProp *, int);
+API const char *cudaGetErrorName(cudaError_t);
+API cudaError_t cudaStreamIsCapturing(cudaStream_t, enum cudaStreamCaptureStatus *);
+API cudaError_t cudaStreamSynchronize(cudaStream_t);
+
+namespace stub {
+
+// record.cpp: add a call to the record that a test reads, as "kind<tab>detail<tab>stream".
+void record(const std::string &kind, const std::string &detail, cudaStream_t stream = nullptr);
+
+// devices.cpp
+int num_devices();
+int current_device();
+size_t device_bytes();                // the memory of each GPU
+int num_installed_devices();          // also those that CUDA_VISIBLE_DEVICES hides
+std::string uuid_of_installed(int number);
+cudaError_t fail(cudaError_t error);  // sets what cudaGetLastError returns; then returns it
+
+// memory.cpp
+enum class Place { pageable, pinned, device };
+struct Location {
+  Place place;
+  int device;
+};
+Location locate(const void *address);
+
+// streams.cpp: what a stream does takes effect here, and nowhere else.
+using Work = std::function<void()>;
+struct Capture;
+struct Stream {
+  int device;
+  int priority;
+  Capture *capture = nullptr;  // what captures it now
+  long num_enqueued = 0;       // in this capture
+  long num_joined = 0;         // of these, what another stream of the capture waits for
+};
+Stream *stream_of(cudaStream_t handle);
+cudaError_t enqueue(cudaStream_t handle, Work work);
+
+// graphs.cpp
+cudaError_t refuse_in_capture(const char *call);  // of what no stream of any capture may meet; else cudaSuccess
+cudaError_t refuse_on_captured(cudaStream_t handle, const char *call);
+void add_to_capture(Stream *stream, Work work);
+void join_capture(Stream *stream, Stream *recorded, Capture *capture, long num_enqueued);
+
+}  // namespace stub

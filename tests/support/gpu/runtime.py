@@ -1,0 +1,53 @@
+"""The functions of the stub's library that Python calls."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+import torch
+
+_ANY_DIRECTION = 4  # cudaMemcpyDefault
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """Return the preloaded library."""
+    loaded = ctypes.CDLL(None)
+    loaded.gpu_stub_call.restype = ctypes.c_char_p
+    loaded.gpu_stub_call.argtypes = [ctypes.c_long]
+    loaded.gpu_stub_num_calls.restype = ctypes.c_long
+    loaded.gpu_stub_note.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p]
+    loaded.cudaMemcpyAsync.argtypes = [
+        *[ctypes.c_void_p] * 2,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_void_p,
+    ]
+    loaded.cudaStreamSynchronize.argtypes = [ctypes.c_void_p]
+    return loaded
+
+
+def current_stream(device: torch.device) -> int:
+    """Return the handle of the stream that gets this thread's work for a GPU."""
+    return torch._C._cuda_getCurrentRawStream(device.index)
+
+
+def note(kind: str, detail: str, device: torch.device) -> None:
+    """Record a call that Python makes in place of CUDA."""
+    library().gpu_stub_note(kind.encode(), detail.encode(), current_stream(device))
+
+
+def copy_bytes(to: int, source: int, num_bytes: int, device: torch.device) -> None:
+    """Copy memory of the host or of a GPU, as cudaMemcpyAsync."""
+    _check(library().cudaMemcpyAsync(to, source, num_bytes, _ANY_DIRECTION, current_stream(device)))
+
+
+def wait(device: torch.device) -> None:
+    """Wait for the current stream, as cudaStreamSynchronize."""
+    _check(library().cudaStreamSynchronize(current_stream(device)))
+
+
+def _check(error: int) -> None:
+    if error:
+        raise RuntimeError(f"CUDA error: {torch.cuda.cudart().cudaGetErrorString(error)}")

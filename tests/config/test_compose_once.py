@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from run_folders import summary
 
 from hydrant import cli
+from hydrant.config.hydra_main import run_hydra, train_flags
 from hydrant.runs.log_setup import preserve_loggers
 
 TINY = ("tracker=local", "model.hidden=[8]", "duration=1", "eval_every=null", "save_every=null")
@@ -35,18 +35,14 @@ def compositions(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 @pytest.mark.parametrize(("words", "num_jobs"), [((), 1), (("--multirun", "+seed=0,1"), 2)])
 def test_plain_hydra_still_composes_twice(
-    words: tuple[str, ...],
-    num_jobs: int,
-    workdir: Path,
-    compositions: list[list[str]],
-    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...], num_jobs: int, workdir: Path, compositions: list[list[str]]
 ) -> None:
     """Written against Hydra 1.3.8. When this fails, the patch of `hydrant.config.compose_once` may not be needed."""
     (workdir / "plain.yaml").write_text("defaults:\n  - override hydra/job_logging: disabled\n  - _self_\n")
-    monkeypatch.setattr(sys, "argv", ["plain", *words, "hydra/hydra_logging=disabled"])
+    flags = train_flags().parse_intermixed_args([*words, "hydra/hydra_logging=disabled"])
     calls = list[Any]()
     with preserve_loggers():
-        hydra.main(version_base="1.3", config_path=str(workdir), config_name="plain")(calls.append)()
+        run_hydra(flags, calls.append, workdir, "plain")
     assert len(calls) == num_jobs
     num_configs = num_jobs + (num_jobs > 1)  # a sweep has a config of its own
     assert len(compositions) == 2 * num_configs, (

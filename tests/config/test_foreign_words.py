@@ -10,11 +10,11 @@ import marks
 import pytest
 
 from hydrant.config.check import check
-from hydrant.config.command_line import flags_first
 from hydrant.config.compose import compose
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.foreign_words import KEYS, OPTIONS, is_override, own_words
 from hydrant.config.groups import options_with
+from hydrant.config.hydra_main import parse_flags
 from hydrant.errors import ConfigError
 
 SAMPLES = {
@@ -144,7 +144,7 @@ ADVISED = {
 def message(words: str) -> str:
     """Return the error of a command line."""
     with pytest.raises((ConfigError, *HYDRA_ERRORS)) as caught:
-        check(compose(flags_first(shlex.split(words))))
+        check(compose(parse_flags(shlex.split(words)).overrides))
     return str(explain(caught.value))
 
 

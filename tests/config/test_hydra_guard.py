@@ -12,6 +12,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from training_runs import Train
 
+from hydrant.config.hydra_main import parse_flags, run_hydra
 from hydrant.runs.log_setup import preserve_loggers
 
 Refused = Callable[..., str]
@@ -36,13 +37,12 @@ def test_plain_hydra_still_calls_callbacks_before_the_task(
         "defaults:\n  - override hydra/job_logging: disabled\n  - _self_\n"
         "hydra: {callbacks: {x: {_target_: recording_callback.RecordingCallback}}}\n"
     )
-    monkeypatch.setattr(sys, "argv", ["plain", "hydra/hydra_logging=disabled"])
 
     def task(config: DictConfig) -> None:
         CALLS.append("task")
 
     with preserve_loggers():
-        hydra.main(version_base="1.3", config_path=str(workdir), config_name="plain")(task)()
+        run_hydra(parse_flags(["hydra/hydra_logging=disabled"]), task, workdir, "plain")
     assert CALLS == ["callback", "task"], (
         f"Hydra {hydra.__version__} no longer calls what a config names in `hydra` before the task function, where "
         "check_targets can check it; delete hydrant.config.hydra_guard and its use in hydrant.commands.train"

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import MissingConfigException
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from hydrant.config.check import check
-from hydrant.config.command_line import flags_first, refuse_sweep
+from hydrant.config.command_line import refuse_sweep
 from hydrant.config.compose import ENTRY, register_resolvers
 from hydrant.config.compose_once import compose_once
 from hydrant.config.error_messages import BUILTIN_ERRORS, HYDRA_ERRORS, explain
 from hydrant.config.groups import conf_dir
 from hydrant.config.hydra_guard import guard_hydra
+from hydrant.config.hydra_main import parse_flags, run_hydra
 from hydrant.config.import_without_gc import import_without_gc
 from hydrant.config.shared_options import share_options
 from hydrant.errors import ConfigError, HydrantError, concerns, typed_line
@@ -128,13 +127,13 @@ def _run_hydra(arguments: Sequence[str], task: Callable[[DictConfig], Any]) -> N
     """
     show_activity("composing the config")
     register_resolvers()
-    words = flags_first(arguments)
+    flags = parse_flags(arguments)
     FolderCallback.reset()
-    sys.argv = [*sys.argv[:1], *words]  # Hydra reads it; `hydrant.cli` restores it and the variables
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its errors instead of printing them and exiting
+    # Hydra then raises its errors instead of printing them and exiting. `hydrant.cli` restores the variables.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
-        with compose_once(words), share_options(), guard_hydra(words):
-            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=ENTRY)(task)()
+        with compose_once(is_sweep=flags.multirun), share_options(), guard_hydra(tuple(flags.overrides)):
+            run_hydra(flags, task, conf_dir(), ENTRY)
     except MissingConfigException:
         raise  # an OSError that says what is missing
     except OSError as error:  # a run reports its own OSErrors

@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 import typing
-from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, RangeSweep
 from hydra.errors import HydraException
@@ -48,11 +46,15 @@ class Flags(argparse.ArgumentParser):
         flags, words = self.parse_known_args(list(arguments))
         for word in words:
             if word.startswith("-"):
-                raise unknown_flag(self.prog, word, self._option_string_actions, arguments)
+                raise unknown_flag(self.prog, word, self.options(), arguments)
         return flags, words
 
+    def options(self) -> list[str]:
+        """Return the names of all flags."""
+        return list(self._option_string_actions)
 
-def unknown_flag(command: str, flag: str, known: Any, arguments: Sequence[str]) -> ConfigError:
+
+def unknown_flag(command: str, flag: str, known: Iterable[str], arguments: Sequence[str]) -> ConfigError:
     """Return the error for a flag among the arguments of a command that it does not have."""
     name, equals, value = flag.partition("=")
     key, place = name.lstrip("-"), list(arguments).index(flag) + 1
@@ -83,39 +85,6 @@ def writing_to(flag: str, path: Path) -> Generator[None]:
     except OSError as error:
         message = f"{path} cannot be written ({error.strerror or error}); give another path"
         raise ConfigError(flag, message) from error
-
-
-def flags_first(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of `train` with the flags first, because Hydra's parser requires this order.
-
-    >>> flags_first(["seed=1", "--multirun", "optimizer=sgd,adam"])
-    ['--multirun', '--', 'seed=1', 'optimizer=sgd,adam']
-    >>> flags_first(["--", "seed=1"])
-    ['seed=1']
-    >>> flags_first(["tracker=[local,tensorboard]"])
-    ['tracker=local', '+tracker@trackers.tensorboard=tensorboard']
-
-    Raises:
-        ConfigError: A flag is unknown, or an override cannot be parsed.
-    """
-    parser = get_args_parser()
-    parser.error = Flags("train").error  # type: ignore[method-assign]
-    known, unknown = parser.parse_known_intermixed_args(list(arguments))
-    if known.experimental_rerun is not None:
-        unknown = ["--experimental-rerun"]  # reads pickled configs, which Hydrant does not write
-    if unknown:
-        flags = parser._option_string_actions.keys() - {"--experimental-rerun"}
-        raise unknown_flag("hydrant train", unknown[0], flags, arguments)
-    overrides: list[str] = known.overrides or []
-    check_overrides(overrides)
-    remaining, flags_and_values = Counter(overrides), list[str]()
-    for word in arguments:
-        if remaining[word]:
-            remaining[word] -= 1
-        elif word != "--":
-            flags_and_values.append(word)
-    # After --, a word is no value of a flag; --info may have one or not.
-    return [*flags_and_values, *(["--"] if flags_and_values else []), *expand_lists(overrides)]
 
 
 def check_overrides(overrides: Sequence[str]) -> None:

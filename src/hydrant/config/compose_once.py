@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,15 +24,14 @@ from hydrant.config.error_messages import HYDRA_ERRORS
 
 
 @contextmanager
-def compose_once(words: Sequence[str]) -> Generator[None]:
+def compose_once(*, is_sweep: bool) -> Generator[None]:
     """Make Hydra reuse a composed config, once, where it would compose the same config again.
 
     The first request for a config composes it and keeps the result, or the error. The second request with equal
-    arguments gets that result, even if config files changed in between. `words` are those of the command line.
+    arguments gets that result, even if config files changed in between. `is_sweep`: the command has --multirun.
     """
     results: dict[str, bytes | Exception] = {}
     load_configuration, get_mode = ConfigLoaderImpl.load_configuration, Hydra.get_mode
-    is_sweep = not {"-m", "--multirun"}.isdisjoint(words)
 
     @functools.wraps(load_configuration)
     def load_once(self: ConfigLoaderImpl, *arguments: Any, **options: Any) -> DictConfig:

@@ -18,8 +18,8 @@ _INJECTED = ("LD_PRELOAD", "CUDA_INJECTION64_PATH")
 
 @contextlib.contextmanager
 def process_settings() -> Generator[None]:
-    """Set what a call needs, and restore this process's arguments, module search path and environment variables."""
-    argv, path, variables = sys.argv, sys.path.copy(), os.environ.copy()
+    """Set what a call needs, and restore this process's module search path and environment variables."""
+    path, variables = sys.path.copy(), os.environ.copy()
     # torch reads it at import. By default, OpenMP's idle threads spin, which makes small models ten times slower as
     # soon as other processes need the cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -28,7 +28,7 @@ def process_settings() -> Generator[None]:
     try:
         yield
     finally:
-        sys.argv, sys.path[:] = argv, path
+        sys.path[:] = path
         for name in os.environ.keys() - variables.keys():
             del os.environ[name]
         os.environ.update(variables)

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import multiprocessing
 import os
 import re
 import signal
 import subprocess
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from run_folders import summary
 from sources import as_input
-from training_runs import Train
+from training_runs import Train, run_command
 
 from hydrant.clock import Steps
 from hydrant.data import LoaderSource, StreamSpec
-from hydrant.data.workers import WorkerLoader
-from hydrant.errors import DataError
+from hydrant.data.loader import Transform
+from hydrant.data.workers import WorkerLoader, start_method
+from hydrant.errors import ConfigError, DataError
 from hydrant.training import loop
 
 SPEC = StreamSpec(0, Steps.constant(8), 4, 0, 1, torch.device("cpu"))
@@ -96,4 +100,94 @@ def test_a_killed_worker_fails_the_run(
 def test_more_workers_than_cores_give_no_warning() -> None:
     """Warnings are errors in the tests."""
     many = 1 + 2 * (os.cpu_count() or 1)
-    assert WorkerLoader(Samples(), num_workers=many).num_workers == many  # type: ignore[arg-type]
+    assert WorkerLoader(Samples(), many, SPEC.device).num_workers == many  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("default", "chosen", "method"),
+    [
+        ("fork", None, "fork"),  # Linux up to Python 3.13
+        ("forkserver", None, "fork"),  # Linux from Python 3.14 on
+        ("forkserver", "forkserver", "fork"),  # multiprocessing was used, which sets its default
+        ("forkserver", "spawn", "spawn"),
+        ("fork", "forkserver", "forkserver"),
+        ("spawn", None, "spawn"),  # macOS
+    ],
+)
+def test_workers_are_forked_unless_the_program_chooses_another_start(
+    default: str, chosen: str | None, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    methods = sorted(["fork", "spawn", "forkserver"], key=lambda name: name != default)
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: methods)
+    monkeypatch.setattr(multiprocessing, "get_start_method", lambda allow_none: chosen)
+    assert start_method() == method
+
+
+def pairs_source(transform: Transform, num_workers: int) -> LoaderSource:
+    pairs = [(number, number) for number in range(20)]
+    return LoaderSource(pairs, transform, transform, (0.0,), (1.0,), num_workers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_that_are_not_forked_read_the_same(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hydrant.data.workers.start_method", lambda: method)
+    read = []
+    for num_workers in (0, 2):
+        stream = pairs_source(as_input, num_workers).stream(SPEC)
+        read.append([b.inputs for n in (0, 1, 7) for b in stream.micro_batches(n)])
+        stream.close()
+        read[-1] += [batch.inputs for batch in pairs_source(as_input, num_workers).batches(SPEC, 8)]
+    assert torch.equal(torch.cat(read[0]), torch.cat(read[1]))
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_data_set_that_cannot_be_pickled_is_refused_in_words(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hydrant.data.workers.start_method", lambda: method)
+    local, lock = lambda value: as_input(value), functools.partial(as_input, threading.Lock())
+    for transform in (local, lock):
+        with pytest.raises(ConfigError) as caught:
+            next(iter(pairs_source(transform, 1).stream(SPEC).micro_batches(0)))
+        assert str(caught.value).startswith(
+            f"data.num_workers: workers start by {method}, for which the data set must "
+        )
+        assert "0 needs no workers" in str(caught.value)
+
+
+ROWS = """
+import os
+
+import torch
+
+with open("imports", "a") as file:
+    file.write("imported ")
+
+
+class Rows:
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        with open(f"{self.kind}_readers", "a") as file:
+            file.write(f"{os.getpid()} ")
+        return torch.tensor([index, index % 3, 1.0]), index % 3
+"""
+
+
+def test_workers_import_nothing_and_training_keeps_its_own(workdir: Path) -> None:
+    """Over all epochs and evaluations, on every Python."""
+    (workdir / "own_rows.py").write_text(ROWS)
+    sets = [f"data.{kind}._target_=own_rows.Rows +data.{kind}.kind={kind}" for kind in ("train", "val")]
+    words = "data=dataset data.input_shape=[3] data.num_classes=3 allow_targets=[own_rows] model.hidden=[4] "
+    words += "tracker=local global_batch_size=2 duration=4ep eval_every=1ep data.num_workers=2"
+    done = run_command(*" ".join((*sets, words)).split(), cwd=workdir)
+    assert done.returncode == 0, done.stderr
+    readers = {kind: set((workdir / f"{kind}_readers").read_text().split()) for kind in ("train", "val")}
+    assert (workdir / "imports").read_text().split() == ["imported"]
+    assert len(readers["train"]) == 2 + 1  # the workers, and the check before the run

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
@@ -18,7 +17,7 @@ from hydrant.data.copies import copies_to
 from hydrant.data.dataset import as_pair, is_map_style, map_style_source, stack
 from hydrant.data.iterable_items import IterableItems
 from hydrant.data.loader import Collate, LoaderSource, collated
-from hydrant.data.workers import WorkerLoader, WorkerProgress, init_worker, iterate_loader, preserve_rngs
+from hydrant.data.workers import WorkerLoader, WorkerProgress, iterate_loader, preserve_rngs
 from hydrant.errors import ConfigError, HydrantError
 
 log = logging.getLogger("hydrant")
@@ -245,17 +244,6 @@ class IterableStream:
         return is_shared and self._num_readings != self._source.items.num_readings
 
     def _updates_from(self, begin: _Position) -> Iterator[_Update | HydrantError]:
-        loader = WorkerLoader(
-            _Updates(self._source, self._spec, begin, self._progress),
-            batch_size=None,  # an item is an update
-            collate_fn=_identity,
-            num_workers=self._source.num_workers,
-            pin_memory=self._spec.device.type == "cuda",
-            worker_init_fn=init_worker,
-            generator=torch.Generator(),  # torch would draw the seed of its workers from the global generator
-        )
+        updates = _Updates(self._source, self._spec, begin, self._progress)
+        loader = WorkerLoader(updates, self._source.num_workers, self._spec.device)
         return iterate_loader(loader, self._progress, f"item {{}} of {self._source.items.key}".format)
-
-
-def _identity(update: Any) -> Any:
-    return update

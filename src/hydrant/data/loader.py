@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -19,14 +19,7 @@ from hydrant.data.copies import Copies, copies_to
 from hydrant.data.damaged import MAX_DAMAGED_IN_A_ROW, DamagedSamples
 from hydrant.data.labels import as_labels
 from hydrant.data.reused import ReusedFloats
-from hydrant.data.workers import (
-    WorkerLoader,
-    WorkerProgress,
-    init_worker,
-    iterate_loader,
-    preserve_rngs,
-    seed_rngs,
-)
+from hydrant.data.workers import WorkerLoader, WorkerProgress, iterate_loader, preserve_rngs, seed_rngs
 from hydrant.errors import ConfigError, DataError, HydrantError, OutOfMemory, location, typed_line
 
 Transform = Callable[[Any], Tensors]
@@ -100,7 +93,7 @@ class LoaderSource:
         progress = WorkerProgress(min(self.num_workers, len(ranges)))
         dataset = _BatchDataset(self, spec.seed, progress, is_training=False)
         transfer = _Transfer.of(self, spec.device)
-        for host_batch in dataset.iterate(_loader(dataset, ranges, spec.device)):
+        for host_batch in dataset.iterate(WorkerLoader(dataset, progress.num_workers, spec.device, ranges)):
             batch = transfer(host_batch)
             if batch.num_samples:
                 yield batch
@@ -155,7 +148,10 @@ class LoaderStream:
     def close(self) -> None:
         """Stop the workers, which end when nothing refers to their loader. A later read starts new ones."""
         self._iterator: Iterator[_HostBatch] = iter(())
-        self._loader = _loader(self._dataset, self._sampler, self._spec.device)
+        num_workers = self._dataset.progress.num_workers
+        self._loader = WorkerLoader(
+            self._dataset, num_workers, self._spec.device, self._sampler, persistent=True
+        )
         self._num_updates = -1
         self._host_batches: list[_HostBatch] = []  # of the current update
 
@@ -316,24 +312,3 @@ class _Transfer:
         for part, result in zip(pixels.split(num_images), floats.split(num_images), strict=True):
             result.copy_(part).sub_(self.shift).mul_(self.scale)
         return floats
-
-
-def _loader(
-    dataset: _BatchDataset, sampler: Iterable[Sequence[int]], device: torch.device
-) -> DataLoader[_HostBatch]:
-    num_workers = dataset.progress.num_workers
-    return WorkerLoader(
-        dataset,
-        sampler=sampler,
-        batch_size=None,  # the sampler yields the draws of a batch, and the data set collates them
-        collate_fn=_identity,
-        num_workers=num_workers,
-        persistent_workers=num_workers > 0,
-        pin_memory=device.type == "cuda",
-        worker_init_fn=init_worker,
-        generator=torch.Generator(),  # torch would draw the seed of its workers from the global generator
-    )
-
-
-def _identity(host_batch: Any) -> Any:
-    return host_batch

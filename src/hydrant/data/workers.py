@@ -1,33 +1,82 @@
-"""The worker processes of a DataLoader: their signals, their random numbers, and the error when one dies."""
+"""The worker processes of a DataLoader: start, signals, random numbers, and the error when one dies."""
 
 from __future__ import annotations
 
 import contextlib
 import multiprocessing
 import os
+import pickle
 import random
 import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from hydrant.errors import DataError
+from hydrant.errors import ConfigError, DataError, first_line
 
 T = TypeVar("T")
 
 _DEATH_SECONDS = 0.5  # a worker that dies closes its pipe up to this long before its process has ended
 
 
+def start_method() -> str:
+    """Return how worker processes start: as the program has chosen for multiprocessing, else by fork on Linux.
+
+    Linux forks by default up to Python 3.13. From 3.14 on, the default is a fork server, whose processes import torch
+    again, and to which the data set must be pickled. A worker computes on one thread of the CPU, and so may be forked.
+    """
+    default = multiprocessing.get_all_start_methods()[0]
+    chosen = multiprocessing.get_start_method(allow_none=True) or default
+    return "fork" if chosen == default == "forkserver" else chosen
+
+
 class WorkerLoader(DataLoader[T]):
-    """A DataLoader that does not warn about more workers than cores: they may wait for a disk."""
+    """A DataLoader whose data set makes whole batches, and whose workers survive Ctrl-C.
+
+    It does not warn about more workers than cores: they may wait for a disk.
+
+    Args:
+        dataset: its items are batches.
+        num_workers: processes that read ahead; with 0, the training process reads.
+        device: batches for CUDA are put into pinned memory.
+        sampler: what the data set is indexed with.
+        persistent: let the workers live until nothing refers to the loader, not only for one iteration.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[T],
+        num_workers: int,
+        device: torch.device,
+        sampler: Iterable[Any] | None = None,
+        *,
+        persistent: bool = False,
+    ) -> None:
+        super().__init__(
+            dataset,
+            batch_size=None,
+            sampler=sampler,
+            num_workers=num_workers,
+            collate_fn=_identity,
+            pin_memory=device.type == "cuda",
+            worker_init_fn=init_worker,
+            multiprocessing_context=start_method() if num_workers else None,
+            generator=torch.Generator(),  # torch would draw the seed of its workers from the global generator
+            persistent_workers=persistent and num_workers > 0,
+        )
 
     def check_worker_number_rationality(self) -> None: ...
+
+
+def _identity(batch: Any) -> Any:
+    return batch
 
 
 class WorkerProgress:
@@ -67,10 +116,11 @@ def iterate_loader(
     the error is raised when the missing item is read.
 
     Raises:
+        ConfigError: the data set cannot be sent to the workers.
         DataError: a worker died; names the sample it was reading.
     """
     with _sigchld_restored():
-        iterator = iter(loader)
+        iterator = _started(loader)
     try:
         yield from iterator
     except (RuntimeError, OSError, EOFError) as error:  # the last two if it died while it sent a batch
@@ -78,6 +128,21 @@ def iterate_loader(
         if death is None:
             raise
         raise death from error
+
+
+def _started(loader: Iterable[T]) -> Iterator[T]:
+    try:
+        with warnings.catch_warnings():  # torch warns of the same error
+            warnings.filterwarnings("ignore", "Got pickle error when attempting to start a worker")
+            return iter(loader)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:  # pickle raises all three
+        message = (
+            f"workers start by {start_method()}, for which the data set must be pickled: {first_line(error)}"
+        )
+        remedy = (
+            "define its classes and functions in a module, without lambdas and open files; 0 needs no workers"
+        )
+        raise ConfigError("data.num_workers", f"{message}; {remedy}") from error
 
 
 @contextlib.contextmanager
@@ -99,8 +164,10 @@ def init_worker(_: int) -> None:
 
 
 def _exit_on_sigterm_from_parent() -> None:
-    """Exit when the parent sends SIGTERM, as a DataLoader does to end its workers. Ignore other senders."""
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+    """Exit when the training process sends SIGTERM, as a DataLoader does to end its workers. Ignore other senders."""
+    parent = multiprocessing.parent_process()  # not that of os.getppid, which may be a fork server
+    assert parent is not None
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent.pid:
         pass
     os._exit(0)
 

@@ -101,6 +101,9 @@ def indices_from(update: int) -> Iterator[list[int]]:
 def loader(dataset: Dataset[Any], **options: Any) -> Loader:
     """Return a loader of batches."""
     is_cuda = DEVICE.type == "cuda"
+    options["multiprocessing_context"] = (
+        "fork" if NUM_WORKERS else None
+    )  # else Python 3.14 imports torch in each
     if COLLATES:
         return DataLoader(dataset, num_workers=NUM_WORKERS, pin_memory=is_cuda, collate_fn=collate, **options)
     return DataLoader(dataset, num_workers=NUM_WORKERS, pin_memory=is_cuda, **options)

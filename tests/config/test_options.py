@@ -50,7 +50,15 @@ NEEDS = {
 }  # fmt: skip
 OF_AIRBENCH = ("experiment/airbench", "hook/whitening", "model/airbench")  # tests/data/test_airbench.py
 CUDA_ONLY = {"precision/tf32": "needs CUDA", "compile/reduce_overhead": "needs CUDA"}
-FROM_FILES = ("data/mnist", "data/cifar10", "data/cifar100", "data/image_folder")  # tested in tests/data
+FROM_FILES = (
+    "data/mnist",
+    "data/fashion_mnist",
+    "data/kmnist",
+    "data/emnist",
+    "data/cifar10",
+    "data/cifar100",
+    "data/image_folder",
+)  # tested in tests/data
 OWN_DATA = (
     "data/csv",
     "data/dataset",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import gzip
 import hashlib
 import pickle
 import struct
@@ -43,6 +44,15 @@ def image_root(tmp_path: Path) -> Path:
     return root
 
 
+STEMS = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+IMAGES = np.random.default_rng(0).integers(0, 256, (40, 28, 28), dtype=np.uint8)
+
+
 @dataclass(frozen=True)
 class Published:
     """A published data set: MNIST or CIFAR."""
@@ -57,8 +67,9 @@ class Published:
     def build(self, root: Path, **changes: Any) -> Data:
         shapes = {"input_shape": list(self.shape), "num_classes": self.num_classes}
         normalization = {"mean": [0.5] * self.shape[0], "std": [0.25] * self.shape[0]}
+        variant = {"variant": self.name} if self.name == "mnist" else {}
         options = {
-            "root": str(root), "download": False, "val_ratio": 0.0, "split_seed": 0, "augment": None,
+            **variant, "root": str(root), "download": False, "val_ratio": 0.0, "split_seed": 0, "augment": None,
             **normalization, **shapes, **changes,
         }  # fmt: skip
         return getattr(hydrant.data, self.name)(**options)
@@ -74,6 +85,20 @@ def write_idx(path: Path, values: np.ndarray) -> None:
     """Write an IDX file: magic number (type 8: unsigned byte; number of axes), sizes and bytes, all big-endian."""
     sizes = struct.pack(f">{values.ndim}I", *values.shape)
     path.write_bytes(struct.pack(">HBB", 0, 8, values.ndim) + sizes + values.astype(np.uint8).tobytes())
+
+
+def write_idx_set(
+    folder: Path, stems: tuple[str, ...] = STEMS, *, zipped: bool = True, first: int = 0
+) -> list[Path]:
+    """Write the four files of a small data set; return them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = IMAGES[:30], first + np.arange(30) % 10, IMAGES[30:], first + np.arange(10)
+    for stem, values in zip(stems, contents, strict=True):
+        write_idx(folder / stem, values)
+        if zipped:
+            (folder / f"{stem}.gz").write_bytes(gzip.compress((folder / stem).read_bytes()))
+            (folder / stem).unlink()
+    return sorted(folder.iterdir())
 
 
 def write_mnist(mnist: Published, folder: Path) -> None:

@@ -191,9 +191,12 @@ NEEDS: Mapping[str, str] = {
 }  # fmt: skip
 """What some options need besides, with the files that `write_files` of `eject_files` writes."""
 WITHOUT = {
+    "data/fashion_mnist": "as data/mnist",
+    "data/kmnist": "as data/mnist",
+    "data/emnist": "as data/mnist",
     "compile/reduce_overhead": "needs CUDA",
     "precision/tf32": "needs CUDA",
     "precision/bf16_true": "cannot be ejected",
     "precision/fp8": "cannot be ejected",
 }
-"""Options without a file, on a CPU."""
+"""Options whose program is not checked."""

@@ -1,18 +1,19 @@
-"""Read the files of a torchvision data set, download missing ones, and name damaged ones."""
+"""Read the files of a published data set, download missing ones, and name damaged ones."""
 
 from __future__ import annotations
 
 import fcntl
 import http.client
+import os
 import pickle
-import warnings
+import zlib
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
-import numpy as np
+from torch import Tensor
 
 from hydrant.errors import ConfigError, DataError, HydrantError
 
@@ -26,48 +27,82 @@ _READ_ERRORS = (
     EOFError,
     LookupError,
     pickle.UnpicklingError,
+    zlib.error,
     http.client.HTTPException,
 )
+
+Samples = tuple[Tensor, Tensor]
+"""Images, uint8 (N, C, H, W), and their classes, int64 (N,)."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """The content of a data set: the samples to train on and to validate on, and the names of their classes."""
+
+    train: Samples
+    val: Samples
+    class_names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A torchvision data set class and its files under `root`, each with a function that raises if it is damaged."""
+    """The files of a data set under `root`.
+
+    A download never writes over a file: it adds the missing ones to those that are as they were published.
+
+    Args:
+        name: of the data set.
+        checks: each file, with a function that raises if it is damaged.
+        open: reads the files.
+        fetch: downloads files of these names into an empty folder, or below it.
+        holds: what `root` has to hold, for messages.
+        is_published: whether a file is the one that was published.
+    """
 
     name: str
     root: Path
-    dataset: Any
-    checks: Mapping[Path, Callable[[Any], object]]
+    checks: Mapping[Path, Callable[[Path], object]]
+    open: Callable[[], Images]
+    fetch: Callable[[str], object]
+    holds: str
+    is_published: Callable[[Path], bool]
 
     @property
     def folder(self) -> Path:
         return next(iter(self.checks)).parent
 
-    def read(self, download: bool) -> tuple[Any, Any]:
-        """Return the training and the validation part. Download the files only if they cannot be read from disk."""
+    @property
+    def _missing(self) -> list[Path]:
+        return [path for path in self.checks if not path.is_file()]
+
+    def read(self, download: bool) -> Images:
+        """Return the content of the files. With `download`, missing ones are downloaded before."""
         try:
-            return self._open()
-        except _READ_ERRORS as error:
-            if not download:
-                raise self._explain(error, download) from error
-        try:
-            with _download_lock(self.root):
-                self.dataset(self.root, download=True)
-            return self._open()
+            if download and self._missing:
+                self._download()
+            return self.open()
         except _READ_ERRORS as error:
             raise self._explain(error, download) from error
 
-    def _open(self) -> tuple[Any, Any]:
-        with warnings.catch_warnings():
-            # CIFAR was pickled in 2009, with a dtype format that NumPy 2.4.0 to 2.4.4 deprecates.
-            warnings.simplefilter("ignore", np.exceptions.VisibleDeprecationWarning)
-            return self.dataset(self.root, train=True), self.dataset(self.root, train=False)
+    def _download(self) -> None:
+        with _download_lock(self.root), TemporaryDirectory(prefix=".download-", dir=self.root) as folder:
+            if not self._missing:  # another process has downloaded them
+                return
+            others = [path for path in self.checks if path.is_file() and not self.is_published(path)]
+            if others:
+                names = ", ".join(path.name for path in others)
+                raise RuntimeError(f"nothing is downloaded beside {names}, which it was not published with")
+            self.fetch(folder)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for path in self._missing:
+                if not os.path.lexists(path):
+                    next(Path(folder).rglob(path.name)).rename(path)
 
     def _explain(self, error: Exception, download: bool) -> HydrantError:
         reason = " ".join(str(error).split())
-        missing = ", ".join(path.name for path in self.checks if not path.is_file())
+        missing = ", ".join(path.name for path in self._missing)
         not_found = f"{self.name} is not in {self.folder.absolute()} (missing: {missing})"
-        remedy = f"set data.root to the folder that holds {self.folder.relative_to(self.root)}"
+        remedy = f"set data.root to the folder that holds {self.holds}"
         if missing and download:
             message = f"{not_found} and its download failed: {reason}. Copy the files there, or {remedy}"
             return ConfigError("data.download", message)
@@ -78,7 +113,7 @@ class Archive:
         return DataError(f"{what} cannot be read ({reason}); delete it and run again with data.download=true")
 
 
-def _is_damaged(path: Path, check: Callable[[Any], object]) -> bool:
+def _is_damaged(path: Path, check: Callable[[Path], object]) -> bool:
     try:
         check(path)
     except _READ_ERRORS:
@@ -90,6 +125,6 @@ def _is_damaged(path: Path, check: Callable[[Any], object]) -> bool:
 def _download_lock(root: Path) -> Generator[None]:
     """Let one process download at a time, because ranks and jobs share the data folder."""
     root.mkdir(parents=True, exist_ok=True)
-    with (root / ".download.lock").open("w") as lock:
+    with (root / ".download.lock").open("a") as lock:  # what it holds, if it is someone's, stays
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

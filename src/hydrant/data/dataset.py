@@ -16,6 +16,7 @@ from hydrant.data.damaged import DamagedSamples
 from hydrant.data.in_memory import InMemorySource, tensor_reader
 from hydrant.data.loader import Collate, LoaderSource
 from hydrant.data.parts import make_parts
+from hydrant.data.pixels import is_picture, to_tensor
 from hydrant.data.tensor_files import load_tensors, single
 from hydrant.errors import ConfigError, suggestion
 
@@ -50,7 +51,8 @@ def dataset(
         target: the key of a dict that is its target; the rest of the dict is the input. None: the items are pairs, or
             dicts which are inputs as a whole, for a task that reads its targets from them.
         collate: makes the inputs and targets of a batch of a list of pairs (input, target), for example by padding;
-            None: torch's `default_collate`, which stacks; doubles become float32.
+            None: torch's `default_collate`, which stacks; doubles become float32, and images of Pillow, as the
+            data sets of torchvision return them without a transform, floats (C, H, W) in 0..1.
         input_shape, num_classes: for models that need them.
         class_names: the name of each class.
         on_error: `skip` leaves out samples that cannot be read, `fail` ends the run.
@@ -124,8 +126,12 @@ def _same(sample: Any) -> Any:
 
 
 def stack(samples: list[tuple[Tensors, Tensors]]) -> tuple[Tensors, Tensors]:
-    """Make a batch as torch's `default_collate` does. Doubles become float32."""
-    return single(tuple(default_collate(samples)))
+    """Make a batch as torch's `default_collate` does. Doubles become float32, images of Pillow pixels in 0..1."""
+    return single(tuple(default_collate([(_as_floats(inputs), targets) for inputs, targets in samples])))
+
+
+def _as_floats(inputs: Any) -> Any:
+    return to_tensor(inputs).float() / 255 if is_picture(inputs) else inputs
 
 
 @dataclass(frozen=True)

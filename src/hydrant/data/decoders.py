@@ -21,6 +21,7 @@ from torch.nn.functional import interpolate
 
 from hydrant.config.distribution import require_extra
 from hydrant.data.jpeg import first_rows
+from hydrant.data.pixels import open_rgb, to_bytes
 from hydrant.errors import ConfigError, DataError, unknown_name
 
 if TYPE_CHECKING:
@@ -87,10 +88,8 @@ class _Whole:
     """Decodes all of an image by Pillow, as torchvision and timm do."""
 
     def open(self, path: str) -> Image:
-        from torchvision.datasets.folder import pil_loader
-
         with _naming_file(path):
-            return pil_loader(path)
+            return open_rgb(path)
 
     def for_training(self, transform: Any) -> Callable[[Any], Any]:
         return transform
@@ -229,7 +228,7 @@ def _by_pillow(path: str, content: bytes) -> _File:
 def _with_pillow(image: Image, region: _Region, reduction: int) -> np.ndarray:
     is_reduced = image.draft("RGB", (image.width // reduction, image.height // reduction)) is not None
     rows, columns = region.reduced(reduction if is_reduced else 1)
-    return np.array(image.crop((columns.start, rows.start, columns.stop, rows.stop)).convert("RGB"))
+    return np.array(to_bytes(image).crop((columns.start, rows.start, columns.stop, rows.stop)).convert("RGB"))
 
 
 def _by_simplejpeg(path: str, content: bytes) -> _File:

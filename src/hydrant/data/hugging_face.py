@@ -14,6 +14,7 @@ from hydrant.data.damaged import DamagedSamples
 from hydrant.data.dataset import map_style_source
 from hydrant.data.loader import Collate, LoaderSource, Transform
 from hydrant.data.parts import make_parts
+from hydrant.data.pixels import to_tensor
 from hydrant.errors import ConfigError, suggestion, typed_line
 
 PRELOAD = {"hugging_face": ("datasets",)}
@@ -131,7 +132,17 @@ class _Columns:
                 message = f"there is no column {unknown[0]!r}{suggestion(unknown[0], names, 'Columns')}"
                 raise ConfigError(f"data.{key}", message)
         chosen = tuple(listed or (name for name in names if name != self.target))
-        return _Rows(items.with_format("torch"), chosen, self.target, isinstance(self.inputs, str))
+        columns = [*chosen, *([self.target] if self.target else [])]
+        images = tuple(name for name in columns if type(items.features[name]).__name__ == "Image")
+        others = [name for name in columns if name not in images]
+        return _Rows(
+            items.select_columns(others).with_format("torch"),
+            items.select_columns(list(images)).with_format(None),
+            images,
+            chosen,
+            self.target,
+            isinstance(self.inputs, str),
+        )
 
     def class_names(self, items: Any) -> tuple[str, ...] | None:
         """Return the names of the target's classes, if the data set has some."""
@@ -143,7 +154,9 @@ class _Columns:
 class _Rows:
     """The rows of a split as pairs (input, target)."""
 
-    items: Any
+    others: Any  # the columns that are no images, as tensors and strings
+    pictures: Any  # the columns of images, as those of Pillow
+    images: tuple[str, ...]  # the names of the latter
     inputs: tuple[str, ...]
     target: str | None
     is_single: bool  # the input is a column, not a dict of columns
@@ -151,12 +164,14 @@ class _Rows:
     @property
     def is_image(self) -> bool:
         """Whether the input is an image."""
-        return self.is_single and type(self.items.features[self.inputs[0]]).__name__ == "Image"
+        return self.is_single and self.inputs[0] in self.images
 
     def __len__(self) -> int:
-        return len(self.items)
+        return len(self.pictures if self.images else self.others)
 
     def __getitem__(self, index: int) -> tuple[Tensors, Tensors]:
-        row = self.items[index]
+        row: dict[str, Any] = self.others[index] if self.others.column_names else {}
+        if self.images:
+            row = row | {name: to_tensor(image) for name, image in self.pictures[index].items()}
         inputs = row[self.inputs[0]] if self.is_single else {name: row[name] for name in self.inputs}
         return inputs, () if self.target is None else row[self.target]

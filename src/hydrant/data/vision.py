@@ -1,4 +1,4 @@
-"""MNIST and CIFAR: read once by torchvision, then kept on the device.
+"""MNIST, the data sets in its format, and CIFAR: read once, then kept on the device.
 
 The published test images are the validation set. With a `val_ratio`, the validation set is that ratio of each class of
 the published training images, and the published test images are the test set.
@@ -6,48 +6,50 @@ the published training images, and the published test images are the test set.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from hydrant.data.archive import Archive
+from hydrant.data.archive import Archive, Images, Samples
 from hydrant.data.base import Data, check_normalization, check_shapes
+from hydrant.data.idx import IdxImages
 from hydrant.data.in_memory import Augment, InMemorySource, tensor_reader
 from hydrant.data.labels import labels_of
 from hydrant.data.stratified import cut_part
 from hydrant.errors import DataError
 
+Variant = Literal[
+    "mnist", "fashion_mnist", "kmnist", "emnist_balanced", "emnist_bymerge", "emnist_byclass", "emnist_letters",
+    "emnist_digits", "emnist_mnist",
+]  # fmt: skip
+
 
 def mnist(
     *,
+    variant: Variant,
     root: str,
     input_shape: Sequence[int],
     num_classes: int,
     download: bool,
     val_ratio: float,
     split_seed: int,
-    mean: Sequence[float],
-    std: Sequence[float],
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
     augment: Augment | None,
 ) -> Data:
-    """Return MNIST (LeCun, Cortes & Burges, 1998): 60,000 + 10,000 digits of 28 x 28 pixels, from `root/MNIST/raw`.
+    """Return MNIST (LeCun, Cortes & Burges, 1998) or a data set in its format: gray images of 28 x 28 pixels.
 
-    Pixels in 0..1 are normalized by `mean` and `std`; those of all training pixels are 0.1307 and 0.3081 (as in
-    pytorch/examples, mnist).
+    The files, plain or `.gz`, are in `root` or in the folder below it where torchvision puts them. Pixels in 0..1 are
+    normalized by `mean` and `std`; None: those of all training pixels.
     """
-    from torchvision.datasets import MNIST
-    from torchvision.datasets.mnist import read_image_file, read_label_file
-
-    folder = Path(root, "MNIST", "raw")
-    names = [Path(name).stem for name, _ in MNIST.resources]
-    checks = {folder / name: read_image_file if "images" in name else read_label_file for name in names}
-    archive = Archive("MNIST", Path(root), MNIST, checks)
-    data = _build(archive, download, augment, lambda part: part.data.unsqueeze(1), mean, std)
-    data = replace(data, class_names=tuple(map(str, range(10))))
+    data = _build(IdxImages(variant, Path(root)).archive(), download, augment, mean, std)
     return _cut_val(check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
 
 
@@ -71,7 +73,7 @@ def cifar10(
     from torchvision.datasets import CIFAR10
 
     archive = _cifar_archive("CIFAR-10", Path(root), CIFAR10)
-    data = _build(archive, download, augment, _channels_first, mean, std)
+    data = _build(archive, download, augment, mean, std)
     return _cut_val(check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
 
 
@@ -94,7 +96,7 @@ def cifar100(
     from torchvision.datasets import CIFAR100
 
     archive = _cifar_archive("CIFAR-100", Path(root), CIFAR100)
-    data = _build(archive, download, augment, _channels_first, mean, std)
+    data = _build(archive, download, augment, mean, std)
     return _cut_val(check_shapes(data, input_shape, num_classes), val_ratio, split_seed)
 
 
@@ -104,46 +106,73 @@ def _cifar_archive(name: str, root: Path, dataset: Any) -> Archive:
     files = [*dataset.train_list, *dataset.test_list, (dataset.meta["filename"], dataset.meta["md5"])]
     md5s = {root / dataset.base_folder / file: md5 for file, md5 in files}
 
+    def is_published(path: Path) -> bool:
+        return calculate_md5(path) == md5s[path]
+
     def check(path: Path) -> None:
-        if calculate_md5(path) != md5s[path]:
+        if not is_published(path):
             raise ValueError("its MD5 sum differs from the published one")
 
-    return Archive(name, root, dataset, dict.fromkeys(md5s, check))
+    def read() -> Images:
+        with warnings.catch_warnings():
+            # CIFAR was pickled in 2009, with a dtype format that NumPy 2.4.0 to 2.4.4 deprecates.
+            warnings.simplefilter("ignore", np.exceptions.VisibleDeprecationWarning)
+            train, val = (dataset(root, train=is_train) for is_train in (True, False))
+        return Images(_channels_first(train), _channels_first(val), tuple(train.classes))
+
+    fetch = partial(dataset, download=True)
+    return Archive(name, root, dict.fromkeys(md5s, check), read, fetch, dataset.base_folder, is_published)
 
 
-def _channels_first(part: Any) -> Tensor:
-    return torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous()
+def _channels_first(part: Any) -> Samples:
+    images = torch.from_numpy(part.data).permute(0, 3, 1, 2).contiguous()
+    return images, torch.as_tensor(part.targets)
 
 
 def _build(
     archive: Archive,
     download: bool,
     augment: Augment | None,
-    images_of: Callable[[Any], Tensor],
-    mean: Sequence[float],
-    std: Sequence[float],
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
 ) -> Data:
-    """Return the data with both parts in memory. `images_of` returns the images of a part, uint8 (N, C, H, W)."""
-    train, val = archive.read(download)
-    num_classes = len(train.classes)
+    """Return the data with both parts in memory."""
+    read = archive.read(download)
+    num_classes = len(read.class_names)
+    if mean is None or std is None:
+        measured = statistics(read.train[0])
+        mean, std = mean or measured[0], std or measured[1]
+    check_normalization(mean, std, read.train[0].shape[1])
 
-    def source(part: Any, augment: Augment | None) -> InMemorySource:
-        images, targets = images_of(part), torch.as_tensor(part.targets)
-        if len(targets) != len(images) or int(targets.max()) >= num_classes:
+    def source(samples: Samples, augment: Augment | None) -> InMemorySource:
+        images, targets = samples
+        if len(targets) != len(images) or not (targets.min() >= 0 and targets.max() < num_classes):
             message = "the labels do not fit the images; replace the files"
             raise DataError(f"{archive.name} in {archive.folder}: {message}")
         return InMemorySource(images, targets, mean, std, augment)
 
-    shape = tuple(images_of(train).shape[1:])
-    check_normalization(mean, std, shape[0])
     return Data(
-        source(train, augment),
-        source(val, None),
-        shape,
+        source(read.train, augment),
+        source(read.val, None),
+        tuple(read.train[0].shape[1:]),
         num_classes,
         reader=tensor_reader(mean, std),
-        class_names=tuple(train.classes),
+        class_names=read.class_names,
     )
+
+
+def statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the mean and the standard deviation of each channel of images, uint8 (N, C, H, W), in 0..1.
+
+    >>> statistics(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1))
+    ((0.5,), (0.5,))
+    """
+    levels = torch.arange(256, dtype=torch.float64) / 255
+    counts = torch.stack([channel.flatten().bincount(minlength=256) for channel in images.unbind(1)]).double()
+    weights = counts / counts.sum(1, keepdim=True)
+    mean = weights @ levels
+    std = ((levels - mean.unsqueeze(1)) ** 2 * weights).sum(1).sqrt()
+    return tuple(mean.tolist()), tuple(std.tolist())
 
 
 def _cut_val(data: Data, val_ratio: float, split_seed: int) -> Data:

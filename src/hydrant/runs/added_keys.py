@@ -28,7 +28,7 @@ _ADDED_KEYS: dict[str, dict[str, Any]] = {
     "hydrant.data.hugging_face": {"extra_val": {}},
     "hydrant.data.image_folder": {"decoder": "pillow", "extra_val": {}, "test_dir": None},
     "hydrant.data.memmap": {"extra_val": {}},
-    "hydrant.data.mnist": {"split_seed": 0, "val_ratio": 0.0},
+    "hydrant.data.mnist": {"split_seed": 0, "val_ratio": 0.0, "variant": "mnist"},
     "hydrant.data.stream": {"extra_val": {}},
     "hydrant.data.tensors": {"class_names": None, "extra_val": {}, "test": None},
     "hydrant.optimizers.MuonWithAdamW": {"fused": None, "ns_coefficients": [3.4445, -4.775, 2.0315]},

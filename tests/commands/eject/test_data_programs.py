@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from data_files import Published, image_root, published
+from data_files import STEMS, Published, image_root, published, write_idx_set
 from eject_files import save_tensors, write_arrays, write_files, write_houses
 from ejected import TINY, check_equal, rows_of, run_program, unchanged_process
 from training_runs import Train
@@ -26,6 +26,14 @@ def words_of(published: Published) -> str:
 )
 def test_published_images(words: str, published: Published, workdir: Path) -> None:
     check_equal(f"{words_of(published)} {words}", workdir)
+
+
+def test_letters_of_emnist_in_compressed_files(workdir: Path) -> None:
+    write_idx_set(
+        workdir / "data", tuple(f"emnist-letters-{s}".replace("t10k", "test") for s in STEMS), first=1
+    )
+    words = "data=emnist data.variant=emnist_letters data.num_classes=26 data.root=data data.download=false"
+    check_equal(f"{words} global_batch_size=6 eval_batch_size=4", workdir)
 
 
 def test_the_augmentation_of_airbench(published: Published, workdir: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from hydrant.commands.eject.own import check_source
 from hydrant.config.csv_file import MISSING
 from hydrant.config.csv_layout import read_layout
 from hydrant.data.augment import AlternatingFlip, ShiftFlip
+from hydrant.data.idx import IdxImages
 from hydrant.data.in_memory import InMemorySource
 from hydrant.errors import ConfigError
 
@@ -72,7 +74,7 @@ def cut_data(collector: Collector) -> None:
         LIMITS_VAL=config["limit_val_samples"] is not None,
     )
     keys = (
-        "root", "download", "val_ratio", "test_ratio", "split_seed", "mean", "std", "train", "val", "test",
+        "root", "val_ratio", "test_ratio", "split_seed", "mean", "std", "train", "val", "test",
     )  # fmt: skip
     for key in keys:
         if isinstance(node.get(key), str | bool | int | float | list):
@@ -113,6 +115,18 @@ def _cut_images(collector: Collector, node: Mapping[str, Any]) -> None:
     collector.constant("MAX_SHIFT", augment.get("max_shift", 0), "pixels", group=DATA)
     collector.know(FLIP=augment.get("flip", False))
     collector.know(ALTERNATES=str(augment.get("_target_")).endswith(".AlternatingFlip"))
+
+
+def _cut_idx(collector: Collector, node: Mapping[str, Any]) -> None:
+    _cut_images(collector, node)
+    train: Any = collector.plan.train
+    collector.constant("MEAN", plain(train.mean), _COMMENTS["mean"], group=DATA)
+    collector.constant("STD", plain(train.std), _COMMENTS["std"], group=DATA)
+    images = IdxImages(node["variant"], Path(node["root"]))
+    comment = "images and labels to train on, and those to validate on"
+    collector.constant("FILES", [str(file) for file in images.files], comment, group=DATA)
+    collector.constant("FIRST_LABEL", images.first_label, group=DATA)
+    collector.know(IS_TURNED=images.is_turned)
 
 
 def _cut_tensors(collector: Collector, node: Mapping[str, Any]) -> None:
@@ -199,7 +213,7 @@ def _cut_tokens(collector: Collector, node: Mapping[str, Any]) -> None:
 
 _KINDS: Mapping[str, tuple[str, Callable[[Collector, Mapping[str, Any]], None]]] = {
     "digits": ("data_images", _cut_images),
-    "mnist": ("data_images", _cut_images),
+    "mnist": ("data_images", _cut_idx),
     "cifar10": ("data_images", _cut_images),
     "cifar100": ("data_images", _cut_images),
     "tensors": ("data_tensors", _cut_tensors),

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.model_selection import train_test_split
 from torch import Tensor
-from torchvision.datasets import CIFAR10, CIFAR100, MNIST
+from torchvision.datasets import CIFAR10, CIFAR100
 
 from hydrant.commands.eject.program.data_samples import Samples, first_of_test, on_device
 from hydrant.commands.eject.program.settings import (
@@ -23,10 +24,12 @@ from hydrant.commands.eject.program.settings import (
     CUTS_TEST,
     CUTS_VAL,
     DEVICE,
-    DOWNLOAD,
+    FILES,
+    FIRST_LABEL,
     FLIP,
     IS_BYTES,
     IS_IMAGE,
+    IS_TURNED,
     LIMITS_TEST,
     LIMITS_TRAIN,
     LIMITS_VAL,
@@ -45,6 +48,7 @@ from hydrant.commands.eject.program.settings import (
     VAL_RATIO,
 )
 from hydrant.data.augment import _reflected  # pyright: ignore[reportPrivateUsage]
+from hydrant.data.idx import read_idx
 from hydrant.seeding import uniform
 
 
@@ -85,38 +89,44 @@ def load_digits_test() -> Samples:
 
 
 def load_mnist() -> tuple[Samples, Samples]:
-    """Return samples to train on and to evaluate on: MNIST."""
-    train, val = (MNIST(ROOT, train=is_train, download=DOWNLOAD) for is_train in (True, False))
-    return divide((train.data.unsqueeze(1), train.targets), (val.data.unsqueeze(1), val.targets))
+    """Return samples to train on and to evaluate on."""
+    return divide(read_samples(*FILES[:2]), read_samples(*FILES[2:]))
+
+
+def read_samples(images: str, labels: str) -> Samples:
+    """Return images (N, 1, H, W) and their classes, from IDX files."""
+    pixels = read_idx(Path(images))
+    if IS_TURNED:
+        pixels = pixels.transpose(1, 2).contiguous()
+    return pixels.unsqueeze(1), read_idx(Path(labels)).long() - FIRST_LABEL
 
 
 def load_cifar10() -> tuple[Samples, Samples]:
     """Return samples to train on and to evaluate on: CIFAR-10."""
-    train, val = (CIFAR10(ROOT, train=is_train, download=DOWNLOAD) for is_train in (True, False))
+    train, val = (CIFAR10(ROOT, train=is_train) for is_train in (True, False))
     return divide(channels_first(train.data, train.targets), channels_first(val.data, val.targets))
 
 
 def load_cifar100() -> tuple[Samples, Samples]:
     """Return samples to train on and to evaluate on: CIFAR-100."""
-    train, val = (CIFAR100(ROOT, train=is_train, download=DOWNLOAD) for is_train in (True, False))
+    train, val = (CIFAR100(ROOT, train=is_train) for is_train in (True, False))
     return divide(channels_first(train.data, train.targets), channels_first(val.data, val.targets))
 
 
 def load_mnist_test() -> Samples:
     """Return the published test images."""
-    test = MNIST(ROOT, train=False, download=DOWNLOAD)
-    return first_of_test((test.data.unsqueeze(1), test.targets))
+    return first_of_test(read_samples(*FILES[2:]))
 
 
 def load_cifar10_test() -> Samples:
     """Return the published test images."""
-    test = CIFAR10(ROOT, train=False, download=DOWNLOAD)
+    test = CIFAR10(ROOT, train=False)
     return first_of_test(channels_first(test.data, test.targets))
 
 
 def load_cifar100_test() -> Samples:
     """Return the published test images."""
-    test = CIFAR100(ROOT, train=False, download=DOWNLOAD)
+    test = CIFAR100(ROOT, train=False)
     return first_of_test(channels_first(test.data, test.targets))
 
 

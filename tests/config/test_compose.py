@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 
 from hydrant.config.check import check
-from hydrant.config.compose import compose, folders_by_slug, job_slug, run_folder
+from hydrant.config.compose import compose, run_folder
 
 
 def test_the_command_line_wins_over_experiments_over_groups_over_train_yaml(
@@ -98,73 +96,3 @@ def test_composing_imports_nothing_slow() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
     )
     assert ast.literal_eval(run.stdout) == []
-
-
-def test_slugs_do_not_depend_on_the_order() -> None:
-    overrides = ["optimizer=adamw", "optimizer.lr=1e-3", "seed=0"]
-    assert len({job_slug(order) for order in itertools.permutations(overrides)}) == 1
-    assert (
-        job_slug(["name=study", *overrides])
-        == job_slug(overrides)
-        == "optimizer.lr-1e-3_optimizer-adamw_seed-0"
-    )
-    assert job_slug([]) == job_slug(["name=study"]) == "defaults"
-
-
-def test_slugs_contain_neutral_keys_only_if_the_sweep_varies_them() -> None:
-    words = ["tracker=local", "+tracker.tags=[a]", "keep_last=2", "resume_strict=false", "seed=0"]
-    assert job_slug(words) == "seed-0"
-    assert job_slug(words, ["tracker", "keep_last"]) == "keep_last-2_tracker-local_seed-0"
-    assert job_slug(["parallel.param_dtype=bfloat16"]) == "parallel.param_dtype-bfloat16"
-
-
-def test_slugs_begin_with_the_keys_that_the_sweep_varies() -> None:
-    words = ["data=csv", "+data.note=a", "optimizer.lr=1e-3", "seed=0"]
-    assert job_slug(words, ["optimizer.lr"]) == "optimizer.lr-1e-3_data.note-a_data-csv_seed-0"
-    assert job_slug(words, ["seed", "optimizer.lr"]) == "optimizer.lr-1e-3_seed-0_data.note-a_data-csv"
-
-
-@pytest.mark.parametrize("value", ["b", "b" * 200, "b/c"])  # the last two enter a hash
-def test_a_job_keeps_its_folder_if_a_later_command_varies_other_keys(value: str) -> None:
-    words, varied = (
-        ["data=csv", f"+data.note={value}", "seed=0"],
-        ([], ["seed"], ["data", "seed"], ["data.note"]),
-    )
-    for first, then in itertools.permutations(varied, 2):
-        names = [job_slug(words, first), job_slug(["data=csv", "seed=1"], first)]
-        assert job_slug(words, then, folders_by_slug(names)) == names[0]
-        assert job_slug([*words, "duration=1"], then, folders_by_slug(names)) not in names
-
-
-def test_slugs_of_different_jobs_differ_and_are_valid_folder_names() -> None:
-    values = [
-        "0.1",
-        "-0.1",
-        "1e-3",
-        "1e+3",
-        "a/b",
-        "a:b",
-        "a b",
-        "[1,2]",
-        "[12]",
-        "{a:1}",
-        "'x'",
-        "x",
-        "X" * 200,
-        "X" * 201,
-        "é" * 100,
-        "日" * 100,
-        "日" * 101,
-    ]
-    jobs = [[f"model.name={value}", f"seed={seed}"] for value in values for seed in (0, 1)]
-    jobs += [
-        ["+scheduler@schedules.weight_decay=linear"],
-        ["+scheduler@schedules.momentum=linear"],
-        ["~model.dropout"],
-        ["+data.api_key=first-secret"],
-        ["+data.api_key=second-secret"],
-    ]
-    slugs = [job_slug(job) for job in jobs]
-    assert len(set(slugs)) == len(slugs)
-    assert all(re.fullmatch(r"[\w.+-]+", slug) and len(slug.encode()) <= 120 for slug in slugs)
-    assert not any("secret" in slug for slug in slugs)

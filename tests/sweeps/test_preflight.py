@@ -24,10 +24,10 @@ def test_a_changed_config_is_refused_before_anything_starts(
     workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The folder of the second of two jobs holds a run of a shorter duration."""
-    other = workdir / "multirun" / "study" / "optimizer-sgd_seed-1"
+    other = workdir / "multirun" / "study" / "optimizer-sgd_seed-1"  # as an earlier version named it
+    write_run(other, "optimizer=sgd", "seed=1", "duration=50", status="running")
+    (other / ".hydra" / "overrides.yaml").write_text("[optimizer=sgd, seed=1]")
     (other / "checkpoints" / "update_00000050").mkdir(parents=True)
-    config = check(compose(["optimizer=sgd", "seed=1", "duration=50"]))
-    (other / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
     words = ("sweep=seeds", "seed=0,1", "optimizer=sgd", "name=study", "hydra/launcher=local")
     assert cli.main(["train", "-m", *words]) == 2
     message = capsys.readouterr().err.splitlines()[-1]
@@ -53,7 +53,7 @@ def test_keys_that_change_no_result_do_not_rename_runs(
     study = workdir / "multirun" / "study"
     write_run(study / "seed-0", "seed=0", "name=study", status="finished")
     for tracker in ("local", "tensorboard"):
-        write_run(study / f"seed-0_tracker-{tracker}", "seed=0", "name=study", status="finished")
+        write_run(study / f"seed-0_tracker-{tracker}", "seed=0", f"tracker={tracker}", status="finished")
     write_plan(study, Plan(0.0, [PlannedJob(study / f"seed-{n}", [f"seed={n}"]) for n in range(3)]))
     base = ("train", "-m", "name=study", "seed=0")
     assert cli.main([*base, "tracker=local", "keep_last=5", "resume_strict=false"]) == 0

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hydrant.config.command_line import Flags, check_overrides
-from hydrant.config.compose import job_slug
+from hydrant.config.job_folders import job_slug
 from hydrant.config.option_lists import expand_lists
 from hydrant.config.redaction import redacted
 from hydrant.config.remote import check_recorded, remote_overrides

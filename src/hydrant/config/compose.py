@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from hydra import compose as hydra_compose
@@ -23,11 +20,10 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from hydrant.config.command_line import check_grid, check_overrides
 from hydrant.config.docstrings import docstring_corpus
 from hydrant.config.error_messages import explain_unchecked
-from hydrant.config.flat import is_neutral
 from hydrant.config.groups import conf_dir
 from hydrant.config.hydra_guard import guard_hydra
+from hydrant.config.job_folders import JobFolders
 from hydrant.config.option_lists import expand_lists
-from hydrant.config.redaction import redacted
 from hydrant.config.schema import check_name
 from hydrant.config.token_files import tokens_setting
 from hydrant.errors import ConfigError
@@ -35,16 +31,11 @@ from hydrant.errors import ConfigError
 ENTRY = "train"
 """The primary config: conf/train.yaml."""
 
-NO_FOLDERS: Mapping[str, str] = MappingProxyType({})
-"""The folders of a sweep that begins."""
 
-
-def register_resolvers(swept: Collection[str] = (), existing: Mapping[str, str] = NO_FOLDERS) -> None:
-    """Register the OmegaConf resolvers, replacing earlier ones. See `job_slug` for the arguments."""
+def register_resolvers(folders: JobFolders | None = None) -> None:
+    """Register the OmegaConf resolvers, replacing earlier ones. `folders`: those of the sweep that begins."""
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
-    OmegaConf.register_new_resolver(
-        "job_slug", partial(job_slug, swept=swept, existing=existing), replace=True
-    )
+    OmegaConf.register_new_resolver("job_slug", (folders or JobFolders()).name_of, replace=True)
     OmegaConf.register_new_resolver("class_folders", class_folders, replace=True)
     OmegaConf.register_new_resolver("csv_input_shape", csv_input_shape, replace=True)
     OmegaConf.register_new_resolver("csv_num_outputs", csv_num_outputs, replace=True)
@@ -145,63 +136,6 @@ def run_folder(root: str, name: str | None) -> str:
 def _start_time() -> str:
     # Milliseconds, because a shell loop starts several runs in one second.
     return datetime.now().strftime("%Y-%m-%d/%H-%M-%S.%f")[:-3]
-
-
-def job_slug(
-    overrides: Sequence[str], swept: Collection[str] = (), existing: Mapping[str, str] = NO_FOLDERS
-) -> str:
-    """Return the folder name of a sweep's job, made from its overrides: first those that the sweep varies.
-
-    Secrets only enter a hash. Keys that have no effect on the result appear only if they are in `swept`.
-
-    Args:
-        swept: the keys that the sweep varies.
-        existing: `folders_by_slug` of the sweep. A job keeps its folder if a later command varies other keys.
-
-    >>> job_slug(["data=mnist", "name=study", "tracker=local", "optimizer.lr=1e-3"], ["optimizer.lr"])
-    'optimizer.lr-1e-3_data-mnist'
-    """
-    words = sorted(word for word in (o.lstrip("+~") for o in overrides) if _is_in_slug(word, swept))
-    if not words:
-        return "defaults"
-    text = "_".join(words)
-    ordered = redacted(sorted(words, key=lambda word: word.partition("=")[0] not in swept))
-    slug, is_whole = _as_name(ordered), _as_name(redacted(words)) == text.replace("=", "-")
-    if is_whole and len(slug.encode()) <= 120:
-        return existing.get(slug) or existing.get(_sorted_parts(slug)) or slug
-    digest = f"-{hashlib.sha1(text.encode()).hexdigest()[:8]}"
-    short = _as_name([re.sub(r"^[^=]*\.", "", word) for word in ordered])
-    return existing.get(digest) or f"{shortened(short, 110)}{digest}"
-
-
-def folders_by_slug(names: Iterable[str]) -> dict[str, str]:
-    """Return the names of a sweep's folders by every slug that names the same job, and by the hash at their end."""
-    names = sorted(names)
-    other_orders = {key: name for name in names for key in (_sorted_parts(name), name[-9:])}
-    return other_orders | {name: name for name in names}
-
-
-def _as_name(words: Sequence[str]) -> str:
-    return re.sub(r"[^\w.%+-]", "-", "_".join(words))
-
-
-def _sorted_parts(slug: str) -> str:
-    """Return a text that is the same for slugs of the same overrides in another order."""
-    return "_".join(sorted(slug.split("_")))
-
-
-def shortened(name: str, num_bytes: int) -> str:
-    """Return the beginning of a file name. File systems count bytes, and a character may have four.
-
-    >>> shortened("größer", 4)
-    'grö'
-    """
-    return name.encode()[:num_bytes].decode(errors="ignore")
-
-
-def _is_in_slug(override: str, swept: Collection[str]) -> bool:
-    key = override.partition("=")[0]
-    return key in swept or not (key == "sweep" or is_neutral(key))
 
 
 def unless(other: Any, default: Any) -> Any:

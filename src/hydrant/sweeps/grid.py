@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,16 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from hydrant.config.atomic_write import replace_file
 from hydrant.config.check import check
 from hydrant.config.command_line import check_grid, check_overrides
-from hydrant.config.compose import folders_by_slug, register_resolvers
+from hydrant.config.compose import register_resolvers
 from hydrant.config.error_messages import HYDRA_ERRORS, explain, explain_unchecked
 from hydrant.config.flat import redacted_yaml
 from hydrant.config.groups import group_options
+from hydrant.config.job_folders import JobFolders
 from hydrant.config.placement import check_grid_file, check_placed
 from hydrant.config.redaction import redacted
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, RecordError
 from hydrant.runs.console import relative, say, show_activity
-from hydrant.runs.folder import RunStatus, read_run
+from hydrant.runs.folder import RunStatus, read_overrides, read_run
 from hydrant.runs.job import Job, job_of
 from hydrant.runs.lock import shared
 from hydrant.sweeps.executors import Executor
@@ -96,7 +97,7 @@ class GridSweeper(BasicSweeper):
         check_grid_file(self.config.hydra.runtime.choices.get("sweep"))
         folder = Path(self.config.hydra.sweep.dir)
         swept = [o.get_key_element().lstrip("+~") for o in overrides if o.is_sweep_override()]
-        register_resolvers(swept, folders_by_slug(folder_names(folder)))
+        register_resolvers(JobFolders(swept, recorded_jobs(folder)))
         job_words = self.split_arguments(overrides, None)[0]
         jobs, faults = self._compose_all(job_words)
         unfinished = [job for job in jobs if not is_finished(job.config, job.folder)]
@@ -216,10 +217,14 @@ def _check_folder(job: Job) -> None:
         raise ConfigError("hydra.sweep.subdir", f"{where}; {remedy}")
 
 
-def folder_names(sweep: Path) -> list[str]:
-    """Return the names of the folders in a sweep, also of those that another command has planned."""
+def recorded_jobs(sweep: Path) -> dict[str, Sequence[str]]:
+    """Return the overrides of the job in each folder of a sweep, also of those that another command has planned."""
+    jobs = {os.path.relpath(job.folder, sweep): job.overrides for job in usable_plan(sweep)[0].jobs}
     present = [path.name for path in sweep.iterdir()] if sweep.is_dir() else []
-    return present + [job.folder.name for job in usable_plan(sweep)[0].jobs]
+    for name in {*jobs, *present}:
+        with suppress(RecordError):  # then the plan says it, or the job itself reports the damage
+            jobs[name] = read_overrides(sweep / name) or jobs.get(name, [])
+    return {name: overrides for name, overrides in jobs.items() if overrides}
 
 
 def _have_same_options(jobs: Sequence[Sequence[str]]) -> bool:

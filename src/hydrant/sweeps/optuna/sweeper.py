@@ -13,10 +13,10 @@ from omegaconf import OmegaConf
 
 from hydrant.config.atomic_write import replace_file
 from hydrant.config.best import unknown_mode
-from hydrant.config.compose import shortened
 from hydrant.config.distribution import require_extra
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.flat import redacted_yaml
+from hydrant.config.job_folders import shortened
 from hydrant.config.redaction import redacted
 from hydrant.config.type_hints import check_value
 from hydrant.errors import ConfigError

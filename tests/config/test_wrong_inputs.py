@@ -177,7 +177,7 @@ def test_a_run_is_not_continued_with_another_config(workdir: Path, finished: Pat
         "seed (0 there, 7 here)",
     ):
         assert part in message
-    assert message.endswith("or continue with this config: resume_strict=false")
+    assert message.endswith("or a longer duration with resume_strict=false")
     message = refused("train", *TINY, "name=run", "resume=null")
     assert matches("resume: ... holds a run; resume=auto continues it, name=<folder> (in Python ...", message)
     message = refused("train", *TINY, "name=other", "seed=7", "resume=outputs/run")

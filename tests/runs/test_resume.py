@@ -75,7 +75,11 @@ def test_a_run_starts_from_its_folder_or_from_another_run(
     }.items():
         (folder / "summary.json").write_text(json.dumps({"status": status, "num_updates": 2}))
         assert starting_point(config, folder).is_finished is is_finished
-        assert not starting_point(other, folder).is_finished  # the changed config may train for longer
+        longer = config | {"duration": 9, "resume_strict": False}
+        assert not starting_point(longer, folder).is_finished  # the changed config may train for longer
+        if is_finished:
+            with pytest.raises(ConfigError, match=r"no update left: seed \(0 there, 1 here\)"):
+                starting_point(other | {"duration": config["duration"]}, folder)
 
 
 def test_contradictory_starting_points_are_refused(

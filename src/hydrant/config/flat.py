@@ -11,6 +11,7 @@ from omegaconf import Container, OmegaConf
 from omegaconf._utils import get_omega_conf_dumper  # quotes strings that YAML reads as another type
 
 from hydrant.config.redaction import redacted
+from hydrant.config.schema import INTERVALS
 
 # Keys that have no effect on what a run computes: its folder, how it reads data, evaluates and is tracked.
 _NEUTRAL = ("name", "claim", "tags", "notes", "resume", "resume_strict", "keep_last", "keep_best",
@@ -19,6 +20,7 @@ _NEUTRAL = ("name", "claim", "tags", "notes", "resume", "resume_strict", "keep_l
             "data.on_error")  # a run that did not fail met no damaged sample  # fmt: skip
 _NEUTRAL_GROUPS = ("tracker.", "tracker@", "trackers.", "profiler.", "parallel.")
 _NOT_NEUTRAL = ("parallel.sync_batch_norm", "parallel.param_dtype")
+_AFTER_TRAINING = ("test_at_end", "limit_test_samples", "data.test", "data.test_dir")
 
 
 def children(value: Any, key: str) -> Iterator[tuple[str, Any]]:
@@ -50,7 +52,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, t
 
     `micro_batch_size: auto` equals any value, because it resolves to one.
     """
-    a, b = flatten(one) | _key_orders(one, ""), flatten(other) | _key_orders(other, "")
+    a, b = values_by_key(one), values_by_key(other)
     return {
         key: (a.get(key), b.get(key))
         for key in sorted(a | b)
@@ -58,6 +60,25 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, t
         and not is_neutral(key)
         and not (key == "micro_batch_size" and "auto" in (a.get(key), b.get(key)))
     }
+
+
+def values_by_key(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `differences` compares: every value, and the order of the keys where it matters."""
+    return flatten(config) | _key_orders(config, "")
+
+
+def is_after_training(key: str) -> bool:
+    """Whether a key decides only about the test at the end of a run, and nothing before it."""
+    return key in _AFTER_TRAINING or key.startswith("data.test.")
+
+
+def is_idle_interval(key: str, flat_config: Mapping[str, Any]) -> bool:
+    """Whether a key is an interval that changes no weights: how often a run is logged or saved.
+
+    Each `patience` counts evaluations, so `eval_every` is idle only if none is set.
+    """
+    has_patience = any(name.endswith("patience") and value is not None for name, value in flat_config.items())
+    return key in INTERVALS and not (key == "eval_every" and has_patience)
 
 
 def is_neutral(key: str) -> bool:

@@ -23,7 +23,7 @@ from hydrant.runs.lock import exclusive
 from hydrant.runs.log_setup import log_to
 from hydrant.runs.micro_batch_size import keep_micro_batch_size, resolve_micro_batch_size
 from hydrant.runs.outcome import RunResult, first_failure, report, unexpected_failure
-from hydrant.runs.resume import Start, starting_point
+from hydrant.runs.resume import Start, is_for_training, no_update_left, starting_point
 from hydrant.runs.session import open_session, timeout_seconds
 from hydrant.runs.update_seconds import prepare_timed
 from hydrant.signals import StopRequest, ignore_stop_signals
@@ -36,7 +36,9 @@ from hydrant.training.train_state import (
     check_class_names,
     check_optimizers,
     check_stream,
+    saved_state,
 )
+from hydrant.training.trainer import TrainState
 
 log = logging.getLogger("hydrant")
 
@@ -102,16 +104,25 @@ def prepare_start(plan: Plan, start: Start) -> None:
     """Load the initial weights, if any, and check that a checkpoint fits the plan.
 
     Raises:
-        ConfigError: they belong to another run.
+        ConfigError: they belong to another run, or another config would train no update of it.
     """
     config = plan.config
     _prepare_weights(start, plan.task.model, config)
     if start.checkpoint is not None:
+        if is_for_training(start.changes) and not has_updates_left(plan, saved_state(start.checkpoint)):
+            raise no_update_left(start.checkpoint.parents[1], start.changes)
         check_optimizers(start.checkpoint, plan.task, plan.optimizers)
         if config["resume_strict"]:
             remedy = "rename them back, or continue with the new names: resume_strict=false"
             check_class_names(start.checkpoint, plan.data.class_names, key="data", remedy=remedy)
     check_stream(plan.train, is_continued=start.checkpoint is not None)
+
+
+def has_updates_left(plan: Plan, state: TrainState) -> bool:
+    """Return whether a run that continues here has updates left. If hooks have ended it, they decide anew."""
+    num_updates = state.num_updates
+    has_ended = state.is_pruned or plan.early_stopping.has_stalled(state.best, num_updates)
+    return num_updates < plan.clock.total_updates and not has_ended
 
 
 def already_finished(folder: Path, world: World) -> RunResult:

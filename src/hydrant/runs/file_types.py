@@ -5,7 +5,7 @@ A number that is not finite is `null` in JSON.
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 
 class Best(TypedDict):
@@ -64,6 +64,14 @@ class Trial(TypedDict):
     objectives: list[Objective]
 
 
+class Stretch(TypedDict):
+    """Updates that one config trained, of a run that continued with another one. The last stretch has no end."""
+
+    begin: int
+    end: int | None
+    config: dict[str, Any]
+
+
 class Progress(TypedDict):
     """What every summary has."""
 
@@ -87,6 +95,7 @@ class Summary(Progress, total=False):
     error: Error | None
     trial: Trial | None
     pruned: bool | None
+    stretches: list[Stretch] | None
 
 
 class SavedConfig(TypedDict, total=False):

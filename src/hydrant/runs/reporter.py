@@ -42,6 +42,7 @@ from hydrant.runs.outcome import RunResult
 from hydrant.runs.progress_bar import ProgressBar
 from hydrant.runs.record import History, Record, last_values
 from hydrant.runs.schedule_files import draw_schedules, schedule_points
+from hydrant.runs.stretches import stretches_of
 from hydrant.runs.summary_lines import end_lines, result_text
 from hydrant.runs.terminal import log_fields
 from hydrant.trackers.base import Histogram
@@ -93,8 +94,14 @@ class RunReporter(RunLogger):
         identity = replace(identify(job), history=history.metrics)
         self._trackers = Trackers(job.config, identity, history.num_updates)
         try:
-            write_records(job)
+            stretches = stretches_of(job.config, history)
             self._record = Record(job.folder, history)
+            if stretches != (self._record.summary.get("stretches") or []):
+                # Before config.yaml, so that a kill between the two loses nothing of what has trained the run.
+                self._record.update_summary(
+                    status=RunStatus.RUNNING, num_updates=history.num_updates, stretches=stretches
+                )
+            write_records(job)
             self._record.update_summary(
                 status=RunStatus.RUNNING,
                 num_updates=history.num_updates,
@@ -222,7 +229,11 @@ class RunReporter(RunLogger):
             error=result.error,
             **(measured | {key: recorded[key] for key in measured if key in recorded}),
             **({"pruned": True} if state.is_pruned else {}),
-            **({"end_reason": state.end_reason} if state.end_reason else {}),
+            **(
+                {"end_reason": state.end_reason}
+                if state.end_reason or "end_reason" in self._record.summary
+                else {}
+            ),
         )
         if num_damaged:
             log.warning("damaged samples skipped since this start, each named above: %d", num_damaged)

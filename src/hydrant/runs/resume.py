@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydrant.config.flat import differences, flatten
+from hydrant.config.flat import differences, flatten, is_after_training
 from hydrant.config.passed import check_passed_again
 from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError, RecordError, shown
@@ -27,6 +27,11 @@ from hydrant.training.checkpoint.folder import (
 
 if TYPE_CHECKING:
     from hydrant.training.checkpoint.weights import Weights
+
+_LENGTHENING = ("duration", "patience", "eval_every", "best.", "hooks")
+"""The beginnings of keys that decide after how many updates a run ends."""
+_SAMPLES = ("global_batch_size", "limit_train_samples", "data.", "fold", "model.", "task.")
+"""Of keys that decide how many updates a duration has, unless it is a number of updates."""
 
 Changes = Mapping[str, tuple[Any, Any]]
 """Keys of the config that differ: key -> (value in the run folder, value in this config)."""
@@ -102,9 +107,32 @@ def existing_run(config: Mapping[str, Any], folder: Path) -> ExistingRun:
             f"{relative(folder)} holds a finished run of another config ({describe_changes(changes)}) and no "
             f"checkpoint to continue from; {OTHER_FOLDER} starts another",
         )
+    if is_finished and not _may_continue(config, changes):
+        check_passed_again(changes)
+        raise no_update_left(folder, changes)
     if has_checkpoint:
         _check_strict(config, folder, changes)
     return ExistingRun(is_finished and not changes, changes)
+
+
+def no_update_left(folder: Path, changes: Changes) -> ConfigError:
+    """Return the error for a changed config that would train no update: the record would say that it trained all."""
+    return ConfigError(
+        "resume",
+        f"{relative(folder)} holds a run of another config, which has no update left: {describe_changes(changes)}. "
+        f"Give the same config, another {OTHER_FOLDER}, or a longer duration with resume_strict=false",
+    )
+
+
+def is_for_training(changes: Changes) -> bool:
+    """Return whether changed keys are about more than the test at the end of a run."""
+    return not all(map(is_after_training, changes))
+
+
+def _may_continue(config: Mapping[str, Any], changes: Changes) -> bool:
+    """Return whether a finished run may have updates left with these changes, without preparing it."""
+    lengthening = _LENGTHENING if isinstance(config["duration"], int) else (*_LENGTHENING, *_SAMPLES)
+    return not is_for_training(changes) or any(key.startswith(lengthening) for key in changes)
 
 
 def changed_keys(config: Mapping[str, Any], folder: Path) -> Changes:
@@ -128,7 +156,8 @@ def _check_strict(config: Mapping[str, Any], folder: Path, changes: Changes) -> 
         raise ConfigError(
             "resume",
             f"{relative(folder)} holds a run of another config: {describe_changes(changes)}. Give the same config or "
-            f"another {OTHER_FOLDER}, or continue with this config: resume_strict=false",
+            f"another {OTHER_FOLDER}, or continue with this config: resume_strict=false (summary.json records which "
+            "updates had it)",
         )
 
 

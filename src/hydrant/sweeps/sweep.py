@@ -18,6 +18,7 @@ from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError, FolderInUse, JobFailed
 from hydrant.runs.console import is_terminal, notice, relative, say, show_activity
 from hydrant.runs.folder import (
+    CHECKPOINTS,
     SWEEP_PLAN,
     SWEEP_TABLE,
     RunFolder,
@@ -44,6 +45,7 @@ from hydrant.sweeps.progress import sweep_progress
 from hydrant.sweeps.results_table import print_table, write_sweep_csv
 from hydrant.sweeps.stack_plan import Lanes, StackPlan
 from hydrant.sweeps.stacks import plan_stacks
+from hydrant.training.checkpoint.folder import newest_checkpoint
 
 _TEMPORARY_SECONDS = 60.0
 """A temporary file as old as this was left by a kill. Other processes may write into the folder of a sweep."""
@@ -264,7 +266,8 @@ def _record_failure(job: Job, result: RunResult, began: float) -> None:
         return
     # Not if another start of this sweep has begun to train it.
     with _print_write_errors(job.folder), suppress(FolderInUse), exclusive(job.folder):
-        write_records(job)
+        if newest_checkpoint(job.folder / CHECKPOINTS) is None:  # else the config of what trained it stays
+            write_records(job)
         mark_failed(job.folder, result.message)
 
 

@@ -42,7 +42,6 @@ from hydrant.training.dry_run import (
     eval_metrics,
     make_stream_spec,
 )
-from hydrant.training.early_stopping import EarlyStopping
 from hydrant.training.hooks import Hooks
 from hydrant.training.memory import keep_freed_memory
 from hydrant.training.memory_format import (
@@ -195,7 +194,6 @@ def build(
     plan.compilation.apply(task, retains_graph=plan.optimizers.retains_graph)
     trained = plan.parallel.wrap(task)
     plan.averaging.shard(plan.parallel.shard)
-    best, patience = config["best"], config["patience"]
     make_step, compiles_steps = plan.compilation.optimizer_step, plan.compilation.compiles_steps
     if plan.parallel.splits_muon:
         make_step = split_steps(make_step, plan.world)
@@ -210,7 +208,7 @@ def build(
         optimizers,
         stream=plan.train.stream(plan.spec),
         pictures=EvaluationPictures(config["pictures"], plan.pictured_classes, plan.data.class_names, device),
-        early_stopping=EarlyStopping(best["metric"], best["mode"], patience, plan.intervals.eval_every),
+        early_stopping=plan.early_stopping,
         logger=logger,
         save=save,
         stop_signal=stop_signal,

@@ -14,6 +14,7 @@ from hydrant.optimizers.scheduled_fields import Schedules
 from hydrant.training.compile import Compilation
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.distributed.world import World
+from hydrant.training.early_stopping import EarlyStopping
 from hydrant.training.hooks import Hooks
 from hydrant.training.precision import Precision
 from hydrant.training.profiling import Profiler
@@ -51,6 +52,11 @@ class Plan:
     def train(self) -> Source:
         """The training set."""
         return self.data.train
+
+    @property
+    def early_stopping(self) -> EarlyStopping:
+        best, eval_every = self.config["best"], self.intervals.eval_every
+        return EarlyStopping(best["metric"], best["mode"], self.config["patience"], eval_every)
 
     @property
     def val(self) -> Source:

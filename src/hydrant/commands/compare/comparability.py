@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hydrant.clock import Duration
 from hydrant.commands.compare.config_keys import is_data_key, label
 from hydrant.commands.compare.groups import Group, Metric
-from hydrant.commands.compare.run import Run
+from hydrant.commands.compare.run import SEVERAL, Run
 from hydrant.commands.compare.time_to_target import UNITS, runs_without_time
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError
@@ -42,7 +42,7 @@ def find_warnings(
         "data": _data(begun),
         "budget": _budget,
     }
-    warnings = _repeats(runs)
+    warnings = [*_repeats(runs), *_several_configs(runs)]
     for about, value in conditions.items():
         warnings += _differing(about, begun, value)
     dirty = [run for run in begun if run.summary["environment"].get("git_dirty")]
@@ -79,10 +79,18 @@ def _repeats(runs: Sequence[Run]) -> list[ComparisonWarning]:
     return [ComparisonWarning("repeats", f"{text}; only the newest finished run of a job counts")]
 
 
+def _several_configs(runs: Sequence[Run]) -> list[ComparisonWarning]:
+    described = [f"{run.name}: {run.error}" for run in runs if run.state == SEVERAL]
+    if not described:
+        return []
+    text = f"runs that several configs trained are in no group: {_listed(described, _MAX_NAMES)}"
+    return [ComparisonWarning("groups", text)]
+
+
 def _without_result(runs: Sequence[Run], metric: Metric) -> list[ComparisonWarning]:
     by_reason: dict[str, list[Run]] = {}
     for run in runs:
-        if not metric.has_result(run) and not run.repeats:
+        if not metric.has_result(run) and not run.repeats and run.state != SEVERAL:
             by_reason.setdefault(_reason(run, metric), []).append(run)
     return [
         ComparisonWarning("results", f"{reason}: {_names(affected, runs)}; not included in any mean")

@@ -19,8 +19,8 @@ from hydrant.commands.compare.groups import (
     with_differences,
 )
 from hydrant.commands.compare.importance import Importance, importance
-from hydrant.commands.compare.repeats import mark_repeats
-from hydrant.commands.compare.run import REPEAT, Run
+from hydrant.commands.compare.repeats import mark_repeats, mark_several_configs
+from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
 from hydrant.commands.compare.statistics import Difference
 from hydrant.commands.compare.time_to_target import (
     UNITS,
@@ -41,6 +41,9 @@ from hydrant.errors import ConfigError, unknown_name
 
 _WORKLOAD = ("data", "model", "task", "experiment")
 """The config groups that define what is trained, not how."""
+
+
+LAST_UPDATE = "after the last update"
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,17 @@ class Comparison:
         )
 
     @property
+    def moment(self) -> str:
+        """Which weights the results are of, in words."""
+        counted = [run for run in self.runs if self.metric.has_result(run)]
+        updates = {run.name: self.metric.measured_at(run) for run in counted}
+        if all(updates[run.name] in (None, run.summary.get("num_updates")) for run in counted):
+            return LAST_UPDATE
+        known = sorted({num for num in updates.values() if num is not None})
+        ends = " to ".join(f"{num:,}" for num in dict.fromkeys((known[0], known[-1])))
+        return f"of the checkpoints that were tested, after {ends} updates"
+
+    @property
     def caution(self) -> str:
         """Why intervals and p-values are too small; "" if nothing is known to make them so."""
         if "folds" not in self.repetitions:
@@ -101,9 +115,10 @@ def compare(
     questions = questions or Questions()
     if questions.against is not None:
         _check_metric(runs, "--against", questions.against.metric)
-    runs = mark_repeats(runs, [*keys, *by])
+    runs = mark_repeats(mark_several_configs(runs), [*keys, *by])
+    grouped = [run for run in runs if run.state != SEVERAL]
     times = _times(runs, target)
-    groups = group_runs(runs, by, keys, compared)
+    groups = group_runs(grouped, by, keys, compared)
     winner = find_winner(groups, compared)
     runner_up = find_winner([group for group in groups if group is not winner], compared)
     base = winner if baseline is None else find_baseline(groups, baseline)
@@ -131,10 +146,10 @@ def compare(
         target=target,
         times=times,
         group_times={group.name: group_time(group.runs, times) for group in groups} if times else {},
-        profiles=_profiles(runs, by, times),
+        profiles=_profiles(grouped, by, times),
         price_per_hour=price_per_hour,
         repetitions=repetitions,
-        verdicts=find_verdicts(runs, groups, best, keys, compared, repetitions, questions),
+        verdicts=find_verdicts(grouped, groups, best, keys, compared, repetitions, questions),
     )
 
 

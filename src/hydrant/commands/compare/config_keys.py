@@ -8,13 +8,10 @@ from contextlib import suppress
 from typing import Any, cast
 
 from hydrant.commands.compare.run import Run
-from hydrant.config.flat import is_neutral
+from hydrant.config.flat import is_after_training, is_idle_interval, is_neutral
 from hydrant.config.schema import INTERVALS, REPETITIONS
 from hydrant.errors import shown
 from hydrant.runs.folder import RunStatus
-
-_AFTER_TRAINING = ("test_at_end", "limit_test_samples")
-"""Keys of the test at the end of a run. They influence no metric of the training and its evaluations."""
 
 _DATA = ("data", "limit_train_samples", "limit_val_samples", "limit_test_samples", "folds", "fold_seed")
 """The keys outside of `data.` that say which samples a run uses."""
@@ -46,19 +43,13 @@ def differing_keys(runs: Sequence[Run]) -> list[str]:
     keys: list[str] = []
     for key in sorted(candidates, key=lambda key: (key not in overrides, key not in groups, key)):
         values = {_text(run, key) for run in (runs if key in overrides else begun) if run.config}
-        if len(values) < 2 or is_neutral(key) or key in _AFTER_TRAINING or _is_idle_interval(key, begun):
+        if len(values) < 2 or is_neutral(key) or is_after_training(key):
+            continue
+        if key in INTERVALS and all(is_idle_interval(key, run.config) for run in begun):
             continue
         if key in overrides or not any(_determines(begun, other, key) for other in keys):
             keys.append(key)
     return sorted(keys, key=lambda key: (key in REPETITIONS, "." in key, key))
-
-
-def _is_idle_interval(key: str, runs: Sequence[Run]) -> bool:
-    """Return whether a key is an interval that changes no result. Each patience counts evaluations."""
-    if key != "eval_every":
-        return key in INTERVALS
-    items = (item for run in runs for item in run.config.items())
-    return not any(inner.endswith("patience") and value is not None for inner, value in items)
 
 
 def is_data_key(key: str) -> bool:

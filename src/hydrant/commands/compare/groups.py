@@ -46,6 +46,14 @@ class Metric:
         series = run.series.get(self.name)
         return float(series.values[-1]) if series is not None and math.isfinite(series.values[-1]) else None
 
+    def measured_at(self, run: Run) -> int | None:
+        """Return after how many updates the weights of the last value were: a test is of the best checkpoint."""
+        is_test = self.name.startswith(("test/", "test_ema/"))
+        series = run.series.get("test/num_updates" if is_test else self.name)
+        if series is None or not math.isfinite(series.values[-1]):
+            return None
+        return int(series.values[-1] if is_test else series.updates[-1])
+
     def best_of(self, run: Run) -> float | None:
         """Return the best value of a run, without the untrained model (as in a study)."""
         if (series := run.series.get(self.name)) is None:
@@ -209,7 +217,7 @@ def find_baseline(groups: Sequence[Group], text: str) -> Group:
         ConfigError: no group matches, or several do.
     """
     conditions = choices_in(re.split(r",(?=[\w@./]+=)", text))
-    keys = groups[0].labels
+    keys = groups[0].labels if groups else {}
     for key in conditions:
         if key not in keys:
             raise unknown_name("--baseline", "key", key, keys)
@@ -226,6 +234,8 @@ def missing_cells(groups: Sequence[Group]) -> tuple[int, list[dict[str, str]]]:
 
     The list is empty for trials of a study and if fewer than half of the combinations have a run: they form no grid.
     """
+    if not groups:
+        return 0, []
     axes = {key: list(dict.fromkeys(group.labels[key] for group in groups)) for key in groups[0].labels}
     present = {tuple(group.labels.values()) for group in groups if set(group.states) != {RunStatus.MISSING}}
     num_cells = math.prod(map(len, axes.values()))

@@ -1,4 +1,7 @@
-"""Repeats: of several runs of the same job, only one counts, because copies add no information."""
+"""Runs that count in no group: repeats, and runs that several configs trained.
+
+Of several runs of the same job only one counts, because copies add no information.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,36 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hydrant.commands.compare.config_keys import label
-from hydrant.commands.compare.run import REPEAT, Run
+from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
+from hydrant.errors import shown
 from hydrant.runs.folder import RunStatus
 
-_NOT_BEGUN = (RunStatus.MISSING, RunStatus.NOT_STARTED, RunStatus.DAMAGED)
+_NO_COPY = (RunStatus.MISSING, RunStatus.NOT_STARTED, RunStatus.DAMAGED, SEVERAL)
+
+
+def mark_several_configs(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs, where those that continued with another config say what trained which of their updates."""
+    return [
+        replace(run, state=SEVERAL, error=_stretches_text(run)) if run.summary.get("stretches") else run
+        for run in runs
+    ]
+
+
+def _stretches_text(run: Run) -> str:
+    """Return the config of each stretch in words: `duration 20, optimizer.lr 0.001 until update 20, then ...`."""
+    parts = [
+        ", ".join(f"{key} {shown(value)}" for key, value in stretch["config"].items())
+        + ("" if stretch["end"] is None else f" until update {stretch['end']:,}")
+        for stretch in run.summary["stretches"]
+    ]
+    return ", then ".join(parts)
 
 
 def mark_repeats(runs: Sequence[Run], keys: Sequence[str]) -> list[Run]:
     """Return the runs. Among runs that differ in none of the keys, the newest finished one counts."""
     jobs: dict[tuple[str, ...], list[Run]] = {}
     for run in runs:
-        if run.state not in _NOT_BEGUN:
+        if run.state not in _NO_COPY:
             jobs.setdefault(tuple(label(run, key) for key in keys), []).append(run)
     counted = {
         run.name: max(copies, key=lambda run: (run.state == RunStatus.FINISHED, run.last_logged)).name

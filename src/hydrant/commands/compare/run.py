@@ -18,12 +18,16 @@ REPEAT = "repeat"
 """The state of a run that repeats the job of a counted run."""
 
 
+SEVERAL = "several configs"
+"""The state of a run of which different configs trained different updates, so that it is in no group."""
+
+
 @dataclass(frozen=True)
 class Run:
     """A run, from any source."""
 
     name: str  # unique among the compared runs
-    state: str  # a `RunStatus`, or REPEAT
+    state: str  # a `RunStatus`, REPEAT or SEVERAL
     config: Mapping[str, Any]  # flat keys, and the option of each config group
     overrides: Mapping[str, str]  # by key, as written
     summary: Mapping[str, Any]

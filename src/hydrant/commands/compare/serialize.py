@@ -31,6 +31,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
         {
             "metric": c.metric.name,
             "mode": c.metric.mode,
+            "moment": c.moment,
             "confidence": CONFIDENCE,
             "interval": "Student's t",
             "test": "paired t-test, corrected by Holm",
@@ -116,9 +117,11 @@ def run_to_dict(run: Run, comparison: Comparison) -> dict[str, Any]:
         "num_updates": summary.get("num_updates"),
         "total_updates": summary.get("total_updates"),
         "final": metric.final(run),
+        "measured_at": metric.measured_at(run),
         "best": metric.best_of(run),
         "figures": {name: figure(summary, name) for name in FIGURES},
         "to_target": comparison.times.get(run.name),
+        "stretches": summary.get("stretches") or [],
         "trial": (summary.get("trial") or {}).get("number"),
         "objectives": {o.metric: o.value(summary, _rows(run, o.metric)) for o in objectives([run])},
     }
@@ -154,11 +157,11 @@ def to_csv(comparison: Comparison) -> str:
     """Return one line per run. Unknown values are empty."""
     c = comparison
     units = list(next(iter(c.times.values()), {}))
-    titles = ["state", "num_updates", c.metric.name, f"best {c.metric.name}", *FIGURES]
+    titles = ["state", "num_updates", "measured_at", c.metric.name, f"best {c.metric.name}", *FIGURES]
     table = [["run", *c.keys, *titles, *(f"{unit} to {c.target}" for unit in units), "error"]]
     for run in c.runs:
         row = json_safe(run_to_dict(run, c))
-        values = [row[name] for name in ("state", "num_updates", "final", "best")]
+        values = [row[name] for name in ("state", "num_updates", "measured_at", "final", "best")]
         times = [row["to_target"][unit] for unit in units]
         table.append(
             [row["name"], *row["labels"].values(), *values, *row["figures"].values(), *times, row["error"]]

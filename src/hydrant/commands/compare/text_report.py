@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hydrant.commands.compare.comparison import Comparison
+from hydrant.commands.compare.comparison import LAST_UPDATE, Comparison
 from hydrant.commands.compare.groups import Group, passed_over
 from hydrant.commands.compare.numbers import interval, number, p_value, signed
 from hydrant.commands.compare.serialize import FIGURES, figure, run_to_dict
@@ -28,7 +28,7 @@ def to_text(comparison: Comparison, page: Path | None) -> str:
     """Return the warnings, the runs, the groups, the times to the target, the verdicts and the winner as text."""
     c = comparison
     better = "higher" if c.metric.mode == "max" else "lower"
-    head = f"{len(c.runs)} runs: {_states(c)}. {c.metric.name} after the last update; {better} is better."
+    head = f"{len(c.runs)} runs: {_states(c)}. {c.metric.name} {c.moment}; {better} is better."
     parts = [head, _warnings(c), _runs(c), _groups(c), _target(c), _importance(c), *verdict_parts(c.verdicts)]
     parts.append(_conclusion(c))
     parts += [] if page is None else [f"{page} shows everything, with figures"]
@@ -51,12 +51,14 @@ def _runs(c: Comparison) -> str:
     titles = [title for title, name in zip(_TITLES, FIGURES, strict=True) if name in names]
     has_names = not c.keys or any(run.has_own_name for run in c.runs)
     identifying = [*["run"] * has_names, *c.keys, "state"]
-    lines, errors = [[*identifying, "updates", c.metric.name, "best", *titles]], [""]
+    after = [] if c.moment == LAST_UPDATE else ["tested after"]
+    lines, errors = [[*identifying, "updates", *after, c.metric.name, "best", *titles]], [""]
     for run in c.runs:
         row = run_to_dict(run, c)
         lines.append(
             [*[row["name"]] * has_names, *row["labels"].values(), row["state"]]
-            + [number(row["num_updates"]), number(row["final"]), number(row["best"])]
+            + [number(row["num_updates"]), *(number(row["measured_at"]) for _ in after)]
+            + [number(row["final"]), number(row["best"])]
             + [number(row["figures"][name]) for name in names]
         )
         errors.append(f"  {run.error[:_MAX_ERROR]}{'...' if len(run.error) > _MAX_ERROR else ''}")

@@ -14,14 +14,15 @@ from hydra.core.utils import JobStatus
 
 from hydrant.config.atomic_write import replace_file, write_json
 from hydrant.config.best import unknown_mode
-from hydrant.config.compose import folders_by_slug, register_resolvers
+from hydrant.config.compose import register_resolvers
 from hydrant.config.flat import redacted_yaml
+from hydrant.config.job_folders import JobFolders
 from hydrant.config.type_hints import check_value
 from hydrant.errors import ConfigError, JobFailed
 from hydrant.runs.console import relative, say
-from hydrant.runs.folder import read_metrics
+from hydrant.runs.folder import read_metrics, read_summary
 from hydrant.runs.lock import exclusive
-from hydrant.sweeps.grid import ComposedJob, GridSweeper, folder_names
+from hydrant.sweeps.grid import ComposedJob, GridSweeper, recorded_jobs
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.race.verdict import Rule, Verdict, judge, sentences
 from hydrant.sweeps.sweep import current_sweep
@@ -124,7 +125,7 @@ class RaceSweeper(GridSweeper):
             ConfigError: one of them cannot run.
         """
         keys = [_key(word) for words in self._settings.values() for word in words]
-        register_resolvers([*keys, "seed"], folders_by_slug(folder_names(folder)))
+        register_resolvers(JobFolders([*keys, "seed"], recorded_jobs(folder)))
         words = [
             [*common, *setting, f"seed={seed}"]
             for seed in range(self._first_seed, self._first_seed + self._max_seeds)
@@ -203,8 +204,13 @@ def _last(job: ComposedJob, metric: str) -> float:
     """Return the last value of a metric in a finished run.
 
     Raises:
-        JobFailed: there is none, or it is not finite.
+        JobFailed: there is none, it is not finite, or other configs have trained the run too.
     """
+    if read_summary(job.folder).get("stretches"):
+        message = (
+            f"several configs trained {job.folder.name}, as its summary.json says, so the race has no verdict"
+        )
+        raise JobFailed(message)
     values = [row[metric] for row in read_metrics(job.folder) if metric in row]
     if not values or values[-1] is None or not math.isfinite(values[-1]):
         raise JobFailed(f"{job.folder.name} ended without a finite {metric}, so the race has no verdict")

@@ -12,7 +12,7 @@ function counted(num) {
 
 function groupsSection() {
   const shown = section("groups", "Groups", h("p", { class: "note" },
-    `The mean of ${DATA.metric} after the last update with its ${100 * DATA.confidence} % confidence interval (${DATA.interval}). Small marks are single runs.`));
+    `The mean of ${DATA.metric} ${DATA.moment} with its ${100 * DATA.confidence} % confidence interval (${DATA.interval}). Small marks are single runs.`));
   const order = DATA.groups.map((group, place) => ({ group, place }));
   const score = ({ group }) => (group.mean === null ? -Infinity : IS_MAX ? group.mean : -group.mean);
   order.sort((a, b) => score(b) - score(a));

@@ -52,6 +52,6 @@ const counts = new Map();
 for (const { state } of DATA.runs) counts.set(state, (counts.get(state) || 0) + 1);
 const better = IS_MAX ? "higher" : "lower";
 document.getElementById("states").textContent =
-  `${[...counts].map(([state, count]) => `${count} ${state}`).join(", ")} · the last value of each run; ${better} is better`;
+  `${[...counts].map(([state, count]) => `${count} ${state}`).join(", ")} · ${DATA.metric} ${DATA.moment}; ${better} is better`;
 for (const draw of [warningsSection, winnerSection, groupsSection, runsSection, curvesSection, schedulesSection, scatterSection, historySection, heatmapSection, parallelSection, importanceSection, profileSection, noiseSection, againstSection, sensitivitySection, tuningSection, scalingSection]) draw();
 document.documentElement.dataset.drawn = String(Math.round(performance.now()));

@@ -12,8 +12,9 @@ function changed() {
   for (const listener of STATE.listeners) listener();
 }
 
+/** The position of the group of a run; behind all groups for a run that is in none. */
 function groupOf(run) {
-  return GROUP_OF.get(run.name) ?? 0;
+  return GROUP_OF.get(run.name) ?? DATA.groups.length;
 }
 
 /** The runs that match the filter and whose group is visible, with their positions. */

@@ -1,0 +1,181 @@
+"""What a run's record says about the configs that trained it, if it continued with another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from run_folders import rows, summary
+from training_runs import Train
+
+from hydrant import cli
+from hydrant.runs import reporter
+from hydrant.runs.metadata import write_records
+
+SHORT = ("tracker=local", "model.hidden=[4]", "log_every=1", "eval_every=2", "save_every=2", "scheduler=constant",
+         "optimizer.lr=0.001")  # fmt: skip
+LONGER = ("resume_strict=false", "duration=6", "optimizer.lr=0.5")
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    """Return all files of a run but its log."""
+    return {
+        path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "train.log"
+    }
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    return yaml.safe_load((folder / "config.yaml").read_text())
+
+
+def stretch(begin: int, end: int | None, duration: int, lr: float) -> dict[str, Any]:
+    return {"begin": begin, "end": end, "config": {"duration": duration, "optimizer.lr": lr}}
+
+
+TWO = [stretch(0, 4, 4, 0.001), stretch(4, None, 6, 0.5)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("optimizer.lr=0.5",),
+        ("optimizer.lr=0.5", "duration=3"),  # known only when the config is prepared
+        ("optimizer.lr=0.5", "duration=16sa", "global_batch_size=4"),  # four updates
+        ("test_at_end=true", "data.test_ratio=0", "seed=1"),
+        ("patience=9", "optimizer.lr=0.5"),
+    ],
+)
+def test_a_config_that_trains_no_update_does_not_become_the_record(
+    words: tuple[str, ...], train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files(train(*SHORT, "duration=4"))
+    folder = train(*SHORT, "duration=4", *words, "resume_strict=false", status=2)
+    assert "resume: outputs/run holds a run of another config" in capsys.readouterr().err.splitlines()[-1]
+    assert files(folder) == before
+    train(*SHORT, "duration=4", *words, f"resume={folder}", "resume_strict=false", name="copy", status=2)
+    assert not (folder.parent / "copy").exists()
+
+
+def test_a_run_that_patience_has_ended_has_no_update_left(train: Train) -> None:
+    words = ("duration=40", "patience=1", "optimizer.lr=0")
+    folder = train(*SHORT, *words)
+    assert summary(folder)["num_updates"] < 40
+    before = files(folder)
+    train(*SHORT, *words, "optimizer.weight_decay=0.5", "best.mode=min", "resume_strict=false", status=2)
+    assert files(folder) == before
+
+
+def test_a_refusal_does_not_offer_what_is_refused(train: Train, capsys: pytest.CaptureFixture[str]) -> None:
+    train(*SHORT, "duration=4")
+    for words, offer in ((("seed=1",), "longer duration"), (("test_at_end=true",), "resume_strict=false (")):
+        train(*SHORT, "duration=4", *words, status=2)
+        assert offer in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_record_says_what_trained_each_stretch(train: Train) -> None:
+    folder = train(*SHORT, "duration=4")
+    assert "stretches" not in summary(folder)
+    train(*SHORT, *LONGER)
+    assert summary(folder)["stretches"] == TWO
+    assert config_of(folder)["optimizer"]["lr"] == 0.5
+    assert [row["optim/lr"] for row in rows(folder) if "optim/lr" in row] == [0.001] * 4 + [0.5] * 2
+    train(*SHORT, *LONGER)  # it is finished
+    assert summary(folder)["stretches"] == TWO
+
+    longer = train(*SHORT, *LONGER, "duration=8", "seed=1", f"resume={folder}", name="longer")
+    first, second, third = summary(longer)["stretches"]
+    assert (first["config"], first["end"]) == ({"duration": 4, "optimizer.lr": 0.001, "seed": 0}, 4)
+    assert (second["config"], second["end"]) == ({"duration": 6, "optimizer.lr": 0.5, "seed": 0}, 6)
+    assert (third["config"], third["end"]) == ({"duration": 8, "optimizer.lr": 0.5, "seed": 1}, None)
+    same = train(*SHORT, *LONGER, f"resume={folder}", name="same")
+    assert summary(same)["stretches"] == TWO
+
+
+def test_a_run_that_goes_back_forgets_the_stretch_that_it_gave_up(train: Train) -> None:
+    folder = train(*SHORT, "duration=4", "keep_last=9")
+    train(*SHORT, *LONGER, "keep_last=9")
+    [broken] = folder.glob("checkpoints/update_00000006/model.safetensors")
+    broken.write_bytes(b"")
+    train(*SHORT, *LONGER, "duration=9", "keep_last=9")  # continues from update 4
+    assert summary(folder)["stretches"] == [stretch(0, 4, 4, 0.001), stretch(4, None, 9, 0.5)]
+
+
+def test_what_changes_no_weights_is_no_stretch(train: Train) -> None:
+    folder = train(*SHORT, "duration=4")
+    train(*SHORT, "duration=6", "resume_strict=false", "log_every=2", "eval_every=1")
+    assert [sorted(part["config"]) for part in summary(folder)["stretches"]] == [["duration"]] * 2
+    words = (*SHORT, "duration=4", "data.test_ratio=0.1")
+    folder = train(*words, name="tested")
+    train(*words, "test_at_end=true", "resume_strict=false", name="tested")
+    assert "test/loss" in rows(folder)[-1]
+    assert "stretches" not in summary(folder)
+    assert config_of(folder)["test_at_end"] is True
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # a killed process closes nothing
+@pytest.mark.parametrize("again", ["new", "old"])
+def test_a_kill_before_the_config_is_written_loses_no_stretch(
+    again: str, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = train(*SHORT, "duration=4")
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reporter, "write_records", killed)
+        train(*SHORT, *LONGER, status=130)
+    assert config_of(folder)["optimizer"]["lr"] == 0.001
+    if again == "new":
+        train(*SHORT, *LONGER)
+        assert summary(folder)["stretches"] == TWO
+    else:  # nothing was trained with the other config
+        train(*SHORT, "duration=4")
+        assert summary(folder).get("stretches", []) == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_kill_after_the_config_is_written_loses_no_stretch(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = train(*SHORT, "duration=4")
+
+    def killed(job: Any) -> None:
+        write_records(job)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reporter, "write_records", killed)
+        train(*SHORT, *LONGER, status=130)
+    train(*SHORT, *LONGER)
+    assert summary(folder)["stretches"] == TWO
+
+
+def test_the_reason_of_a_hook_that_no_longer_holds_is_removed(train: Train) -> None:
+    hook = ("hook=stop_at", "hooks.stop_at.metric='val/loss>=0'")
+    folder = train(*SHORT, *hook, "duration=4")
+    assert summary(folder)["end_reason"]
+    train(*SHORT, "hook=stop_at", "hooks.stop_at.metric='val/loss<=0'", "duration=4", "resume_strict=false")
+    assert summary(folder)["num_updates"] == 4
+    assert summary(folder)["end_reason"] is None
+
+
+@pytest.mark.parametrize("launcher", ["basic", "stacked"])
+def test_a_finished_sweep_with_another_config_is_refused_and_a_longer_one_recorded(
+    launcher: str, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "--multirun", "name=study", f"hydra/launcher={launcher}", "seed=0,1", *SHORT,
+             "hydra.sweep.subdir=${seed}"]  # fmt: skip
+    folder = workdir / "multirun" / "study"
+    assert cli.main([*words, "duration=4"]) == 0
+    before = files(folder)
+    for strict in ("true", "false"):
+        assert cli.main([*words, "duration=4", "optimizer.lr=0.5", f"resume_strict={strict}"]) == 2
+        assert "2 of 2 cannot run" in capsys.readouterr().err.splitlines()[-1]
+    assert files(folder) == before
+    assert cli.main([*words, *LONGER]) == 0, capsys.readouterr().err
+    assert [summary(folder / seed)["stretches"] for seed in "01"] == [TWO, TWO]

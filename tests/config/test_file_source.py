@@ -63,7 +63,8 @@ def refused(theirs: Path, capfd: pytest.CaptureFixture[str]) -> Refused:
     """Run a command that must be refused in one line about `experiment=theirs`; return the message."""
 
     def run(*words: str) -> str:
-        assert cli.main([*words, "experiment=theirs"]) == 2
+        chosen = any(word.startswith("experiment=") for word in words)
+        assert cli.main([*words, *([] if chosen else ["experiment=theirs"])]) == 2
         [line] = capfd.readouterr().err.splitlines()
         assert len(line) < 400
         return line.removeprefix("error: ")
@@ -102,6 +103,26 @@ def test_an_experiment_without_its_place_is_named(
     assert refused("preview") == f"experiment: {needed}"
     theirs.write_text(f"{mark}# @package _global_\n{text.replace('@package', '')}")
     assert cli.main(["preview", "experiment=theirs"]) == 0
+
+
+@pytest.mark.parametrize("name", ["1", "1.5", "1e3", "1_0", "true", "off", "null", "nan", "inf"])
+def test_an_option_may_have_the_name_of_a_number(name: str, theirs: Path, refused: Refused) -> None:
+    """The message has the override that chooses it."""
+    theirs.with_name(f"{name}.yaml").write_text("# @package _global_\nseed: 7\n")
+    if name != "off":  # is text for Hydra
+        remedies = [
+            refused("preview", f"experiment={value}").rpartition("quote it: ")[2]
+            for value in (name, f"vit_fake,{name}")
+        ]
+        assert remedies == [f"\"experiment='{name}'\"", f"\"experiment=vit_fake,'{name}'\""]
+    assert compose([f"experiment='{name}'"]).seed == 7
+    theirs.write_text(f"# @package _global_\ndefaults:\n  - override /optimizer: {name}\n")
+    theirs.parents[1].joinpath("optimizer").mkdir()
+    theirs.parents[1].joinpath("optimizer", f"{name}.yaml").write_text("defaults: [adamw]\nlr: 0.5\n")
+    if name not in ("null", "nan", "inf"):  # null chooses nothing; the others are text in YAML
+        assert "; put a name in quotes that YAML reads as" in refused("preview")
+    theirs.write_text(f"# @package _global_\ndefaults:\n  - override /optimizer: '{name}'\n")
+    assert compose(["experiment=theirs"]).optimizer.lr == 0.5
 
 
 def test_a_misspelt_place_is_named(theirs: Path, refused: Refused) -> None:

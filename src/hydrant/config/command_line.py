@@ -205,11 +205,25 @@ def _suggest_override(text: str, options: dict[str, list[str]]) -> str:
 
 def _check_options(override: Override, options: Sequence[str]) -> None:
     value: Any = override.value()
+    group = str(override.key_or_group)
     for option in getattr(value, "list", [value]):  # the list of a choice sweep; glob(*) has none
-        is_list = isinstance(option, list) and override.key_or_group in LISTED_GROUPS
+        is_list = isinstance(option, list) and group in LISTED_GROUPS
         for name in option if is_list else [option]:
             if isinstance(name, int | float | list | None) or (is_list and name not in options):
-                words = own_option(str(override.key_or_group), str(name), options)
+                words = not isinstance(name, list) and _quoted(override, options)
+                words = words or own_option(group, str(name), options)
                 hint = f"; {words}" if words else suggestion(str(name), options)
-                message = f"no option {shown(name)}{hint}"
-                raise ConfigError(str(override.key_or_group), message)
+                raise ConfigError(group, f"no option {shown(name)}{hint}")
+
+
+def _quoted(override: Override, options: Sequence[str]) -> str:
+    """Return how to choose options whose names Hydra reads as a number, true, false or null; "" if none has such."""
+
+    def quote(match: re.Match[str]) -> str:
+        is_text = match[0] not in options or isinstance(parser.parse_override(f"x={match[0]}").value(), str)
+        return match[0] if is_text else f"'{match[0]}'"
+
+    parser = OverridesParser.create()
+    key, _, value = str(override.input_line).partition("=")
+    quoted = re.sub(r"[^,\[\] ]+", quote, value)
+    return "" if quoted == value else f'to choose the option of that name, quote it: "{key}={quoted}"'

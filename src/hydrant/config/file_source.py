@@ -77,7 +77,11 @@ def _check(content: Any) -> None:
         raise ValueError(f"defaults: needs a list, not {shown(defaults)}")
     for entry in defaults:
         if not _is_default(entry):
-            raise ValueError(f"defaults: needs entries such as 'model: mlp', not {shown(entry)}")
+            is_other = isinstance(entry, dict) and any(
+                isinstance(name, int | float) for name in entry.values()
+            )
+            remedy = "; put a name in quotes that YAML reads as a number, true or false" if is_other else ""
+            raise ValueError(f"defaults: needs entries such as 'model: mlp', not {shown(entry)}{remedy}")
 
 
 def _check_package(package: str | None) -> None:

@@ -206,8 +206,13 @@ def innermost(frames: Iterable[tuple[str, int | None]]) -> tuple[str, int | None
     """Return the innermost of these frames (file, line), outermost first: in user code, else in Hydrant, else any."""
     stack = list(frames)
     hydrant = [frame for frame in stack if frame[0].startswith(_PACKAGE)]
-    user = [f for f in stack if f not in hydrant and not any(part in f[0] for part in _LIBRARIES)]
+    user = [frame for frame in stack if is_users_file(frame[0])]
     return (user or hydrant or stack or [("unknown", None)])[-1]
+
+
+def is_users_file(file: str) -> bool:
+    """Return whether a file of a traceback is neither Hydrant's nor in an installed package."""
+    return not file.startswith(_PACKAGE) and not any(part in file for part in _LIBRARIES)
 
 
 def nearest(name: str, options: Iterable[str]) -> list[str]:

@@ -280,9 +280,40 @@ def test_errors_about_user_modules(workdir: Path, refused: Refused) -> None:
     )
     message = refused("train", "allow_targets=[my_buggy]", "model._target_=my_buggy.Net")
     assert matches(
-        "model: fails on samples ... AttributeError: ... no attribute 'depth' (at my_buggy.py:4). ...",
+        "model: fails on samples ... AttributeError: ... no attribute 'depth' (at my_buggy.py:4: return self.depth; "
+        "... has the traceback). Correct that line, or set its keys to this shape",
         message,
     )
+    traceback = Path(message.partition("self.depth; ")[2].partition(" has the traceback")[0]).read_text()
+    assert f'File "{workdir}/my_buggy.py", line 4, in forward' in traceback
+    (workdir / "my_slip.py").write_text(
+        "from hydrant.models import MLP\n"
+        "class Net(MLP):\n    def __init__(self, **sizes):\n        super().__init__(**sizes)\n"
+        "        self.width = sizes['hiden']\n"
+    )
+    message = refused("train", "allow_targets=[my_slip]", "model._target_=my_slip.Net")
+    assert matches(
+        "model: my_slip.Net refuses it: KeyError: 'hiden' (at my_slip.py:5: self.width = sizes['hiden']; ...)",
+        message,
+    )
+
+
+@pytest.mark.parametrize("sizes", ["global_batch_size=1", "global_batch_size=4 micro_batch_size=1"])
+def test_one_sample_for_batch_norm(sizes: str, workdir: Path, refused: Refused) -> None:
+    (workdir / "mine.py").write_text(
+        "from torch import nn\n"
+        "def net(*, input_shape, num_classes, pooled, **_):\n"
+        "    pool = [nn.AdaptiveAvgPool2d(1)] if pooled else []\n"
+        "    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, num_classes)]\n"
+        "    return nn.Sequential(nn.Conv2d(1, 3, 1), *pool, nn.BatchNorm2d(3), *head)\n"
+    )
+    model = ["allow_targets=[mine]", "model._target_=mine.net", "+model.pooled=true"]
+    message = refused("train", *TINY, *model, *sizes.split())
+    assert message.startswith(
+        "micro_batch_size: 1 sample gives batch norm of this model one value per channel, which has no variance; "
+    )
+    for fitting in ([*model, "micro_batch_size=2"], [*model, *sizes.split(), "model.pooled=false"]):
+        assert cli.main(["preview", *TINY, *fitting]) == 0
 
 
 def test_errors_about_user_configs(workdir: Path, refused: Refused) -> None:

@@ -58,7 +58,8 @@ def test_any_exception_of_a_model_refuses_the_sweep(tmp_path: Path) -> None:
     refused = run_command("-m", *short_with_fault(tmp_path), "model.fault=none,odd", cwd=tmp_path)
     assert refused.returncode == 2
     last = refused.stderr.splitlines()[-1]
-    assert "model: custom.model refuses it: Odd: strange (at custom.py:10) [job: " in last
+    assert "model: custom.model refuses it: Odd: strange (at custom.py:10: raise Odd(" in last
+    assert " has the traceback) [job: " in last
     assert "Traceback" not in refused.stderr
     assert not (tmp_path / "multirun").exists()
 

@@ -9,12 +9,16 @@ from typing import Any
 
 from hydra.errors import HydraException
 
-from hydrant.errors import ConfigError, HydrantError, first_line, location, typed_line
+from hydrant.config.user_errors import is_in_user_code, place
+from hydrant.errors import ConfigError, HydrantError, first_line, typed_line
 
 _ARGUMENT_ERRORS = (HydraException, TypeError, ValueError, RuntimeError, AssertionError, LookupError,
                     AttributeError, ArithmeticError, OSError)  # fmt: skip
 """What third-party code raises for arguments that it rejects. An error of another type is shown with its type
 and line."""
+
+_BUGS = (TypeError, LookupError, AttributeError, ArithmeticError)
+"""What user code seldom raises on purpose."""
 
 
 @contextmanager
@@ -35,8 +39,9 @@ def as_config_error(key: str, node: Mapping[str, Any]) -> Generator[None]:
         if isinstance(root, HydrantError):
             raise root from error
         text = first_line(root)
-        if not isinstance(root, _ARGUMENT_ERRORS):
-            text = f"{typed_line(root)} (at {location(root)})"
+        is_bug = isinstance(root, _BUGS) and is_in_user_code(root)
+        if is_bug or not isinstance(root, _ARGUMENT_ERRORS):
+            text = f"{typed_line(root)} (at {place(root)})"
         raise ConfigError(rejected_key(key, node, text), f"{node['_target_']} refuses it: {text}") from error
 
 

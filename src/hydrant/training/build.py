@@ -34,6 +34,7 @@ from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
 from hydrant.training.dry_run import (
     DryForward,
+    check_batch_norm,
     check_best,
     check_split,
     dry_collectives,
@@ -119,6 +120,8 @@ def _prepare(
     pictured_classes = check_pictures(config, dry.batch, dry.outcome, world)
     precision.check_fits(task)
     compilation.check_fits(task, dry_collectives(task, data, data.train) if compilation.is_on else [])
+    if not config["parallel"].get("sync_batch_norm"):  # else the samples of all ranks count
+        check_batch_norm(task, data, data.train, spec.micro_batch_size)
     mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
     dry_mixing(task, data, data.train, mixing)
     check_memory_format(config["memory_format"], task, parallel)

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from traceback import walk_tb
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from hydrant.batch import Batch, Outcome, map_tensors, tensors_of
 from hydrant.clock import SampleCosts, Steps, batch_size_steps
 from hydrant.config.best import unknown_mode
+from hydrant.config.user_errors import is_in_user_code, place
 from hydrant.data import Data, Source, StreamSpec
 from hydrant.data.mixup import Mixing, MixupCutmix
-from hydrant.errors import ConfigError, DataError, location, suggestion, typed_line
+from hydrant.errors import ConfigError, DataError, suggestion, typed_line
 from hydrant.tasks.entropy import explain_unknown_class
 from hydrant.training.distributed.collectives import Collective, CollectiveRecorder
 from hydrant.training.distributed.world import World
 from hydrant.training.metric_values import try_metrics
 from hydrant.training.metrics import check_measurement
 from hydrant.training.profiling import count_flops
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 def make_stream_spec(
@@ -185,8 +190,9 @@ def _forward(task: Any, batch: Batch, what: str) -> tuple[int, Outcome]:
         if not _is_raised_by_model(error, task):
             raise ConfigError("task", _task_fails(error, batch)) from error
         shapes = map_tensors(lambda tensor: list(tensor.shape[1:]), batch.inputs)
-        message = f"fails on {what} of shape {shapes}: {typed_line(error)} (at {location(error)})"
-        remedy = "Choose another model, or set its keys to this shape"
+        message = f"fails on {what} of shape {shapes}: {typed_line(error)} (at {place(error)})"
+        first = "Correct that line" if is_in_user_code(error) else "Choose another model"
+        remedy = f"{first}, or set its keys to this shape"
         raise ConfigError("model", f"{message}. {remedy}") from error
 
 
@@ -199,9 +205,7 @@ def _is_raised_by_model(error: BaseException, task: Any) -> bool:
 
 def _task_fails(error: BaseException, batch: Batch) -> str:
     shapes = map_tensors(lambda tensor: list(tensor.shape[1:]), batch.targets)
-    fails = (
-        f"fails outside the model, on targets of shape {shapes}: {typed_line(error)} (at {location(error)})"
-    )
+    fails = f"fails outside the model, on targets of shape {shapes}: {typed_line(error)} (at {place(error)})"
     return f"{fails}. Check task.loss, the targets of the data and the outputs of the model"
 
 
@@ -212,18 +216,47 @@ def dry_collectives(task: Any, data: Data, source: Source, *, is_training: bool 
         ConfigError: the forward fails.
     """
     batch = read_samples(data, source, 2)
-    buffers, was_training = [buffer.clone() for buffer in task.buffers()], task.training
     try:
-        with torch.random.fork_rng(devices=[]), CollectiveRecorder() as recorder:
+        with _restored(task), CollectiveRecorder() as recorder:
             task.train(is_training).forward(batch)
     except Exception as error:  # a user's model may raise anything
         mode = "training" if is_training else "an evaluation"
-        message = f"fails in {mode}: {typed_line(error)} (at {location(error)})"
-        raise ConfigError("model", f"{message}; compile=eager shows the traceback") from error
-    task.train(was_training)
-    for buffer, value in zip(task.buffers(), buffers, strict=True):
-        buffer.copy_(value)
+        message = f"fails in {mode}: {typed_line(error)} (at {place(error)})"
+        remedy = "" if is_in_user_code(error) else "; compile=eager shows the traceback"
+        raise ConfigError("model", f"{message}{remedy}") from error
     return recorder.collectives
+
+
+def check_batch_norm(task: Any, data: Data, train: Source, micro_batch_size: int) -> None:
+    """Check that batch norm has more than one value per channel, if a micro-batch is one sample.
+
+    Raises:
+        ConfigError: it has one, whose variance is not defined.
+    """
+    if micro_batch_size > 1 or not any(isinstance(module, _BATCH_NORMS) for module in task.modules()):
+        return
+    try:
+        with _restored(task), torch.no_grad():
+            task.train().forward(read_samples(data, train, 1))
+    except ValueError as error:
+        if not str(error).startswith("Expected more than 1 value per channel"):
+            raise
+        message = "1 sample gives batch norm of this model one value per channel, which has no variance"
+        remedy = "give a micro_batch_size of 2 or more (and such a global_batch_size), larger inputs"
+        raise ConfigError("micro_batch_size", f"{message}; {remedy}, or another model") from error
+
+
+@contextmanager
+def _restored(task: Any) -> Generator[None]:
+    """Restore the buffers and the mode of a task, and the state of random numbers on the host."""
+    buffers, was_training = [buffer.clone() for buffer in task.buffers()], task.training
+    with torch.random.fork_rng(devices=[]):
+        try:
+            yield
+        finally:
+            task.train(was_training)
+            for buffer, value in zip(task.buffers(), buffers, strict=True):
+                buffer.copy_(value)
 
 
 def dry_mixing(task: Any, data: Data, train: Source, mixing: Mixing) -> None:
@@ -241,7 +274,7 @@ def dry_mixing(task: Any, data: Data, train: Source, mixing: Mixing) -> None:
         if mixed is not batch:
             count_flops(task, mixed)
     except Exception as error:  # timm and a user's task may raise anything
-        message = f"does not fit this data and task: {typed_line(error)} (at {location(error)})"
+        message = f"does not fit this data and task: {typed_line(error)} (at {place(error)})"
         raise ConfigError("mixing", f"{message}; use mixing=none") from error
 
 

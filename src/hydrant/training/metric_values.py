@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome
-from hydrant.errors import ConfigError, location, shown, typed_line
+from hydrant.config.user_errors import place
+from hydrant.errors import ConfigError, shown, typed_line
 
 
 def named_values(key: str, value: Any, class_names: Sequence[str] | None = None) -> dict[str, float]:
@@ -63,9 +64,7 @@ def try_metrics(task: Any, batch: Batch, outcome: Outcome) -> list[str]:
             try:
                 trial.update(outcome.predictions, batch.targets)
             except Exception as error:  # a metric may raise anything
-                message = (
-                    f"does not fit the predictions and targets: {typed_line(error)} (at {location(error)})"
-                )
+                message = f"does not fit the predictions and targets: {typed_line(error)} (at {place(error)})"
                 raise ConfigError(f"task.metrics.{name}", message) from error
             try:
                 value = trial.compute()

@@ -3,16 +3,65 @@
 from __future__ import annotations
 
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import torch
 from faulty_model import TORCHRUN, TWO_RANKS
 from repository import ROOT
 from run_folders import assert_close_rows, assert_same_state, rows, rows_without_compile, summary, weights
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 from training_runs import train_in_child
+
+from hydrant.errors import HydrantError
+from hydrant.training.distributed.ddp import explained
 
 WORDS = ("tracker=local", "model.hidden=[16]", "duration=6", "log_every=1", "eval_every=3", "save_every=3",
          "limit_val_samples=37", "micro_batch_size=16")  # fmt: skip
+
+
+class PartlyUsed(nn.Module):
+    """A task of which some parameters have no effect on the loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen = nn.Linear(2, 2).requires_grad_(False)
+        self.used, self.extra = nn.Linear(2, 2), nn.ModuleList([nn.Linear(2, 2) for _ in range(4)])
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.used(self.frozen(inputs)).sum()
+
+
+@pytest.fixture
+def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process group of one rank."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # torch replaces it
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("group")
+def test_unused_parameters_are_named_with_the_key() -> None:
+    def update(*, find_unused_parameters: bool) -> None:
+        ddp = DistributedDataParallel(PartlyUsed(), find_unused_parameters=find_unused_parameters)
+        for _ in range(2):
+            with explained(ddp, nullcontext()):
+                ddp(torch.ones(1, 2)).backward()
+
+    with pytest.raises(HydrantError) as caught:
+        update(find_unused_parameters=False)
+    assert str(caught.value) == (
+        "parallel: in an update, no loss depends on extra.0.weight, extra.0.bias, extra.1.weight, extra.1.bias, "
+        "extra.2.weight and 3 more; add parallel.find_unused_parameters=true, or leave them out of the model"
+    )
+    update(find_unused_parameters=True)
+    with pytest.raises(RuntimeError, match="own"), explained(nn.Module(), nullcontext()):
+        raise RuntimeError("an error of their own")
 
 
 @pytest.mark.slow

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import inspect
-from contextlib import AbstractContextManager, nullcontext
+import re
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 
 from torch import nn
 
+from hydrant.errors import HydrantError
 from hydrant.training.distributed.base import Parallel
 from hydrant.training.distributed.world import World
+
+_REMEDIES = {
+    "Expected to have finished reduction": (
+        "in an update, no loss depends on {names}; "
+        "add parallel.find_unused_parameters=true, or leave them out of the model"
+    ),
+    "Your training graph has changed": (
+        "the parameters that get gradients differ between updates; write parallel.static_graph=false"
+    ),
+    "Expected to mark a variable ready only once": (
+        "a parameter gets its gradient twice in one backward, such as by activation checkpointing; "
+        "if that is so in each update, add parallel.static_graph=true"
+    ),
+}
+"""The beginning of an error of DistributedDataParallel: what to write here. {names} are the unused parameters."""
+_SHOWN_NAMES = 5
 
 
 class Ddp(Parallel):
@@ -61,9 +80,37 @@ class Ddp(Parallel):
 
     def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
         # With static_graph, DDP fails in any micro-step that does not reduce gradients.
-        if is_last or self._is_single or self._settings["static_graph"]:
+        if self._is_single:
             return nullcontext()
-        return cast("Any", task).no_sync()
+        is_synced = is_last or self._settings["static_graph"]
+        return explained(task, nullcontext() if is_synced else cast("Any", task).no_sync())
+
+
+@contextmanager
+def explained(task: nn.Module, context: AbstractContextManager[None]) -> Generator[None]:
+    """Enter a context, and name the config key in errors of DistributedDataParallel about its arguments.
+
+    Raises:
+        HydrantError: such an error.
+    """
+    try:
+        with context:
+            yield
+    except RuntimeError as error:
+        remedy = next((remedy for text, remedy in _REMEDIES.items() if str(error).startswith(text)), None)
+        if remedy is None:
+            raise
+        message = f"parallel: {remedy.format(names=_unused_names(task, str(error)))}"
+        raise HydrantError(message) from error
+
+
+def _unused_names(task: nn.Module, message: str) -> str:
+    """Return the names of the parameters whose indices a message of DistributedDataParallel lists."""
+    names = [name.removeprefix("module.") for name, p in task.named_parameters() if p.requires_grad]
+    found = re.search(r"did not receive grad for rank \d+: ([\d ]+)", message)
+    unused = [names[int(index)] for index in found[1].split()] if found else ["some parameters"]
+    more = len(unused) - _SHOWN_NAMES
+    return ", ".join(unused[:_SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def buffer_setting() -> str:

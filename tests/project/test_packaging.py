@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import site
 import subprocess
 import sys
 import tarfile
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from documentation import commands, write_files
+from installed import environment
 from repository import ROOT
 
 SHORT = ("tracker=local", "duration=2", "log_every=1", "eval_every=2", "limit_val_samples=32")
@@ -38,7 +38,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def hydrant(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The console script of an environment with the wheel, beside this environment's other packages."""
+    """The console script of an environment with the wheel, and the packages that it requires."""
     home = tmp_path_factory.mktemp("installed")
     subprocess.run([*UV, "venv", "--quiet", "--python", sys.executable, str(home)], check=True)
     wheel = next(built.glob("*.whl"))
@@ -47,7 +47,8 @@ def hydrant(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         [*UV, "pip", "install", "--quiet", "--no-deps", "--python", str(python), str(wheel)], check=True
     )
     packages = next((home / "lib").glob("python*/site-packages"))
-    (packages / "others.pth").write_text("\n".join(site.getsitepackages()))  # their .pth files are not read
+    required = next(environment().parent.glob("lib/python*/site-packages"))
+    (packages / "required.pth").write_text(str(required))  # the .pth files there are not read
     return home / "bin" / "hydrant"
 
 

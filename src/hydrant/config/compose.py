@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -31,6 +32,9 @@ from hydrant.errors import ConfigError
 ENTRY = "train"
 """The primary config: conf/train.yaml."""
 
+HYDRA_LOCK = threading.RLock()
+"""Held while a config is composed, because Hydra's state, and what is set for it, belong to the whole process."""
+
 
 def register_resolvers(folders: JobFolders | None = None) -> None:
     """Register the OmegaConf resolvers, replacing earlier ones. `folders`: those of the sweep that begins."""
@@ -54,7 +58,6 @@ def compose(overrides: Sequence[str], from_user: Sequence[str] | None = None) ->
     Raises:
         HydrantError, or one of `HYDRA_ERRORS`: The config cannot be composed.
     """
-    register_resolvers()
     check_overrides(overrides)
     words = overrides if from_user is None else from_user
     # The node `hydra` has no effect here, but `train` would refuse it.
@@ -68,7 +71,6 @@ def compose_run(overrides: Sequence[str]) -> DictConfig:
     Raises:
         HydrantError, or one of `HYDRA_ERRORS`: The config cannot be composed.
     """
-    register_resolvers()
     check_overrides(overrides)
     with _composing(), guard_hydra(overrides):
         return hydra_compose(ENTRY, overrides=expand_lists(overrides), return_hydra_config=True)
@@ -80,7 +82,6 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
     Raises:
         ConfigError: An override cannot be parsed or has no values.
     """
-    register_resolvers()
     check_overrides(overrides)
     with _composing():
         parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
@@ -100,22 +101,24 @@ def uncompiled(config: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _composing() -> Generator[None]:
-    """Initialize Hydra for composing. The Hydra app that this process may run itself is restored afterwards.
+    """Initialize Hydra for composing, in one thread at a time. The Hydra app of this process is restored afterwards.
 
     Raises:
         HydrantError: Hydra raised one of `BUILTIN_ERRORS` about the overrides.
     """
-    app, base = GlobalHydra.instance().hydra, VersionBase.instance()
-    version = base.version_base
-    GlobalHydra.instance().clear()
-    try:
-        with (
-            initialize_config_dir(version_base="1.3", config_dir=str(conf_dir()), job_name=ENTRY),
-            explain_unchecked(),
-        ):
-            yield
-    finally:
-        GlobalHydra.instance().hydra, base.version_base = app, version
+    with HYDRA_LOCK:
+        register_resolvers()
+        app, base = GlobalHydra.instance().hydra, VersionBase.instance()
+        version = base.version_base
+        GlobalHydra.instance().clear()
+        try:
+            with (
+                initialize_config_dir(version_base="1.3", config_dir=str(conf_dir()), job_name=ENTRY),
+                explain_unchecked(),
+            ):
+                yield
+        finally:
+            GlobalHydra.instance().hydra, base.version_base = app, version
 
 
 def new_run_folder(settings: DictConfig) -> Path:

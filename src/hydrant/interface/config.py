@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from hydrant.config.check import check
 from hydrant.config.command_line import refuse_sweep
-from hydrant.config.compose import compose_run, new_run_folder
+from hydrant.config.compose import HYDRA_LOCK, compose_run, new_run_folder
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.flat import group_choices
 from hydrant.errors import ConfigError
@@ -89,6 +89,8 @@ def compose(overrides: Sequence[str] = (), *, conf: str | Path | None = None) ->
         overrides: as after `hydrant train`.
         conf: your conf folder; by default `$HYDRANT_CONF` or `./conf`, if there is one.
 
+    Threads may call it at once; one of them composes at a time.
+
     Raises:
         ConfigError: a key or a value is wrong; `key` names it.
 
@@ -97,7 +99,7 @@ def compose(overrides: Sequence[str] = (), *, conf: str | Path | None = None) ->
     (0.2, 10)
     """
     words = list_of_texts("overrides", overrides)
-    with process_settings(), restored_gc(), _conf_folder(conf):
+    with HYDRA_LOCK, process_settings(), restored_gc(), _conf_folder(conf):
         try:
             return Config(compose_run(words))
         except HYDRA_ERRORS as error:

@@ -1,0 +1,66 @@
+"""Environments that hold what a user installs: Hydrant, its requirements and chosen extras, no developers' tools."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from importlib.metadata import distributions
+from pathlib import Path
+
+from repository import ROOT
+
+_UV = [sys.executable, "-m", "uv"]
+_NAME = "hydrant-ml"
+_CHOICES = {"UV_NO_CONFIG": "1"}  # pyproject.toml would compile all modules
+
+
+def extras_of(page: str) -> list[str]:
+    """Return the extras that a documentation page tells to install."""
+    return sorted(set(re.findall(r"(?:--extra |hydrant-ml\[|extra `)([\w-]+)", (ROOT / page).read_text())))
+
+
+def environment(extras: Iterable[str] = ()) -> Path:
+    """Return the `bin` folder of an environment with the checkout and extras, in `build/`.
+
+    It is made once for all processes that run tests, and again if the requirements or their versions here change.
+    """
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    home = ROOT / "build" / "-".join(["installed", python, *extras])
+    made_of = json.dumps([sys.version, _versions(), (ROOT / "pyproject.toml").read_text()])
+    home.parent.mkdir(exist_ok=True)
+    with home.with_name(f"{home.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stamp = home / "made_of.json"
+        if not stamp.exists() or stamp.read_text() != made_of:
+            install(home, f"{_NAME}[{','.join(extras)}] @ file://{ROOT}", editable=True)
+            stamp.write_text(made_of)
+    return home / "bin"
+
+
+def install(home: Path, requirement: str, *, editable: bool = False) -> None:
+    """Make an environment with a requirement and what it requires, in the versions of this environment."""
+    uv(["venv", "--quiet", "--clear", "--python", sys.executable, str(home)])
+    (versions := home / "versions.txt").write_text("\n".join(_versions()))
+    python = str(home / "bin" / "python")
+    flags = ["--editable"] if editable else []
+    uv(["pip", "install", "--quiet", "--python", python, "--constraint", str(versions), *flags, requirement])
+
+
+def uv(words: list[str]) -> None:
+    done = subprocess.run(
+        [*_UV, *words], env=os.environ | _CHOICES, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def _versions() -> list[str]:
+    """Return the packages of this environment as requirements of exactly these versions."""
+    versions: dict[str, str] = {}
+    for distribution in distributions():
+        versions.setdefault(distribution.metadata["Name"], distribution.version)
+    return sorted(f"{name}=={version}" for name, version in versions.items() if name != _NAME)

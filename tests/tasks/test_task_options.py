@@ -207,8 +207,8 @@ def test_a_resume_between_two_log_points_is_exact(
         (
             numbers,
             (*NUMBERS, "task=supervised", "task.loss._target_=torch.nn.L1Loss", "+task.loss.reduction=none"),
-            "task.loss",
-            "gives a tensor of shape \\[1\\]",
+            "task.loss.reduction",
+            "none is no mean",
         ),
     ],
 )

@@ -36,6 +36,8 @@ def check_value(key: str, hint: Any, value: Any) -> None:
     remedy = ""
     if accepts(hint, "") and isinstance(value, int | float) and not isinstance(value, bool):
         remedy = f"""; for a string write "{key}='{value}'\""""
+    if key.endswith(("loss.weight", "loss.pos_weight")):  # a tensor, which no config can give
+        remedy = "; weights of classes are task.class_weights=[...] of task=classification, for labels too"
     raise ConfigError(key, f"needs {describe(hint)}, not {shown(value)}{remedy}")
 
 

@@ -41,14 +41,6 @@ def check_single_model(model: nn.Module) -> None:
         raise ConfigError("task", message)
 
 
-def check_loss(loss: object) -> None:
-    """Raise a ConfigError if `task.loss` is no function, such as its name."""
-    if not callable(loss):
-        path = loss if isinstance(loss, str) and "." in loss else "torch.nn.CrossEntropyLoss"
-        example = f"write '+task.loss={{_target_: {path}}}'"
-        raise ConfigError("task.loss", f"{loss!r} is no function of outputs and targets; {example}")
-
-
 def tensor_targets(targets: object, task: str) -> Tensor:
     """Return the targets of a batch, checked to be a tensor. `task` is the option that needs one.
 

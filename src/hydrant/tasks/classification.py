@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -11,12 +11,10 @@ from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors
 from hydrant.errors import ConfigError
-from hydrant.tasks.base import Task, are_correct, check_loss, check_single_model, tensor_targets
+from hydrant.tasks.base import Task, are_correct, check_single_model, tensor_targets
 from hydrant.tasks.entropy import binary_cross_entropy, cross_entropy
+from hydrant.tasks.losses import Loss, MeanOfValid, check_weight, checked_loss
 from hydrant.tasks.predictions import class_predictions, label_predictions
-
-OwnLoss = Callable[[Tensor, Tensor], Tensor]
-"""`(logits (B, C, ...), targets)` -> the mean over the targets that count, shape ()."""
 
 
 class Classification(Task):
@@ -37,7 +35,7 @@ class Classification(Task):
             training targets, as in scikit-learn (King & Zeng, "Logistic regression in rare events data", 2001).
         ignore_index: targets of this number do not count; None: all count.
         class_dim: the dimension of the logits that has the classes, 1 or the last.
-        loss: replaces the cross entropy.
+        loss: replaces the cross entropy: `(logits (B, C, ...), targets)` -> the mean over the targets that count.
         metrics: torchmetrics by name, for evaluation. They get logits of shape (B, C, ...).
     """
 
@@ -53,13 +51,12 @@ class Classification(Task):
         class_weights: Sequence[float] | Literal["balanced"] | None = None,
         ignore_index: int | None = None,
         class_dim: Literal[1, -1] = 1,
-        loss: OwnLoss | None = None,
+        loss: Loss | None = None,
         metrics: Mapping[str, nn.Module],
     ) -> None:
         super().__init__(model, metrics)
         check_single_model(model)
-        if loss is not None:
-            check_loss(loss)
+        own_loss = None if loss is None else checked_loss(loss)
         if not 0 <= label_smoothing <= 1:
             raise ConfigError("task.label_smoothing", f"needs a number from 0 to 1, not {label_smoothing}")
         self._is_balanced = class_weights == "balanced"
@@ -75,8 +72,14 @@ class Classification(Task):
                 raise ConfigError(f"task.{key}", message)
         weights = None if numbers is None else torch.tensor(numbers, dtype=torch.float32)
         self.register_buffer("class_weights", weights, persistent=False)
-        self._label_smoothing, self._is_multi_label, self._own_loss = label_smoothing, multi_label, loss
+        self._label_smoothing, self._is_multi_label, self._own_loss = label_smoothing, multi_label, own_loss
         self.ignore_index, self._class_dim = ignore_index, class_dim
+        self._ignored = own_loss.ignore_index if isinstance(own_loss, MeanOfValid) else ignore_index
+        if ignore_index not in (None, self._ignored):
+            message = f"{ignore_index} is not the {self._ignored} of task.loss; leave it out here"
+            raise ConfigError(
+                "task.ignore_index", f"{message}, and write task.loss.ignore_index={ignore_index}"
+            )
 
     def receive_data(self, data: Any) -> None:
         """Take the class names, and the class of each training sample for balanced class weights.
@@ -109,7 +112,7 @@ class Classification(Task):
         logits, targets = self._classes_second(outputs.float(), given)
         has_classes = targets.ndim == logits.ndim  # instead of their indices
         each_counts = self._is_multi_label or not has_classes
-        valid = targets != self.ignore_index if each_counts and self.ignore_index is not None else None
+        valid = targets != self._ignored if each_counts and self._ignored is not None else None
         num_targets = targets.numel() if each_counts else targets.numel() // targets.shape[1]
         name, loss = self._loss(logits, targets, valid)
         measurements = self._measurements(logits, targets, valid) if self.measures else {}
@@ -124,6 +127,7 @@ class Classification(Task):
 
     def _loss(self, logits: Tensor, targets: Tensor, valid: Tensor | None) -> tuple[str, Tensor]:
         if self._own_loss is not None:
+            check_weight(self._own_loss, targets)
             return "loss", self._own_loss(logits, targets)
         weights = None if self.class_weights is None else self.class_weights.float()
         if self._is_multi_label:

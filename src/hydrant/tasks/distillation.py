@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors
 from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task, are_correct
 from hydrant.tasks.distances import FeatureDistance, LogitDistance
+from hydrant.tasks.entropy import cross_entropy
 from hydrant.tasks.predictions import class_predictions
 
 
@@ -82,7 +82,7 @@ class Distillation(Task):
             teacher_logits = self.teacher(batch.inputs).float()
         distance = self.distance(self.model, self.teacher, logits, teacher_logits)
         losses = {
-            "cross_entropy": (1 - self._share) * F.cross_entropy(logits, batch.targets),
+            "cross_entropy": (1 - self._share) * cross_entropy(logits, batch.targets, None, 0.0, None),
             "distillation": self._share * distance,
         }
         measurements: dict[str, Tensor] = {}

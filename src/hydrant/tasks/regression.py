@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from hydrant.batch import Batch, Outcome
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.tasks.base import tensor_targets
-from hydrant.tasks.supervised import Loss, Supervised, fitted
+from hydrant.tasks.losses import Loss
+from hydrant.tasks.supervised import Supervised, fitted
 
 
 class Regression(Supervised):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors, map_tensors
 from hydrant.errors import ConfigError
-from hydrant.tasks.base import Task, as_float32, check_loss, check_single_model
-
-Loss = Callable[[Any, Any], Any]
-"""`(outputs, targets)` -> the mean over the samples, shape (), or several such means by name, which are added."""
+from hydrant.tasks.base import Task, as_float32, check_single_model
+from hydrant.tasks.losses import Loss, MeanOfValid, check_weight, checked_loss
 
 
 class Supervised(Task):
@@ -23,15 +20,14 @@ class Supervised(Task):
 
     Args:
         model: `inputs -> outputs`. It gets the inputs of the batch as they are, such as a dict.
-        loss: a module or a function.
+        loss: a module or a function. Of torch's losses with an `ignore_index`, the mean is over the targets that count.
         metrics: torchmetrics by name, for evaluation. They are updated with `(outputs, targets)`.
     """
 
     def __init__(self, model: nn.Module, *, loss: Loss, metrics: Mapping[str, nn.Module]) -> None:
         super().__init__(model, metrics)
         check_single_model(model)
-        check_loss(loss)
-        self.loss = loss
+        self.loss = checked_loss(loss)
 
     def forward(self, batch: Batch) -> Outcome:
         return self.assess(self.model(batch.inputs), batch)
@@ -39,6 +35,7 @@ class Supervised(Task):
     def assess(self, outputs: Tensors, batch: Batch) -> Outcome:
         """Return the loss of the model's outputs."""
         outputs = fitted(map_tensors(as_float32, outputs), batch.targets)
+        check_weight(self.loss, batch.targets)
         losses = self.loss(outputs, batch.targets)
         losses = dict(losses) if isinstance(losses, Mapping) else {"loss": losses}
         for name, loss in losses.items():
@@ -49,8 +46,10 @@ class Supervised(Task):
                 )
                 raise ConfigError("task.loss", message)
         predictions = map_tensors(Tensor.detach, outputs)
+        valid = self.loss.valid(batch.targets) if isinstance(self.loss, MeanOfValid) else None
+        num_targets = batch.num_samples if valid is None else valid.sum()
         return Outcome(
-            losses, self.measure(outputs, batch) if self.measures else {}, predictions, batch.num_samples
+            losses, self.measure(outputs, batch) if self.measures else {}, predictions, num_targets
         )
 
     def measure(self, outputs: Tensors, batch: Batch) -> dict[str, Tensor]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, Outcome, Tensors
 from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task, are_correct
+from hydrant.tasks.entropy import cross_entropy
 from hydrant.tasks.predictions import class_predictions
 
 
@@ -38,8 +38,8 @@ class TwoModels(Task):
         first, second = models["first"](batch.inputs), models["second"](batch.inputs)
         logits = (2 * first + 3 * second).float()
         losses = {
-            "loss0": F.cross_entropy(logits, batch.targets),
-            "loss1": F.cross_entropy((3 * first - 5 * second).float(), batch.targets),
+            "loss0": cross_entropy(logits, batch.targets, None, 0.0, None),
+            "loss1": cross_entropy((3 * first - 5 * second).float(), batch.targets, None, 0.0, None),
         }
         measurements = {"accuracy": are_correct(logits, batch.targets)} if self.measures else {}
         return Outcome(losses, measurements, logits.detach(), len(batch.targets))

@@ -75,6 +75,21 @@ def test_no_host_is_written_into_what_installs() -> None:
     assert "/uv.lock" in (ROOT / ".gitignore").read_text().splitlines()  # it would hold the registry's host
 
 
+def test_the_supported_pythons_are_the_tested_and_the_documented_ones() -> None:
+    required: str = PROJECT["project"]["requires-python"]
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    with_all = next(step["with"] for step in jobs["ci"]["steps"] if "python-version" in step.get("with", {}))
+    tested = [with_all["python-version"], *jobs["pythons"]["strategy"]["matrix"]["python-version"]]
+    minors = [int(version.removeprefix("3.")) for version in tested]
+    assert minors == list(range(minors[0], minors[-1] + 1))
+    assert required == f">=3.{minors[0]},<3.{minors[-1] + 1}"
+    template = ROOT / "src" / "hydrant" / "commands" / "init" / "template" / "pyproject.toml.template"
+    assert f'requires-python = "{required}"' in template.read_text()
+    in_words = f"Python {', '.join(tested[:-1])} or {tested[-1]}"
+    for page in ("README.md", "docs/start/install.md"):
+        assert in_words in " ".join((ROOT / page).read_text().split())
+
+
 def _texts_for_users() -> Iterator[tuple[Path, str]]:
     """Yield every option file, and every string of the package that is no docstring."""
     for path in (ROOT / "conf").rglob("*.yaml"):

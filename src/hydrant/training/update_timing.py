@@ -68,12 +68,11 @@ def _seconds(trainer: Trainer, start: int, trial_seconds: float) -> float:
     """Return the seconds of an update from `start` on: the median over blocks of the mean of their updates.
 
     Single updates are not timed, because a wait for the device after each would slow them down. The blocks before,
-    which find the number of updates in a block, also warm up.
+    which find the number of updates in a block, also warm up. Each begins when the device has no work.
     """
     trainer.state.num_updates = start
 
     def block(count: int) -> float:
-        synchronize(trainer.plan.world.device)
         began = time.perf_counter()
         for _ in range(count):
             train_update(trainer, is_last=False)

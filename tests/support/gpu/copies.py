@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 
 import torch
@@ -23,7 +24,11 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
 
 def _copy_by_kernel(target: torch.Tensor, source: torch.Tensor) -> None:
     runtime.note("launch", "aten::copy_", target.device)
-    _copy_on_host(host_view(target), host_view(source))
+    copy = functools.partial(_copy_on_host, host_view(target), host_view(source))
+    if runtime.is_deferred():
+        runtime.enqueue(copy, target.device)
+    else:
+        copy()
 
 
 def _copy_on_host(target: torch.Tensor, source: torch.Tensor) -> None:
@@ -52,6 +57,8 @@ def _copy_across(target: torch.Tensor, source: torch.Tensor, non_blocking: bool)
     runtime.copy_bytes(target.data_ptr(), source.data_ptr(), target.numel() * target.element_size(), device)
     if not non_blocking:
         synchronize(device, "copy_")
+    elif runtime.is_deferred():  # torch's allocator of pinned memory does not give it away before the copy
+        runtime.enqueue(lambda: on_host.data_ptr(), device)
 
 
 def _are_alike(target: torch.Tensor, source: torch.Tensor) -> bool:

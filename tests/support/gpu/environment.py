@@ -20,7 +20,11 @@ class Gpus:
     devices: int = 1
     memory_gib: float = 80
     level: str = "values"
-    """values: the CPU computes what CUDA kernels would. calls: CUDA kernels are launched, and compute nothing."""
+    """values: the CPU computes what CUDA kernels would. calls: CUDA kernels are launched, and compute nothing. time:
+    as values, but work waits in its stream until something waits for it."""
+    order: str = "late"
+    """At the level time, when a stream does its work. late: only if something waits for it. side_first: streams other
+    than the default one do it as soon as they may."""
 
 
 def is_stub() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_iter, tree_map
 
-from gpu import copies, runtime, substitutes
+from gpu import copies, deferred, runtime, substitutes
 from gpu.memory import host_view, on_device
 from gpu.random_numbers import default_generator, host_generator
 
@@ -84,12 +85,29 @@ class _CudaKernel:
         if self._base in _TAKES_HOST_INDICES:
             args = self._with_indices(args, device)
         _check_devices(self._name, device, args, kwargs)
+        args = self._with_tensors(args)
         call = _HostCall(device)
         host_args, host_kwargs = self._lowered(call, args, kwargs)
+        compute = functools.partial(self._run, host_args, host_kwargs, self._default_state(device))
         runtime.note("launch", self._name, device)
         if self._base in _WAITS:
             copies.synchronize(device, self._name)
-        return call.raised(self._run(host_args, host_kwargs, device))
+        elif runtime.is_deferred():
+            return self._deferred(call, compute, args, kwargs)
+        return call.raised(compute())
+
+    def _deferred(
+        self, call: _HostCall, compute: Callable[[], Any], args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        """Give the kernel to the current stream, and return the results that it will compute."""
+        try:
+            results = deferred.results_of(self._operation, call.device, args, kwargs)
+        except NotImplementedError:  # only the values tell the shapes
+            runtime.finish(call.device)
+            return call.raised(compute())
+        views = deferred.views_of(results)
+        runtime.enqueue(lambda: deferred.fill(views, compute()), call.device)
+        return results
 
     def _lowered(self, call: _HostCall, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments of the CPU's kernel."""
@@ -100,17 +118,27 @@ class _CudaKernel:
             isinstance(value, torch.Generator) for value in (*host_args, *host_kwargs.values())
         ):
             host_kwargs["generator"] = host_generator(default_generator(call.device))
-        for n, (value, is_tensor) in enumerate(zip(host_args, self._are_tensors, strict=False)):
-            if is_tensor and isinstance(value, int | float | complex):  # torch has unwrapped a number
-                host_args[n] = torch.tensor(value)
         return host_args, host_kwargs
 
-    def _run(self, args: list[Any], kwargs: dict[str, Any], device: torch.device) -> Any:
+    def _with_tensors(self, args: Any) -> list[Any]:
+        """Make tensors of the numbers that torch has unwrapped."""
+        return [
+            torch.tensor(value) if is_tensor and isinstance(value, int | float | complex) else value
+            for value, is_tensor in zip(args, self._are_tensors, strict=False)
+        ]
+
+    def _default_state(self, device: torch.device) -> torch.Tensor | None:
+        """Return the state of the CPU's default generator for this call, if it draws from that."""
+        if not self._draws_from_default:
+            return None
+        return host_generator(default_generator(device)).get_state()
+
+    def _run(self, args: list[Any], kwargs: dict[str, Any], state: torch.Tensor | None) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
-            if not self._draws_from_default:
+            if state is None:
                 return self._compute(*args, **kwargs)
             before = torch.default_generator.get_state()
-            torch.default_generator.set_state(host_generator(default_generator(device)).get_state())
+            torch.default_generator.set_state(state)
             try:
                 return self._compute(*args, **kwargs)
             finally:
@@ -137,6 +165,8 @@ class _HostCall:
             view = host_view(value)
             self._pairs.append((view, value))
             return view
+        if isinstance(value, torch.Tensor) and runtime.is_deferred():
+            return value.clone()  # a launch reads the numbers on the host that it is given
         if isinstance(value, torch.device) and value.type == "cuda":
             return torch.device("cpu")
         if isinstance(value, torch.Generator) and value.device.type == "cuda":

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
+import os
+from collections.abc import Callable
 
 import torch
 
@@ -25,6 +28,8 @@ def library() -> ctypes.CDLL:
         ctypes.c_void_p,
     ]
     loaded.cudaStreamSynchronize.argtypes = [ctypes.c_void_p]
+    loaded.gpu_stub_enqueue.argtypes = [ctypes.c_void_p] * 3
+    loaded.gpu_stub_finish.argtypes = [ctypes.c_void_p]
     return loaded
 
 
@@ -46,6 +51,42 @@ def copy_bytes(to: int, source: int, num_bytes: int, device: torch.device) -> No
 def wait(device: torch.device) -> None:
     """Wait for the current stream, as cudaStreamSynchronize."""
     _check(library().cudaStreamSynchronize(current_stream(device)))
+
+
+def is_deferred() -> bool:
+    """Return whether work waits in its stream until something waits for it: the level "time"."""
+    return os.environ["GPU_STUB_LEVEL"] == "time"
+
+
+def enqueue(work: Callable[[], object], device: torch.device) -> None:
+    """Give work to the current stream of a GPU.
+
+    Raises:
+        RuntimeError: work that was given earlier has failed.
+    """
+    if _failures:
+        raise RuntimeError("CUDA error: work that was given to a stream has failed") from _failures[0]
+    number = next(_numbers)
+    _given[number] = work
+    _check(library().gpu_stub_enqueue(current_stream(device), _DO, number))
+
+
+def finish(device: torch.device) -> None:
+    """Let the work of the current stream be done, without a wait of the host in the record."""
+    library().gpu_stub_finish(current_stream(device))
+
+
+_numbers = itertools.count(1)
+_given: dict[int, Callable[[], object]] = {}
+_failures: list[Exception] = []
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _DO(number: int) -> None:  # noqa: N802
+    try:
+        _given.pop(number)()
+    except Exception as error:
+        _failures.append(error)
 
 
 def _check(error: int) -> None:

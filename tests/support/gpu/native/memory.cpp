@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -86,6 +87,17 @@ void move_bytes(void *to, const void *from, size_t size, bool to_host) {
     memmove(to, from, size);
 }
 
+// As CUDA does: pageable memory is read before the call returns, and written before it returns.
+cudaError_t copy_pageable(void *to, const void *from, size_t size, cudaStream_t stream, bool to_host) {
+  if (to_host) {
+    stub::enqueue(stream, [=] { move_bytes(to, from, size, to_host); });
+    stub::finish(stub::stream_of(stream), stub::num_given(stub::stream_of(stream)));
+    return cudaSuccess;
+  }
+  auto bytes = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + size);
+  return stub::enqueue(stream, [=] { memcpy(to, bytes->data(), bytes->size()); });
+}
+
 cudaError_t copy(void *to, const void *from, size_t size, cudaStream_t stream, const char *how) {
   std::string ends = direction(to, from);
   stub::record("copy", ends + " " + how + " " + std::to_string(size), stream);
@@ -95,6 +107,7 @@ cudaError_t copy(void *to, const void *from, size_t size, cudaStream_t stream, c
     if (error) return error;
   }
   bool to_host = ends.compare(0, 3, "D2H") == 0;
+  if (is_pageable && stub::is_deferred()) return copy_pageable(to, from, size, stream, to_host);
   return stub::enqueue(stream, [=] { move_bytes(to, from, size, to_host); });
 }
 
@@ -123,6 +136,7 @@ static cudaError_t freed(void *address, const char *kind, const char *call) {
   cudaError_t error = stub::refuse_in_capture(call);
   if (error) return error;
   stub::record(kind, call);
+  stub::finish_all();
   return release(address);
 }
 

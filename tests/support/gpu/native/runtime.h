@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <string>
 
@@ -44,15 +45,35 @@ Location locate(const void *address);
 // streams.cpp: what a stream does takes effect here, and nowhere else.
 using Work = std::function<void()>;
 struct Capture;
+struct Stream;
+struct Item {
+  Work work;
+  Stream *awaited;  // before the work, this stream has to come to this position
+  long position;
+};
 struct Stream {
   int device;
   int priority;
+  bool is_default = false;
+  std::deque<Item> pending;
+  long num_given = 0;
+  long num_done = 0;
   Capture *capture = nullptr;  // what captures it now
   long num_enqueued = 0;       // in this capture
   long num_joined = 0;         // of these, what another stream of the capture waits for
 };
 Stream *stream_of(cudaStream_t handle);
 cudaError_t enqueue(cudaStream_t handle, Work work);
+
+// queues.cpp. A position in a stream is the number of items that it was given before.
+bool is_deferred();                                            // at the level "time"
+void add_stream(Stream *stream);
+void add_work(Stream *stream, Work work);                      // done at once if nothing is deferred
+void add_wait(Stream *stream, Stream *awaited, long position);
+long num_given(Stream *stream);
+bool has_done(Stream *stream, long position);
+void finish(Stream *stream, long position);                    // the host waits
+void finish_all();
 
 // graphs.cpp
 cudaError_t refuse_in_capture(const char *call);  // of what no stream of any capture may meet; else cudaSuccess

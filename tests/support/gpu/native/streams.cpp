@@ -1,4 +1,4 @@
-// Streams and events. What a stream is given takes effect at once, so that a wait finds nothing to wait for.
+// Streams and events.
 #include <chrono>
 #include <mutex>
 #include <vector>
@@ -18,6 +18,7 @@ struct Event {
   Stream *stream = nullptr;          // where it was recorded
   stub::Capture *capture = nullptr;  // in which it was recorded
   long num_enqueued = 0;             // in that stream until then
+  long position = 0;                 // in that stream
 };
 
 Event *event_of(cudaEvent_t handle) { return (Event *)handle; }
@@ -25,11 +26,17 @@ Event *event_of(cudaEvent_t handle) { return (Event *)handle; }
 // The legacy stream of a GPU, and its stream of each thread, which is the same here.
 bool is_default(cudaStream_t handle) { return (uintptr_t)handle <= 2; }
 
+Stream *made(int device, int priority, bool is_default) {
+  auto *stream = new Stream{device, priority, is_default};
+  stub::add_stream(stream);
+  return stream;
+}
+
 Stream *default_stream(int device) {
   static std::mutex mutex;
   static auto *streams = new std::vector<Stream *>;
   std::lock_guard<std::mutex> lock(mutex);
-  while ((int)streams->size() <= device) streams->push_back(new Stream{(int)streams->size(), 0});
+  while ((int)streams->size() <= device) streams->push_back(made((int)streams->size(), 0, true));
   return (*streams)[device];
 }
 
@@ -44,12 +51,12 @@ cudaError_t stub::enqueue(cudaStream_t handle, Work work) {
   if (stream->capture)
     add_to_capture(stream, std::move(work));
   else
-    work();
+    add_work(stream, std::move(work));
   return cudaSuccess;
 }
 
 API cudaError_t cudaStreamCreateWithPriority(cudaStream_t *handle, unsigned, int priority) {
-  *handle = (cudaStream_t) new Stream{stub::current_device(), priority};
+  *handle = (cudaStream_t)made(stub::current_device(), priority, false);
   return cudaSuccess;
 }
 
@@ -68,17 +75,24 @@ API cudaError_t cudaStreamGetPriority(cudaStream_t handle, int *priority) {
 
 API cudaError_t cudaStreamQuery(cudaStream_t handle) {
   stub::record("query", "stream", handle);
-  return stub::refuse_on_captured(handle, "cudaStreamQuery");
+  if (cudaError_t error = stub::refuse_on_captured(handle, "cudaStreamQuery")) return error;
+  Stream *stream = stub::stream_of(handle);
+  return stub::has_done(stream, stub::num_given(stream)) ? cudaSuccess : cudaErrorNotReady;
 }
 
 API cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   stub::record("wait", "stream", handle);
-  return stub::refuse_on_captured(handle, "cudaStreamSynchronize");
+  if (cudaError_t error = stub::refuse_on_captured(handle, "cudaStreamSynchronize")) return error;
+  Stream *stream = stub::stream_of(handle);
+  stub::finish(stream, stub::num_given(stream));
+  return cudaSuccess;
 }
 
 API cudaError_t cudaDeviceSynchronize() {
   stub::record("wait", "device");
-  return stub::refuse_in_capture("cudaDeviceSynchronize");
+  if (cudaError_t error = stub::refuse_in_capture("cudaDeviceSynchronize")) return error;
+  stub::finish_all();
+  return cudaSuccess;
 }
 
 API cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t awaited, unsigned) {
@@ -86,6 +100,8 @@ API cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t awaited, un
   Event *event = event_of(awaited);
   if (event->capture)
     stub::join_capture(stub::stream_of(handle), event->stream, event->capture, event->num_enqueued);
+  else if (event->is_recorded)
+    stub::add_wait(stub::stream_of(handle), event->stream, event->position);
   return cudaSuccess;
 }
 
@@ -104,6 +120,11 @@ API cudaError_t cudaStreamAddCallback(cudaStream_t handle, StreamCallback functi
 // For a kernel that Python computes.
 API cudaError_t gpu_stub_enqueue(cudaStream_t handle, void (*function)(void *), void *data) {
   return stub::enqueue(handle, [=] { function(data); });
+}
+
+API void gpu_stub_finish(cudaStream_t handle) {
+  Stream *stream = stub::stream_of(handle);
+  stub::finish(stream, stub::num_given(stream));
 }
 
 API cudaError_t cudaEventCreateWithFlags(cudaEvent_t *handle, unsigned flags) {
@@ -126,6 +147,7 @@ API cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t stream
   event->stream = stub::stream_of(stream_handle);
   event->capture = event->stream->capture;
   event->num_enqueued = event->stream->num_enqueued;
+  event->position = stub::num_given(event->stream);
   return cudaSuccess;
 }
 
@@ -136,13 +158,19 @@ API cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream) {
 API cudaError_t cudaEventQuery(cudaEvent_t handle) {
   stub::record("query", "event");
   if (event_of(handle)->capture) return stub::fail(cudaErrorCapturedEvent);
-  return stub::refuse_in_capture("cudaEventQuery");
+  if (cudaError_t error = stub::refuse_in_capture("cudaEventQuery")) return error;
+  Event *event = event_of(handle);
+  bool is_done = !event->is_recorded || stub::has_done(event->stream, event->position);
+  return is_done ? cudaSuccess : cudaErrorNotReady;
 }
 
 API cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   stub::record("wait", "event");
   if (event_of(handle)->capture) return stub::fail(cudaErrorCapturedEvent);
-  return stub::refuse_in_capture("cudaEventSynchronize");
+  if (cudaError_t error = stub::refuse_in_capture("cudaEventSynchronize")) return error;
+  Event *event = event_of(handle);
+  if (event->is_recorded) stub::finish(event->stream, event->position);
+  return cudaSuccess;
 }
 
 // The time of the host between the two records.

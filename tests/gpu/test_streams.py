@@ -1,0 +1,240 @@
+"""Each wait of the project is needed: without it, training on streams that are late reads stale memory.
+
+At the stub's level "time", what a stream is given takes effect when the host or another stream waits for it. A second
+order lets the side streams be early and the default stream late.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from run_folders import rows
+from safetensors.torch import load_file
+
+import hydrant
+from hydrant.training import metrics, update_timing
+from hydrant.training.profiling import costs
+
+SOURCES = Path(hydrant.__file__).parent
+METHODS: list[tuple[Any, str]] = [
+    (torch.cuda.Stream, "wait_stream"),
+    (torch.cuda.Stream, "wait_event"),
+    (torch.cuda.Stream, "synchronize"),
+    (torch.cuda.Event, "synchronize"),
+    (torch.Tensor, "record_stream"),
+    (torch.cuda, "synchronize"),
+]
+LATE = pytest.mark.cuda(level="time", order="late")
+SIDE_FIRST = pytest.mark.cuda(level="time", order="side_first")
+
+Train = Callable[..., Path]
+Site = tuple[str, str, int]
+"""A wait of the project: the file, the name of the call, and the line."""
+
+
+@LATE
+def test_a_copy_arrives_when_something_waits_for_it() -> None:
+    source, side = torch.ones(4).pin_memory(), torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        copy = source.to("cuda", non_blocking=True)
+    read_early = copy.clone()
+    seen = torch.zeros(4).pin_memory()
+    seen.copy_(copy, non_blocking=True)
+    assert seen.tolist() == [0] * 4
+    source.fill_(2)  # before the copy is made
+    torch.cuda.current_stream().synchronize()
+    assert read_early.tolist() == [0] * 4
+    assert not side.query()
+    torch.cuda.current_stream().wait_stream(side)
+    assert copy.tolist() == [2] * 4
+    assert side.query()
+
+
+@SIDE_FIRST
+def test_memory_that_another_stream_still_reads_is_overwritten() -> None:
+    def sum_on_default_stream(*, is_recorded: bool) -> float:
+        side, main = torch.cuda.Stream(), torch.cuda.current_stream()
+        with torch.cuda.stream(side):
+            first = torch.ones(1000, device="cuda")
+        main.wait_stream(side)
+        total = first.sum()
+        if is_recorded:
+            first.record_stream(main)
+        del first
+        with torch.cuda.stream(side):
+            second = torch.full((1000,), 5.0, device="cuda")
+        return float(total) + 0 * len(second)
+
+    assert sum_on_default_stream(is_recorded=True) == 1000
+    assert sum_on_default_stream(is_recorded=False) == 5000
+
+
+@LATE
+def test_a_kernel_reads_the_numbers_of_the_host_at_its_launch() -> None:
+    factor = torch.tensor(2.0)
+    product = torch.ones(3, device="cuda") * factor
+    factor.fill_(7)
+    assert product.tolist() == [2, 2, 2]
+
+
+@LATE
+def test_a_kernel_that_fails_is_reported() -> None:
+    torch.zeros(3, device="cuda").index_select(0, torch.tensor([5], device="cuda"))
+    torch.cuda.synchronize()
+    with pytest.raises(RuntimeError, match="work that was given to a stream has failed"):
+        torch.ones(3, device="cuda") + 1
+    from gpu import runtime
+
+    runtime._failures.clear()
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, rng = tmp_path_factory.mktemp("samples"), np.random.default_rng(0)
+    for split, count in (("train", 256), ("val", 64)):
+        (folder / split).mkdir()
+        inputs = rng.standard_normal((count, 16)).astype(np.float32)
+        np.save(folder / split / "inputs.npy", inputs)
+        np.save(folder / split / "targets.npy", (inputs[:, 0] > 0).astype(np.int64))
+    return folder
+
+
+class Waits:
+    """The waits of the project while a test trains, of which it can leave one out."""
+
+    def __init__(self) -> None:
+        self.met: set[Site] = set()
+        self.left_out: Site | None = None
+
+    def watched(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a method that a test puts in place of one of torch."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            site = self._site(name)
+            if site is not None:
+                self.met.add(site)
+            return None if site is not None and site == self.left_out else method(*args, **kwargs)
+
+        return call
+
+    def _site(self, name: str) -> Site | None:
+        frame = sys._getframe(2)
+        if frame.f_code is costs.synchronize.__code__:  # what calls this is the wait
+            frame = frame.f_back
+        path = Path(frame.f_code.co_filename)
+        is_own = path.is_relative_to(SOURCES)
+        return (str(path.relative_to(SOURCES)), name, frame.f_lineno) if is_own else None
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
+    made = Waits()
+    for owner, name in METHODS:
+        monkeypatch.setattr(owner, name, made.watched(name, getattr(owner, name)))
+    return made
+
+
+@pytest.fixture
+def see(train: Train, samples: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, Any]]:
+    """`see()`: train, and measure times; return all that a missing wait can change."""
+    data = [f"data.{split}={samples / split}" for split in ("train", "val")]
+    sizes = ["data.input_shape=[16]", "data.num_classes=2", "data.num_workers=0", "global_batch_size=16"]
+    words = ["data=memmap", *data, *sizes, "model.hidden=[32]", "model.dropout=0", "tracker=local"]
+    words += ["duration=40", "save_every=13", "save_async=false", "log_every=40", "eval_every=20"]
+    names = (f"run{number}" for number in itertools.count())
+    clock = Clock()
+
+    def call() -> dict[str, Any]:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        clock.readings.clear()
+        with monkeypatch.context() as patches:
+            for module in (costs, metrics, update_timing):
+                patches.setattr(module, "time", clock)
+            folder = train(*words, name=next(names))
+            active = torch.cuda.memory_stats()["active_bytes.all.peak"]
+            train(*words, "duration=2s", name=next(names))
+            patches.setattr(torch, "mm", torch.add)
+            costs.matmul_rate(torch.device("cuda"), torch.float32)
+        checkpoints = sorted(folder.glob("checkpoints/update_*/*.safetensors"))
+        return {
+            "rows": rows(folder),
+            "checkpoints": [{k: v.tolist() for k, v in load_file(path).items()} for path in checkpoints],
+            "memory of batches that wait": active,
+            "idle at the readings of the clock": list(clock.readings),
+        }
+
+    return call
+
+
+class Clock:
+    """Stands in for the module `time` where the work of a GPU is timed: a second passes between two readings."""
+
+    def __init__(self) -> None:
+        self.readings: list[tuple[str, bool]] = []
+
+    def perf_counter(self) -> float:
+        """Return the time, and note which function reads it and whether the GPU has no work."""
+        self.readings.append((sys._getframe(1).f_code.co_name, torch.cuda.current_stream().query()))
+        return float(len(self.readings))
+
+
+def written() -> set[tuple[str, str]]:
+    """Return the file and the name of each wait in the sources of Hydrant.
+
+    Not those of programs that `eject` writes, and not those around the runs that `bench` times as a whole.
+    """
+    found = set[tuple[str, str]]()
+    for path in SOURCES.rglob("*.py"):
+        file = str(path.relative_to(SOURCES))
+        if {"program", "bench"} & set(path.parts):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in {name for _, name in METHODS}:
+                found.add((file, node.attr))
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id == "synchronize"
+            ):
+                found.add((file, "synchronize"))
+    return found
+
+
+@pytest.mark.slow
+@LATE
+def test_each_wait_is_needed(see: Callable[[], dict[str, Any]], waits: Waits) -> None:
+    expected = see()
+    assert expected == see()
+    assert {(file, name) for file, name, _ in waits.met} == written()
+    unneeded = set[Site]()
+    for site in sorted(waits.met):
+        waits.left_out = site
+        if see() == expected:
+            unneeded.add(site)
+    assert not unneeded
+
+
+@SIDE_FIRST
+def test_the_memory_of_copies_is_kept_for_the_stream_that_computes(
+    see: Callable[[], dict[str, Any]], waits: Waits
+) -> None:
+    expected = see()["rows"]
+    [waits.left_out] = [site for site in waits.met if site[1] == "record_stream"]
+    assert see()["rows"] != expected
+
+
+@LATE
+def test_computing_waits_for_copies_of_batches(see: Callable[[], dict[str, Any]], waits: Waits) -> None:
+    expected = see()["rows"]
+    [waits.left_out] = [site for site in waits.met if site[1] == "wait_stream"]
+    assert see()["rows"] != expected

@@ -95,6 +95,17 @@ def test_a_removed_working_folder_is_reported(tmp_path: Path) -> None:
         assert done.stderr == "error: the working folder has been removed; change to another one\n"
 
 
+@pytest.mark.parametrize(
+    ("word", "flag"), [("help train", "train --help"), ("help", "--help"), ("version", "--version")]
+)
+def test_help_and_version_may_be_words(word: str, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = list[str]()
+    for words in (word, flag):
+        assert cli.main(words.split()) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1] != ""
+
+
 def closed_pipe() -> int:
     """Return the writing end of a pipe that nobody reads."""
     reader, writer = os.pipe()

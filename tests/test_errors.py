@@ -3,8 +3,32 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
-from hydrant.errors import ConfigError, NonFiniteError
+import pytest
+
+from hydrant.errors import ConfigError, NonFiniteError, near_folders
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("seed=0", "; did you mean {}/seed-0_model-mlp?"),
+        ("seed=1 model=cnn", "; did you mean {}/seed-1_model-cnn?"),
+        (
+            "seed-2_model-mlp",
+            "; did you mean 'seed-0_model-mlp' or 'seed-1_model-cnn'? "
+            "Folders in {}: seed-0_model-mlp, seed-1_model-cnn",
+        ),
+        ("other", ". Folders in {}: seed-0_model-mlp, seed-1_model-cnn"),
+        ("no/other", ""),
+    ],
+)
+def test_a_folder_that_may_be_meant_is_named(word: str, hint: str, tmp_path: Path) -> None:
+    for name in ("seed-0_model-mlp", "seed-1_model-cnn"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "other.csv").touch()
+    assert near_folders(tmp_path / word) == hint.format(tmp_path)
 
 
 def test_a_config_error_can_be_pickled() -> None:

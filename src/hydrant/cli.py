@@ -62,6 +62,7 @@ def _run(arguments: list[str]) -> int:
     """Run a command and return its exit status; print its error."""
     try:
         _import_from_working_folder()
+        arguments = _spelt_as_flags(arguments)
         if "-sc" in arguments or "--shell-completion" in arguments:
             return _complete(arguments)
         if not arguments or arguments[0] in ("-h", "--help"):
@@ -87,6 +88,17 @@ def _run(arguments: list[str]) -> int:
         if not isinstance(error, HYDRA_ERRORS):
             raise
         return _report(explain(error))
+
+
+def _spelt_as_flags(arguments: list[str]) -> list[str]:
+    """Return the arguments with a flag for the words `help` and `version`: `help train` is `train --help`."""
+    match arguments:
+        case ["help", *words]:
+            return [*words, "--help"]
+        case ["version"]:
+            return ["--version"]
+        case _:
+            return arguments
 
 
 def _call(command: str, *arguments: str) -> int:

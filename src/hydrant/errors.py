@@ -26,7 +26,7 @@ import difflib
 import logging
 import sysconfig
 import traceback
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +246,20 @@ def suggestion(name: str, options: Iterable[str], noun: str = "Options") -> str:
     if len(options) > _MAX_LISTED:
         return f"{hint} There are {len(options)} {noun.lower()}"
     return f"{hint} {noun}: {', '.join(options)}"
+
+
+def near_folders(path: Path, is_meant: Callable[[Path], bool] = Path.is_dir) -> str:
+    """Return the end of a message about a folder that does not exist: the folders beside it that may be meant.
+
+    The folder of a job begins with what tables call the job: `seed=0` is in `seed-0_model-mlp`.
+    """
+    names = sorted(p.name for p in path.parent.iterdir() if is_meant(p)) if path.parent.is_dir() else []
+    slug = path.name.replace("=", "-").replace(" ", "_")
+    if begun := [name for name in names if slug and name.startswith(slug)]:
+        return f"; did you mean {path.parent / begun[0]}?"
+    if path.parent == Path():  # the working folder holds much else
+        names = nearest(path.name, names)
+    return suggestion(path.name, names, f"Folders in {path.parent}") if names else ""
 
 
 def unknown_name(key: str, kind: str, name: str, options: Iterable[str]) -> ConfigError:

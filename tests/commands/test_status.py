@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from run_states import sweep_in_all_states
 
 from hydrant import cli
 from hydrant.runs.lock import exclusive, shared
+from hydrant.sweeps.plan import read_plan
+from hydrant.sweeps.sweep import Sweep
 
 
 @pytest.fixture
@@ -66,6 +70,35 @@ def test_a_folder_of_sweeps_shows_all_of_them(
     assert "src" not in error
     assert cli.main(["status", "src"]) == 2
     assert "no runs in src" in capsys.readouterr().err
+
+
+def test_the_newest_folders_are_named_if_none_is_given(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [Path("outputs", "first"), Path("multirun", "study"), Path("outputs", "2025-01-01", "last")]
+    for age, folder in enumerate(reversed(folders)):
+        (folder / "seed-0").mkdir(parents=True)
+        (folder / "config.yaml").touch()
+        os.utime(folder, (time.time() - 100 * age,) * 2)
+    for command in ("status", "compare"):
+        assert cli.main([command]) == 2
+        message = f"hydrant {command} outputs/2025-01-01/last. Others here: multirun/study, outputs/first\n"
+        assert capsys.readouterr().err.endswith(message)
+
+
+def test_a_sweep_that_is_stopped_says_what_is_left(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (sweep / "killed" / "summary.json").write_text('{"status": "preempted", "num_updates": 20}')
+    jobs = {job.folder: job.overrides for job in read_plan(sweep).jobs}
+    stopped = Sweep()
+    with stopped.active(sweep, jobs):
+        pass
+    stopped.close(sweep, is_stopped=True)
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "stopped: 1 finished, 1 saved, 2 not started, 1 killed, 1 running elsewhere, 2 failed; "
+        "the same command continues the sweep"
+    )
+    stopped.close(sweep, is_stopped=False)
+    assert "stopped:" not in capsys.readouterr().out
 
 
 def test_status_imports_no_torch(sweep: Path) -> None:

@@ -98,9 +98,26 @@ def test_a_run_says_what_it_trains_and_how_to_go_on(
 
 def test_the_best_weights_are_proposed_if_they_are_not_the_last(tmp_path: Path) -> None:
     job = tiny_job(tmp_path / "first")
+    (job.folder / "checkpoints" / "update_00000004").mkdir(parents=True)
     last, best = ({"num_updates": 4, "best": {"num_updates": n}} for n in (4, 2))
     assert end_lines(job, 1.0, last)["evaluate"].endswith("first")
     assert end_lines(job, 1.0, best)["evaluate"].endswith("first --weights best")
+
+
+def test_a_run_without_checkpoints_is_not_to_be_evaluated(tmp_path: Path) -> None:
+    assert list(end_lines(tiny_job(tmp_path / "first"), 1.0, {})) == ["duration", "run folder", "compare"]
+
+
+def test_a_finished_run_names_the_next_commands(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tiny_job(Path("outputs", "first"))
+    assert train(job) == 0
+    capsys.readouterr()
+    assert train(job) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "already finished: outputs/first, 4 updates; nothing to do",
+        "evaluate    hydrant evaluate outputs/first --weights best",
+        "compare     hydrant compare outputs",
+    ]
 
 
 def test_a_pipe_gets_plain_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from hydrant.config.atomic_write import json_safe
-from hydrant.config.command_line import Flags
+from hydrant.config.command_line import Flags, is_override
 from hydrant.errors import ConfigError
 from hydrant.runs.console import emit, relative, say
 
@@ -18,7 +18,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--split", default="val")
     parser.add_argument("--weights", default="model")
     options, words = parser.split(arguments)
-    if not words or "=" in words[0]:
+    if not words or is_override(words[0]):
         example = "hydrant evaluate outputs/lr_study"
         raise ConfigError("", f"evaluate what? Give a run folder or a checkpoint: {example}")
     from hydrant.runs.load import evaluate_saved, open_run  # imports torch

@@ -8,7 +8,8 @@ from pathlib import Path
 import yaml
 
 from hydrant.config.command_line import Flags
-from hydrant.config.groups import conf_dir, group_options
+from hydrant.config.foreign_words import own_words
+from hydrant.config.groups import conf_dir, group_options, options_with
 from hydrant.config.option_files import Key, option_path, read_option
 from hydrant.errors import ConfigError, first_line, shown, unknown_name
 from hydrant.runs.console import emit
@@ -96,6 +97,10 @@ def _key(key: str, groups: dict[str, list[str]]) -> str:
     keys = {option: read_option(*file).keys for option, file in files.items()}
     path = inner if "" not in files else key
     lines = [[option, *_parts(key, found)] for option in keys if (found := _inner(keys[option], path))]
+    if not lines and not inner and (having := [group for group in groups if options_with(group, top)]):
+        return "\n".join(_key(f"{group}.{top}", groups) for group in having)
+    if not lines and (words := own_words(key, "<value>")):
+        raise ConfigError("", f"no key {key!r}; {words}")
     if not lines:
         known = [f"{top}.{name}" for of_option in keys.values() for name in of_option if name[0] != "_"]
         raise unknown_name(

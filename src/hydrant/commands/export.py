@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hydrant.config.command_line import Flags, writing_to
+from hydrant.config.command_line import Flags, is_override, writing_to
 from hydrant.config.distribution import require_extra
 from hydrant.errors import ConfigError, ExportError, HydrantError, typed_line, unknown_name
 from hydrant.runs.console import relative, say
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--output", type=Path)
     parser.add_argument("--weights", default="model")
     options, words = parser.split(arguments)
-    if not words or "=" in words[0]:
+    if not words or is_override(words[0]):
         raise ConfigError("", "export what? Give a run folder: hydrant export outputs/lr_study --format onnx")
     if options.format not in _SUFFIXES:
         raise unknown_name("--format", "format", options.format, _SUFFIXES)

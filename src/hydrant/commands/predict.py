@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from hydrant.config.command_line import Flags
+from hydrant.config.command_line import Flags, is_override
 from hydrant.errors import ConfigError
 from hydrant.runs.console import relative, say
 
@@ -19,9 +18,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--probabilities", action="store_true")
     options, words = parser.split(arguments)
-    overrides = [word for word in words[1:] if _is_override(word)]
+    overrides = [word for word in words[1:] if is_override(word)]
     inputs = [word for word in words[1:] if word not in overrides]
-    if not inputs or _is_override(words[0]):
+    if not inputs or is_override(words[0]):
         example = "hydrant predict outputs/lr_study photos/ --out predictions.csv"
         raise ConfigError("", f"predict what? Give a run, and then files, a folder or a split: {example}")
     if options.batch_size is not None and options.batch_size < 1:
@@ -51,8 +50,3 @@ def main(arguments: Sequence[str]) -> int:
     noun = "prediction" if count == 1 else "predictions"
     say(f"{options.out}: {count:,} {noun} of {samples.title}{more}, by {relative(saved.checkpoint)}")
     return 0
-
-
-def _is_override(word: str) -> bool:
-    """Return whether a word changes the config; a path may contain `=` too."""
-    return ("=" in word or word.startswith("~")) and not os.path.exists(word)  # noqa: PTH110  # of any length

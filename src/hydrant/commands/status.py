@@ -11,9 +11,9 @@ from pathlib import Path
 
 from hydrant.config.atomic_write import json_safe
 from hydrant.config.command_line import Flags
-from hydrant.errors import ConfigError, suggestion
+from hydrant.errors import ConfigError, near_folders
 from hydrant.runs.console import emit, is_terminal, notice, relative, say
-from hydrant.runs.folder import SWEEP_PLAN, RunStatus, is_run_folder
+from hydrant.runs.folder import SWEEP_PLAN, RunStatus, is_run_folder, newest_folders
 from hydrant.runs.terminal import console, has_style
 from hydrant.sweeps.live_table import live_display, render_table, styled
 from hydrant.sweeps.plan import usable_plan
@@ -30,7 +30,9 @@ def main(arguments: Sequence[str]) -> int:
     options, words = parser.split(arguments)
     folders = [folder for word in words for folder in _folders(word)]
     if not folders:
-        raise ConfigError("FOLDER", "give a sweep or a run: hydrant status multirun/lr_study")
+        raise ConfigError(
+            "FOLDER", f"give a sweep or a run{newest_folders('hydrant status multirun/lr_study')}"
+        )
     if options.watch and (options.json or not is_terminal(sys.stdout)):
         raise ConfigError("--watch", "draws in a terminal; leave it out, or call status --json repeatedly")
     if options.watch:
@@ -59,13 +61,15 @@ def _folders(word: str) -> list[Path]:
     """
     folder = Path(word).resolve()
     if not folder.is_dir():
-        names = [path.name for path in folder.parent.glob("*") if is_run_folder(path) or _sweeps(path)]
-        hint = suggestion(folder.name, names, f"Folders in {relative(folder.parent)}") if names else ""
-        raise ConfigError("FOLDER", f"{word!r} is not a folder{hint}")
+        raise ConfigError("FOLDER", f"{word!r} is not a folder{near_folders(Path(word), _has_runs)}")
     folders = [folder] if sweep_progress(folder) else _sweeps(folder)
     if not folders:
         raise ConfigError("FOLDER", f"no runs in {word}; give the folder of a sweep or of a run")
     return folders
+
+
+def _has_runs(folder: Path) -> bool:
+    return is_run_folder(folder) or bool(_sweeps(folder))
 
 
 def _sweeps(folder: Path) -> list[Path]:

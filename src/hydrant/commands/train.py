@@ -66,7 +66,9 @@ def main(arguments: Sequence[str]) -> int:
         return report(results[0])
     if not FolderCallback.has_begun:  # Hydra has only printed something (--cfg, --info)
         return stop_status or output_status()
-    has_failed = any([sweep.close(folder) for folder in FolderCallback.sweep_folders])
+    has_failed = any(
+        [sweep.close(path, is_stopped=stop_status != 0) for path in FolderCallback.sweep_folders]
+    )
     if failure and not stop_status:
         report(RunResult.failed(failure))
     return stop_status or int(has_failed or bool(failure))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import typing
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -85,6 +86,17 @@ def writing_to(flag: str, path: Path) -> Generator[None]:
     except OSError as error:
         message = f"{path} cannot be written ({error.strerror or error}); give another path"
         raise ConfigError(flag, message) from error
+
+
+def is_override(word: str) -> bool:
+    """Return whether a word changes the config, and is no path such as `multirun/study/seed=0`.
+
+    >>> is_override("data.root=/data"), is_override("~hooks"), is_override("multirun/study/seed=0")
+    (True, True, False)
+    """
+    key, equals, _ = word.partition("=")
+    has_form = "/" not in key if equals else word.startswith("~")
+    return has_form and not os.path.exists(word)  # noqa: PTH110  # of any length
 
 
 def check_overrides(overrides: Sequence[str]) -> None:

@@ -78,9 +78,10 @@ def unknown_key(key: str, siblings: Iterable[str]) -> ConfigError:
     parent, _, name = key.rpartition(".")
     if words := own_words(key, "<value>") or with_its_group(key, "<value>"):
         return ConfigError(key, f"no such key; {words}")
-    return ConfigError(
-        key, f"no such key{suggestion(name, siblings, f'Keys of {parent}' if parent else 'Keys')}"
-    )
+    hint = suggestion(name, siblings, f"Keys of {parent}" if parent else "Keys")
+    if not parent and not nearest(name, siblings):
+        hint += f"; hydrant explain prints them. A key of a part comes after its group: model.{name}"
+    return ConfigError(key, f"no such key{hint}")
 
 
 @contextmanager

@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -25,6 +24,8 @@ from hydrant.runs.micro_batch_size import keep_micro_batch_size, resolve_micro_b
 from hydrant.runs.outcome import RunResult, first_failure, report, unexpected_failure
 from hydrant.runs.resume import Start, is_for_training, no_update_left, starting_point
 from hydrant.runs.session import open_session, timeout_seconds
+from hydrant.runs.summary_lines import next_commands
+from hydrant.runs.terminal import log_fields
 from hydrant.runs.update_seconds import prepare_timed
 from hydrant.signals import StopRequest, ignore_stop_signals
 from hydrant.training.checkpoint.weights import describe_misfits
@@ -83,7 +84,7 @@ def _start(job: Job, world: World, watchdog: Watchdog) -> RunResult:
     try:
         start = world.broadcast_from_rank_zero(lambda: starting_point(job.config, job.folder))
         if start.is_finished:
-            return already_finished(job.folder, world)
+            return already_finished(job, world)
         config = resolve_micro_batch_size(job.config, start, world)
         job = dataclasses.replace(job, config=config)
         show_activity("preparing the data and the model")
@@ -125,10 +126,11 @@ def has_updates_left(plan: Plan, state: TrainState) -> bool:
     return num_updates < plan.clock.total_updates and not has_ended
 
 
-def already_finished(folder: Path, world: World) -> RunResult:
-    summary = read_summary(folder)
+def already_finished(job: Job, world: World) -> RunResult:
+    summary = read_summary(job.folder)
     if world.is_rank_zero:
-        say(f"already finished: {relative(folder)}, {summary['num_updates']} updates; nothing to do")
+        say(f"already finished: {relative(job.folder)}, {summary['num_updates']} updates; nothing to do")
+        log_fields(next_commands(job, summary))
     return RunResult.finished((summary.get("best") or {}).get("value"))
 
 

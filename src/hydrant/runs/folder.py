@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+import shlex
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,6 +42,10 @@ TEXTS = "texts"
 TABLES = "tables"
 PROFILE = "profile"
 EXPORT = "export"
+
+ROOTS = ("outputs", "multirun")
+"""Where runs and sweeps are, unless their folder is given."""
+_NUM_NEWEST = 6
 
 SWEEP_PLAN = "sweep.json"  # in the folder of a sweep
 SWEEP_TABLE = "sweep.csv"
@@ -114,6 +119,22 @@ def is_run_folder(path: Path) -> bool:
     """
     is_ejected = (path / METRICS).exists() and (path / SUMMARY).exists()
     return (path / CONFIG).exists() or (path / HYDRA).is_dir() or is_ejected
+
+
+def newest_folders(example: str) -> str:
+    """Return the end of a message that asks for a run or a sweep: the newest of this working folder, if there are any.
+
+    Args:
+        example: a command with a folder at its end, which the newest one replaces.
+    """
+    found = [path for root in ROOTS for level in ("*", "*/*") for path in Path(root).glob(level)]
+    folders = [path for path in found if is_run_folder(path) or (path / SWEEP_PLAN).exists()]
+    outer = [path for path in folders if path.parent not in folders]
+    newest = [str(path) for path in sorted(outer, key=_modified, reverse=True)[:_NUM_NEWEST]]
+    if not newest:
+        return f": {example}"
+    command = f"{example.rpartition(' ')[0]} {shlex.quote(newest[0])}"
+    return f": {command}" + (f". Others here: {', '.join(newest[1:])}" if newest[1:] else "")
 
 
 def read_run(path: Path) -> RunFolder:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hydrant.config.flat import differences, flatten, is_after_training
 from hydrant.config.passed import check_passed_again
 from hydrant.config.redaction import redacted
-from hydrant.errors import ConfigError, RecordError, shown
+from hydrant.errors import ConfigError, RecordError, near_folders, shown
 from hydrant.runs.added_keys import with_added_keys
 from hydrant.runs.console import relative
 from hydrant.runs.folder import CHECKPOINTS, CONFIG, RunStatus, read_config, read_summary
@@ -178,7 +178,8 @@ def saved_config(folder: Path, key: str) -> dict[str, Any]:
     except RecordError as error:
         raise ConfigError(key, str(error)) from error
     if not saved:
-        raise ConfigError(key, f"{file} is missing; a run's folder holds its config")
+        near = "" if folder.is_dir() else near_folders(folder)
+        raise ConfigError(key, f"{file} is missing{near}; a run's folder holds its config")
     for name, value in flatten(saved).items():
         if "${" in str(value):  # it would be resolved here, and may then be anything
             raise ConfigError(key, f"{file} is damaged ({name}: {shown(value)} is not resolved)")

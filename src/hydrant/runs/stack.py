@@ -93,7 +93,7 @@ class _RunLane:
             with self.active():
                 self._start = starting_point(job.config, job.folder)
                 if self._start.is_finished:
-                    self.result = already_finished(job.folder, self._world)
+                    self.result = already_finished(job, self._world)
                     return None
                 self._plan = _first_plan(job) if like is None else prepare_like(job.config, like)
                 prepare_start(self._plan, self._start)

@@ -10,9 +10,11 @@ import torch
 
 from hydrant.clock import Duration
 from hydrant.runs.console import relative
+from hydrant.runs.folder import CHECKPOINTS
 from hydrant.runs.job import Job
 from hydrant.runs.record import last_values
 from hydrant.runs.terminal import format_duration
+from hydrant.training.checkpoint.folder import newest_checkpoint
 from hydrant.training.plan import Plan
 from hydrant.training.profiling import count_parameters
 from hydrant.training.trainer import TrainState
@@ -57,13 +59,22 @@ def end_lines(job: Job, seconds: float, summary: Mapping[str, Any]) -> dict[str,
     asked = Duration.parse(job.config["duration"], "duration")
     if asked.unit == "s" and trained is not None:
         speed += f"; trained for {trained:.4g} s, asked for {float(asked.amount):.4g} s"
-    lines = {"duration": format_duration(seconds) + speed, "run folder": folder}
-    if job.call or job.sweep_folder:  # Python has methods for it, and a sweep is compared as a whole
+    return {"duration": format_duration(seconds) + speed, "run folder": folder, **next_commands(job, summary)}
+
+
+def next_commands(job: Job, summary: Mapping[str, Any]) -> dict[str, str]:
+    """Return the commands that continue after a finished run, by the labels of the lines.
+
+    Python has methods for them, and a sweep is compared as a whole.
+    """
+    lines = dict[str, str]()
+    if job.call or job.sweep_folder:
         return lines
-    parent, best = relative(job.folder.parent), summary.get("best") or {}
+    folder, parent, best = relative(job.folder), relative(job.folder.parent), summary.get("best") or {}
     is_last = best.get("num_updates") in (None, summary.get("num_updates"))
     weights = "" if is_last else " --weights best"
-    lines["evaluate"] = f"hydrant evaluate {shlex.quote(folder)}{weights}"
+    if newest_checkpoint(job.folder / CHECKPOINTS) is not None:
+        lines["evaluate"] = f"hydrant evaluate {shlex.quote(folder)}{weights}"
     if job.choices.get("debug") is None:  # else it only tries the config
         lines["compare"] = f"hydrant compare {shlex.quote(parent)}"
     return lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
@@ -51,6 +52,10 @@ _TEMPORARY_SECONDS = 60.0
 """A temporary file as old as this was left by a kill. Other processes may write into the folder of a sweep."""
 
 
+_OUTCOMES: Mapping[str, str] = {RunStatus.PREEMPTED: "saved", RunStatus.PRUNED: "finished"}
+"""What a sweep that was stopped calls the states of its runs, where it is another word."""
+
+
 class Sweep:
     """The sweep that one `--multirun` command runs in this process."""
 
@@ -63,6 +68,7 @@ class Sweep:
         self.has_run = False
         self.may_fail = False  # a failed job of a search does not fail the sweep
         self.closing_lines: list[str] = []  # printed below the table of results
+        self._same_command = "the same command"  # in words, with the folder if the sweep has no name
         self._stacks: tuple[list[Path], StackPlan] = [], StackPlan([])  # the folders that it numbers
 
     @contextmanager
@@ -89,6 +95,7 @@ class Sweep:
         if (path := job.folder.resolve()) not in self._jobs:
             self._jobs[path] = PlannedJob(path, redacted(list(job.overrides)))
             self._write_plan(job.sweep_folder or path.parent)
+        self._same_command = job.same_command()
         if job.config["claim"] is not None:
             self._claims[job.config["claim"]] = None
         sweep_job = SweepJob(number, job, environment, self._has_table)
@@ -211,8 +218,11 @@ class Sweep:
         for sweep_job, result in ended:
             report(result, f"job {sweep_job.number}: ")
 
-    def close(self, folder: Path) -> bool:
-        """Write and print the table of results; return whether the sweep failed, because a job failed in it."""
+    def close(self, folder: Path, *, is_stopped: bool) -> bool:
+        """Write and print the table of results; return whether the sweep failed, because a job failed in it.
+
+        `is_stopped`: a signal stopped the sweep, so what is left to train is printed too.
+        """
         runs = self._runs(folder)
         if not any(run.has_begun for run in runs):
             return False
@@ -221,6 +231,11 @@ class Sweep:
             self._print_styled_table(folder)
         else:
             print_table(folder, runs, list(self._claims))
+        if is_stopped:
+            say(self._stopped_text(runs))
+        elif self._has_table and not self._claims:
+            name = relative(folder.resolve())
+            say(f"\n{name}/{SWEEP_TABLE} has the results; hydrant compare {shlex.quote(name)} compares them")
         for line in self.closing_lines:
             say(line)
         has_refused = any(job.refused for job in self._jobs.values())
@@ -230,8 +245,12 @@ class Sweep:
     def _print_styled_table(self, folder: Path) -> None:
         lines = render_table(relative(folder.resolve()), sweep_progress(folder), console().width)
         console().print(styled(lines))
-        name = relative(folder.resolve())
-        say(f"\n{name}/{SWEEP_TABLE} has the results; hydrant compare {shlex.quote(name)} compares them")
+
+    def _stopped_text(self, runs: Sequence[RunFolder]) -> str:
+        states = Counter(_OUTCOMES.get(run.state, run.state) for run in runs if run.path in self._jobs)
+        shown = dict.fromkeys(["finished", "saved", "not started", *states])
+        counted = ", ".join(f"{states[outcome]} {outcome}" for outcome in shown)
+        return f"\nstopped: {counted}; {self._same_command} continues the sweep"
 
     def _runs(self, folder: Path) -> list[RunFolder]:
         """Return the runs of the jobs in their order, then the other runs in the folder."""

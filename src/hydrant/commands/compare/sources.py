@@ -15,7 +15,7 @@ from hydrant.commands.compare.collection import same_question
 from hydrant.commands.compare.run import WANDB_PREFIX, Run
 from hydrant.commands.compare.series import last_logged, read_schedules, series_by_metric
 from hydrant.config.flat import flatten, group_choices
-from hydrant.errors import ConfigError, RecordError, suggestion
+from hydrant.errors import ConfigError, RecordError, near_folders
 from hydrant.runs.added_keys import flat_with_added_keys
 from hydrant.runs.console import notice, relative
 from hydrant.runs.folder import (
@@ -24,6 +24,7 @@ from hydrant.runs.folder import (
     RunStatus,
     choices_in,
     is_run_folder,
+    newest_folders,
     read_config,
     read_metrics,
     read_options,
@@ -56,7 +57,8 @@ def read_runs_by_path(words: Sequence[str]) -> list[Run]:
 
 def _read(words: Sequence[str], read_word: Callable[[str], Sequence[Run]]) -> list[Run]:
     if not words:
-        raise ConfigError("RUNS", "give run folders, sweeps or globs: hydrant compare multirun/lr_study")
+        example = newest_folders("hydrant compare multirun/lr_study")
+        raise ConfigError("RUNS", f"give run folders, sweeps or globs{example}")
     runs = {run.name: run for word in words for run in read_word(word)}
     if not runs:
         raise ConfigError("RUNS", f"no runs found in {', '.join(words)}; a run folder holds config.yaml")
@@ -82,15 +84,8 @@ def _read_word(word: str) -> Sequence[Run]:
         return read_wandb_runs(word)
     paths = [Path(p) for p in sorted(glob.glob(word, recursive=True))]  # noqa: PTH207  # Path.glob rejects absolute ones
     if not paths:
-        raise ConfigError("RUNS", f"{word!r} is not a folder{_suggest_folders(Path(word))}")
+        raise ConfigError("RUNS", f"{word!r} is not a folder{near_folders(Path(word))}")
     return [run for path in paths for run in _read_below(path)]
-
-
-def _suggest_folders(path: Path) -> str:
-    """Return a suggestion of existing folders with a similar name."""
-    parent = path.parent
-    names = [p.name for p in parent.iterdir() if p.is_dir()] if parent.is_dir() else []
-    return suggestion(path.name, names, f"Folders in {parent}") if names else ""
 
 
 def _read_below(path: Path) -> list[Run]:

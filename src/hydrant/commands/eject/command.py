@@ -13,7 +13,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from hydrant.config.check import check
-from hydrant.config.command_line import Flags, writing_to
+from hydrant.config.command_line import Flags, is_override, writing_to
 from hydrant.config.compose import compose
 from hydrant.config.consent import check_consent
 from hydrant.config.passed import PREFIX as PASSED
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("run.py"))
     options, words = parser.split(arguments)
     folder: str | None = None
-    if words and "=" not in words[0]:
+    if words and not is_override(words[0]):
         config, folder = config_of_run(words[0], words[1:]), f"{words[0].rstrip('/')}_ejected"
     else:
         config = _checked(compose(words))

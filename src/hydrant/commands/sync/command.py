@@ -13,14 +13,14 @@ from pathlib import Path
 from hydrant.commands.sync.upload import UploadResult, inspect, upload
 from hydrant.config.command_line import Flags
 from hydrant.config.redaction import redacted
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, near_folders
 from hydrant.runs.console import emit, notice, relative, say
+from hydrant.runs.folder import ROOTS
 from hydrant.trackers.wandb import ID_FILE
 from hydrant.trackers.wandb_sdk import Account, NoAccessError, access_problem, sdk_session
 from hydrant.training.text_table import align_columns
 
 _PROBE_SECONDS = 10.0
-_ROOTS = ("outputs", "multirun")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -63,11 +63,11 @@ def _find_folders(words: Sequence[str]) -> list[Path]:
         ConfigError: a word matches nothing.
     """
     folders = dict[Path, None]()
-    for word in words or [root for root in _ROOTS if Path(root).is_dir()]:
+    for word in words or [root for root in ROOTS if Path(root).is_dir()]:
         paths = [Path(p) for p in sorted(glob.glob(word, recursive=True))]  # noqa: PTH207  # Path.glob rejects absolute patterns
         if not paths:
-            message = f"{word!r} is not a folder; give run folders, sweep folders or globs of them"
-            raise ConfigError("RUNS", message)
+            remedy = near_folders(Path(word)) or "; give run folders, sweep folders or globs of them"
+            raise ConfigError("RUNS", f"{word!r} is not a folder{remedy}")
         for path in paths:
             runs = sorted(file.parents[1] for file in path.rglob(str(ID_FILE)))
             folders |= dict.fromkeys(run.resolve() for run in runs)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hydrant.clock import Interval
 from hydrant.config.atomic_write import remove, sync
-from hydrant.errors import CheckpointError, ConfigError
+from hydrant.errors import CheckpointError, ConfigError, near_folders
 from hydrant.training.checkpoint.manifest import MANIFEST, find_damage, folder_name, read_manifest
 
 log = logging.getLogger("hydrant")
@@ -202,8 +202,9 @@ def _problem(path: Path) -> str:
     if path.is_dir():
         return "holds no checkpoint"
     near = path.parent if path.exists() else Path("outputs", path)
-    hint = f", did you mean {near}?" if (near / CHECKPOINTS).is_dir() else ""
-    return f"{'is a file' if path.exists() else 'does not exist'}{hint}"
+    if (near / CHECKPOINTS).is_dir():
+        return f"{'is a file' if path.exists() else 'does not exist'}, did you mean {near}?"
+    return "is a file" if path.exists() else f"does not exist{near_folders(path)}"
 
 
 def _checkpoints(folder: Path) -> list[Path]:

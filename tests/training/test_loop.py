@@ -114,7 +114,7 @@ def test_micro_batches_are_weighted_by_their_targets(
 
 
 class CountSyncs(TorchDispatchMode):
-    """Counts operations for which the host waits for the device."""
+    """Counts operations for which the host waits for the device: reads, and copies that block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,6 +124,7 @@ class CountSyncs(TorchDispatchMode):
         if function is torch.ops.aten._local_scalar_dense.default or (
             function is torch.ops.aten._to_copy.default
             and ((kwargs or {}).get("device") not in (None, args[0].device))
+            and not (args[0].is_pinned() and (kwargs or {}).get("non_blocking"))
         ):
             self.count += 1
         return function(*args, **(kwargs or {}))

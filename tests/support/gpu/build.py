@@ -15,6 +15,8 @@ from pathlib import Path
 
 NATIVE = Path(__file__).with_name("native")
 BUILDS = Path(__file__).parents[3] / "build" / "gpu-stub"
+UNCHECKED = "unchecked.txt"
+"""The operations of aten for which torch does not compare the devices of arguments, because their kernels do."""
 LIBRARY = "libcuda.so.1"
 """Its other names are links: the loader takes them for the one library, which has one state."""
 
@@ -25,6 +27,8 @@ _SILENT = re.compile(
     "Destroy|Create|Set(Stream|Workspace|MathMode|PointerMode|Attribute)|GetStream|Preference|Layout|Descriptor"
 )
 """Functions of the libraries that launch nothing."""
+
+_NCCL_INVALID_USAGE = 5
 
 
 class CannotBuild(Exception):
@@ -86,6 +90,7 @@ def _build(folder: Path, cuda: str) -> None:
         raise CannotBuild(f"the stub of CUDA did not compile:\n{done.stderr}")
     for link in ("libcuda.so", "libnvidia-ml.so.1"):
         (folder / link).symlink_to(LIBRARY)
+    (folder / UNCHECKED).write_text("\n".join(_unchecked()))
 
 
 def _includes(cuda: str) -> list[Path]:
@@ -112,7 +117,8 @@ def _stubs() -> str:
     for name in sorted(_symbols() - written):
         is_library = not name.startswith(("cuda", "__cuda"))
         note = f'stub::record("launch", "{name}"); ' if is_library and not _SILENT.search(name) else ""
-        lines.append(f"API int {name}(...) {{ {note}return 0; }}")
+        result = _NCCL_INVALID_USAGE if name.startswith("nccl") else 0
+        lines.append(f"API int {name}(...) {{ {note}return {result}; }}")
     return "\n".join(lines) + "\n"
 
 
@@ -124,6 +130,13 @@ def _symbols() -> set[str]:
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
         found |= {line.split()[-1].partition("@")[0] for line in lines if line.strip()}
     return {name for name in found if _WANTED.match(name) and not name.startswith(_NOT_WANTED)}
+
+
+def _unchecked() -> list[str]:
+    """Return the operations with `device_check: NoCheck` in the file from which torch's code is generated."""
+    path = _package("torchgen") / "packaged" / "ATen" / "native" / "native_functions.yaml"
+    entries = re.split(r"^- func: ", path.read_text(), flags=re.MULTILINE)[1:]
+    return [entry.partition("(")[0] for entry in entries if "  device_check: NoCheck" in entry]
 
 
 def _move(made: Path, folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Sequence
 
 import torch
 
@@ -22,8 +23,25 @@ def copy_(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
     return target
 
 
+def copy_each_(
+    targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], non_blocking: bool = False
+) -> None:
+    """Copy lists: with one kernel on a GPU, else one after the other."""
+    if all(tensor.is_cuda for tensor in (*targets, *sources)):
+        runtime.note("launch", "aten::_foreach_copy_", targets[0].device)
+        for target, source in zip(targets, sources, strict=True):
+            _copy_between(target, source)
+    else:
+        for target, source in zip(targets, sources, strict=True):
+            target.copy_(source, non_blocking)
+
+
 def _copy_by_kernel(target: torch.Tensor, source: torch.Tensor) -> None:
     runtime.note("launch", "aten::copy_", target.device)
+    _copy_between(target, source)
+
+
+def _copy_between(target: torch.Tensor, source: torch.Tensor) -> None:
     copy = functools.partial(_copy_on_host, host_view(target), host_view(source))
     if runtime.is_deferred():
         runtime.enqueue(copy, target.device)

@@ -32,6 +32,11 @@ def is_stub() -> bool:
     return f"{_VARIABLE}LEVEL" in os.environ
 
 
+def stub_folder() -> Path:
+    """Return the folder of the library that this process has preloaded."""
+    return Path(os.environ[f"{_VARIABLE}FOLDER"])
+
+
 def environment(gpus: Gpus, base: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the variables of a process with these GPUs.
 
@@ -43,6 +48,7 @@ def environment(gpus: Gpus, base: Mapping[str, str] = os.environ) -> dict[str, s
     return {
         **{key: value for key, value in base.items() if key != "CUDA_VISIBLE_DEVICES"},
         **own,
+        f"{_VARIABLE}FOLDER": str(folder),
         "LD_PRELOAD": str(folder / "libcuda.so.1"),
         "LD_LIBRARY_PATH": _before(folder, base.get("LD_LIBRARY_PATH")),
         "PYTHONPATH": _before(_SITE, base.get("PYTHONPATH")),

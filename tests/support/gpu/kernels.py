@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._pytree import tree_iter, tree_map
+from torch.utils._pytree import tree_map
 
 from gpu import copies, deferred, runtime, substitutes
+from gpu.devices import check_devices, device_of
 from gpu.memory import host_view, on_device
 from gpu.random_numbers import default_generator, host_generator
 
@@ -29,6 +30,7 @@ _TAKES_HOST_INDICES = {"index", "index_put", "index_put_", "_index_put_impl_", "
 
 _WAITS = {
     *("nonzero", "masked_select", "equal", "bincount", "repeat_interleave"),
+    "_linalg_svd",  # which reads whether it has converged
     *("_unique", "_unique2", "unique_dim", "unique_consecutive"),
 }
 """Operations that wait for the GPU because a size or their result depends on values."""
@@ -48,7 +50,7 @@ def install() -> None:
         convolution = torch.ops.aten.convolution.default
         library.impl("convolution", _CudaKernel(convolution), "CUDA", allow_override=True)
         library.impl("copy_", copies.copy_, "CUDA", allow_override=True)
-        library.impl("_fused_sdp_choice", substitutes.attention_choice, "CUDA", allow_override=True)
+        library.impl("_foreach_copy_", copies.copy_each_, "CUDA", allow_override=True)
     _library.append(library)
 
 
@@ -81,10 +83,10 @@ class _CudaKernel:
         self._are_tensors = [argument.type.isSubtypeOf(_TENSOR) for argument in arguments]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        device = _device_of(args, kwargs)
+        device = device_of(args, kwargs)
         if self._base in _TAKES_HOST_INDICES:
             args = self._with_indices(args, device)
-        _check_devices(self._name, device, args, kwargs)
+        check_devices(self._name, device, args, kwargs)
         args = self._with_tensors(args)
         call = _HostCall(device)
         host_args, host_kwargs = self._lowered(call, args, kwargs)
@@ -198,23 +200,3 @@ class _HostCall:
 
 def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
-
-
-def _device_of(args: Any, kwargs: dict[str, Any]) -> torch.device:
-    """Return the GPU that computes: that of the first tensor, the one that is asked for, or the current one."""
-    for value in tree_iter((args, kwargs)):
-        if isinstance(value, torch.Tensor) and value.is_cuda:
-            return value.device
-    asked = kwargs.get("device")
-    index = asked.index if isinstance(asked, torch.device) else None
-    return torch.device("cuda", torch.cuda.current_device() if index is None else index)
-
-
-def _check_devices(name: str, device: torch.device, args: Any, kwargs: dict[str, Any]) -> None:
-    """Refuse tensors of two devices, as torch does. A number may be a tensor on the host."""
-    for value in tree_iter((args, kwargs)):
-        if isinstance(value, torch.Tensor) and value.device != device and (value.is_cuda or value.dim()):
-            raise RuntimeError(
-                f"Expected all tensors to be on the same device, but found at least two devices, {device} and "
-                f"{value.device}! (when checking arguments of {name})"
-            )

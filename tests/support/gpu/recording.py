@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gpu.runtime import library
+from gpu.library import library
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,13 @@ class Calls:
 
     @property
     def waits(self) -> int:
-        """How often the host waits: for a stream, an event or a device. A pageable copy to the host waits too."""
-        return len(self.of("wait")) + len(self.of("copy", "D2H pageable async"))
+        """How often the host waits: for a stream, an event or a device, or for a copy to pageable memory."""
+        unfinished = [
+            call
+            for call, following in itertools.pairwise([*self.all, Call("", "", 0)])
+            if call.detail.startswith("D2H pageable") and following.kind != "wait"
+        ]
+        return len(self.of("wait")) + len(unfinished)
 
     @property
     def launches(self) -> int:

@@ -28,11 +28,6 @@ def host_kernel(operation: OpOverload) -> Callable[..., Any]:
     return _SYNC_BATCH_NORM.get(base, decomposition_table.get(operation, operation))
 
 
-def attention_choice(*_args: Any, **_kwargs: Any) -> int:
-    """Scaled dot products by plain operations, which have CPU kernels."""
-    return int(torch.nn.attention.SDPBackend.MATH.value)
-
-
 def _product_in_dtype(product: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def compute(*args: Any, **kwargs: Any) -> Tensor:
         *tensors, dtype = args

@@ -15,9 +15,11 @@
 API cudaError_t cudaDeviceGetAttribute(int *, enum cudaDeviceAttr, int);
 API cudaError_t cudaDeviceSynchronize();
 API cudaError_t cudaDriverGetVersion(int *);
+API cudaError_t cudaFree(void *);
 API cudaError_t cudaGetDevice(int *);
 API cudaError_t cudaGetDeviceProperties(cudaDeviceProp *, int);
 API const char *cudaGetErrorName(cudaError_t);
+API cudaError_t cudaMalloc(void **, size_t);
 API cudaError_t cudaStreamIsCapturing(cudaStream_t, enum cudaStreamCaptureStatus *);
 API cudaError_t cudaStreamSynchronize(cudaStream_t);
 

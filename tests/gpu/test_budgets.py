@@ -1,0 +1,91 @@
+"""How often the host waits for the GPU while a run trains, between two log points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import gpu
+import pytest
+from marks import slow
+from repository import ROOT
+
+from hydrant.training import loop
+from hydrant.training.trainer import Trainer
+
+Train = Callable[..., Path]
+TrainRecorded = Callable[..., list[gpu.Calls]]
+
+DIGITS = ("tracker=local", "data=digits", "model.hidden=[16]", "max_grad_norm=1", "averaging=ema")
+NUM_UPDATES = 30
+"""More than an epoch, so that the order of the next epoch is copied to the GPU."""
+
+OPTIMIZERS = sorted(
+    {path.stem for path in (ROOT / "conf" / "optimizer").glob("*.yaml")}
+    - {"sparse_adam"}  # takes no dense gradients
+    - {"lbfgs"}  # reads the loss at each step of its line search
+)
+WAITS = {"adafactor": 8, "asgd": 8, "kron": 8, "prodigy": 3, "shampoo": 6}
+"""How often an optimizer's own code, which is torch's, timm's or pytorch_optimizer's, waits in each update."""
+PAGEABLE = {"asgd": 4, "prodigy": 1}
+"""How often it makes a tensor from a number."""
+DECOMPOSING = ("kron", "shampoo", "soap")
+"""These decompose matrices, which must not be zeros: they need the level "values"."""
+FAST = ("adamw", "muon", "sgd")
+
+
+@pytest.fixture
+def train_recorded(train: Train, monkeypatch: pytest.MonkeyPatch) -> TrainRecorded:
+    """Train; return the calls of each update between the log points, except the first two, which create state."""
+    recorded: list[gpu.Calls] = []
+    train_update = loop.train_update
+
+    def record(trainer: Trainer, *, is_last: bool) -> None:
+        with gpu.calls() as calls:
+            train_update(trainer, is_last=is_last)
+        if trainer.state.num_updates > 2 and not is_last:
+            recorded.append(calls)
+
+    def run(*words: str) -> list[gpu.Calls]:
+        monkeypatch.setattr(loop, "train_update", record)
+        train(
+            *DIGITS,
+            f"duration={NUM_UPDATES}",
+            f"log_every={NUM_UPDATES}",
+            f"eval_every={NUM_UPDATES}",
+            *words,
+        )
+        return recorded
+
+    return run
+
+
+def assert_waits(recorded: list[gpu.Calls], optimizer: str, precision: str) -> None:
+    """Assert that each update waits and copies pageable memory only as often as its optimizer does."""
+    assert len(recorded) == NUM_UPDATES - 3
+    of_scaler = precision == "fp16"  # which reads whether the update has overflowed
+    assert {calls.waits for calls in recorded} == {WAITS.get(optimizer, 0) + of_scaler}
+    assert {len(calls.of("copy", "H2D pageable")) for calls in recorded} == {PAGEABLE.get(optimizer, 0)}
+
+
+@pytest.mark.cuda(level="calls")
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize(
+    "optimizer", [*FAST, *slow(*(name for name in OPTIMIZERS if name not in (*FAST, *DECOMPOSING)))]
+)
+def test_no_wait_between_log_points(optimizer: str, precision: str, train_recorded: TrainRecorded) -> None:
+    if (optimizer, precision) == ("sam", "fp16"):
+        return  # refused, because it evaluates the loss several times
+    recorded = train_recorded(f"optimizer={optimizer}", f"precision={precision}")
+    assert_waits(recorded, optimizer, precision)
+
+
+@pytest.mark.slow
+@pytest.mark.cuda(stub=True)
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("optimizer", DECOMPOSING)
+def test_decompositions_are_not_waited_for(
+    optimizer: str, precision: str, train_recorded: TrainRecorded
+) -> None:
+    recorded = train_recorded(f"optimizer={optimizer}", f"precision={precision}")
+    assert_waits(recorded, optimizer, precision)

@@ -1,0 +1,77 @@
+"""GPUs of the stub: how many, their memory, and their names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from hydrant.sweeps.gpus import visible_gpus
+
+MIB = 2**20
+
+
+@pytest.mark.cuda(devices=2, stub=True)
+def test_a_tensor_keeps_its_device() -> None:
+    x = torch.ones(3, device="cuda:1")
+    assert (x + x).device == torch.empty_like(x).device == torch.device("cuda:1")
+    assert torch.arange(3, device=x.device).to("cuda:0").device == torch.device("cuda:0")
+    with torch.cuda.device(1):
+        assert torch.zeros(2, device="cuda").device == torch.device("cuda:1")
+    with pytest.raises(RuntimeError, match="two devices, cuda:1 and cuda:0"):
+        x + torch.ones(3, device="cuda:0")
+
+
+@pytest.mark.cuda(devices=2, stub=True)
+def test_each_device_has_its_memory_and_its_generator() -> None:
+    before = [torch.cuda.mem_get_info(device)[0] for device in (0, 1)]
+    held = torch.empty(512 * MIB, dtype=torch.uint8, device="cuda:1")
+    after = [torch.cuda.mem_get_info(device)[0] for device in (0, 1)]
+    assert (after[0], before[1] - after[1]) == (before[0], held.numel())
+    states = [torch.cuda.get_rng_state(device) for device in (0, 1)]
+    torch.randn(3, device="cuda:1")
+    assert torch.equal(torch.cuda.get_rng_state(0), states[0])
+    assert not torch.equal(torch.cuda.get_rng_state(1), states[1])
+
+
+@pytest.mark.cuda(memory_gib=1)
+def test_memory_runs_out() -> None:
+    held = [torch.empty(256 * MIB, dtype=torch.uint8, device="cuda") for _ in range(3)]
+    assert torch.cuda.mem_get_info() == (256 * MIB, 1024 * MIB)
+    with pytest.raises(torch.cuda.OutOfMemoryError, match="CUDA out of memory"):
+        torch.empty(512 * MIB, dtype=torch.uint8, device="cuda")
+    held.clear()
+    torch.empty(512 * MIB, dtype=torch.uint8, device="cuda")
+
+
+def seen(visible: str | None) -> list[str]:
+    """Return the UUIDs that torch sees in another process with these visible devices."""
+    others = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
+    code = "import torch; print(*[torch.cuda.get_device_properties(n).uuid for n in range(torch.cuda.device_count())])"
+    variables = others if visible is None else others | {"CUDA_VISIBLE_DEVICES": visible}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+@pytest.mark.cuda(devices=8, stub=True)
+def test_visible_devices_are_chosen_as_cuda_does() -> None:
+    every = seen(None)
+    assert len(set(every)) == 8
+    assert seen("3,1") == [every[3], every[1]]
+    assert seen(f"GPU-{every[5]}") == [every[5]]
+    assert seen(f"GPU-{every[5][:8]}") == [every[5]]
+    assert seen("2,9,3") == [every[2]]
+    assert seen("") == []
+
+
+@pytest.mark.cuda(devices=8, stub=True)
+def test_a_sweep_sees_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,2")
+    gpus = visible_gpus([])
+    assert list(gpus) == ["6", "2"]
+    assert len(set(gpus.values())) == 2

@@ -1,0 +1,105 @@
+"""What a GPU of the stub computes."""
+
+from __future__ import annotations
+
+import gpu
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+pytestmark = pytest.mark.cuda(stub=True)
+
+
+def test_an_operation_has_the_numbers_of_the_cpu() -> None:
+    x = torch.randn(7, 5)
+    for function in (torch.softmax, torch.cumsum, torch.sort, torch.logsumexp):
+        ours, theirs = function(x.cuda(), 1), function(x, 1)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, check_device=False)
+
+
+def test_a_network_has_the_gradients_of_the_cpu() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        nn.Conv2d(3, 8, 3, groups=1),
+        nn.BatchNorm2d(8),
+        nn.GELU(),
+        nn.Conv2d(8, 8, 3, groups=8),
+        nn.Flatten(),
+        nn.LazyLinear(10),
+    )
+    images, labels = torch.randn(4, 3, 9, 9), torch.arange(4)
+
+    def gradients(device: str) -> list[torch.Tensor]:
+        network.to(device).zero_grad()
+        functional.cross_entropy(network(images.to(device)), labels.to(device)).backward()
+        return [
+            parameter.grad.clone().cpu() for parameter in network.parameters() if parameter.grad is not None
+        ]
+
+    on_cpu, on_gpu = gradients("cpu"), gradients("cuda")
+    assert all(torch.equal(one, other) for one, other in zip(on_cpu, on_gpu, strict=True))
+
+
+def test_attention_is_that_of_the_cpu_within_rounding() -> None:
+    query, key, value = torch.randn(3, 2, 4, 16, 8).unbind()
+    on_gpu = functional.scaled_dot_product_attention(query.cuda(), key.cuda(), value.cuda(), is_causal=True)
+    on_cpu = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+    torch.testing.assert_close(on_gpu.cpu(), on_cpu)
+
+
+def test_results_are_views_where_those_of_the_cpu_are() -> None:
+    x = torch.zeros(2, 3, device="cuda")
+    x.t()[1].add_(1)
+    torch.add(x, 1, out=(out := torch.empty(0, device="cuda")))
+    assert x.tolist() == [[0, 1, 0], [0, 1, 0]]
+    assert out.tolist() == [[1, 2, 1], [1, 2, 1]]
+
+
+def test_random_numbers_are_a_function_of_the_generator() -> None:
+    torch.cuda.manual_seed(3)
+    state = torch.cuda.get_rng_state()
+    first = [functional.dropout(torch.ones(64, device="cuda")), torch.randn(64, device="cuda")]
+    assert not torch.equal(first[1], torch.randn(64, device="cuda"))
+    torch.cuda.set_rng_state(state)
+    again = [functional.dropout(torch.ones(64, device="cuda")), torch.randn(64, device="cuda")]
+    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+
+
+def test_random_numbers_leave_the_generator_of_the_cpu_alone() -> None:
+    before = torch.get_rng_state()
+    functional.dropout(torch.ones(64, device="cuda"))
+    torch.native_dropout(torch.ones(64, device="cuda"), 0.5, True)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+MIXED = {
+    "a tensor of the host": lambda x: x + torch.ones(3),
+    "weights of the host": lambda x: functional.linear(x, torch.ones(2, 3)),
+    "an index of the host": lambda x: x.index_select(0, torch.tensor(0)),
+    "a step of the host in a fused update": lambda x: torch._fused_adamw_(
+        [x], [x.clone()], [x.clone()], [x.clone()], [], [torch.tensor(1.0)], lr=0.1, beta1=0.9, beta2=0.99,
+        weight_decay=0.0, eps=1e-8, amsgrad=False, maximize=False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("operation", MIXED.values(), ids=MIXED)
+def test_tensors_of_two_devices_are_refused(operation: object) -> None:
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        operation(torch.ones(3, device="cuda"))  # type: ignore[operator]
+
+
+def test_numbers_of_the_host_are_taken() -> None:
+    x = torch.ones(3, device="cuda")
+    assert (x * torch.tensor(2.0)).tolist() == [2, 2, 2]
+    assert x[torch.tensor([0, 2])].tolist() == [1, 1]
+
+
+@pytest.mark.cuda(stub=True, level="calls")
+def test_nothing_is_computed_at_the_level_calls() -> None:
+    x = torch.ones(3, device="cuda")
+    with gpu.calls() as calls:
+        total = (x + x).sum()
+    assert [call.detail for call in calls.of("launch") if "reduce_kernel" in call.detail]
+    assert total.item() == 0

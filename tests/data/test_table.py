@@ -12,6 +12,7 @@ import yaml
 from sources import joined, spec
 from training_runs import Train
 
+from hydrant import cli
 from hydrant.config.csv_file import read_table
 from hydrant.config.csv_layout import read_layout
 from hydrant.config.groups import conf_dir
@@ -255,3 +256,93 @@ def test_a_run_takes_its_shapes_from_the_file(
     assert "data.num_classes: 3 is configured, but there are 2 classes" in capsys.readouterr().err
     train("data=csv", "tracker=local", name="none", status=2)
     assert "data.train: needs a value" in capsys.readouterr().err
+
+
+def test_categories_that_are_numbers_are_compared_by_their_value(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, other = tmp_path / "train.csv", tmp_path / "val.csv"
+    file.write_text("x,zip,price\n1,1,0.5\n2,02,1\n3,2.50,2\n4,a1,3\n5,1.0,4\n")
+    other.write_text("x,zip,price\n1,1.0,1\n1,01,1\n1,2,1\n1,+2.5,1\n1,A1,1\n1,1_0,1\n1,7,1\n")
+    for data in (read(file, val=str(other), categories="codes", standardize=False),):
+        assert samples(data)[0]["categories"][:, 0].tolist() == [1, 1, 2, 3, 0, 0, 0]
+        assert data.reader is not None
+        assert data.reader.files is not None
+        (predicted,) = data.reader.files([other]).batches(spec(), 100)
+        assert predicted.inputs["categories"][:, 0].tolist() == [1, 1, 2, 3, 0, 0, 0]
+    message = f"3 of 7 cells are no category of data.train, the first of them: 'A1' in line 6 of {other}, column 'zip'"
+    assert [record.getMessage() for record in caplog.records] == [message] * 2
+
+
+@pytest.mark.parametrize("spelling", ["1", "1.0", "01", "+1."])
+def test_classes_are_compared_by_their_value(tmp_path: Path, spelling: str) -> None:
+    file, other = tmp_path / "train.csv", tmp_path / "val.csv"
+    file.write_text("x,price\n1,3\n2,1\n3,1.0\n")
+    other.write_text(f"x,price\n1,{spelling}\n1,03\n")
+    data = read(file, val=str(other), classes=True)
+    assert data.class_names == ("1", "3")
+    assert samples(data)[1].tolist() == [0, 1]
+
+
+def test_a_long_number_keeps_all_of_its_digits(tmp_path: Path) -> None:
+    file = tmp_path / "train.csv"
+    file.write_text(
+        "id,x,price\n12345678901234567890,1,1.5\n12345678901234567891,2,2\n012345678901234567890,3,3\n"
+    )
+    assert samples(read(file, categorical=["id"], categories="codes"))[0]["categories"][:, 0].tolist() == [
+        1,
+        2,
+        1,
+    ]
+
+
+def test_an_underscore_makes_no_number(tmp_path: Path) -> None:
+    file, other = tmp_path / "train.csv", tmp_path / "val.csv"
+    file.write_text("x,price\n1,1\n2,2.5\n")
+    other.write_text("x,price\n1_0,1\n")
+    with pytest.raises(
+        ConfigError, match=r"'1_0' in line 2 of .*, column 'x' is no number, as in data\.train"
+    ):
+        read(file, val=str(other))
+
+
+def test_too_many_categories_of_a_column_of_numbers_are_said(
+    workdir: Path, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workdir / "t.csv").write_text("x,price\n" + "".join(f"{n},{n}.5\n" for n in range(30)))
+    words = ("data=csv", "data.train=t.csv", "data.target=price", "task=regression", "data.categorical=[x]")
+    train(*words, "data.max_categories=5", status=2)
+    error = capsys.readouterr().err
+    assert "'x' has 30 different texts, such as '0' (line 2 of t.csv, column 'x')" in error
+    assert "data.max_categories=30" in error
+
+
+@pytest.mark.parametrize(("number", "standardize"), [("1e200", True), ("1e200", False), ("-1e39", True)])
+def test_a_number_that_float32_cannot_hold_is_named(tmp_path: Path, number: str, standardize: bool) -> None:
+    file = tmp_path / "train.csv"
+    file.write_text(f"x,price\n1,1\n{number},2.5\n3,2\n")
+    with pytest.raises(
+        DataError, match=r"line 3 of .*, column 'x': the number is -?1e.*, larger than float32 can hold"
+    ):
+        read(file, standardize=standardize)
+
+
+def test_what_standardization_cannot_hold_is_named(tmp_path: Path) -> None:
+    """The squares of the differences are below the least number, so the standard deviation is 0."""
+    file = tmp_path / "train.csv"
+    file.write_text("x,price\n0,1\n1e-200,2.5\n3e-200,2\n")
+    with pytest.raises(
+        ConfigError, match=r"^data\.standardize: line \d of .*, column 'x': standardized by .* and 0 it"
+    ):
+        read(file)
+
+
+def test_a_file_to_predict_may_have_a_single_column(workdir: Path, train: Train) -> None:
+    (workdir / "t.csv").write_text("x,price\n" + "".join(f"{n},{2 * n}.5\n" for n in range(40)))
+    (workdir / "new.csv").write_text("x\n3\n5\n")
+    (workdir / "wrong.csv").write_text("x;y\n3;1\n")
+    run = train("data=csv", "data.train=t.csv", "data.target=price", "task=regression", "model=mlp", "duration=2",
+                "tracker=local", "global_batch_size=8")  # fmt: skip
+    assert cli.main(["predict", str(run), "new.csv", "--out", "out.csv"]) == 0
+    assert len((workdir / "out.csv").read_text().splitlines()) == 3
+    assert cli.main(["predict", str(run), "wrong.csv", "--out", "wrong_out.csv"]) != 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,7 @@ from hydrant.errors import ConfigError, DataError, suggestion, typed_line
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """Cells without a value, in lower case."""
 
+_LARGEST = float(np.finfo(np.float32).max)
 _CHUNK_ROWS = 10_000  # converted at once, so that the text of a large file is never held as a whole
 
 
@@ -48,7 +50,8 @@ class Table:
         for name in names:
             if name not in self.columns:
                 message = f"{self.path} has no column {name!r}{suggestion(name, self.columns, 'Columns')}"
-                raise ConfigError(key, message)
+                single = "; if the line has several names, set data.delimiter" * (len(self.columns) == 1)
+                raise ConfigError(key, f"{message}{single}")
 
 
 def is_text(cells: np.ndarray) -> bool:
@@ -72,16 +75,20 @@ def read_table(path: str, delimiter: str, key: str, texts: Collection[str] = ())
 
     Raises:
         ConfigError: there is no such file.
-        DataError: it is no CSV file with these columns in every line, or holds infinite numbers.
+        DataError: it is no CSV file with these columns in every line, or holds numbers that do not fit float32.
     """
     file = Path(path)
     if not file.is_file():
         raise ConfigError(key, f"there is no file {path}")
     status = file.stat()
     try:
-        return _read(file, delimiter, frozenset(texts), status.st_mtime_ns, status.st_size)
+        table = _read(file, delimiter, frozenset(texts), status.st_mtime_ns, status.st_size)
     except (OSError, UnicodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read: {typed_line(error)}") from error
+    if len(table.columns) < 2 and key != "inputs":  # those without a target may have a single column
+        message = f"the first line of {path} names 1 column, with data.delimiter={delimiter!r}"
+        raise DataError(f"{message}; the names of several columns are needed")
+    return table
 
 
 @lru_cache(maxsize=2)
@@ -90,7 +97,7 @@ def _read(path: Path, delimiter: str, texts: frozenset[str], mtime_ns: int, size
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.reader(file, delimiter=delimiter)
             names = [name.strip() for name in next(rows, [])]
-            _check_names(path, names, delimiter)
+            _check_names(path, names)
             lines, columns = [0], {name: [np.zeros(0)] for name in names}
             has_texts = set[str]()
             for chunk in _chunks(path, rows, names, lines):
@@ -109,10 +116,9 @@ def _read(path: Path, delimiter: str, texts: frozenset[str], mtime_ns: int, size
         texts |= has_texts
 
 
-def _check_names(path: Path, names: Sequence[str], delimiter: str) -> None:
-    if len(names) < 2:
-        message = f"the first line of {path} names {len(names)} column, with data.delimiter={delimiter!r}"
-        raise DataError(f"{message}; the names of several columns are needed")
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    if not any(names):
+        raise DataError(f"the first line of {path} names no columns")
     double = next((name for name in names if names.count(name) > 1), None)
     if double is not None:
         raise DataError(f"the first line of {path} names the column {double!r} twice")
@@ -137,6 +143,8 @@ def _chunks(path: Path, rows: Any, names: Sequence[str], lines: list[int]) -> It
 
 def _numbers(cells: Sequence[str]) -> np.ndarray | None:
     """Return cells as float64, (N,); None if there is something else than numbers."""
+    if any("_" in cell for cell in cells):  # Python reads 1_0 as a number
+        return None
     try:
         return np.array(cells, dtype=np.float64)
     except ValueError:  # or a cell is missing
@@ -154,10 +162,39 @@ def _texts(cells: Sequence[str]) -> np.ndarray:
     return texts
 
 
+def one_spelling(text: str) -> str:
+    """Return a text, but a number as all texts of its value: `1` for 01 and 1.0.
+
+    >>> [one_spelling(text) for text in ("01", "1.0", "-0.50", "+.5", "0", "1e2", "1_0", "a1", "nan")]
+    ['1', '1', '-0.5', '0.5', '0', '100', '1_0', 'a1', 'nan']
+    """
+    if not text[-1:].isdecimal() and text[-1:] != ".":
+        return text
+    sign, digits = "-" * text.startswith("-"), text.lstrip("+-")
+    whole, _, part = digits.partition(".")
+    if not (whole + part).isdecimal() or len(text) - len(digits) > 1:
+        is_power = is_number(text) and math.isfinite(float(text))
+        return repr(float(text)).removesuffix(".0") if is_power else text
+    whole, part = whole.lstrip("0").zfill(1), part.rstrip("0")
+    rest = f".{part}" if part else ""
+    return f"{sign if whole + part != '0' else ''}{whole}{rest}"
+
+
+def is_number(text: str) -> bool:
+    """Return whether a cell is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
+
+
 def _checked(table: Table) -> Table:
     if not table.num_rows:
         raise DataError(f"{table.path} has no rows")
     for name, cells in table.columns.items():
-        if not is_text(cells) and np.isinf(cells).any():
-            raise DataError(f"{table.place(int(np.isinf(cells).argmax()), name)}: the number is infinite")
+        if not is_text(cells) and (is_huge := np.abs(cells) > _LARGEST).any():
+            row = int(is_huge.argmax())
+            shown = f"{cells[row]:g}, larger than float32 can hold" if np.isfinite(cells[row]) else "infinite"
+            raise DataError(f"{table.place(row, name)}: the number is {shown}; correct it")
     return table

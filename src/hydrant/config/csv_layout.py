@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hydrant.config.csv_file import Table, is_text, missing_rows, read_table
+from hydrant.config.csv_file import Table, is_number, is_text, missing_rows, one_spelling, read_table
 from hydrant.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def _categories(table: Table, name: str, limit: int) -> tuple[str, ...]:
     cells = table.columns[name]
     found = _distinct(cells)
     if len(found) > limit:
-        row = next(n for n, cell in enumerate(cells) if cell is not None and not is_number(cell))
+        rows = [row for row, cell in enumerate(cells) if cell is not None]
+        row = next((row for row in rows if not is_number(cells[row])), rows[0])
         message = (
             f"{name!r} has {len(found)} different texts, such as {cells[row]!r} ({table.place(row, name)})"
         )
@@ -122,17 +123,8 @@ def _classes(table: Table, targets: Sequence[str], setting: bool | str) -> tuple
 
 
 def _distinct(cells: np.ndarray) -> tuple[str, ...]:
-    """Return the different texts, numbers among them first and by their value."""
-    texts = {cell for cell in cells if cell is not None}
+    """Return the different texts, numbers among them first and by their value, each in one spelling."""
+    texts = {one_spelling(cell) for cell in {*cells} if cell is not None}
     return tuple(
         sorted(texts, key=lambda text: (0, float(text), text) if is_number(text) else (1, 0.0, text))
     )
-
-
-def is_number(text: str) -> bool:
-    """Return whether a cell is a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -133,7 +133,8 @@ _NO_LIST = re.compile(r"node `([^`]+)` is not a container and thus cannot contai
 def _reason(error: BaseException) -> str:
     if match := _NO_LIST.search(str(error)):
         return f"{match[1]} holds no list; give {match[1]}=[...]"
-    return re.sub(r"^\w+ raised while resolving interpolation: ", "", first_line(error)).strip('"')
+    reason = re.sub(r"^\w+ raised while resolving interpolation: ", "", first_line(error)).strip('"')
+    return reason.strip() or f"{type(error.__cause__ or error).__name__}, without a message"
 
 
 def _override_in(chain: Iterable[BaseException]) -> tuple[str, str]:

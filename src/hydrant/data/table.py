@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -12,11 +13,13 @@ import torch
 from torch import Tensor
 
 from hydrant.batch import Tensors
-from hydrant.config.csv_file import Table, is_text, missing_rows, read_table
-from hydrant.config.csv_layout import Layout, is_number, read_layout
+from hydrant.config.csv_file import Table, is_number, is_text, missing_rows, one_spelling, read_table
+from hydrant.config.csv_layout import Layout, read_layout
 from hydrant.data.base import Data, Indices, Reader
 from hydrant.data.in_memory import InMemorySource
 from hydrant.errors import ConfigError
+
+log = logging.getLogger("hydrant")
 
 _SUFFIXES = (".csv", ".tsv", ".txt")
 _EXTRA = "extra_val."
@@ -237,15 +240,31 @@ class _Encoder:
             self._check_filled(table, name, missing_rows(cells))
             cells = np.where(np.isnan(cells), self._mean[name], cells)
         if name in self._standardized:
-            cells = (cells - self._mean[name]) / self._std[name]
-        return cells.astype(np.float32)
+            with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # it is checked
+                cells = (cells - self._mean[name]) / self._std[name]
+        with np.errstate(over="ignore"):
+            numbers = cells.astype(np.float32)
+        if len(wrong := np.flatnonzero(~np.isfinite(numbers))):
+            message = f"standardized by {self._mean[name]:g} and {self._std[name]:g} it does not fit float32"
+            raise ConfigError(
+                "data.standardize", f"{table.place(int(wrong[0]), name)}: {message}; correct the cell"
+            )
+        return numbers
 
     def _codes(self, table: Table, name: str) -> np.ndarray:
         """Return a column of categories as codes, int64 (N,)."""
         cells = table.columns[name]
         self._check_filled(table, name, missing_rows(cells))
         codes = {category: code for code, category in enumerate(self._layout.categories[name], start=1)}
-        return np.array([codes.get(cell, 0) for cell in cells], dtype=np.int64)
+        result = np.array(
+            [0 if cell is None else codes.get(one_spelling(cell), 0) for cell in cells], dtype=np.int64
+        )
+        unknown = [row for row in np.flatnonzero(result == 0).tolist() if cells[row] is not None]
+        if unknown:
+            found = f"{len(unknown)} of {len(cells)} cells are no category of data.train"
+            place = table.place(unknown[0], name)
+            log.warning("%s, the first of them: %r in %s", found, cells[unknown[0]], place)
+        return result
 
     def _check_filled(self, table: Table, name: str, empty: np.ndarray) -> None:
         if len(empty) and not self._fills:
@@ -261,8 +280,7 @@ class _Encoder:
             columns = [torch.from_numpy(self._numbers(table, name)) for name in names]
             return columns[0] if is_single else torch.stack(columns, dim=1)
         cells, indices = table.columns[names[0]], {name: n for n, name in enumerate(layout.classes)}
-        if not is_text(cells):
-            cells = np.array([str(cell).removesuffix(".0") for cell in cells.tolist()], dtype=object)
+        cells = [one_spelling(str(cell)) for cell in cells.tolist()]
         unknown = next((row for row, cell in enumerate(cells) if cell not in indices), None)
         if unknown is not None:
             message = f"{cells[unknown]!r} in {table.place(unknown, names[0])} is no class of data.train"

@@ -7,7 +7,7 @@ from hydrant.commands.eject.own import is_of_user
 
 SECTIONS = {
     "randomness": ("Random numbers", ("hydrant.seeding",)),
-    "data": ("Data", ("hydrant.data",)),
+    "data": ("Data", ("hydrant.data", "hydrant.config.csv_file")),
     "mixing": ("Mixing", ()),
     "model": ("Model", ("hydrant.models",)),
     "loss": ("Loss and metrics", ("hydrant.tasks",)),

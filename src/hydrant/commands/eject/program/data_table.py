@@ -45,6 +45,7 @@ from hydrant.commands.eject.program.settings import (
     VAL,
     VAL_RATIO,
 )
+from hydrant.config.csv_file import one_spelling
 
 Table = list[dict[str, str]]  # the cells of each line by their column
 
@@ -111,7 +112,7 @@ def samples(lines: Table, train_lines: Table) -> Samples:
                 [CLASSES.index(str(float(line[TARGET])).removesuffix(".0")) for line in lines]
             )
         else:
-            targets = torch.tensor([CLASSES.index(line[TARGET]) for line in lines])
+            targets = torch.tensor([CLASSES.index(one_spelling(line[TARGET])) for line in lines])
     elif IS_SINGLE:
         targets = numbers(lines, train_lines, TARGET, STANDARDIZE_TARGETS)
     else:
@@ -147,5 +148,5 @@ def as_numbers(lines: Table, name: str) -> np.ndarray:
 def one_hot(lines: Table, name: str) -> Tensor:
     """Return a column of categories as a number 0 or 1 for each category; an unknown category has only zeros."""
     codes = {category: code for code, category in enumerate(CATEGORIES[name], start=1)}
-    indices = torch.tensor([codes.get(line[name], 0) for line in lines])
+    indices = torch.tensor([codes.get(one_spelling(line[name]), 0) for line in lines])
     return F.one_hot(indices, len(codes) + 1)[:, 1:].float()

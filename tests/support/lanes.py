@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +24,54 @@ TINY = (
     "limit_train_samples=200",
     "limit_val_samples=50",
 )
+SEEDS = ("seed=0 optimizer.lr=1e-3", "seed=1 optimizer.lr=2e-3", "seed=1 optimizer.lr=3e-3")
+VIT = (
+    "model=timm", "model.name=vit_tiny_patch16_224", "global_batch_size=8",
+    "+model.kwargs={img_size: 8, patch_size: 2, embed_dim: 16, depth: 2, num_heads: 2, drop_path_rate: 0.0}",
+)  # fmt: skip
+GPT = (
+    "experiment=gpt_tiny", "hook=[]", "model.num_layers=1", "model.width=32", "model.num_heads=2",
+    "global_batch_size=4", "data.sequence_length=32", "limit_val_samples=4", "tracker=local", "duration=1000",
+)  # fmt: skip
+BASE = tuple(word for word in TINY if not word.startswith("model"))
+
+CASES: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+    "mlp": (TINY, SEEDS),
+    "dropout": (TINY, ["seed=0 model.dropout=0.1", "seed=0 model.dropout=0.3", "seed=1 model.dropout=0.5"]),
+    "no dropout": ((*TINY, "model.dropout=0.0"), SEEDS),
+    "batch norm and augmentation": (
+        (*BASE, "model=convnet", "model.widths=[4,8]", "data.augment.max_shift=1", "global_batch_size=16"), SEEDS,
+    ),
+    "attention": ((*BASE, *VIT, "optimizer=sgd"), ["seed=0 optimizer.lr=0.01", "seed=1 optimizer.lr=0.02"]),
+    "language": ((*GPT, "optimizer.eps=1e-4"), ["seed=0 optimizer.lr=1e-3", "seed=1 optimizer.lr=2e-3"]),
+    "label smoothing": (TINY, [f"seed={n} task.label_smoothing={n / 10}" for n in (1, 2, 3)]),
+    "schedules": (
+        TINY, ["scheduler=wsd", "scheduler=cosine seed=1", "scheduler=linear scheduler.warmup=5", "scheduler=plateau"],
+    ),
+    "other fields": ((*TINY, "optimizer=sgd", "+scheduler@schedules.momentum=linear"), SEEDS),
+    "weight decay": (
+        TINY, [
+            "optimizer.weight_decay=0.1 optimizer.betas=[0.9,0.9]",
+            "optimizer.weight_decay=1.0 seed=1",
+            "optimizer.weight_decay=0.0 seed=1",
+        ],
+    ),
+    "no weight decay": (
+        (*TINY, "optimizer=nadam"), ["optimizer.weight_decay=0.0 seed=2", "optimizer.weight_decay=0.1"],
+    ),
+    "groups": ((*TINY, "param_groups.no_decay=true"), SEEDS),
+    "norm": (TINY, [f"max_grad_norm={norm}" for norm in (0.1, 0.5, 10)]),
+    "value": (TINY, [f"max_grad_value={value}" for value in (0.001, 0.01, 1.0)]),
+    "agc": ((*TINY, "agc=0.01"), SEEDS),
+    "ema": ((*TINY, "averaging=ema"), [f"averaging.decay={decay} seed=3" for decay in (0.5, 0.9, 0.99)]),
+    "tail": ((*TINY, "averaging=tail", "averaging.start=3"), SEEDS),
+    "mixup": ((*TINY, "mixing=mixup"), SEEDS),
+    "micro-batches": ((*TINY, "micro_batch_size=16"), SEEDS),
+    "growing batches": ((*TINY, "global_batch_size={0: 16, 5: 32}", "micro_batch_size=16"), SEEDS),
+    "ignored targets": ((*TINY, "task.ignore_index=3"), SEEDS),
+    "skipping": ((*TINY, "skip_non_finite=true"), SEEDS),
+}  # fmt: skip
+"""Overrides of all lanes, and those of each lane."""
 
 
 def plan_of(words: Sequence[str]) -> Plan:
@@ -47,10 +95,17 @@ class Differences:
     buffers: float
 
 
-def differences(base: Sequence[str], lanes: Sequence[str], num_updates: int) -> Differences:
-    """Train runs as lanes and alone; return the largest differences of a run."""
+def differences(
+    base: Sequence[str],
+    lanes: Sequence[str],
+    num_updates: int,
+    change: Callable[[Trainer], None] = lambda trainer: None,
+) -> Differences:
+    """Train runs as lanes and alone, each changed before; return the largest differences of a run."""
     runs = [[*base, *lane.split()] for lane in lanes]
     with trainers_of(*runs, *runs) as trainers:
+        for trainer in trainers:
+            change(trainer)
         stacked, alone = trainers[: len(runs)], trainers[len(runs) :]
         stack = Stack(stacked)
         for _ in range(num_updates):

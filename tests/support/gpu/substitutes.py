@@ -1,4 +1,4 @@
-"""What computes an operation on the host if the CPU has no kernel of it."""
+"""What computes an operation on the host if the CPU has no kernel of it, or one that rounds otherwise."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
 def host_kernel(operation: OpOverload) -> Callable[..., Any]:
     """Return the CPU's kernel of an operation, what is written here, or a decomposition."""
     name = operation.name()
+    if name in _AS_ON_CUDA:
+        return _AS_ON_CUDA[name]
     if any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in _HOST_KEYS):
         return operation
     base, _, overload = name.removeprefix("aten::").partition(".")
@@ -35,6 +37,27 @@ def _product_in_dtype(product: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     return compute
 
+
+# Dropout: the CPU rounds the factor to the dtype of its input, CUDA only the product.
+
+
+def _dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+    mask = torch.native_dropout(x, p, train)[1]
+    return _scaled(x, mask, 1 / (1 - p) if train is not False and p < 1 else 1.0), mask
+
+
+def _dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
+    return _scaled(grad, mask, scale)
+
+
+def _scaled(x: Tensor, mask: Tensor, scale: float) -> Tensor:
+    return (x.to(torch.promote_types(x.dtype, torch.float32)) * mask * scale).to(x.dtype)
+
+
+_AS_ON_CUDA: dict[str, Callable[..., Any]] = {
+    "aten::native_dropout": _dropout,
+    "aten::native_dropout_backward": _dropout_backward,
+}
 
 # Batch normalization over several ranks. x: (N, C, ...); statistics: (C,).
 

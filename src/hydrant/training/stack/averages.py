@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hydrant.optimizers.ema import ModelAverage
+from hydrant.training.stack.numbers import LaneNumbers
 from hydrant.training.stack.weights import stack_in_place
 from hydrant.training.trainer import Trainer
 
@@ -29,6 +30,7 @@ class StackedAverages:
         self._copied: list[tuple[Tensor, Tensor]] = []
         if not self._averages:
             return
+        self._weights = LaneNumbers(lanes[0].plan.world.device)
         first, states = self._averages[0], [average.states() for average in self._averages]
         model = states[0][1]
         for names, pairs in ((first.averaged, self._averaged), (first.copied, self._copied)):
@@ -41,10 +43,17 @@ class StackedAverages:
         weights = [0.0 if n in skipped else a.weight(num_updates) for n, a in enumerate(self._averages)]
         if not any(weights):
             return
-        row = torch.tensor(weights, dtype=torch.float64)
-        moving = row.nonzero().flatten()
+        (row,) = self._weights([weights])
+        rows = {dtype: row.to(dtype) for dtype in {average.dtype for average, _ in self._averaged}}
+        is_partial = not all(weights)  # a lane that does not move may hold NaN
         for average, value in self._averaged:
-            by_lane = row[moving].to(average).view(-1, *[1] * (average.ndim - 1))
-            average[moving] = average[moving].lerp(value[moving], by_lane)
+            by_lane = _by_lane(rows[average.dtype], average)
+            moved = average.lerp(value, by_lane)
+            average.copy_(moved.where(by_lane != 0, average) if is_partial else moved)
         for average, value in self._copied:
-            average[moving] = value[moving]
+            average.copy_(value.where(_by_lane(row, average) != 0, average) if is_partial else value)
+
+
+def _by_lane(row: Tensor, like: Tensor) -> Tensor:
+    """Return numbers of the lanes, (lanes,), with as many dimensions as a stacked tensor."""
+    return row.view(-1, *[1] * (like.ndim - 1))

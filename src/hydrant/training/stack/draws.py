@@ -51,7 +51,9 @@ class RecordDraws(TorchFunctionMode):
         named = dict(kwargs or {})
         result = func(*args, **named)
         if (fill := _fill_of(func, args, named)) is not None:
-            self.draws.append(Draw(torch.empty_like(result, device="meta"), result.device, fill))
+            dtype = torch.float32 if _is_rounded_once(func, args, named) else result.dtype
+            like = torch.empty_like(result, dtype=dtype, device="meta")
+            self.draws.append(Draw(like, result.device, fill))
         return result
 
 
@@ -72,7 +74,7 @@ class ReplayDraws(TorchFunctionMode):
         del types
         named = dict(kwargs or {})
         if func in _DROPOUTS:
-            return args[0] * next(self._drawn) if _drops(args, named) else args[0]
+            return (args[0] * next(self._drawn)).to(args[0].dtype) if _drops(args, named) else args[0]
         return next(self._drawn) if func in _FRESH + _LIKE + _FILLS else func(*args, **named)
 
 
@@ -83,7 +85,10 @@ def _fill_of(func: Any, args: Sequence[Any], named: dict[str, Any]) -> Callable[
         if func is F.dropout and args[0].is_cpu and args[0].is_contiguous() and ratio < 1:
             return partial(_fill_with_factors, ratio)
         # The factors do not depend on the input.
-        return _copies(partial(func, torch.ones_like(args[0]), p=ratio, training=True))
+        draw = partial(func, torch.ones_like(args[0]), p=ratio, training=True)
+        if _is_rounded_once(func, args, named):
+            return lambda target: target.copy_(draw() != 0).div_(1 - ratio)
+        return _copies(draw)
     if func in _FRESH:
         return _copies(partial(func, *args, **named))
     if func in _FILLS and args[0].is_contiguous():
@@ -101,6 +106,19 @@ def _copies(draw: Callable[[], Tensor]) -> Callable[[Tensor], object]:
 def _fill_with_factors(ratio: float, target: Tensor) -> None:
     """Draw what dropout multiplies its input by, as torch does on the CPU. On CUDA it has a kernel of its own."""
     target.bernoulli_(1 - ratio).div_(1 - ratio)
+
+
+def _is_rounded_once(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> bool:
+    """Return whether a dropout multiplies numbers of 16 bits by a float32 factor and rounds the product only.
+
+    The kernel of CUDA does. The other dropouts multiply by a factor that is rounded to 16 bits.
+    """
+    return (
+        func is F.dropout
+        and args[0].is_cuda
+        and args[0].dtype in (torch.float16, torch.bfloat16)
+        and _argument(args, named, 1, "p", 0.5) < 1
+    )
 
 
 def _drops(args: Sequence[Any], named: Mapping[str, Any]) -> bool:

@@ -10,13 +10,38 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from hydrant.data.base import to_device
+
 _READS = (Tensor.item, Tensor.__float__, Tensor.__int__)
 _COMPARISONS = {Tensor.__eq__: False, Tensor.__ne__: True, Tensor.eq: False, Tensor.ne: True}
 _FRESH = (torch.empty, torch.zeros, torch.empty_like, torch.zeros_like)
 
 
 class DecidesByNumber(Exception):
-    """The code branches on a number that may differ from lane to lane, or from update to update."""
+    """The code decides by a number that may differ from lane to lane, or from update to update."""
+
+    def __init__(self, message: str = "it branches on a number") -> None:
+        super().__init__(message)
+
+
+class LaneNumbers:
+    """Copies numbers of all lanes to their device. Does not wait for it, and copies equal numbers once.
+
+    Args:
+        device: of the lanes.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._rows: list[list[float]] = []
+        self._tensor = torch.empty(0, dtype=torch.float64, device=device)
+
+    def __call__(self, rows: Sequence[Sequence[float]]) -> Tensor:
+        """Return numbers, (rows, lanes) float64. They must not be written into."""
+        if (wanted := [list(row) for row in rows]) != self._rows:
+            self._rows = wanted
+            self._tensor = to_device(torch.tensor(wanted, dtype=torch.float64), self._device)
+        return self._tensor
 
 
 class TensorNumbers(TorchFunctionMode):
@@ -26,8 +51,8 @@ class TensorNumbers(TorchFunctionMode):
     constant counts as different from it: the caller excludes numbers that are 0 in some lanes only.
 
     Args:
-        zero: a tensor of shape () that differs from lane to lane, so that what is added to it does too. Memory that
-            is allocated inside the context, and written into later, needs a place for each lane.
+        zero: a tensor of shape () with a lane dimension. It is added to every new buffer, so that the buffer has one
+            too.
 
     Raises:
         DecidesByNumber: other code branches on a tensor.

@@ -1,4 +1,4 @@
-"""The step of one optimizer in all lanes: as one program for all, or lane by lane."""
+"""The step of one optimizer in all lanes, as one program."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, Optimizer, RAdam, RMSprop
 from torch.utils._pytree import tree_map_only  # pyright: ignore[reportPrivateUsage]
 
+from hydrant.errors import typed_line
 from hydrant.training.compile.eager_step import unwrap_step
 from hydrant.training.stack.fields import flat_numbers, write_field
 from hydrant.training.stack.fused import FusedCall, argument_of, fused_call, has_fused_call
-from hydrant.training.stack.numbers import DecidesByNumber, TensorNumbers
+from hydrant.training.stack.numbers import DecidesByNumber, LaneNumbers, TensorNumbers
 from hydrant.training.stack.reasons import CannotStack
-from hydrant.training.stack.states import separate_counts, stack_group_state, stack_slots, steps_agree
+from hydrant.training.stack.states import stack_group_state, stack_slots, steps_agree
 from hydrant.training.stack.weights import StackedWeights
 
 ELEMENTWISE = frozenset((ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop))
@@ -43,51 +44,49 @@ class StackedOptimizer:
     """Applies the updates of one named optimizer of all lanes.
 
     Args:
-        optimizers: of the lanes. Their states become views of stacked states.
-        weights: for each param group; None for a group whose weights get no gradient.
-        device: of the weights.
+        optimizers: of the lanes, which have applied an update. Their states become views of stacked states.
+        weights: for each param group, with gradients; None for a group whose weights get none.
+        numbers: of an update.
 
     Raises:
-        CannotStack: the optimizer is made of others, or the states of the lanes differ in more than values.
+        CannotStack: the step cannot be made for all lanes together. The states remain as they are.
     """
 
     def __init__(
-        self, optimizers: Sequence[Optimizer], weights: Sequence[StackedWeights | None], device: torch.device
+        self, optimizers: Sequence[Optimizer], weights: Sequence[StackedWeights | None], numbers: Numbers
     ) -> None:
-        if _holds_optimizers(optimizers[0]):
-            raise CannotStack(f"{type(optimizers[0]).__name__} is made of several optimizers")
-        self._optimizers, self._weights, self._device = list(optimizers), list(weights), device
-        step: Any = type(optimizers[0]).step
+        first = optimizers[0]
+        if _holds_optimizers(first):
+            raise CannotStack("it is made of several optimizers")
+        if not any(weights):
+            raise CannotStack("its weights get no gradients")
+        self._optimizers, self._weights = list(optimizers), list(weights)
+        self._device = next(w.rows.device for w in weights if w is not None)
+        step: Any = type(first).step
         self._step = unwrap_step(step) or step
-        self._is_flat = type(optimizers[0]) in ELEMENTWISE and steps_agree(optimizers)
+        self._is_flat = type(first) in ELEMENTWISE and steps_agree(optimizers)
         self._slots = [
             [] if w is None else stack_slots(optimizers, w, is_flat=self._is_flat) for w in self._weights
         ]
-        groups = zip(*(optimizer.param_groups for optimizer in optimizers), strict=True)
-        self._group_state = [stack_group_state(of_lanes) for of_lanes in groups]
-        is_fused = self._is_flat and has_fused_call(optimizers[0]) and device.type == "cpu"
+        groups = list(zip(*(optimizer.param_groups for optimizer in optimizers), strict=True))
+        self._group_state = [stack_group_state(of_lanes, self._device) for of_lanes in groups]
+        self._differing, self._copy_numbers = list(map(_differing, groups)), LaneNumbers(self._device)
+        is_fused = self._is_flat and has_fused_call(first) and self._device.type == "cpu"
         self._rows = self._make_rows() if is_fused else []
         self._counts = [slot.state["step"] for group in self._slots for slot in group if "step" in slot.state]
-        self._program: Callable[..., Any] | None = None
-        self._has_failed = False
-
-    def prepare(self, numbers: Numbers) -> bool:
-        """Prepare the step at the first call; return whether it works for all lanes together."""
-        if self._rows or self._program is not None or self._has_failed:
-            return not self._has_failed
-        try:
-            self._program = self._trace(numbers)
-        except _UNMAPPED:
-            self._has_failed = True  # the step branches on values, or torch cannot map an operation
-            separate_counts(self._optimizers)
-        return not self._has_failed
+        self._program = None if is_fused else self._traced(numbers)
+        for slot in (slot for slots in self._slots for slot in slots):
+            slot.show()
+        for of_lanes, state in zip(groups, self._group_state, strict=True):
+            for key, values in state.items():
+                for group, value in zip(of_lanes, values.unbind(), strict=True):
+                    group[key] = value
 
     def step(self, numbers: Numbers) -> None:
-        """Apply the gradients of the stacked weights. Call `prepare` before."""
-        if self._rows:
+        """Apply the gradients of the stacked weights."""
+        if self._program is None:
             self._step_rows(numbers)
         else:
-            assert self._program is not None
             self._program(*self._arguments(numbers))
 
     def tensors(self) -> list[Tensor]:
@@ -148,21 +147,19 @@ class StackedOptimizer:
 
     def _as_tensors(self, numbers: Numbers) -> list[dict[str, Tensor]]:
         """Return the numbers that differ between lanes or updates, (lanes,) float64 each, by group."""
-        tensors = list[dict[str, Tensor]]()
-        for position, scheduled in enumerate(numbers):
-            varying = {**self._differing(position), **scheduled}
-            rows = torch.tensor(list(varying.values()), dtype=torch.float64).to(self._device)
-            tensors.append(dict(zip(varying, rows.unbind() if varying else [], strict=True)))
-        return tensors
+        varying = [{**own, **scheduled} for own, scheduled in zip(self._differing, numbers, strict=True)]
+        rows = iter(self._copy_numbers([values for fields in varying for values in fields.values()]))
+        return [{name: next(rows) for name in fields} for fields in varying]
 
-    def _differing(self, position: int) -> dict[str, list[float]]:
-        """Return the numbers of a group that differ between the lanes, as `lr` or `betas.0`."""
-        groups = [flat_numbers(optimizer.param_groups[position]) for optimizer in self._optimizers]
-        by_name = {name: [group[name] for group in groups] for name in groups[0]}
-        return {name: values for name, values in by_name.items() if len(set(values)) > 1}
+    def _traced(self, numbers: Numbers) -> Callable[..., Any]:
+        """Return the step as a list of torch's operations on the tensors of all lanes."""
+        try:
+            return self._trace(numbers)
+        except _UNMAPPED as error:
+            why = str(error) if isinstance(error, DecidesByNumber) else typed_line(error)
+            raise CannotStack(why) from error
 
     def _trace(self, numbers: Numbers) -> Callable[..., Any]:
-        """Return the step as a list of torch's operations on the tensors of all lanes."""
         first = self._optimizers[0]
         kernels = _TORCH_KERNELS if type(first).__module__.startswith("torch.optim.") else _KERNELS
 
@@ -193,7 +190,7 @@ class StackedOptimizer:
                 self._step(_shadow(first, groups, state))
             after = [flat_numbers(group, kinds=(float, int, bool)) for group in groups]
             if before != after or any(not _is_same(state[value], kept) for value, kept in given.items()):
-                raise DecidesByNumber  # a Python number counts the steps, or the state is another tensor
+                raise DecidesByNumber("it counts in Python, or makes new tensors for its state")
             for count, exact in counts:
                 count.copy_(exact)
             return zero
@@ -208,6 +205,13 @@ class StackedOptimizer:
         program.graph.eliminate_dead_code()
         program.recompile()
         return torch.no_grad()(program)
+
+
+def _differing(groups: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Return the numbers that differ between the groups of the lanes, as `lr` or `betas.0`."""
+    numbers = [flat_numbers(group) for group in groups]
+    by_name = {name: [of_lane[name] for of_lane in numbers] for name in numbers[0]}
+    return {name: values for name, values in by_name.items() if len(set(values)) > 1}
 
 
 def _shadow(optimizer: Optimizer, groups: list[dict[str, Any]], state: dict[Any, Any]) -> Optimizer:

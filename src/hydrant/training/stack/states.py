@@ -16,20 +16,34 @@ from hydrant.training.stack.weights import StackedWeights
 _PLAIN = (int, float, bool, str, type(None))
 
 
+_States = Sequence[Sequence[dict[str, Any]]]  # of each lane: those of the weights of a slot
+
+
 @dataclass
 class Slot:
     """What an optimizer sees as one weight: a weight of the model, or all weights of a group in a line.
 
-    Its state is a tensor for all lanes.
+    Its state is a tensor for all lanes, on the device of the weights: also numbers that the class keeps on the host.
     """
 
     values: Tensor  # (lanes, ...)
     state: dict[str, Tensor]  # (lanes, ...) each
     plain: dict[str, Any]  # state that is no tensor, the same in all lanes
+    of_lanes: _States
+    parameters: Sequence[Sequence[nn.Parameter]]  # of each lane
+
+    def show(self) -> None:
+        """Let the states of the lanes become views of that of the slot."""
+        for key, stacked in self.state.items():
+            is_line = _is_line(key, self.of_lanes, self.parameters)
+            for states, parameters, row in zip(self.of_lanes, self.parameters, stacked.unbind(), strict=True):
+                parts = row.split([p.numel() for p in parameters]) if is_line else [row] * len(parameters)
+                for state, parameter, part in zip(states, parameters, parts, strict=True):
+                    state[key] = part.view(parameter.shape) if is_line else part
 
 
 def stack_slots(optimizers: Sequence[Optimizer], weights: StackedWeights, *, is_flat: bool) -> list[Slot]:
-    """Return the slots of a param group; the states of the lanes become views of theirs.
+    """Return the slots of a param group. The states of the lanes remain as they are until `Slot.show`.
 
     Args:
         optimizers: of the lanes.
@@ -51,36 +65,29 @@ def stack_slots(optimizers: Sequence[Optimizer], weights: StackedWeights, *, is_
 def _stack_slot(
     optimizers: Sequence[Optimizer], values: Tensor, of_lanes: Sequence[Sequence[nn.Parameter]]
 ) -> Slot:
-    slot = Slot(values, {}, {})
     states = [[o.state.get(p, {}) for p in ps] for o, ps in zip(optimizers, of_lanes, strict=True)]
+    slot = Slot(values, {}, {}, states, of_lanes)
     for key, value in dict(states[0][0]).items():
         if isinstance(value, Tensor):
-            slot.state[key] = _stack_state(key, states, of_lanes)
+            slot.state[key] = _stack_state(key, states, of_lanes).to(values.device)
         elif type(value) not in _PLAIN or any(state[key] != value for of_lane in states for state in of_lane):
-            raise CannotStack(f"the state {key} of {type(optimizers[0]).__name__} differs between the runs")
+            raise CannotStack(f"the state {key} differs between the runs")
         else:
             slot.plain[key] = value
     return slot
 
 
-def _stack_state(
-    key: str, states: Sequence[Sequence[dict[str, Any]]], of_lanes: Sequence[Sequence[nn.Parameter]]
-) -> Tensor:
-    """Stack a state of all weights of a slot; the states of the lanes become views of it."""
-    is_line = len(of_lanes[0]) > 1
-    is_wide = states[0][0][key].shape == of_lanes[0][0].shape and states[0][0][key].ndim > 0
-    if not is_line or not is_wide:
-        stacked = _stack([of_lane[0][key] for of_lane in states])
-        for of_lane, value in zip(states, stacked.unbind(), strict=True):
-            for state in of_lane:
-                state[key] = value
-        return stacked
-    stacked = torch.stack([torch.cat([state[key].reshape(-1) for state in of_lane]) for of_lane in states])
-    for of_lane, parameters, row in zip(states, of_lanes, stacked.unbind(), strict=True):
-        parts = row.split([p.numel() for p in parameters])
-        for state, parameter, part in zip(of_lane, parameters, parts, strict=True):
-            state[key] = part.view(parameter.shape)
-    return stacked
+def _stack_state(key: str, states: _States, of_lanes: Sequence[Sequence[nn.Parameter]]) -> Tensor:
+    """Stack a state of all weights of a slot. A number is the same for all weights of a lane."""
+    if _is_line(key, states, of_lanes):
+        return torch.stack([torch.cat([state[key].reshape(-1) for state in of_lane]) for of_lane in states])
+    return _stack([of_lane[0][key] for of_lane in states])
+
+
+def _is_line(key: str, states: _States, of_lanes: Sequence[Sequence[nn.Parameter]]) -> bool:
+    """Return whether a state has an entry for each one of the weights, which are in a line."""
+    first = states[0][0][key]
+    return len(of_lanes[0]) > 1 and first.ndim > 0 and first.shape == of_lanes[0][0].shape
 
 
 def _stack(tensors: Sequence[Tensor]) -> Tensor:
@@ -91,17 +98,13 @@ def _stack(tensors: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(tensors), out=stacked)
 
 
-def stack_group_state(groups: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-    """Stack the tensors in a param group of all lanes, such as a count of steps."""
-    stacked = {
-        key: torch.stack([torch.as_tensor(group[key]) for group in groups])
+def stack_group_state(groups: Sequence[dict[str, Any]], device: torch.device) -> dict[str, Tensor]:
+    """Stack the tensors in a param group of all lanes, such as a count of steps, on a device."""
+    return {
+        key: torch.stack([torch.as_tensor(group[key]) for group in groups]).to(device)
         for key, value in groups[0].items()
         if isinstance(value, Tensor)
     }
-    for key, values in stacked.items():
-        for group, value in zip(groups, values.unbind(), strict=True):
-            group[key] = value
-    return stacked
 
 
 def steps_agree(optimizers: Sequence[Optimizer]) -> bool:
@@ -114,13 +117,6 @@ def steps_agree(optimizers: Sequence[Optimizer]) -> bool:
             if len(counts) > 1:
                 return False
     return True
-
-
-def separate_counts(optimizers: Sequence[Optimizer]) -> None:
-    """Give each weight a count of steps of its own, because the lanes make their steps alone from now on."""
-    for optimizer in optimizers:
-        for state in optimizer.state.values():
-            state |= {k: v.clone() for k, v in state.items() if isinstance(v, Tensor) and not v.ndim}
 
 
 def _scalar_state(state: Mapping[str, Any]) -> tuple[Any, ...]:

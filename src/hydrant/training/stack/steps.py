@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
 
 from hydrant.optimizers.scheduled_fields import metric_prefix
-from hydrant.training.stack.optimizer import StackedOptimizer
+from hydrant.training.compile.supported import optimizer_name
+from hydrant.training.stack.optimizer import Numbers, StackedOptimizer
 from hydrant.training.stack.reasons import CannotStack
 from hydrant.training.stack.tensors import StackedTensors
 from hydrant.training.trainer import Trainer
+
+log = logging.getLogger("hydrant")
 
 
 class StackedSteps:
@@ -29,6 +33,7 @@ class StackedSteps:
         self._clippings = {
             name: [lane.optimizers.entries[name].clipping for lane in lanes] for name in tensors.weights
         }
+        self._max_norms, self._max_values = self._limits("max_norm"), self._limits("max_value")
         self._fields = {
             key: [lane.optimizers.schedules.fields[key].value for lane in lanes]
             for key in self._first.optimizers.schedules.fields
@@ -36,6 +41,14 @@ class StackedSteps:
         # Lanes that have applied an update, which makes the states of their optimizers.
         states = [lane.state for lane in lanes]
         self._applied = {n for n, state in enumerate(states) if state.num_updates > state.num_skipped}
+
+    def _limits(self, field: str) -> dict[str, Tensor | None]:
+        """Return the limits of a kind by optimizer, (lanes,) in the dtype of torch's numbers; None without."""
+        device, limits = self._first.plan.world.device, dict[str, Tensor | None]()
+        for name, clippings in self._clippings.items():
+            values = [getattr(clipping, field) for clipping in clippings]
+            limits[name] = None if values[0] is None else torch.tensor(values, device=device)
+        return limits
 
     @torch.no_grad()
     def clip(self, *, measure: bool) -> dict[str, Tensor]:
@@ -50,14 +63,15 @@ class StackedSteps:
             if needs_norm and rows:
                 each = torch.stack([torch.linalg.vector_norm(row, dim=1) for row in rows])
                 norms[f"{metric_prefix(name)}grad_norm"] = norm = torch.linalg.vector_norm(each, dim=0)
-                if clippings[0].max_norm is not None:
-                    limits = _column([clipping.max_norm for clipping in clippings], norm)
+                if (limits := self._max_norms[name]) is not None:
+                    # As the run alone divides a number by a tensor: rounded to the dtype of the norm twice.
+                    ratios = ((norm + 1e-6).reciprocal() * limits).to(norm.dtype).clamp(max=1.0)
                     for row in rows:
-                        row.mul_((limits / (norm + 1e-6)).clamp(max=1.0)[:, None])
-            if clippings[0].max_value is not None:
+                        row.mul_(ratios[:, None])
+            if (limits := self._max_values[name]) is not None:
                 for row in rows:
-                    limits = _column([clipping.max_value for clipping in clippings], row)[:, None]
-                    row.copy_(row.clamp(-limits, limits))
+                    most = limits.to(row.dtype)[:, None]
+                    row.copy_(row.clamp(-most, most))
             if clippings[0].agc is not None:
                 self._tensors.show_gradients()
                 for lane, clipping in zip(self._lanes, clippings, strict=True):
@@ -68,10 +82,9 @@ class StackedSteps:
         """Apply the gradients of the update after `num_updates` completed ones, but not those of skipped lanes."""
         places = list(skipped)
         for name in self._tensors.weights:
-            have_states = len(self._applied) == len(self._lanes)
-            optimizer = self._optimizer(name) if have_states else None
             numbers = self._scheduled(name, num_updates)
-            if optimizer is None or not optimizer.prepare(numbers):
+            optimizer = self._optimizer(name, numbers)
+            if optimizer is None:
                 self._step_alone(name, num_updates, skipped)
                 continue
             kept = [(tensor, tensor[places].clone()) for tensor in optimizer.tensors()] if places else []
@@ -80,16 +93,16 @@ class StackedSteps:
                 tensor[places] = before
         self._applied |= set(range(len(self._lanes))) - set(skipped)
 
-    def _optimizer(self, name: str) -> StackedOptimizer | None:
-        """Return an optimizer of all lanes; None if the lanes must make their steps alone."""
-        if name not in self._optimizers:
+    def _optimizer(self, name: str, numbers: Numbers) -> StackedOptimizer | None:
+        """Return an optimizer of all lanes; None if the lanes make their steps alone, in the first update too."""
+        if name not in self._optimizers and len(self._applied) == len(self._lanes):
             optimizers = [lane.optimizers.entries[name].optimizer for lane in self._lanes]
-            device = self._first.plan.world.device
             try:
-                self._optimizers[name] = StackedOptimizer(optimizers, self._tensors.weights[name], device)
-            except CannotStack:
+                self._optimizers[name] = StackedOptimizer(optimizers, self._tensors.weights[name], numbers)
+            except CannotStack as reason:
+                log.info("the steps of %s are made lane by lane: %s", optimizer_name(optimizers[0]), reason)
                 self._optimizers[name] = None
-        return self._optimizers[name]
+        return self._optimizers.get(name)
 
     def _step_alone(self, name: str, num_updates: int, skipped: Collection[int]) -> None:
         """Let every lane make the step of its own optimizer."""
@@ -107,7 +120,3 @@ class StackedSteps:
             if optimizer == name:
                 numbers[int(position)][field] = [value(num_updates) for value in values]
         return numbers
-
-
-def _column(values: Sequence[float | None], like: Tensor) -> Tensor:
-    return torch.tensor(values, dtype=like.dtype, device=like.device)

@@ -1,0 +1,152 @@
+"""Stacks on CUDA: lanes train as their runs alone, step together as on the CPU, and the host never waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import gpu
+import pytest
+import torch
+from lanes import CASES, SEEDS, TINY, differences, trainers_of
+from repository import ROOT
+
+from hydrant.training.stack import Stack
+
+COUNTS_IN_PYTHON = "it counts in Python, or makes new tensors for its state"
+LANE_BY_LANE = {
+    "adafactor": "it branches on a number",
+    "ademamix": COUNTS_IN_PYTHON,
+    "kron": "differs between the runs",
+    "library": COUNTS_IN_PYTHON,
+    "mars": COUNTS_IN_PYTHON,
+    "normuon": "it is made of several optimizers",
+    "prodigy": "",
+    "schedule_free_adamw": "",
+    "scion": COUNTS_IN_PYTHON,
+    "shampoo": "",
+    "soap": "differs between the runs",
+    "torch_muon": "it is made of several optimizers",
+}
+"""Optimizers whose lanes make their steps alone, with words of the reason."""
+
+NOT_STACKED = {"lbfgs", "sam", "sparse_adam"}
+"""Optimizers that evaluate the loss, or need sparse gradients."""
+
+KINDS = [
+    *(p.stem for p in sorted((ROOT / "conf/optimizer").glob("*.yaml")) if p.stem not in NOT_STACKED),
+    *(f"{name} optimizer.fused=false" for name in ("adagrad", "adam", "adamw", "sgd")),
+]
+TOGETHER = [kind for kind in KINDS if kind not in LANE_BY_LANE]
+
+UPDATES = {
+    "schedules of several fields": (
+        "optimizer=sgd", "scheduler=cosine", "+scheduler@schedules.momentum=linear",
+        "+scheduler@schedules.weight_decay=linear",
+    ),
+    "groups": ("param_groups.no_decay=true", "scheduler=cosine"),
+    "ema": ("averaging=ema",),
+    "tail": ("averaging=tail", "averaging.start=1"),
+    "norm": ("max_grad_norm=0.1",),
+    "value": ("max_grad_value=0.1",),
+    "agc": ("agc=0.01",),
+    "micro-batches": ("micro_batch_size=16",),
+    "growing batches": ("global_batch_size={0: 16, 5: 32}", "micro_batch_size=16"),
+    "mixup": ("mixing=mixup",),
+    "cutmix of samples": ("mixing=cutmix", "mixing.mode=elem"),
+    "augmentation": ("data.augment.max_shift=1",),
+    "dropout": ("model.dropout=0.3",),
+    "ignored targets": ("task.ignore_index=3",),
+    "bfloat16": ("precision=bf16", "model.dropout=0.3"),
+    "weights in bfloat16": ("precision=bf16_true", "max_grad_norm=0.1"),
+}  # fmt: skip
+"""What an update may do besides."""
+
+
+def slow_but(fast: Collection[str], cases: Iterable[str]) -> list[Any]:
+    return [pytest.param(case, marks=() if case in fast else pytest.mark.slow) for case in cases]
+
+
+def reason_for_lane_by_lane(kind: str, messages: Callable[[], list[str]]) -> str | None:
+    """Train two lanes with an optimizer; return why their steps are made lane by lane, None if they are not."""
+    runs = [[*TINY, *f"optimizer={kind} seed={seed}".split()] for seed in range(2)]
+    with trainers_of(*runs) as lanes:
+        stack = Stack(lanes)
+        for _ in range(3):
+            stack.update(measure=True)
+    reasons = [message for message in messages() if "lane by lane" in message]
+    assert len(reasons) < 2
+    return reasons[0] if reasons else None
+
+
+@pytest.fixture
+def messages(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    caplog.set_level("INFO", logger="hydrant")
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    "kind", slow_but(("nadam", "lamb", "muon", "adamw optimizer.fused=false", "adafactor"), KINDS)
+)
+def test_lanes_step_together(kind: str, messages: Callable[[], list[str]]) -> None:
+    check_reason(kind, messages)
+
+
+@pytest.mark.parametrize("kind", slow_but(("nadam", "adafactor", "torch_muon"), KINDS))
+def test_lanes_step_together_on_the_cpu(kind: str, messages: Callable[[], list[str]]) -> None:
+    check_reason(kind, messages)
+
+
+def check_reason(kind: str, messages: Callable[[], list[str]]) -> None:
+    reason = reason_for_lane_by_lane(kind, messages)
+    if kind in LANE_BY_LANE:
+        assert reason is not None
+        assert LANE_BY_LANE[kind] in reason
+    else:
+        assert reason is None
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    "case", slow_but(("mlp", "dropout", "batch norm and augmentation", "ema", "mixup"), CASES)
+)
+def test_lanes_train_as_alone(case: str) -> None:
+    base, lanes = CASES[case]
+    found = differences(base, lanes, num_updates=10)
+    assert torch.cuda.max_memory_allocated() > 0
+    assert max(found.weights, found.loss, found.buffers) < 1e-5, found
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["bf16", "bf16_true"])
+def test_lanes_train_in_bfloat16(precision: str) -> None:
+    base = (*TINY, f"precision={precision}", "model.dropout=0.1")
+    assert differences(base, SEEDS, num_updates=10).loss < 1e-2
+
+
+@pytest.mark.cuda(level="calls")
+@pytest.mark.parametrize("kind", slow_but(("nadam", "muon", "adamw"), TOGETHER))
+def test_the_host_does_not_wait_for_steps(kind: str) -> None:
+    check_waits(f"optimizer={kind}".split())
+
+
+@pytest.mark.cuda(level="calls")
+@pytest.mark.parametrize(
+    "case", slow_but(("schedules of several fields", "ema", "norm", "value", "mixup", "bfloat16"), UPDATES)
+)
+def test_the_host_does_not_wait_for_updates(case: str) -> None:
+    check_waits(UPDATES[case])
+
+
+def check_waits(words: Iterable[str]) -> None:
+    """Count the waits and the pageable copies of updates after those that prepare the steps."""
+    with trainers_of(*([*TINY, *words, f"seed={seed}"] for seed in range(3))) as lanes:
+        stack = Stack(lanes)
+        for _ in range(4):
+            stack.update(measure=True)
+        with gpu.calls() as calls:
+            for _ in range(4):
+                stack.update(measure=True)
+    assert calls.launches > 4 * 10
+    assert (calls.waits, calls.pageable_copies) == (0, 0), calls.counts

@@ -119,6 +119,13 @@ def steps_agree(optimizers: Sequence[Optimizer]) -> bool:
     return True
 
 
+def separate_counts(optimizers: Sequence[Optimizer]) -> None:
+    """Give each weight a count of steps of its own: those of an earlier stack share one in `Slot.show`."""
+    for optimizer in optimizers:
+        for state in optimizer.state.values():
+            state |= {k: v.clone() for k, v in state.items() if isinstance(v, Tensor) and not v.ndim}
+
+
 def _scalar_state(state: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the numbers in the state of a weight, such as its count of steps."""
     return tuple(

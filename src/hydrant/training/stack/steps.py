@@ -12,6 +12,7 @@ from hydrant.optimizers.scheduled_fields import metric_prefix
 from hydrant.training.compile.supported import optimizer_name
 from hydrant.training.stack.optimizer import Numbers, StackedOptimizer
 from hydrant.training.stack.reasons import CannotStack
+from hydrant.training.stack.states import separate_counts
 from hydrant.training.stack.tensors import StackedTensors
 from hydrant.training.trainer import Trainer
 
@@ -38,9 +39,11 @@ class StackedSteps:
             key: [lane.optimizers.schedules.fields[key].value for lane in lanes]
             for key in self._first.optimizers.schedules.fields
         }
-        # Lanes that have applied an update, which makes the states of their optimizers.
+        # Lanes that have applied an update, which makes the states of their optimizers. Before, all step alone.
         states = [lane.state for lane in lanes]
         self._applied = {n for n, state in enumerate(states) if state.num_updates > state.num_skipped}
+        if len(self._applied) < len(lanes):
+            separate_counts([entry.optimizer for lane in lanes for entry in lane.optimizers.entries.values()])
 
     def _limits(self, field: str) -> dict[str, Tensor | None]:
         """Return the limits of a kind by optimizer, (lanes,) in the dtype of torch's numbers; None without."""

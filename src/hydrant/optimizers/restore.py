@@ -13,6 +13,9 @@ from torch.utils._pytree import tree_leaves_with_path
 def restore(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     """Restore what `optimizer.state_dict()` returned, every tensor with the dtype that it had.
 
+    The product of NAdam's betas stays on the host, unless the step is capturable: torch moves it to the device of the
+    weights, and then waits for it in each update.
+
     torch converts tensors to the dtype of their parameters. With bfloat16 weights, it so rounds those that an optimizer
     keeps in float32, such as the product of NAdam's betas, and the run would not continue exactly.
     """
@@ -22,3 +25,8 @@ def restore(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
         target = restored.get(path)
         if isinstance(saved, Tensor) and isinstance(target, Tensor) and target.dtype != saved.dtype:
             target.data = saved.to(target.device)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            own: dict[str, Any] = optimizer.state.get(parameter, {})
+            if "mu_product" in own and not group["capturable"]:
+                own["mu_product"] = own["mu_product"].cpu()

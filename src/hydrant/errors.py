@@ -101,13 +101,13 @@ class FolderLost(HydrantError):
 class NonFiniteError(HydrantError):
     """The loss, a gradient or a parameter became NaN or infinite since the last log point."""
 
-    def __init__(self, metric: str, first_update: int, last_update: int, more: str = "") -> None:
+    def __init__(
+        self, metric: str, first_update: int, last_update: int, more: str = "", cause: str | None = None
+    ) -> None:
         is_one = first_update == last_update
         when = f"at update {last_update}" if is_one else f"between updates {first_update} and {last_update}"
-        super().__init__(
-            f"{metric} became NaN or infinite {when}{more}. "
-            "Lower optimizer.lr, lengthen scheduler.warmup, set max_grad_norm, or use precision=fp32."
-        )
+        remedy = "Lower optimizer.lr, lengthen scheduler.warmup, set max_grad_norm, or use precision=fp32"
+        super().__init__(f"{metric} became NaN or infinite {when}{more}. {cause or remedy}.")
 
     @classmethod
     def after_skips(cls, num_updates: int, max_skipped: int, has_overflowed: bool) -> NonFiniteError:

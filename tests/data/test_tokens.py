@@ -43,6 +43,51 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize(("kind", "dtype"), [("uint32", "uint16"), ("int32", "uint16"), ("uint64", "uint32")])
+@pytest.mark.parametrize("size", [50, 100_000])
+def test_wider_numbers_than_the_configured_ones_are_refused(
+    root: Path, kind: str, dtype: str, size: int
+) -> None:
+    np.random.default_rng(0).integers(0, size, 300).astype(kind).tofile(root / "wide.bin")
+    with pytest.raises(
+        DataError, match=rf"wide\.bin: every second number is [01] or less, .*data\.dtype={dtype}; give"
+    ):
+        read(root, train="wide.bin", dtype=dtype)
+
+
+@pytest.mark.parametrize("size", [2, 32, 50, 256, 2**16])
+def test_numbers_of_the_configured_type_are_read(root: Path, size: int) -> None:
+    np.random.default_rng(0).integers(0, size, 300).astype("uint16").tofile(root / "own.bin")
+    assert read(root, train="own.bin").tokens.num_tokens == 300
+
+
+def test_a_negative_number_is_no_token(root: Path) -> None:
+    np.save(root / "own.npy", np.where(np.arange(300) == 7, -1, 3))
+    with pytest.raises(
+        DataError, match=r"token 7 of .*own\.npy is -1, but ids are 0 to 49: a negative number is no token"
+    ):
+        next(iter(read(root, train="own.npy").train.batches(spec(), 25)))
+
+
+def test_files_outside_of_the_root_are_not_described_by_its_vocabulary(
+    workdir: Path, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the corpus of the default root in its place, own files in another folder need their own vocabulary."""
+    (workdir / "own").mkdir()
+    for name in ("train", "val"):
+        np.random.default_rng(0).integers(0, 256, 5000).astype("uint16").tofile(
+            workdir / "own" / f"{name}.bin"
+        )
+    files = (f"data.train={workdir}/own/train.bin", f"data.val={workdir}/own/val.bin")
+    small = ("duration=2", "global_batch_size=2", "limit_val_samples=4", "eval_batch_size=2", "tracker=local",
+             "hook=[]")  # fmt: skip
+    run = train("experiment=gpt_tiny", *files, "data.vocab_size=256", *small)
+    assert rows(run)[-1]["val/loss"] < 7
+    assert "val/bits_per_byte" not in rows(run)[-1]
+    train("experiment=gpt_tiny", *files, *small, name="unknown", status=2)
+    assert f"{workdir}/own has no tokens.json, so give the number" in capsys.readouterr().err
+
+
 def test_a_sample_is_a_window_of_the_files_in_a_row(root: Path) -> None:
     inputs, targets = joined(read(root).train.batches(spec(), 25))
     assert inputs.dtype == targets.dtype == torch.int64

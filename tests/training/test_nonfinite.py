@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 from run_folders import assert_same_state, rows, saved, saved_updates, summary
 from training_runs import DIGITS, Train, UserModule, whole_and_resumed
@@ -18,6 +21,43 @@ def test_nan_names_the_interval_and_is_never_saved(train: Train, capsys: pytest.
     assert record["status"] == "failed"
     assert record["error"]["type"] == "NonFiniteError"
     assert "Traceback" in (folder / "train.log").read_text()
+
+
+NAN_SET = """
+import torch
+from torch.utils.data import Dataset
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return torch.full((4,), torch.nan if index == 29 else 0.1), index % 3
+"""
+
+
+@pytest.mark.parametrize("kind", ["tensors", "dataset"])
+def test_nan_in_the_inputs_names_the_sample(
+    kind: str, train: Train, user_module: UserModule, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    user_module("nan_set", NAN_SET)
+    inputs = np.full((40, 4), 0.1, np.float32)
+    inputs[29, 2] = np.nan
+    np.savez(workdir / "t.npz", inputs=inputs, targets=np.arange(40) % 3)
+    own = (
+        "data.train._target_=nan_set.Numbers",
+        "data.val._target_=nan_set.Numbers",
+        "allow_targets=[nan_set]",
+        "data.num_workers=0",
+    )
+    words = {"tensors": ("data.train=t.npz", "data.val=t.npz"), "dataset": own}[kind]
+    train(f"data={kind}", *words, "data.num_classes=3", "data.input_shape=[4]", "model.hidden=[8]",
+          "global_batch_size=4", "micro_batch_size=2", "duration=20", "tracker=local", "eval_every=null", "log_every=5",
+          status=1)  # fmt: skip
+    name = {"tensors": "training sample 29", "dataset": "sample 29 of data.train"}[kind]
+    error = capsys.readouterr().err
+    assert re.search(rf"The inputs of {name}, of update \d+, hold NaN or infinity: correct the data", error)
+    assert "optimizer.lr" not in error
 
 
 MASKED = """

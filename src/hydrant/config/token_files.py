@@ -27,6 +27,7 @@ MAGIC = {"uint16": (20240520, 1), "uint32": (20240801, 7)}
 """The magic number and the version in the header of the files of llm.c and modded-nanogpt, by the type of a token."""
 
 _SAMPLED_BLOCKS, _BLOCK_BYTES = 16, 4096
+_MIN_SEEN, _MAX_UPPER_HALF = 64, 31  # numbers, and what the upper half of a wider one may be: 2 million ids
 _SMALL = 16 * 2**20  # bytes: a file of this size is hashed as a whole
 
 Position = Literal["start", "end"]
@@ -97,6 +98,22 @@ def read_vocabulary(root: Path) -> Vocabulary | None:
     return vocabulary
 
 
+def vocabulary_folder(root: str, splits: Mapping[str, Sequence[TokenFile]]) -> Path:
+    """Return the folder whose `tokens.json` describes these files: `root`, or theirs if they lie elsewhere."""
+    parents = [file.path.parent for files in splits.values() for file in files]
+    if any(parent.is_relative_to(root) for parent in parents):
+        return Path(root)
+    return parents[0]
+
+
+def size_unknown(folder: Path) -> ConfigError:
+    """Return the error about files without a vocabulary."""
+    message = (
+        f"{folder} has no tokens.json, so give the number of tokens in the vocabulary, such as 50257 of GPT-2"
+    )
+    return ConfigError("data.vocab_size", message)
+
+
 def token_files(root: str, patterns: str | Sequence[str], dtype: str, key: str) -> tuple[TokenFile, ...]:
     """Return the files that paths or globs name, relative to `root`; those of a glob by name.
 
@@ -157,6 +174,7 @@ def _read_bin(path: Path, dtype: str) -> TokenFile:
         item = np.dtype(dtype).newbyteorder("<")
         if size % item.itemsize:
             raise DataError(f"{path} has {size:,} bytes, which is no whole number of {dtype}; is it cut off?")
+        _check_width(path, item)
         return TokenFile(path, item, 0, size // item.itemsize)
     magic, version, num_tokens = (int(number) for number in header[:3])
     name, known_version = kinds.get(magic, ("", None))
@@ -169,6 +187,22 @@ def _read_bin(path: Path, dtype: str) -> TokenFile:
         message = f"{path} has {size:,} bytes, but {num_tokens:,} tokens and the header take {expected:,}"
         raise DataError(f"{message}; is it cut off?")
     return TokenFile(path, item, 4 * HEADER, num_tokens)
+
+
+def _check_width(path: Path, item: np.dtype) -> None:
+    """Refuse numbers that are the halves of wider ones: every second of them is tiny.
+
+    Raises:
+        DataError: the first ones are so.
+    """
+    with path.open("rb") as opened:
+        halves = np.frombuffer(opened.read(_BLOCK_BYTES), item)
+    low, high = halves[::2], halves[1::2]
+    if len(halves) >= _MIN_SEEN and high.max() <= _MAX_UPPER_HALF < low.max():
+        wider = f"uint{16 * item.itemsize}"
+        remedy = "data.dtype=uint32" if wider == "uint32" else "a .npy file, which has its type"
+        message = f"every second number is {high.max()} or less, as if they were {wider}, not data.dtype={item.name}"
+        raise DataError(f"{path}: {message}; give {remedy}")
 
 
 def fingerprint(splits: Mapping[str, Sequence[TokenFile]]) -> str:
@@ -213,8 +247,14 @@ def tokens_setting(name: str, *, _parent_: DictConfig) -> int | str | None:
     """Return a setting of data=tokens that its files decide: the fingerprint, or a field of the vocabulary.
 
     A field is null if the folder has no `tokens.json`.
+
+    Raises:
+        ConfigError: this field is the size.
     """
     if name == "fingerprint":
         return fingerprint(splits_of(_parent_))
-    vocabulary = read_vocabulary(Path(_parent_["root"]))
+    folder = vocabulary_folder(_parent_["root"], splits_of(_parent_))
+    vocabulary = read_vocabulary(folder)
+    if vocabulary is None and name == "size":
+        raise size_unknown(folder)
     return None if vocabulary is None else getattr(vocabulary, name)

@@ -8,7 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from hydrant.config.token_files import Position, Vocabulary, read_vocabulary, splits_of
+from hydrant.config.token_files import (
+    Position,
+    Vocabulary,
+    read_vocabulary,
+    size_unknown,
+    splits_of,
+    vocabulary_folder,
+)
 from hydrant.config.token_files import fingerprint as hash_of
 from hydrant.data.base import Data
 from hydrant.data.in_memory import tensor_reader
@@ -113,11 +120,13 @@ def tokens(
         raise ConfigError("data.fingerprint", f"{message}; restore them, or give data.fingerprint=null")
     if sequence_length < 1:
         raise ConfigError("data.sequence_length", f"{sequence_length} is below 1")
-    vocabulary = read_vocabulary(Path(root))
-    size = _checked_size(vocab_size, vocabulary, root)
+    folder = vocabulary_folder(root, files)
+    vocabulary = read_vocabulary(folder)
+    size = _checked_size(vocab_size, vocabulary, folder)
     if sampling == "documents" and (separator is None or separator_position is None):
-        message = f"{root} has no tokens.json; sampling=documents needs the token that divides documents, such as 50256"
-        raise ConfigError("data.separator" if separator is None else "data.separator_position", message)
+        needed = "sampling=documents needs the token that divides documents, such as 50256"
+        key = "data.separator" if separator is None else "data.separator_position"
+        raise ConfigError(key, f"{folder} has no tokens.json; {needed}")
     shards = {name: TokenShards(part) for name, part in files.items()}
 
     def source(name: str, _: object) -> TokenSource:
@@ -142,11 +151,10 @@ def tokens(
     )
 
 
-def _checked_size(vocab_size: int | None, vocabulary: Vocabulary | None, root: str) -> int:
+def _checked_size(vocab_size: int | None, vocabulary: Vocabulary | None, folder: Path) -> int:
     if vocab_size is None:
-        message = f"{root} has no tokens.json, so give the number of tokens in the vocabulary, such as 50257 of GPT-2"
-        raise ConfigError("data.vocab_size", message)
+        raise size_unknown(folder)
     if vocabulary is not None and vocab_size < vocabulary.size:
-        message = f"{vocab_size} is less than the {vocabulary.size} of {root}"
+        message = f"{vocab_size} is less than the {vocabulary.size} of {folder}"
         raise ConfigError("data.vocab_size", f"{message}; give that or more")
     return vocab_size

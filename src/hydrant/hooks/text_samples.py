@@ -54,8 +54,9 @@ class TextSamples:
             ConfigError: they are not, or it is not.
         """
         if not getattr(plan.data, "has_tokenizer", False):
-            message = "text_samples needs data that turn text into tokens and back, as data=tokens does"
-            raise ConfigError("data", message)
+            message = "text_samples needs data that turn text into tokens and back"
+            remedy = "write them by hydrant tokenize, with their tokens.json, or leave the hook out: hook=[]"
+            raise ConfigError("data", f"{message}; {remedy}")
         if not plan.intervals.eval_every.is_on:
             raise ConfigError("eval_every", "texts are made after evaluations; give one, such as 10%")
 

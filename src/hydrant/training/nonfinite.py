@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from hydrant.errors import NonFiniteError
+from hydrant.batch import Tensors, tensors_of
+from hydrant.data import InMemorySource, LoaderSource, PositionedStream
+from hydrant.data.base import SampleOrder
+from hydrant.errors import HydrantError, NonFiniteError
 from hydrant.optimizers.norms import total_norm
 from hydrant.training.trainer import Trainer
+
+log = logging.getLogger("hydrant")
+
+_MAX_UPDATES = 100  # that are read again
 
 
 def check_finite(trainer: Trainer) -> None:
@@ -44,4 +52,48 @@ def non_finite_error(trainer: Trainer, name: str, is_here: Sequence[bool]) -> No
     """Return the error that all ranks raise. `is_here` has a flag per rank; if only some are set, it names those."""
     ranks = [str(rank) for rank, here in enumerate(is_here) if here]
     where = "" if len(ranks) in (0, len(is_here)) else f" on rank {', '.join(ranks)}"
-    return NonFiniteError(name, trainer.pace.logged_at, trainer.state.num_updates, where)
+    causes = trainer.plan.world.all_gather(_in_samples(trainer))
+    cause = next(filter(None, causes), None)
+    return NonFiniteError(name, trainer.pace.logged_at, trainer.state.num_updates, where, cause)
+
+
+def _in_samples(trainer: Trainer) -> str | None:
+    """Read the samples since the last log point again, and return which of them holds NaN or infinity, if one does.
+
+    A stream whose position is saved cannot be read again.
+    """
+    if isinstance(trainer.stream, PositionedStream):
+        return None
+    last = trainer.state.num_updates
+    try:
+        for num_updates in range(max(trainer.pace.logged_at, last - _MAX_UPDATES), last):
+            positions = trainer.plan.spec.positions(num_updates)
+            batches = trainer.stream.micro_batches(num_updates)
+            for position, batch in zip(positions, batches, strict=True):
+                for part, tree in zip(("inputs", "targets"), batch, strict=True):
+                    if (row := _first_non_finite(tree)) is not None:
+                        sample = _name(trainer, position + row)
+                        found = f"The {part} of {sample}, of update {num_updates + 1}, hold NaN or infinity"
+                        return f"{found}: correct the data, or leave this sample out"
+    except HydrantError as error:  # what became NaN is the error to show
+        log.warning("the samples cannot be read again: %s", error)
+    return None
+
+
+def _first_non_finite(tree: Tensors) -> int | None:
+    """Return the first row that holds NaN or infinity."""
+    floats = [tensor for tensor in tensors_of(tree) if tensor.is_floating_point() and tensor.ndim]
+    rows = [
+        (~tensor.isfinite()).flatten(1).any(1) if tensor.ndim > 1 else ~tensor.isfinite() for tensor in floats
+    ]
+    return next((int(found.int().argmax()) for found in rows if found.any()), None)
+
+
+def _name(trainer: Trainer, position: int) -> str:
+    """Return the name of the training sample at a place of the stream."""
+    source, seed = trainer.plan.train, trainer.plan.spec.seed
+    if not isinstance(source, InMemorySource | LoaderSource):  # which shuffle alike
+        return f"the sample at place {position:,} of the stream"
+    draw = SampleOrder(seed, source.num_samples, torch.device("cpu")).draws(position, 1)
+    index = int(draw) % source.num_samples
+    return source.name_of(index) if isinstance(source, LoaderSource) else f"training sample {index}"

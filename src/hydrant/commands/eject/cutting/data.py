@@ -16,6 +16,7 @@ from hydrant.commands.eject.cutting.loaded_data import DATA, cut_dataset, cut_fo
 from hydrant.commands.eject.own import check_source
 from hydrant.config.csv_file import MISSING
 from hydrant.config.csv_layout import read_layout
+from hydrant.config.token_files import splits_of, vocabulary_folder
 from hydrant.data.augment import AlternatingFlip, ShiftFlip
 from hydrant.data.idx import IdxImages
 from hydrant.data.in_memory import InMemorySource
@@ -188,6 +189,7 @@ def _cut_table(collector: Collector, node: Mapping[str, Any]) -> None:
 
 def _cut_tokens(collector: Collector, node: Mapping[str, Any]) -> None:
     plan = collector.plan
+    collector.constant("ROOT", str(vocabulary_folder(node["root"], splits_of(node))), group=DATA)
     sources: dict[str, Any] = {"train": plan.train, "val": plan.val}
     if collector.config["test_at_end"]:
         sources["test"] = plan.splits["test"].source

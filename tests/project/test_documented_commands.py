@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from documentation import commands
-from installed import environment, extras_of
+from installed import environment, extras_of, packages_of
 from repository import ROOT
 from run_page import ELSEWHERE
 
@@ -35,7 +35,7 @@ QUICK = ("README.md", "docs/tutorials/your-own-parts.md", "docs/guides/configura
 def test_commands_run(page: str, tmp_path: Path) -> None:
     assert commands(page)
     (folder := tmp_path / "my_study").mkdir()
-    bin_folder = environment(extras_of(page))
+    bin_folder = environment(extras_of(page), packages_of(page))
     variables = {"WANDB_MODE": "offline", "XDG_CONFIG_HOME": str(tmp_path / "config")}
     for_tests = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV")
     done = subprocess.run(
@@ -50,6 +50,7 @@ def test_the_environment_of_a_page_has_the_extras_that_it_names_and_no_others() 
     assert extras_of("README.md") == []
     assert extras_of("docs/guides/python.md") == ["pandas"]
     assert extras_of("docs/guides/tracking.md") == ["mlflow", "trackio"]
+    assert packages_of("docs/guides/optimizers.md") == ["schedulefree"]
     code = "import importlib.util as u; print([n for n in ('pandas', 'pytest', 'optuna', 'hydrant') if u.find_spec(n)])"
     command = [str(environment() / "python"), "-P", "-c", code]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "['hydrant']\n"

@@ -24,34 +24,39 @@ def extras_of(page: str) -> list[str]:
     return sorted(set(re.findall(r"(?:--extra |hydrant-ml\[|extra `)([\w-]+)", (ROOT / page).read_text())))
 
 
-def environment(extras: Iterable[str] = ()) -> Path:
-    """Return the `bin` folder of an environment with the checkout and extras, in `build/`.
+def packages_of(page: str) -> list[str]:
+    """Return the other packages that a documentation page tells to install."""
+    return sorted(set(re.findall(r"`(?:uv )?pip install ([\w-]+)`", (ROOT / page).read_text())) - {"uv"})
+
+
+def environment(extras: Iterable[str] = (), packages: Iterable[str] = ()) -> Path:
+    """Return the `bin` folder of an environment with the checkout, extras and other packages, in `build/`.
 
     It is made once for all processes that run tests, and again if the requirements or their versions here change.
     """
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    home = ROOT / "build" / "-".join(["installed", python, *extras])
+    home = ROOT / "build" / "-".join(["installed", python, *extras, *packages])
     made_of = json.dumps([sys.version, _versions(), (ROOT / "pyproject.toml").read_text()])
     home.parent.mkdir(exist_ok=True)
     with home.with_name(f"{home.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stamp = home / "made_of.json"
         if not stamp.exists() or stamp.read_text() != made_of:
-            install(home, f"{_NAME}[{','.join(extras)}] @ file://{ROOT}", editable=True)
+            install(home, "--editable", f"{ROOT}[{','.join(extras)}]", *packages)
             stamp.write_text(made_of)
     return home / "bin"
 
 
-def install(home: Path, requirement: str, *, editable: bool = False) -> None:
-    """Make an environment with a requirement and what it requires, in the versions of this environment."""
-    uv(["venv", "--quiet", "--clear", "--python", sys.executable, str(home)])
+def install(home: Path, *requirements: str) -> None:
+    """Make an environment with requirements and what these require, in the versions of this environment."""
+    uv("venv", "--quiet", "--clear", "--python", sys.executable, str(home))
     (versions := home / "versions.txt").write_text("\n".join(_versions()))
     python = str(home / "bin" / "python")
-    flags = ["--editable"] if editable else []
-    uv(["pip", "install", "--quiet", "--python", python, "--constraint", str(versions), *flags, requirement])
+    uv("pip", "install", "--quiet", "--python", python, "--constraint", str(versions), *requirements)
 
 
-def uv(words: list[str]) -> None:
+def uv(*words: str) -> None:
+    """Run a command of uv."""
     done = subprocess.run(
         [*_UV, *words], env=os.environ | _CHOICES, capture_output=True, text=True, check=False
     )

@@ -80,12 +80,19 @@ def _serve_forks() -> None:
     listener.listen()
     alive, server._forkserver_alive_fd = os.pipe()
     server._forkserver_address = address
+    options = dict[str, int]()
+    if hasattr(server, "_forkserver_authkey"):  # since Python 3.14: a secret of server and clients
+        server._forkserver_authkey = os.urandom(32)
+        options["authkey_r"], writer = os.pipe()
+        os.write(writer, server._forkserver_authkey)
+        os.close(writer)
     server._forkserver_pid = os.fork()
     if not server._forkserver_pid:
         os.close(server._forkserver_alive_fd)
         try:
-            forkserver.main(listener.fileno(), alive, [])
+            forkserver.main(listener.fileno(), alive, [], **options)
         finally:
             os._exit(0)
+    for read_by_server in (alive, *options.values()):
+        os.close(read_by_server)
     listener.close()
-    os.close(alive)

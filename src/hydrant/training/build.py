@@ -26,6 +26,7 @@ from hydrant.schedules import Plateau
 from hydrant.tasks import Task
 from hydrant.training.build_hooks import check_hooks, make_hooks
 from hydrant.training.build_optimizers import check_losses, flat_schedules, make_optimizers, make_schedules
+from hydrant.training.check_saving import check_saving
 from hydrant.training.check_sharding import check_sharding
 from hydrant.training.check_steps import check_steps
 from hydrant.training.compile import Compilation, EagerStep
@@ -138,6 +139,8 @@ def _prepare(
             [entry.optimizer for entry in optimizers.entries.values()], compiles_steps=compiles_steps
         )
     check_steps(config, task, optimizers, world.device)
+    if intervals.save_every.is_on:
+        check_saving(task, hooks)
     if parallel.is_sharded:
         check_sharding(config, task, parallel, precision, compilation, optimizers)
     return Plan(

@@ -1,0 +1,48 @@
+"""Check, before anything starts, that a checkpoint can hold what a run saves: it is written and read back in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from hydrant.errors import ConfigError, first_line
+from hydrant.training.checkpoint.content import Checkpoint, Snapshot
+from hydrant.training.hooks import Hooks
+
+_MAX_SIDE = 2
+"""Sides of tensors are at most this long in what is tried."""
+
+
+def check_saving(task: nn.Module, hooks: Hooks) -> None:
+    """Write a part of each tensor of the task as a checkpoint does, and read it back into its place.
+
+    Raises:
+        ConfigError: a tensor, or the state of a hook, cannot be written or read.
+    """
+    for name, value in task.state_dict().items():
+        try:
+            _try_tensor(value)
+        except Exception as error:  # a kind of tensor fails by anything
+            key = "model" if name.startswith("model.") else "task"
+            short = name.removeprefix("model.")
+            message = f"{short} cannot be saved and read again: {first_line(error) or type(error).__name__}"
+            remedy = "make it a contiguous tensor with a memory of its own, or a buffer with persistent=False"
+            raise ConfigError(key, f"{message}; {remedy}") from error
+    try:
+        Snapshot.of(Checkpoint({}, {"hooks": hooks.state_dict()}), is_rank_zero=True)
+    except Exception as error:  # a user's hook returns anything
+        raise ConfigError("hooks", f"their state cannot be saved: {first_line(error)}") from error
+
+
+@torch.no_grad()
+def _try_tensor(value: Any) -> None:
+    if isinstance(value, Tensor) and value.is_meta:
+        return
+    part = (
+        value.detach()[tuple(slice(_MAX_SIDE) for _ in value.shape)] if isinstance(value, Tensor) else value
+    )
+    written = save(Snapshot.of(Checkpoint({"part": part}, {}), is_rank_zero=True).parts["model"])
+    part.copy_(load(written)["part"])  # the values that it has

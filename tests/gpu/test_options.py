@@ -1,0 +1,108 @@
+"""What trains on a GPU trains as on the CPU: the options of each config group, and settings that meet the device.
+
+On the stub both use the same kernels. So rows and weights are equal, bit for bit unless a case says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from marks import slow
+from repository import ROOT
+from run_folders import rows
+from safetensors.torch import load_file
+
+Train = Callable[..., Path]
+
+BASE = ("tracker=local", "model.dropout=0", "duration=12", "log_every=1", "eval_every=6", "save_every=6")
+DIGITS = (*BASE, "model.hidden=[16]")
+CONVNET = (*BASE, "model=convnet", "model.widths=[4,4]", "data=synthetic", "data.input_shape=[3,8,8]")
+
+OPTIMIZERS = sorted(
+    {path.stem for path in (ROOT / "conf" / "optimizer").glob("*.yaml")}
+    - {"sparse_adam", "library", "timm"}  # need an embedding, or an optimizer's name
+    - {"kron"}  # compiles its step: Triton's kernels compute nothing here
+)
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "bf16_true")
+REFUSED = {("lbfgs", "fp16"), ("sam", "fp16")}
+"""An optimizer that evaluates the loss several times does not go with a loss scaler."""
+
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "schedules": (
+        "scheduler=wsd",
+        "+scheduler@schedules.weight_decay=linear",
+        "+scheduler@schedules.betas.0=cosine",
+    ),
+    "ema": ("averaging=ema",),
+    "tail": ("averaging=tail",),
+    "clip norm": ("max_grad_norm=0.1",),
+    "clip value": ("max_grad_value=0.01",),
+    "agc": ("agc=0.01",),
+    "accumulation": ("micro_batch_size=16",),
+    "growing batches": ("global_batch_size={0:32,6:64}",),
+    "cutmix": ("mixing=mixup_cutmix", "data=synthetic", "data.input_shape=[3,8,8]"),
+    "skips": ("skip_non_finite=true",),
+    "groups": ("param_groups.no_decay=true", "optimizer.weight_decay=0.1"),
+    "folds": ("folds=3", "fold=1"),
+    "histograms": ("histogram_every=6",),
+    "diagnostics": ("hook=[diagnostics]",),
+    "lookahead": ("hook=[lookahead]",),
+    "fp16 overflow": ("precision=fp16", "precision.init_scale=1e12"),
+}
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "checkpoints" / "update_00000012" / "model.safetensors")
+
+
+@pytest.fixture
+def assert_equal(train: Train, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`assert_equal(*words, rel=0)`: train on the GPU and on the CPU; rows and weights agree."""
+
+    def check(*words: str, rel: float = 0.0) -> None:
+        on_gpu = train(*words, name="gpu")
+        assert torch.cuda.max_memory_allocated() > 0
+        with monkeypatch.context() as patches:
+            patches.setattr(torch.cuda, "is_available", lambda: False)
+            on_cpu = train(*words, name="cpu")
+        assert len(rows(on_gpu)) == len(rows(on_cpu)) > 12
+        for one, other in zip(rows(on_gpu), rows(on_cpu), strict=True):
+            assert one == pytest.approx(other, rel=rel, abs=rel, nan_ok=True)
+        expected = weights(on_cpu)
+        assert expected.keys() == weights(on_gpu).keys()
+        for name, value in weights(on_gpu).items():
+            torch.testing.assert_close(value, expected[name], rtol=rel, atol=rel)
+
+    return check
+
+
+PAIRS = [
+    (optimizer, precision)
+    for optimizer in OPTIMIZERS
+    for precision in PRECISIONS
+    if (optimizer, precision) not in REFUSED
+]
+FAST = [("adamw", "fp32"), ("muon", "bf16"), ("sgd", "fp16")]
+ROUNDS = 1e-4
+"""Of an optimizer that takes another implementation on CUDA, such as `foreach`."""
+
+
+@pytest.mark.cuda(stub=True)
+@pytest.mark.parametrize(
+    ("optimizer", "precision"), [*FAST, *slow(*(pair for pair in PAIRS if pair not in FAST))]
+)
+def test_optimizers(optimizer: str, precision: str, assert_equal: Callable[..., None]) -> None:
+    is_exact = (optimizer, precision) in FAST
+    assert_equal(*DIGITS, f"optimizer={optimizer}", f"precision={precision}", rel=0 if is_exact else ROUNDS)
+
+
+FAST_SETTINGS = ("ema", "accumulation", "fp16 overflow")
+
+
+@pytest.mark.cuda(stub=True)
+@pytest.mark.parametrize("name", [*FAST_SETTINGS, *slow(*(n for n in SETTINGS if n not in FAST_SETTINGS))])
+def test_settings(name: str, assert_equal: Callable[..., None]) -> None:
+    assert_equal(*DIGITS, *SETTINGS[name])

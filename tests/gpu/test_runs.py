@@ -1,0 +1,238 @@
+"""Whole runs on a GPU: models and data, checkpoints that change the device, kills, and commands on finished runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from data_files import write_images
+from ejected import check_equal
+from ejected import project as project
+from marks import slow
+from repository import ROOT
+from run_folders import rows, summary
+from safetensors.torch import load_file
+
+from hydrant import cli
+
+Train = Callable[..., Path]
+
+BASE = ("tracker=local", "log_every=1", "eval_every=6", "save_every=6")
+DIGITS = (*BASE, "model.hidden=[16]")
+
+MODELS: dict[str, tuple[str, ...]] = {
+    "gpt": (
+        "experiment=gpt_tiny",
+        "hook=[]",
+        "model.num_layers=1",
+        "limit_val_samples=16",
+        "limit_train_samples=256",
+    ),
+    "convnet": ("model=convnet", "model.widths=[4,8]", "model.dropout=0"),
+    "channels last": ("model=convnet", "model.widths=[4,8]", "model.dropout=0", "precision=bf16"),
+    "vit": ("experiment=vit_tiny_fake", "compile=eager"),
+    "gan": ("experiment=gan_digits",),
+    "two models": ("experiment=two_models",),
+    "distillation": ("experiment=distill_vit", "compile=eager"),
+}
+ROUNDED = {"gpt": 1e-4, "vit": 1e-3, "distillation": 1e-3, "channels last": 2e-2}
+"""Attention takes other operations on CUDA, and bf16 rounds them; convolutions are of another memory format."""
+
+
+@pytest.fixture
+def on_cpu(train: Train, monkeypatch: pytest.MonkeyPatch) -> Train:
+    """As `train`, but on the CPU."""
+
+    def run(*words: str, name: str) -> Path:
+        with monkeypatch.context() as patches:
+            patches.setattr(torch.cuda, "is_available", lambda: False)
+            return train(*words, name=name)
+
+    return run
+
+
+def weights(folder: Path, num_updates: int) -> dict[str, torch.Tensor]:
+    return load_file(folder / "checkpoints" / f"update_{num_updates:08d}" / "model.safetensors")
+
+
+def assert_equal_runs(one: Path, other: Path, num_updates: int, rel: float = 0.0) -> None:
+    assert len(rows(one)) == len(rows(other)) >= num_updates
+    for row, expected in zip(rows(one), rows(other), strict=True):
+        assert row == pytest.approx(expected, rel=rel, abs=rel)
+    values = weights(other, num_updates)
+    for name, value in weights(one, num_updates).items():
+        torch.testing.assert_close(value, values[name], rtol=rel, atol=rel)
+
+
+@pytest.mark.slow
+@pytest.mark.cuda(stub=True)
+@pytest.mark.parametrize("name", MODELS)
+def test_models(name: str, train: Train, on_cpu: Train) -> None:
+    words = (*MODELS[name], *BASE, "duration=6")
+    assert_equal_runs(train(*words, name="gpu"), on_cpu(*words, name="cpu"), 6, ROUNDED.get(name, 0.0))
+
+
+@pytest.mark.slow
+@pytest.mark.cuda(stub=True)
+def test_images_that_workers_read(train: Train, on_cpu: Train, tmp_path: Path) -> None:
+    for split, count in (("train", 20), ("val", 8)):
+        for number, label in enumerate(("cat", "dog")):
+            write_images(tmp_path / "images" / split / label, count, seed=number)
+    words = ("data=image_folder", f"data.root={tmp_path}/images", "data.num_workers=2",
+             "data.input_shape=[3,16,16]", "model=convnet", "model.widths=[4]", "model.dropout=0",
+             "global_batch_size=8", "duration=12", *BASE)  # fmt: skip
+    assert_equal_runs(train(*words, name="gpu"), on_cpu(*words, name="cpu"), 12)
+
+
+@pytest.mark.cuda(stub=True)
+@pytest.mark.parametrize("optimizer", ["adamw", *slow("sgd", "muon", "nadam", "lion", "soap")])
+def test_a_checkpoint_continues_on_the_other_device(optimizer: str, train: Train, on_cpu: Train) -> None:
+    words = (*DIGITS, "model.dropout=0", "scheduler=constant", f"optimizer={optimizer}", "averaging=ema")
+    whole = on_cpu(*words, "duration=12", name="whole")
+    for name, first, second in (("to_cpu", train, on_cpu), ("to_gpu", on_cpu, train)):
+        first(*words, "duration=6", name=name)
+        folder = second(*words, "duration=12", "resume_strict=false", name=name)
+        assert_equal_runs(folder, whole, 12, 0.0 if optimizer != "soap" else 1e-5)
+
+
+KILLER = """
+import os, signal
+from pathlib import Path
+
+class Killer:
+    def after_update(self, trainer, num_updates):
+        if num_updates == 9 and not Path("killed").exists():
+            Path("killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    "words",
+    [
+        "precision=fp16 model.dropout=0.5",
+        *slow(
+            "precision=fp16 precision.init_scale=1e12 averaging=ema",
+            "precision=bf16 model.dropout=0.5 optimizer=muon",
+            "mixing=mixup micro_batch_size=16 model.dropout=0.2 data=synthetic",
+        ),
+    ],
+)
+def test_a_killed_run_continues_bit_for_bit(words: str, workdir: Path) -> None:
+    Path("killer.py").write_text(KILLER)
+    hook = ("allow_targets=[killer]", "+hooks.killer._target_=killer.Killer")
+
+    def start(name: str) -> int:
+        command = [
+            sys.executable,
+            str(ROOT / "train.py"),
+            f"name={name}",
+            *DIGITS,
+            "duration=15",
+            *words.split(),
+            *hook,
+        ]
+        variables = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(workdir), os.environ.get("PYTHONPATH", "")])
+        }
+        return subprocess.run(command, env=variables, check=False).returncode
+
+    assert start("killed_run") == -signal.SIGKILL
+    assert start("killed_run") == start("whole") == 0
+    assert_equal_runs(workdir / "outputs/killed_run", workdir / "outputs/whole", 15)
+
+
+@pytest.mark.cuda(stub=True)
+def test_commands_on_a_finished_run(
+    train: Train, on_cpu: Train, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train(*DIGITS, "duration=6", name="run")
+
+    def evaluated() -> str:
+        assert cli.main(["evaluate", str(folder)]) == 0
+        return capsys.readouterr().out
+
+    capsys.readouterr()
+    on_gpu = evaluated()
+    assert cli.main(["export", str(folder), "--format", "torch_export", "--output", "gpu.pt2"]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert evaluated() == on_gpu
+    inputs = torch.randn(4, 1, 8, 8)
+    exported = torch.export.load("gpu.pt2").module()(inputs)
+    assert exported.shape == (4, 10)
+
+
+@pytest.mark.cuda(stub=True)
+@pytest.mark.parametrize(
+    "words",
+    [
+        "precision=fp16 model.dropout=0.2",
+        *slow("averaging=ema max_grad_norm=1", "optimizer=nadam", "optimizer=muon precision=bf16"),
+    ],
+)
+def test_an_ejected_program_trains_the_same(words: str, project: Path) -> None:
+    assert "cuda" in check_equal(f"duration=8 {words}", project)
+
+
+@pytest.mark.cuda(memory_gib=0.25)
+def test_auto_finds_the_micro_batch_that_fits(train: Train) -> None:
+    folder = train("tracker=local", "data=synthetic", "data.input_shape=[3,32,32]", "data.num_samples=4096",
+                   "model=convnet", "global_batch_size=4096", "micro_batch_size=auto", "duration=1",
+                   "eval_batch_size=16", "limit_val_samples=16")  # fmt: skip
+    size = yaml.safe_load((folder / "config.yaml").read_text())["micro_batch_size"]
+    assert 16 <= size < 4096
+
+
+@pytest.mark.slow
+@pytest.mark.cuda(devices=2, stub=True)
+@pytest.mark.parametrize("words", ["parallel=ddp", "parallel=ddp micro_batch_size=8", "parallel=fsdp"])
+def test_two_gpus_train_as_one(words: str, train: Train, workdir: Path) -> None:
+    base = (*DIGITS, "model.dropout=0", "duration=6")
+    command = [
+        sys.executable,
+        str(ROOT / "train.py"),
+        "name=two",
+        *base,
+        *words.split(),
+        "parallel.num_processes=2",
+    ]
+    subprocess.run(command, check=True)
+    assert_equal_runs(workdir / "outputs/two", train(*base, name="one"), 6, 1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.cuda(devices=2, stub=True)
+def test_jobs_of_a_sweep_share_the_gpus(workdir: Path) -> None:
+    command = [sys.executable, str(ROOT / "train.py"), "--multirun", "hydra/launcher=local", "name=sweep", *DIGITS,
+               "duration=6", "seed=0,1,2"]  # fmt: skip
+    subprocess.run(command, check=True)
+    folders = sorted(path.parent for path in (workdir / "multirun/sweep").glob("*/summary.json"))
+    assert [summary(folder)["status"] for folder in folders] == ["finished"] * 3
+    assert {summary(folder)["environment"]["gpu"] for folder in folders} == {"NVIDIA H100 80GB HBM3"}
+
+
+@pytest.mark.slow
+@pytest.mark.cuda(level="calls")
+@pytest.mark.parametrize("mode", ["default", "reduce_overhead"])
+@pytest.mark.parametrize("optimizer", [False, True])
+def test_compiled_code_is_built_and_launched(mode: str, optimizer: bool, train: Train) -> None:
+    """Inductor and ptxas build for the GPU, launches have valid sizes, and what a graph captures is legal."""
+    import gpu
+
+    with gpu.calls() as calls:
+        folder = train(
+            *DIGITS, "duration=6", f"compile={mode}", f"compile.optimizer={optimizer}", "compile.check=false"
+        )
+    assert calls.illegal == []
+    assert len(calls.of("launch", "triton")) > 0
+    assert bool(calls.of("capture begin")) == (mode == "reduce_overhead")
+    assert summary(folder)["compile"]["graphs"] >= 1

@@ -101,9 +101,9 @@ def test_an_error_after_the_model_has_returned_is_not_the_model_s() -> None:
     with pytest.raises(
         ConfigError, match=r"^task: fails outside the model, .* ValueError: no 1 \(at test_dry"
     ):
-        dry_forward(Classification(nn.Linear(4, 2), **settings), Data(source, source), source)
+        dry_forward(Classification(nn.Linear(4, 2), **settings), Data(source, source))
     with pytest.raises(ConfigError, match=r"^model: fails on samples of shape \[4\]: ValueError: too small"):
-        dry_forward(Classification(nn.Sequential(_Failing(4, 2)), **settings), Data(source, source), source)
+        dry_forward(Classification(nn.Sequential(_Failing(4, 2)), **settings), Data(source, source))
 
 
 IDS, TARGETS = torch.arange(16).view(2, 8), torch.full((2, 8), -100)
@@ -122,5 +122,5 @@ IDS, TARGETS = torch.arange(16).view(2, 8), torch.full((2, 8), -100)
     ],
 )
 def test_samples_have_tokens_if_inputs_and_targets_are_sequences_of_them(batch: Batch, tokens: int) -> None:
-    dry = DryForward(100, batch, Outcome({}, {}, None, 0), [])
+    dry = DryForward(100, "", batch, Outcome({}, {}, None, 0), [])
     assert dry.costs == (tokens, 300)

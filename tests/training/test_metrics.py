@@ -141,7 +141,7 @@ def test_wrong_measurements_are_rejected_before_a_run_starts(value: Any) -> None
 
     data = digits()
     with pytest.raises(ConfigError, match="task: measures 'odd' as"):
-        dry_forward(Odd(torch.nn.Linear(64, 10)), data, data.val)
+        dry_forward(Odd(torch.nn.Linear(64, 10)), data)
 
 
 def test_bool_tensors_of_many_updates_are_reduced_together() -> None:

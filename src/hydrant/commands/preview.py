@@ -70,6 +70,8 @@ def _print_plan(plan: Plan) -> None:
     say(f"micro-batch  {micro_batches}{limit}")
     say(f"model        {total:,} parameters, {trained:,} trained")
     say(f"cost         {plan.flops_per_sample:,} FLOPs per sample to evaluate, about 3 times that to train")
+    if plan.uncounted:
+        say(f"             {plan.uncounted}")
     for name, entry in plan.optimizers.entries.items():
         for group_idx, group in enumerate(entry.optimizer.param_groups):
             say(f"group        {name}.{group_idx} {_describe_group(group)}")

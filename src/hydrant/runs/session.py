@@ -135,6 +135,8 @@ class Session:
         plan, state = self._plan, self._state
         if self._world.is_rank_zero:
             log_fields(start_lines(self._job, plan))
+            if plan.uncounted:
+                log.warning("%s", plan.uncounted)
         with self._checkpoints:
             trainer = build(
                 plan,

@@ -102,7 +102,7 @@ def _prepare(
     data = divide(config, instantiate(config, "data"))
     data.damaged.is_rank_zero = world.is_rank_zero
     task = _task(config, data)
-    dry = dry_forward(task, data, data.val)
+    dry = dry_forward(task, data)
     spec = make_stream_spec(config, run_world, data.train.num_samples, dry.costs)
     splits = make_splits(config, data, run_world)
     clock = Clock.start(
@@ -144,8 +144,8 @@ def _prepare(
     if parallel.is_sharded:
         check_sharding(config, task, parallel, precision, compilation, optimizers)
     return Plan(
-        config, world, data, splits, clock, spec, task, dry.flops, dry.targets_per_sample, intervals, schedules,
-        precision, compilation, parallel, averaging, mixing, profiler, hooks, eval_metrics(prefixes, dry),
+        config, world, data, splits, clock, spec, task, dry.flops, dry.uncounted, dry.targets_per_sample, intervals,
+        schedules, precision, compilation, parallel, averaging, mixing, profiler, hooks, eval_metrics(prefixes, dry),
         pictured_classes, optimizers,
     )  # fmt: skip
 

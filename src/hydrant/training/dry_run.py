@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
 from traceback import walk_tb
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from hydrant.training.distributed.world import World
 from hydrant.training.metric_values import try_metrics
 from hydrant.training.metrics import check_measurement
 from hydrant.training.profiling import count_flops
+from hydrant.training.training_trial import training_trial
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -111,7 +112,8 @@ def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
 class DryForward(NamedTuple):
     """What a task gives for one validation sample, on the host."""
 
-    flops: int  # of the sample
+    flops: int  # of a sample in training
+    uncounted: str  # what `flops` leaves out
     batch: Batch
     outcome: Outcome
     metric_names: list[str]  # of the values of the task's metrics
@@ -123,7 +125,8 @@ class DryForward(NamedTuple):
 
     @property
     def costs(self) -> SampleCosts:
-        """What durations in tokens and FLOPs count. Training takes three times the FLOPs of a forward pass."""
+        """What durations in tokens and FLOPs count. Training takes three times the FLOPs of a forward pass: Kaplan et
+        al., "Scaling laws for neural language models", 2020, section 2.1."""
         return SampleCosts(_tokens_per_sample(self.batch), 3 * self.flops)
 
     @property
@@ -149,24 +152,27 @@ def _is_integer(value: Any) -> bool:
     return is_number and not (value.is_floating_point() or value.is_complex())
 
 
-def dry_forward(task: Any, data: Data, val: Source) -> DryForward:
-    """Run the task on one validation sample, and its metrics on two, on the host.
+def dry_forward(task: Any, data: Data) -> DryForward:
+    """Run the task on the host: on one validation sample, its metrics on two, and training on two training samples.
 
     Raises:
         ConfigError: the model does not fit the data, a measurement is neither a scalar nor bool, or a metric does not
             fit the task.
     """
-    batch = read_samples(data, val, 1)
-    flops, outcome = _forward(task, batch, "samples")
+    batch = read_samples(data, data.val, 1)
+    outcome = _evaluate(task, batch, "samples")
     for name, value in outcome.measurements.items():
         if not torch.is_tensor(value):  # a user's task may return anything
             raise ConfigError("task", f"measures {name!r} as {value!r}, which is not a tensor")
         check_measurement(name, value.dtype, value.shape)
     metric_names: list[str] = []
     if task.metrics:
-        pair = read_samples(data, val, 2)
-        metric_names = try_metrics(task, pair, _forward(task, pair, "samples")[1])
-    return DryForward(flops, batch, outcome, metric_names)
+        pair = read_samples(data, data.val, 2)
+        metric_names = try_metrics(task, pair, _evaluate(task, pair, "samples"))
+    pair = read_samples(data, data.train, 2)
+    with _explain_failure(task, pair, "samples in training mode"):
+        flops = count_flops(task, pair)
+    return DryForward(*flops, batch, outcome, metric_names)
 
 
 def check_split(task: Any, data: Data, source: Source, split: str) -> None:
@@ -175,15 +181,30 @@ def check_split(task: Any, data: Data, source: Source, split: str) -> None:
     Raises:
         ConfigError: the model does not fit the samples.
     """
-    _forward(task, read_samples(data, source, 1), f"{split} samples")
+    _evaluate(task, read_samples(data, source, 1), f"{split} samples")
 
 
-def _forward(task: Any, batch: Batch, what: str) -> tuple[int, Outcome]:
+def _evaluate(task: Any, batch: Batch, what: str) -> Outcome:
+    with _explain_failure(task, batch, what):
+        return _eval_forward(task, batch)
+
+
+@torch.no_grad()
+def _eval_forward(task: Any, batch: Batch) -> Outcome:
+    was_training = task.training
+    outcome: Outcome = task.eval().forward(batch)
+    task.train(was_training)
+    return outcome
+
+
+@contextlib.contextmanager
+def _explain_failure(task: Any, batch: Batch, what: str) -> Generator[None]:
+    """Raise a ConfigError that names the shapes, whatever error the forward of a task raises."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "Using a target size")  # torch's losses broadcast other shapes
             with explain_unknown_class():
-                return count_flops(task, batch)
+                yield
     except ConfigError:
         raise
     except Exception as error:  # a user's model may raise anything, and there is no train.log yet
@@ -217,7 +238,7 @@ def dry_collectives(task: Any, data: Data, source: Source, *, is_training: bool 
     """
     batch = read_samples(data, source, 2)
     try:
-        with _restored(task), CollectiveRecorder() as recorder:
+        with training_trial(task), CollectiveRecorder() as recorder:
             task.train(is_training).forward(batch)
     except Exception as error:  # a user's model may raise anything
         mode = "training" if is_training else "an evaluation"
@@ -236,27 +257,14 @@ def check_batch_norm(task: Any, data: Data, train: Source, micro_batch_size: int
     if micro_batch_size > 1 or not any(isinstance(module, _BATCH_NORMS) for module in task.modules()):
         return
     try:
-        with _restored(task), torch.no_grad():
-            task.train().forward(read_samples(data, train, 1))
+        with training_trial(task), torch.no_grad():
+            task.forward(read_samples(data, train, 1))
     except ValueError as error:
         if not str(error).startswith("Expected more than 1 value per channel"):
             raise
         message = "1 sample gives batch norm of this model one value per channel, which has no variance"
         remedy = "give a micro_batch_size of 2 or more (and such a global_batch_size), larger inputs"
         raise ConfigError("micro_batch_size", f"{message}; {remedy}, or another model") from error
-
-
-@contextmanager
-def _restored(task: Any) -> Generator[None]:
-    """Restore the buffers and the mode of a task, and the state of random numbers on the host."""
-    buffers, was_training = [buffer.clone() for buffer in task.buffers()], task.training
-    with torch.random.fork_rng(devices=[]):
-        try:
-            yield
-        finally:
-            task.train(was_training)
-            for buffer, value in zip(task.buffers(), buffers, strict=True):
-                buffer.copy_(value)
 
 
 def dry_mixing(task: Any, data: Data, train: Source, mixing: Mixing) -> None:
@@ -272,7 +280,7 @@ def dry_mixing(task: Any, data: Data, train: Source, mixing: Mixing) -> None:
     try:
         mixed = mixing(batch, 0, 0, 0)
         if mixed is not batch:
-            count_flops(task, mixed)
+            _eval_forward(task, mixed)
     except Exception as error:  # timm and a user's task may raise anything
         message = f"does not fit this data and task: {typed_line(error)} (at {place(error)})"
         raise ConfigError("mixing", f"{message}; use mixing=none") from error

@@ -33,7 +33,8 @@ class Plan:
     clock: Clock
     spec: StreamSpec
     task: Any  # a Task, which is an nn.Module; on the host
-    flops_per_sample: int  # of a forward pass
+    flops_per_sample: int  # of a forward pass in training
+    uncounted: str  # what `flops_per_sample` leaves out, for users; "" if nothing
     targets_per_sample: int  # of the sample that was tried; 1 for a classification of whole samples
     intervals: Intervals
     schedules: Schedules

@@ -1,4 +1,4 @@
-"""Parameters and FLOPs of a model; memory, speed and peak FLOP/s of a device."""
+"""Parameters of a model; memory, speed and peak FLOP/s of a device."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import time
 
 import torch
 from torch import nn
-
-from hydrant.batch import Batch, Outcome
 
 _PEAK_TFLOPS = {
     "GB200": 2500, "B200": 2250, "GH200": 989, "H200": 989, "H200 NVL": 835, "H100": 989, "H100 NVL": 835,
@@ -23,22 +21,6 @@ def count_parameters(module: nn.Module) -> tuple[int, int]:
     """Return the number of all parameters and of the trainable ones."""
     parameters = list(module.parameters())
     return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
-
-
-def count_flops(task: nn.Module, batch: Batch) -> tuple[int, Outcome]:
-    """Return the FLOPs of one sample's forward pass in evaluation mode, and the outcome of the batch.
-
-    torch's `FlopCounterMode` counts matrix products, convolutions and attention; a multiply-add is two FLOPs.
-    Training takes about three times as many (Kaplan et al., 2020, section 2.1).
-    """
-    from torch.utils.flop_counter import FlopCounterMode  # imports Triton, which only a started run needs
-
-    was_training = task.training
-    task.eval()
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        outcome: Outcome = task.forward(batch)
-    task.train(was_training)
-    return counter.get_total_flops() // batch.num_samples, outcome
 
 
 def peak_flops(device: torch.device) -> float | None:

@@ -1,0 +1,135 @@
+"""Count the FLOPs of a model, and find the weights that the count leaves out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+from torch.utils._pytree import tree_leaves
+
+from hydrant.batch import Batch
+from hydrant.training.training_trial import training_trial
+
+_aten: Any = torch.ops.aten
+
+
+class Flops(NamedTuple):
+    """The FLOPs of a sample's forward pass."""
+
+    per_sample: int
+    uncounted: str  # what the number leaves out, for users; "" if nothing
+
+
+def count_flops(task: nn.Module, batch: Batch) -> Flops:
+    """Return the FLOPs of one sample's forward pass in training. Nothing in the task changes.
+
+    torch's `FlopCounterMode` counts matrix products, convolutions and attention; a multiply-add is two FLOPs.
+    """
+    from torch.utils.flop_counter import FlopCounterMode  # imports Triton, which only a started run needs
+
+    counter = FlopCounterMode(display=False, custom_mapping={_aten.mkldnn_rnn_layer: _rnn_layer_flops})
+    weights = _WeightTracker(task, counter.flop_registry)
+    with training_trial(task), _unfused_attention(), torch.no_grad(), weights, counter:
+        task.forward(batch)
+    return Flops(counter.get_total_flops() // batch.num_samples, weights.describe_uncounted())
+
+
+def _rnn_layer_flops(inputs: Sequence[int], *weights: Any, **_: Any) -> int:
+    """Return the FLOPs of oneDNN's LSTM layer: each of two matrices multiplies each input, (length, batch, size)."""
+    return 2 * math.prod(inputs[:-1]) * sum(math.prod(matrix) for matrix in weights[:2])
+
+
+@contextmanager
+def _unfused_attention() -> Generator[None]:
+    """Let torch's attention layers take no kernel for inference, which a frozen part may: it is not counted."""
+    was_enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was_enabled)
+
+
+_CHEAP = frozenset((
+    _aten.cat, _aten.copy_, _aten.embedding, _aten._embedding_bag, _aten._embedding_bag_forward_only, _aten.gather,
+    _aten.index, _aten.index_select, _aten.native_batch_norm, _aten.native_group_norm, _aten.native_layer_norm,
+    _aten.stack,
+))  # fmt: skip
+"""Operations with few FLOPs for each weight that are not marked as pointwise."""
+
+
+class _WeightTracker(TorchDispatchMode):
+    """A context that finds the weights which operations without a count take together with data.
+
+    It follows each weight through what is made of weights alone, such as casts and normalized weights.
+
+    Args:
+        module: has the weights.
+        counted: contains the operations that are counted.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, module: nn.Module, counted: Any) -> None:
+        super().__init__()
+        self._counted = counted
+        self._parameters = dict(module.named_parameters())
+        self._origins = dict.fromkeys(map(_memory, module.buffers()), frozenset[str]())
+        """The names of the matrices that a tensor without data is made of, by its memory."""
+        for name, parameter in self._parameters.items():
+            names = frozenset({name} if parameter.ndim > 1 else ())
+            self._origins[_memory(parameter)] = names | self._origins.get(_memory(parameter), frozenset())
+        self._fixed = frozenset(map(_memory, self._parameters.values()))
+        self._kept = list[Tensor]()  # so that no other tensor gets their memory
+        self._reached = set[str]()
+        self._missed = dict[str, str]()  # the operation by the name of the matrix
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        del types
+        output = func(*args, **(kwargs or {}))
+        memories, new = map(_memory, _tensors((args, kwargs))), _tensors(output)
+        origins = [None if memory is None else self._origins.get(memory) for memory in memories]
+        names = frozenset[str]().union(*filter(None, origins))
+        if None not in origins:
+            self._kept += new
+            self._origins |= dict.fromkeys(map(_memory, new), names)
+            return output
+        for memory in {*map(_memory, new)} - self._fixed:
+            self._origins.pop(memory, None)
+        operation = getattr(func, "_overloadpacket", func)  # a higher order operator has none
+        if operation in self._counted:
+            self._reached |= names
+        elif operation not in _CHEAP and torch.Tag.pointwise not in getattr(func, "tags", ()):
+            self._missed |= dict.fromkeys(names, str(operation))
+        return output
+
+    def describe_uncounted(self) -> str:
+        """Return which matrices no counted operation takes, and what takes them instead; "" if there are none."""
+        missed = {name: operation for name, operation in self._missed.items() if name not in self._reached}
+        if not missed:
+            return ""
+        total = sum(parameter.numel() for parameter in self._parameters.values())
+        share = sum(self._parameters[name].numel() for name in missed) / total
+        names = ", ".join([*missed][:3]) + (f" and {len(missed) - 3} more" if len(missed) > 3 else "")
+        return (
+            f"flops_per_sample is too small: torch does not count {', '.join(sorted({*missed.values()}))}, which "
+            f"{share:.0%} of the parameters are for ({names}); durations in FLOPs and perf/mfu leave them out"
+        )
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+
+
+def _memory(tensor: Tensor) -> int | None:
+    """Return the address of a tensor's memory, which its views share; None if it is made of other tensors."""
+    if tensor.layout is not torch.strided or is_traceable_wrapper_subclass(tensor):
+        return None
+    return tensor.untyped_storage().data_ptr()

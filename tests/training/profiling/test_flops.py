@@ -1,0 +1,185 @@
+"""FLOPs are counted as the model trains, and weights that the count leaves out are named."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from run_folders import summary
+from torch import Tensor, nn
+from training_runs import Train, UserModule
+
+from hydrant import cli, seeding
+from hydrant.batch import Batch, Outcome
+from hydrant.training.profiling import count_flops
+
+BATCH, LENGTH, WIDTH, HIDDEN = 2, 5, 8, 16
+MATRIX, ATTENTION = 2 * WIDTH * WIDTH, 2 * 2 * LENGTH * LENGTH * WIDTH
+"""FLOPs of a product of one token with a matrix, and of the two products of attention."""
+
+LAYER = LENGTH * (4 * MATRIX + 2 * 2 * WIDTH * HIDDEN) + ATTENTION
+
+
+class Call(nn.Module):
+    """A task that calls its model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Batch) -> Outcome:
+        loss = self.model(batch.inputs).mean()
+        return Outcome({"loss": loss}, {}, None, torch.tensor(batch.num_samples))
+
+
+def count(model: nn.Module, *shape: int) -> tuple[int, str]:
+    return count_flops(Call(model), Batch(torch.randn(BATCH, *shape), torch.zeros(BATCH)))
+
+
+class Frozen(nn.Module):
+    """Calls a frozen part for inference, as a distillation calls its teacher."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part = part.requires_grad_(False)
+
+    @torch.no_grad()
+    def forward(self, inputs: Tensor) -> Tensor:
+        output: Tensor = self.part.eval()(inputs)
+        return output
+
+
+class Derived(nn.Module):
+    """Multiplies with what is made of its weights, and adds and scales with others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(2, WIDTH, WIDTH))
+        self.position = nn.Parameter(torch.randn(1, LENGTH, WIDTH))
+        self.token = nn.Parameter(torch.randn(1, 1, WIDTH))
+        self.norm = nn.LayerNorm((LENGTH + 1, WIDTH))
+        self.unused = nn.Parameter(torch.randn(3, 3))
+        self.register_buffer("mask", torch.ones(WIDTH, WIDTH).tril())
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        weight = F.normalize(self.weight.sum(0), dim=1).double().float() * self.mask
+        inputs = torch.cat([self.token.expand(len(inputs), -1, -1), inputs + self.position], 1)
+        return self.norm(inputs) @ weight.T
+
+
+def encoder_layer(**settings: Any) -> nn.Module:
+    return nn.TransformerEncoderLayer(WIDTH, 2, HIDDEN, batch_first=True, **settings)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "flops"),
+    [
+        (lambda: nn.Linear(WIDTH, 3), (WIDTH,), 2 * WIDTH * 3),
+        (lambda: nn.Conv2d(3, 4, 3, padding=1), (3, 6, 7), 2 * 6 * 7 * 4 * 3 * 9),
+        (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), (3, 3, 3), 2 * 4 * 3 * 9),
+        (encoder_layer, (LENGTH, WIDTH), LAYER),
+        (lambda: encoder_layer(dropout=0.0).eval(), (LENGTH, WIDTH), LAYER),
+        (lambda: Frozen(encoder_layer()), (LENGTH, WIDTH), LAYER),
+        (lambda: nn.TransformerEncoder(encoder_layer(), 3), (LENGTH, WIDTH), 3 * LAYER),
+        (Derived, (LENGTH, WIDTH), (LENGTH + 1) * MATRIX),
+    ],
+    ids=["linear", "convolution", "batch_norm", "layer", "evaluated", "frozen", "encoder", "derived"],
+)
+def test_the_count_is_that_by_hand(
+    model: Callable[[], nn.Module], shape: tuple[int, ...], flops: int
+) -> None:
+    assert count(model(), *shape) == (flops, "")
+
+
+@pytest.mark.parametrize(("kind", "num_gates"), [(nn.LSTM, 4), (nn.GRU, 3), (nn.RNN, 1)])
+def test_recurrent_layers_are_counted(kind: Any, num_gates: int) -> None:
+    class Last(kind):  # type: ignore[misc]
+        def forward(self, inputs: Tensor) -> Tensor:
+            return super().forward(inputs)[0]
+
+    model = Last(WIDTH, HIDDEN, num_layers=2, batch_first=True)
+    per_token = 2 * num_gates * HIDDEN * (WIDTH + HIDDEN + HIDDEN + HIDDEN)
+    assert count(model, LENGTH, WIDTH) == (LENGTH * per_token, "")
+
+
+def test_weights_that_are_not_counted_are_named() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pair = nn.Bilinear(WIDTH, WIDTH, 7, bias=False)
+            self.head = nn.Linear(7, 8, bias=False)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            output: Tensor = self.head(self.pair(inputs, inputs))
+            return output
+
+    flops, uncounted = count(Mixed(), WIDTH)
+    assert flops == 2 * 7 * 8
+    assert uncounted == (
+        "flops_per_sample is too small: torch does not count aten._trilinear, which 89% of the parameters are for "
+        "(model.pair.weight); durations in FLOPs and perf/mfu leave them out"
+    )
+
+
+def test_counting_changes_nothing() -> None:
+    class Drawing(nn.Sequential):
+        def forward(self, inputs: Tensor) -> Tensor:
+            output: Tensor = super().forward(inputs)
+            return output * random.random() * np.random.random()
+
+    norm, frozen = nn.BatchNorm1d(WIDTH), nn.BatchNorm1d(WIDTH)
+    model = Drawing(nn.Linear(WIDTH, WIDTH), norm, nn.Dropout(0.5), frozen)
+    frozen.eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    batch = Batch(torch.randn(BATCH, WIDTH), torch.zeros(BATCH))
+    host, torch_state = seeding.host_state(), torch.get_rng_state()
+    assert count_flops(Call(model), batch) == (MATRIX, "")
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    assert seeding.is_host_state(host)
+    assert norm.training
+    assert not frozen.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+@pytest.mark.parametrize("kind", ["Linear", "Bilinear"])
+def test_a_run_and_its_preview_tell_what_is_not_counted(
+    kind: str,
+    train: Train,
+    user_module: UserModule,
+    logged_warnings: Callable[[], list[str]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = "64, 64, 10" if kind == "Bilinear" else "64, 10"
+    call = "layer(x, x)" if kind == "Bilinear" else "layer(x)"
+    user_module(
+        f"own_{kind}",
+        f"""from torch import nn
+class Own(nn.Module):
+    def __init__(self, **kwargs):
+        super().__init__()
+        self.layer = nn.{kind}({arguments})
+    def forward(self, x):
+        return self.{call.replace("x", "x.flatten(1)")}
+""",
+    )
+    words = ("tracker=local", "duration=1", f"model._target_=own_{kind}.Own", f"allow_targets=[own_{kind}]")
+    run = train(*words)
+    assert cli.main(["preview", *words]) == 0
+    told = [
+        text
+        for text in (*logged_warnings(), *capsys.readouterr().out.splitlines())
+        if "flops_per_sample" in text
+    ]
+    if kind == "Bilinear":
+        assert len(told) == 2
+        assert all("aten._trilinear" in text for text in told)
+    else:
+        assert told == []
+        assert summary(run)["flops_per_sample"] == 2 * 64 * 10

@@ -8,6 +8,7 @@ the optimizers and the stream of batches. docs/architecture.md explains the orde
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -68,6 +69,8 @@ from hydrant.training.splits import (
     validation_splits,
 )
 from hydrant.training.trainer import RunLogger, Trainer, TrainState
+
+log = logging.getLogger("hydrant")
 
 
 def prepare(
@@ -195,6 +198,10 @@ def build(
     _prepare_process(plan)
     task = plan.parallel.prepare(plan.precision.prepare(plan.task)).to(device)
     if uses_channels_last(config["memory_format"], task, plan.precision, plan.parallel, device):
+        log.info(
+            "two-dimensional convolutions compute in channels_last (memory_format=%s)",
+            config["memory_format"],
+        )
         convert_to_channels_last(task)
     plan.averaging.start(cast("nn.Module", task.model))
     plan.compilation.apply(task, retains_graph=plan.optimizers.retains_graph)

@@ -6,7 +6,6 @@ after it receive this format too, and inputs need no conversion of their own. Te
 
 from __future__ import annotations
 
-import logging
 from typing import Literal
 
 import torch
@@ -17,8 +16,6 @@ from hydrant.training.distributed.base import Parallel
 from hydrant.training.precision import Precision
 
 MemoryFormat = Literal["auto", "contiguous_format", "channels_last"]
-
-log = logging.getLogger("hydrant")
 
 
 def check_memory_format(setting: MemoryFormat, task: nn.Module, parallel: Parallel) -> None:
@@ -40,10 +37,7 @@ def uses_channels_last(
     if setting != "auto":
         return setting == "channels_last"
     is_faster = device.type == "cuda" and precision.is_reduced and not parallel.is_sharded
-    if is_faster and _weights(task):
-        log.info("memory_format=auto: channels_last")
-        return True
-    return False
+    return is_faster and bool(_weights(task))
 
 
 def convert_to_channels_last(task: nn.Module) -> None:

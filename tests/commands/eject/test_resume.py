@@ -100,6 +100,7 @@ def check_killed_and_continued(words: str, update: int = 5) -> None:
                 "averaging=ema model=convnet model.widths=[4,8] data.augment.max_shift=1",
                 "optimizer=schedule_free_adamw",
                 "optimizer=torch_muon",
+                "optimizer=soap model.hidden=[256,256] duration=16",
                 "optimizer=normuon",
                 "optimizer=sam",
                 "precision=fp16 precision.init_scale=1e6 micro_batch_size=8",

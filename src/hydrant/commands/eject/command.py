@@ -107,14 +107,9 @@ def program(config: Mapping[str, Any], overrides: Sequence[str] = (), folder: st
     from hydrant.commands.eject.cutting import cut
     from hydrant.commands.eject.refusals import check_possible
     from hydrant.training.build import prepare  # imports torch
-    from hydrant.training.memory_format import uses_channels_last
 
     check_possible(config)
     plan = prepare(config, is_preview=True)
-    if plan.world.device.type == "cuda" and uses_channels_last(
-        config["memory_format"], plan.task, plan.precision, plan.parallel, plan.world.device
-    ):
-        raise ConfigError("memory_format", "channels_last cannot be ejected yet; give contiguous_format")
     if plan.clock.unmeasured_sizes:
         message = "seconds are measured when a run starts, so the number of updates is not known here"
         raise ConfigError("duration", f"{message}; give all durations in updates, ep or sa")

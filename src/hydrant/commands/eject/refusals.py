@@ -76,7 +76,7 @@ POSSIBLE: Mapping[str, tuple[str, ...]] = {
 _CHOSEN = {
     "seed", "duration", "global_batch_size", "micro_batch_size", "eval_batch_size", "log_every", "eval_every",
     "save_every", "best", "max_grad_norm", "max_grad_value", "agc", "param_groups", "schedules", "mup", "patience",
-    "deterministic", "cudnn_benchmark",  "lr_scaling",
+    "deterministic", "cudnn_benchmark", "memory_format", "lr_scaling",
     "max_skipped", "skip_non_finite", "limit_train_samples", "limit_val_samples",
     "limit_test_samples", "test_at_end",
 }  # fmt: skip
@@ -85,7 +85,7 @@ _CHOSEN = {
 _WITHOUT_EFFECT = {
     "histogram_every", "pictures",
     "name", "claim", "tags", "notes", "tracker", "trackers", "save_async", "keep_last", "keep_best", "keep_every",
-    "resume", "resume_strict", "allow_targets", "parallel", "lr_base_size", "memory_format", "hooks",
+    "resume", "resume_strict", "allow_targets", "parallel", "lr_base_size", "hooks",
 }  # fmt: skip
 """Keys that change no number of a run on one process, or that the ejected file has no use for."""
 

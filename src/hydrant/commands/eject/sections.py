@@ -9,7 +9,7 @@ SECTIONS = {
     "randomness": ("Random numbers", ("hydrant.seeding",)),
     "data": ("Data", ("hydrant.data", "hydrant.config.csv_file")),
     "mixing": ("Mixing", ()),
-    "model": ("Model", ("hydrant.models",)),
+    "model": ("Model", ("hydrant.models", "hydrant.training.memory_format")),
     "loss": ("Loss and metrics", ("hydrant.tasks",)),
     "own": ("Parts of the project", ()),
     "optimizer": ("Optimizer", ("hydrant.optimizers",)),

@@ -10,7 +10,7 @@ from operator import is_
 from typing import Any
 
 from torch import nn
-from torch.optim import AdamW, Muon
+from torch.optim import Adagrad, AdamW, Muon
 
 from hydrant.commands.eject.bundle import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector, plain
@@ -34,7 +34,9 @@ def cut_optimizer(collector: Collector) -> None:
     [entry] = collector.plan.optimizers.entries.values()
     node = {**config["optimizer"], **scaled_lr(config)}
     if entry.optimizer.defaults.get("fused") and node.get("fused") is None and "base" not in node:
-        node["fused"] = True  # the fastest kernel, which Hydrant chooses
+        # The fastest kernel, which Hydrant chooses: that of Adagrad is for the CPU alone.
+        is_adagrad = isinstance(entry.optimizer, Adagrad)
+        node["fused"] = 'True if DEVICE.type == "cpu" else None' if is_adagrad else True
     imports: Imports = {}
     is_frozen = any(not parameter.requires_grad for parameter in collector.plan.task.model.parameters())
     first = TRAINED if is_frozen else "model.parameters()"  # LBFGS adds up all that it gets, in its order

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+import torch
+
 from hydrant.clock import Interval
 from hydrant.commands.eject.cutting.collector import Collector
 from hydrant.commands.eject.layout import literal
 from hydrant.errors import ConfigError
 from hydrant.models.blocks import repeated_blocks
+from hydrant.training.memory_format import uses_channels_last
 
 RUN = "The run."
 
@@ -22,6 +25,7 @@ def cut_run(collector: Collector, folder: str) -> None:
     collector.constant("FOLDER", folder, comment, group=RUN, source=f"Path({literal(folder)})")
     device = 'torch.device("cuda" if torch.cuda.is_available() else "cpu")'
     collector.constant("DEVICE", spec.device, group=RUN, source=device)
+    del collector.parts.known["DEVICE"]  # the program may run on another one
     collector.constant("SEED", config["seed"], "of all random numbers", group=RUN)
     collector.constant(
         "NUM_UPDATES", clock.total_updates, _with_duration("optimizer steps", config["duration"]), group=RUN
@@ -63,12 +67,23 @@ def cut_run(collector: Collector, folder: str) -> None:
     collector.know(
         DETERMINISTIC=is_deterministic, TIMES_KERNELS=not is_deterministic if times == "auto" else times
     )
+    _cut_memory_format(collector)
     kind = (
         "whose gradients may overflow"
         if config["precision"]["scale_loss"]
         else "that may have NaN or infinity"
     )
     collector.constant("MAX_SKIPPED", config["max_skipped"], f"updates in a row {kind}", group=RUN)
+
+
+def _cut_memory_format(collector: Collector) -> None:
+    """Add the rule by which convolutions compute in `channels_last`."""
+    plan, setting = collector.plan, collector.config["memory_format"]
+    of_device = {
+        kind: uses_channels_last(setting, plan.task, plan.precision, plan.parallel, torch.device(kind))
+        for kind in ("cpu", "cuda")
+    }
+    collector.know(CHANNELS_LAST=of_device["cpu"], CHANNELS_LAST_ON_CUDA=of_device["cuda"])
 
 
 def _with_duration(unit: str, duration: object) -> str:

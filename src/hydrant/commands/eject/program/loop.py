@@ -47,6 +47,8 @@ from hydrant.commands.eject.program.settings import (
     BACKOFF_FACTOR,
     BATCH_SIZE,
     BEST_METRIC,
+    CHANNELS_LAST,
+    CHANNELS_LAST_ON_CUDA,
     CLIPS,
     COMPILES,
     CONVOLVES,
@@ -89,6 +91,7 @@ from hydrant.commands.eject.program.settings import (
     TIMES_KERNELS,
 )
 from hydrant.seeding import mix  # pyright: ignore[reportPrivateUsage]
+from hydrant.training.memory_format import convert_to_channels_last
 
 
 def main() -> None:
@@ -110,6 +113,8 @@ def main() -> None:
     train, val = load_data()
     torch.manual_seed(mix(SEED, MODEL))
     model = make_model().to(DEVICE)
+    if CHANNELS_LAST or (CHANNELS_LAST_ON_CUDA and DEVICE.type == "cuda"):
+        convert_to_channels_last(model)
     if RUNS_COMPILED:
         compile_in_place(model)
     optimizer = make_optimizer(model)
@@ -132,10 +137,13 @@ def main() -> None:
         average = Average(model)
 
     if (FOLDER / "last.pt").exists():
-        state = torch.load(FOLDER / "last.pt", map_location=DEVICE, weights_only=True)
-        num_updates, best, measured = state["num_updates"], state["best"], state["measured"]
+        # On the CPU, where counts of steps stay: on a GPU, some optimizers would wait for it in each step.
+        state = torch.load(FOLDER / "last.pt", map_location="cpu", weights_only=True)
+        num_updates, best = state["num_updates"], state["best"]
         if RANKED:
-            measured = measured[RANK]
+            measured = [(size, metrics.to(DEVICE)) for size, metrics in state["measured"][RANK]]
+        else:
+            measured = [(size, metrics.to(DEVICE)) for size, metrics in state["measured"]]
         if not RANKED or RANK == 0:
             # Later rows are made again, and the last one may be incomplete.
             rows = (FOLDER / "metrics.jsonl").read_text().splitlines(keepends=True)
@@ -304,7 +312,7 @@ def main() -> None:
     if TESTS:
         with averaged_weights(model, optimizer) if HAS_MODES else nullcontext():
             if EVALS and SAVES:
-                state = torch.load(FOLDER / "best.pt", map_location=DEVICE, weights_only=True)
+                state = torch.load(FOLDER / "best.pt", map_location="cpu", weights_only=True)
                 model.load_state_dict(state["model"])  # the best weights are tested
                 if AVERAGES:
                     average.model.load_state_dict(state["average"])

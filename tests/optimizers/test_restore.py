@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,5 +93,19 @@ def test_every_option_resumes_exactly_at_a_usual_width(
     """Products of small matrices do not show strides that differ from those before."""
     with torch.compiler.set_stance("force_eager"):  # kron compiles its update, which takes half a minute
         whole, resumed = whole_and_resumed(train, monkeypatch, (*WIDE, f"optimizer={optimizer}"), 13)
+    assert rows(resumed) == rows(whole)
+    assert_same_state(weights(resumed), weights(whole))
+
+
+@pytest.mark.slow
+def test_kron_resumes_exactly_with_its_compiled_step(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other process compiles in a later update, from weights and states that are restored."""
+    words = (*WIDE, "optimizer=kron", "duration=16", "model.hidden=[32,48]")
+
+    def in_new_process(*args: str, **kwargs: Any) -> Path:
+        torch.compiler.reset()
+        return train(*args, **kwargs)
+
+    whole, resumed = whole_and_resumed(in_new_process, monkeypatch, words, 7)
     assert rows(resumed) == rows(whole)
     assert_same_state(weights(resumed), weights(whole))

@@ -79,12 +79,12 @@ def test_damaged_samples_are_passed_over() -> None:
 def test_targets_that_do_not_count_are_not_mixed() -> None:
     """Their number is no class, which may be met long after the run has started."""
     mixing: Any = object.__new__(MixupCutmix)
-    source = OwnSource((2,))
+    batch = Batch(torch.zeros(2, 4), torch.zeros(2, dtype=torch.int64))
     task = Classification(nn.Linear(4, 2), label_smoothing=0, ignore_index=-100, metrics={})
     with pytest.raises(
         ConfigError, match=r"^mixing: targets that do not count \(task.ignore_index=-100\) cannot"
     ):
-        dry_mixing(task, Data(source, source), source, mixing)
+        dry_mixing(task, batch, mixing)
 
 
 class _Failing(nn.Linear):
@@ -122,5 +122,5 @@ IDS, TARGETS = torch.arange(16).view(2, 8), torch.full((2, 8), -100)
     ],
 )
 def test_samples_have_tokens_if_inputs_and_targets_are_sequences_of_them(batch: Batch, tokens: int) -> None:
-    dry = DryForward(100, "", batch, Outcome({}, {}, None, 0), [])
+    dry = DryForward(100, "", batch, Outcome({}, {}, None, 0), [], batch)
     assert dry.costs == (tokens, 300)

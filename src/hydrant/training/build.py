@@ -127,7 +127,7 @@ def _prepare(
     if not config["parallel"].get("sync_batch_norm"):  # else the samples of all ranks count
         check_batch_norm(task, data, data.train, spec.micro_batch_size)
     mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
-    dry_mixing(task, data, data.train, mixing)
+    dry_mixing(task, dry.train_batch, mixing)
     check_memory_format(config["memory_format"], task, parallel)
     averaging = _averaging(config, clock, precision)
     prefixes = metric_prefixes(splits, is_averaged=averaging.is_on)

@@ -117,6 +117,7 @@ class DryForward(NamedTuple):
     batch: Batch
     outcome: Outcome
     metric_names: list[str]  # of the values of the task's metrics
+    train_batch: Batch  # two training samples
 
     @property
     def targets_per_sample(self) -> int:
@@ -172,7 +173,7 @@ def dry_forward(task: Any, data: Data) -> DryForward:
     pair = read_samples(data, data.train, 2)
     with _explain_failure(task, pair, "samples in training mode"):
         flops = count_flops(task, pair)
-    return DryForward(*flops, batch, outcome, metric_names)
+    return DryForward(*flops, batch, outcome, metric_names, pair)
 
 
 def check_split(task: Any, data: Data, source: Source, split: str) -> None:
@@ -267,8 +268,8 @@ def check_batch_norm(task: Any, data: Data, train: Source, micro_batch_size: int
         raise ConfigError("micro_batch_size", f"{message}; {remedy}, or another model") from error
 
 
-def dry_mixing(task: Any, data: Data, train: Source, mixing: Mixing) -> None:
-    """Run the task on two mixed samples, on the host.
+def dry_mixing(task: Any, batch: Batch, mixing: Mixing) -> None:
+    """Run the task on a batch, mixed, on the host.
 
     Raises:
         ConfigError: the mixing does not fit the data or the task.
@@ -276,7 +277,6 @@ def dry_mixing(task: Any, data: Data, train: Source, mixing: Mixing) -> None:
     if isinstance(mixing, MixupCutmix) and task.ignore_index is not None:
         message = f"targets that do not count (task.ignore_index={task.ignore_index}) cannot be mixed"
         raise ConfigError("mixing", f"{message}; use mixing=none, or task.ignore_index=null")
-    batch = read_samples(data, train, 2)
     try:
         mixed = mixing(batch, 0, 0, 0)
         if mixed is not batch:

@@ -12,7 +12,7 @@ import pytest
 from repository import ROOT
 
 TESTS = """
-import os, signal
+import os
 import pytest, torch
 
 used = []
@@ -46,8 +46,7 @@ def test_left_out(): ...
 
 @pytest.mark.cuda
 def test_ends_the_process():
-    print("last words", flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.abort()
 
 @pytest.mark.cuda
 def test_comes_too_late(): ...
@@ -82,7 +81,7 @@ def outcomes(folder: Path, *options: str) -> dict[str, tuple[str, str]]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["gpu.plugin"]\n')
-    marks = 'markers = ["cuda: of CUDA", "real_gpu: of a GPU"]'
+    marks = 'addopts = "-p no:randomly"\nmarkers = ["cuda: of CUDA", "real_gpu: of a GPU"]'
     (tmp_path / "pyproject.toml").write_text(f"[tool.pytest.ini_options]\n{marks}\n")
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "test_later.py").write_text(ELSEWHERE)
@@ -108,7 +107,8 @@ def test_each_test_has_its_outcome(folder: Path) -> None:
     assert "for a reason" in found["test_skips"][1]
     assert "needs a real GPU" in found["test_of_a_gpu"][1]
     for name in ("test_ends_the_process", "test_comes_too_late"):
-        assert "last words" in found[name][1]
+        assert "Fatal Python error: Aborted" in found[name][1]
+        assert "in test_ends_the_process" in found[name][1]
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +12,14 @@ from hydra._internal.core_plugins.file_config_source import FileConfigSource as 
 
 from hydrant import cli
 from hydrant.config.bounded_yaml import MAX_DEPTH
+from hydrant.config.check import check
 from hydrant.config.completion import completions
 from hydrant.config.compose import compose
 from hydrant.config.file_source import FileConfigSource
 from hydrant.config.groups import conf_dir
 from hydrant.config.option_files import read_option
 from hydrant.config.read_file import read_json, read_yaml
+from hydrant.errors import ConfigError
 
 Refused = Callable[..., str]
 
@@ -42,9 +45,18 @@ FILES: dict[str | bytes, str] = {
     "x: !!python/object:os.system ls": "line 2: could not determine a constructor",
     "x: !!int x": "",
     "x: 1" + ":59" * 100: "line 2: a number has 301 characters",
+    "duration: 1:30": "line 2: YAML reads 1:30 as 90; write 90s, 90min, 90, or '1:30' with quotes for a text",
+    "eval_every: 1:00:30": "line 2: YAML reads 1:00:30 as 3630; write 3630s, 3630, or '1:00:30'",
+    "optimizer: {lr: 1:30.5}": "line 2: YAML reads 1:30.5 as 90.5; write 90.5, or",
+    "seed: 010": "line 2: YAML reads 010 as 8; write 8, or '010'",
+    "seed: 0x1F": "line 2: YAML reads 0x1F as 31; ",
+    "data: {columns: [yes, no]}": "line 2: YAML reads yes as true; write true, or 'yes' with quotes for a text",
+    "global_batch_size: {0: 64, 1:30: 128}": "line 2: YAML reads 1:30 as 90; ",
     "x: !!binary aGFsbG8=": "a value is of the type bytes",
     "x: !!timestamp 2020-01-01": "a value is of the type date",
     "defaults: theirs": "defaults: needs a list, not 'theirs'",
+    "defaults: [{override /mixing: none}, {override /mixing: mixup}]": "defaults: override /mixing chooses 'none'",
+    "defaults: [{override /tracker: [wandb]}, {override /tracker: local}]": "defaults: override /tracker chooses ",
     "defaults: [1]": "defaults: needs entries such as 'model: mlp', not 1",
     "defaults: [{optimizer: {lr: 1}}]": "defaults: needs entries such as 'model: mlp', not {optimizer: {lr: 1}}",
 }
@@ -120,7 +132,8 @@ def test_an_option_may_have_the_name_of_a_number(name: str, theirs: Path, refuse
     theirs.parents[1].joinpath("optimizer").mkdir()
     theirs.parents[1].joinpath("optimizer", f"{name}.yaml").write_text("defaults: [adamw]\nlr: 0.5\n")
     if name not in ("null", "nan", "inf"):  # null chooses nothing; the others are text in YAML
-        assert "; put a name in quotes that YAML reads as" in refused("preview")
+        message = refused("preview")
+        assert "; put a name in quotes that YAML reads as" in message or "or 'off' with quotes" in message
     theirs.write_text(f"# @package _global_\ndefaults:\n  - override /optimizer: '{name}'\n")
     assert compose(["experiment=theirs"]).optimizer.lr == 0.5
 
@@ -198,3 +211,33 @@ def test_configs_are_read_as_hydra_reads_them(file: Path) -> None:
     )
     assert ours == hydras
     assert list(ours.config) == list(hydras.config)
+
+
+@pytest.mark.parametrize(
+    "name", ["1e5", "1_000", "1.50", "2026-11-25", "007", "0x1F", "1E5", "inf", "on1", "5"]
+)
+def test_a_name_is_the_text_that_was_typed(name: str, theirs: Path) -> None:
+    """On the command line and in a file."""
+    assert check(compose([f"name={name}"]))["name"] == name
+    theirs.write_text(f"# @package _global_\nname: {name}\nnotes: {name}\n")
+    config = check(compose(["experiment=theirs"]))
+    assert (config["name"], config["notes"]) == (name, name)
+
+
+@pytest.mark.parametrize(
+    "text", ["1:30", "1:00", "010", "0x1F", "0b1", "on", "no", "Yes", "OFF", "1_000", "1e3", "2026-11-25", "'010'",
+             "-5", "true", "null", "0", ".5", "1."],
+)  # fmt: skip
+def test_a_value_in_a_file_is_that_of_the_command_line_or_is_refused(text: str, theirs: Path) -> None:
+    theirs.write_text(f"# @package _global_\ndata:\n  note: {text}\n")
+    typed = compose([f"+data.note={text}"]).data.note
+    is_refused = isinstance(typed, str) and text not in ("2026-11-25", "'010'")
+    with pytest.raises(ConfigError, match="YAML reads") if is_refused else contextlib.nullcontext():
+        assert compose(["experiment=theirs"]).data.note == typed
+
+
+@pytest.mark.parametrize(("text", "forms"), [("1:30", "90s or 90min"), ("2:00:01", "7201s")])
+def test_a_time_on_the_command_line_is_refused_with_the_form_to_write(text: str, forms: str) -> None:
+    for key in ("duration", "eval_every"):
+        with pytest.raises(ConfigError, match=f"{key}: '{text}' is not a duration; write {forms}$"):
+            check(compose([f"{key}={text}"]))

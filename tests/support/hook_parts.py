@@ -116,6 +116,37 @@ class BadMetric:
         trainer.log.row({"number": 1})
 
 
+class Overwrites:
+    """Logs a number under a name of the run."""
+
+    def __init__(self, key):
+        self.key = key
+
+    def after_update(self, trainer, num_updates):
+        trainer.log.row({self.key: 9.0})
+
+
+class OddName:
+    def after_update(self, trainer, num_updates):
+        trainer.log.row({"mine/\\udc80\\x00": num_updates})
+        if num_updates == 4:
+            trainer.end("odd \\udc80")
+
+
+class Raises:
+    def after_update(self, trainer, num_updates):
+        raise GeneratorExit
+
+
+class Async:
+    async def after_update(self, trainer, num_updates): ...
+
+
+class Yields:
+    def on_evaluation(self, trainer, row):
+        yield
+
+
 class Unwilling:
     def __init__(self, size=1):
         if size > 1:

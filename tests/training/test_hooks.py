@@ -176,6 +176,8 @@ def test_no_hook_costs_no_call() -> None:
         ((hook("NoHook"),), "hooks.nohook._target_: NoHook is no hook: it has none of the methods check, on_start"),
         ((hook("FewArguments"),), "FewArguments.after_update is called as after_update(trainer, num_updates)"),
         ((hook("HalfState"),), "hooks.halfstate._target_: HalfState needs both state_dict and load_state_dict"),
+        ((hook("Async"),), "Async.after_update is async or has a yield, so a call would not run it"),
+        ((hook("Yields"),), "hooks.yields._target_: Yields.on_evaluation is async or has a yield"),
         ((hook("Unwilling", size=2),), "hooks.unwilling.size: my_hooks.Unwilling refuses it: size is too large"),
         ((hook("Unwilling"),), "hooks.unwilling: my_hooks.Unwilling refuses it: this model is too small"),
         ((hook("Recorder", every="often"),), "hooks.recorder.every: 'often' is not a duration"),
@@ -216,3 +218,34 @@ def test_an_error_in_a_hook_fails_the_run_and_names_its_line(
     error = capsys.readouterr().err
     assert "the metric 'number' needs a group in front, such as my_hook/number" in error
     assert "my_hooks.py" in error
+
+
+@pytest.mark.parametrize(
+    "name", ["val/accuracy", "train/loss", "val_ema/x", "test/loss", "optim/lr", "perf/mfu"]
+)
+def test_a_hook_cannot_write_what_the_run_measures(
+    name: str, train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train(*RUN, hook("Overwrites", key=name), status=1)
+    group, _, rest = name.partition("/")
+    message = f"the run writes the metrics of the group {group} itself; log '{name}' in another one, such as my_hook/"
+    assert message + rest in capsys.readouterr().err
+    assert 9.0 not in [value for row in rows(folder) for value in row.values()]
+
+
+def test_any_name_of_a_metric_and_any_reason_can_be_read_again(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train(*RUN, hook("OddName"))
+    assert "mine/\\udc80\\0" in rows(folder)[-1]
+    assert summary(folder)["end_reason"] == "odd \\udc80"
+    train(*RUN, hook("OddName"))
+    assert "already finished" in capsys.readouterr().out
+
+
+def test_a_hook_that_raises_generator_exit_fails_the_run(
+    train: Train, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train(*RUN, hook("Raises"), status=1)
+    assert "error: GeneratorExit (at " in capsys.readouterr().err
+    assert (summary(folder)["status"], summary(folder)["error"]["type"]) == ("failed", "GeneratorExit")

@@ -21,6 +21,19 @@ _FORMS = ("500 (updates)", "10ep (epochs)", "64000sa (samples)", "10Mtok (tokens
           "5min (of training)")  # fmt: skip
 
 
+def clock_forms(text: str) -> list[str]:
+    """Return the durations that a text such as `1:30` may mean; nothing if it does not look like a time.
+
+    >>> clock_forms("1:30"), clock_forms("1:00:30"), clock_forms("90")
+    (['90s', '90min'], ['3630s'], [])
+    """
+    if re.fullmatch(r"\d{1,9}(:[0-5]?\d){1,2}", text) is None:
+        return []
+    parts = [int(part) for part in text.split(":")]
+    amount = sum(part * 60**place for place, part in enumerate(reversed(parts)))
+    return [f"{amount}s"] if len(parts) == 3 else [f"{amount}s", f"{amount}min"]
+
+
 @dataclass(frozen=True)
 class Duration:
     """An amount of time. `unit` is `""` (updates), `"ep"`, `"sa"`, `"tok"`, `"flop"`, `"s"` or `"%"`."""
@@ -41,7 +54,8 @@ class Duration:
         if match is None:
             forms = [*_FORMS, *([] if key == "duration" else ["5% (of the run)"])]
             forms += ["null (never)"] if key.endswith("_every") else []
-            listing = f"{', '.join(forms[:-1])} or {forms[-1]}"
+            forms = clock_forms(str(value)) or forms
+            listing = " or ".join([*filter(None, [", ".join(forms[:-1])]), forms[-1]])
             raise ConfigError(key, f"{shown(value)} is not a duration; write {listing}")
         amount = Fraction(match["amount"])
         if time := match["time"]:

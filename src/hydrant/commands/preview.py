@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _print_plan(plan: Plan) -> None:
+    from hydrant.optimizers.kinds import arguments_of
     from hydrant.runs.summary_lines import batch_sizes_text
     from hydrant.training.profiling import count_parameters
 
@@ -74,7 +75,7 @@ def _print_plan(plan: Plan) -> None:
         say(f"             {plan.uncounted}")
     for name, entry in plan.optimizers.entries.items():
         for group_idx, group in enumerate(entry.optimizer.param_groups):
-            say(f"group        {name}.{group_idx} {_describe_group(group)}")
+            say(f"group        {name}.{group_idx} {_describe_group(group, arguments_of(entry.optimizer))}")
 
 
 def _print_schedule(field: str, groups: Mapping[str, Sequence[float]]) -> None:
@@ -98,9 +99,9 @@ def _describe_curve(field: str, group: str, values: Sequence[float]) -> str:
     return f"{field}{of_group}: {values[0]:.4g} -> {max(values):.4g} -> {values[-1]:.4g}"
 
 
-def _describe_group(group: Mapping[str, Any]) -> str:
-    """Return the name, the number of parameters and the numeric fields of a param group."""
+def _describe_group(group: Mapping[str, Any], arguments: Collection[str]) -> str:
+    """Return the name, the number of parameters and those numeric fields of a param group that are arguments."""
     num_parameters = sum(p.numel() for p in group["params"])
-    fields = {k: v for k, v in group.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-    text = ", ".join(f"{k} {v:g}" for k, v in fields.items())
+    numbers = {k: v for k, v in group.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    text = ", ".join(f"{k} {v:g}" for k, v in numbers.items() if k in arguments)
     return f"({group.get('name', '-')}): {num_parameters:,} parameters; {text}"

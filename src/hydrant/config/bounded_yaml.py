@@ -1,8 +1,9 @@
-"""YAML loaders with limits on depth and size, because a short text can describe 10**9 nodes or overflow the stack.
+"""YAML loaders with limits, which read a value as the command line does, or refuse it.
 
-An alias such as `*a` repeats a node. Aliases of aliases multiply, and everything that walks through the config would
-take hours. libyaml's own composer crashes the process on 100,000 brackets. PyYAML needs minutes to convert a megabyte
-of `1:59:59:...`, a number to the base 60.
+They limit depth and size, because a short text can describe 10**9 nodes or overflow the stack. An alias such as `*a`
+repeats a node. Aliases of aliases multiply, and everything that walks through the config would take hours. libyaml's
+own composer crashes the process on 100,000 brackets. PyYAML needs minutes to convert a megabyte of `1:59:59:...`, a
+number to the base 60.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from yaml.composer import Composer, ComposerError
 from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
-from hydrant.errors import first_line
+from hydrant.clock.duration import clock_forms
+from hydrant.errors import first_line, shown
 
 MAX_DEPTH = 50
 """Of nested lists and maps. OmegaConf needs about ten frames of Python's stack for each."""
@@ -24,7 +26,15 @@ MAX_NODES = 20_000
 """Of lists, maps and values, where every alias counts as many as it repeats. OmegaConf needs 7 s for these."""
 _MAX_NUMBER = 100
 """Characters of a number."""
-_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_INT, _FLOAT, _BOOL, _STR = (f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "str"))
+TEXT_KEYS = ("name", "claim", "notes", "resume", "init_from")
+"""Keys whose value is a text, also where it looks like a number: `name: 1e5` is not 100000.0."""
+_PLAIN = {
+    _INT: re.compile(r"[-+]?(0|[1-9][0-9_]*)"),
+    _FLOAT: re.compile(r"[^:]*"),
+    _BOOL: re.compile(r"(?i:true|false)"),
+}
+"""The forms that mean the same on the command line. YAML 1.1 has others, such as 1:30, 010 and `on`."""
 
 if TYPE_CHECKING:
     from yaml import SafeLoader as Parser
@@ -54,14 +64,24 @@ class BoundedComposer(Composer):
             self._check(event.start_mark)
         elif node is not None:
             node.num_nodes = self._num_nodes - before
+            if node.tag in _PLAIN:
+                self._resolve(node, isinstance(index, yaml.ScalarNode) and index.value in TEXT_KEYS)
         self._depth -= 1
         return node
 
-    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
-        node: yaml.ScalarNode = super().compose_scalar_node(anchor)  # type: ignore[no-untyped-call]
-        if node.tag in _NUMBERS and len(node.value) > _MAX_NUMBER:
-            raise ComposerError(None, None, f"a number has {len(node.value):,} characters", node.start_mark)
-        return node
+    def _resolve(self, node: yaml.ScalarNode, is_text: bool) -> None:
+        """Make a text of a number where one is needed, and refuse what means something else on the command line."""
+        text = node.value
+        if is_text and not node.style and node.tag != _BOOL:
+            node.tag = _STR
+        elif len(text) > _MAX_NUMBER:
+            raise ComposerError(None, None, f"a number has {len(text):,} characters", node.start_mark)
+        elif not (node.style or _PLAIN[node.tag].fullmatch(text)):
+            make: Any = SafeConstructor.yaml_constructors[node.tag]
+            value = shown(make(self, node))
+            time = "".join(f"{form}, " for form in clock_forms(text))
+            message = f"YAML reads {text} as {value}; write {time}{value}, or '{text}' with quotes for a text"
+            raise ComposerError(None, None, message, node.start_mark)
 
     def _check(self, mark: yaml.Mark) -> None:
         if self._depth > MAX_DEPTH:

@@ -75,6 +75,7 @@ def _check(content: Any) -> None:
     defaults = (content or {}).get("defaults", [])
     if not isinstance(defaults, list):
         raise ValueError(f"defaults: needs a list, not {shown(defaults)}")
+    chosen = dict[str, Any]()
     for entry in defaults:
         if not _is_default(entry):
             is_other = isinstance(entry, dict) and any(
@@ -82,6 +83,11 @@ def _check(content: Any) -> None:
             )
             remedy = "; put a name in quotes that YAML reads as a number, true or false" if is_other else ""
             raise ValueError(f"defaults: needs entries such as 'model: mlp', not {shown(entry)}{remedy}")
+        group, option = next(iter(entry.items())) if isinstance(entry, dict) else ("", None)
+        if group.startswith("override ") and group in chosen:  # Hydra would take the first one
+            message = f"chooses {shown(chosen[group])} and {shown(option)}; keep one"
+            raise ValueError(f"defaults: {group} {message}")
+        chosen[group] = option
 
 
 def _check_package(package: str | None) -> None:

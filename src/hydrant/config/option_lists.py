@@ -1,4 +1,6 @@
-"""Several options of one group at once: `tracker=[wandb,tensorboard]`, or `override /tracker: [...]` in a config file.
+"""Overrides and defaults lists as Hydra needs them.
+
+Several options of one group at once: `tracker=[wandb,tensorboard]`, or `override /tracker: [...]` in a config file.
 
 Hydra merges the options of such a list into one node, in which each overwrites the keys of the one before. So the
 first option stays at the group's own key, with its keys as ever (`tracker.project`), and each other one is composed at
@@ -7,23 +9,31 @@ a key of its own (`trackers.tensorboard.flush_seconds`), as `+tracker@trackers.t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
+from hydrant.config.bounded_yaml import TEXT_KEYS
 from hydrant.errors import ConfigError, shown
 
 PLURALS = {"tracker": "trackers"}
 """The groups of which a run takes several options, and the key of the second and all further ones."""
 
 
+_NUMBER = re.compile(r"[-+]?[\d._]+(e[-+]?[\d_]+)?", re.IGNORECASE)
+"""All that Hydra's grammar takes for a number, and some texts more."""
+
+
 def expand_lists(overrides: Sequence[str]) -> list[str]:
     """Return the overrides with one option each, for Hydra. What cannot be parsed is returned as it is.
 
-    >>> expand_lists(["tracker=[wandb,tensorboard]", "seed=1"])
-    ['tracker=wandb', '+tracker@trackers.tensorboard=tensorboard', 'seed=1']
+    A name that looks like a number is put in quotes, so that it stays as it was typed.
+
+    >>> expand_lists(["tracker=[wandb,tensorboard]", "seed=1", "name=1e5"])
+    ['tracker=wandb', '+tracker@trackers.tensorboard=tensorboard', 'seed=1', "name='1e5'"]
 
     Raises:
         ConfigError: The list is empty, or names an option twice.
@@ -33,6 +43,8 @@ def expand_lists(overrides: Sequence[str]) -> list[str]:
 
 def _expanded(text: str) -> list[str]:
     group, _, value = text.partition("=")
+    if group.lstrip("+").rpartition(".")[2] in TEXT_KEYS and _NUMBER.fullmatch(value):
+        return [f"{group}='{value}'"]
     if group not in PLURALS or not value.lstrip().startswith("["):
         return [text]
     try:

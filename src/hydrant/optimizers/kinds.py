@@ -1,4 +1,4 @@
-"""What an optimizer needs from the training loop."""
+"""What an optimizer needs from the training loop, and what its user sets."""
 
 from __future__ import annotations
 
@@ -16,3 +16,20 @@ def needs_closure(optimizer: Optimizer) -> bool:
 def has_modes(optimizer: Optimizer) -> bool:
     """Return whether the optimizer has modes to train and to evaluate, such as a schedule-free one."""
     return callable(getattr(optimizer, "train", None)) and callable(getattr(optimizer, "eval", None))
+
+
+def arguments_of(optimizer: Optimizer) -> frozenset[str]:
+    """Return the fields of an optimizer's groups that are arguments: of its class, or of the one that it wraps.
+
+    Other fields are notes of the optimizer for itself, such as timm's `max_lr_snapshot`.
+    """
+    kinds = [
+        kind for kind in type(optimizer).__mro__ if issubclass(kind, Optimizer) and kind is not Optimizer
+    ]
+    parameters = [parameter for kind in kinds for parameter in inspect.signature(kind).parameters.values()]
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    wrapped = [arguments_of(inner) for inner in vars(optimizer).values() if isinstance(inner, Optimizer)]
+    names = {parameter.name for parameter in parameters} | (
+        {*optimizer.defaults} if takes_any else set[str]()
+    )
+    return frozenset(names).union(*wrapped)

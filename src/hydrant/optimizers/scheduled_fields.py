@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from hydrant.errors import ConfigError, location, suggestion, typed_line
+from hydrant.optimizers.kinds import arguments_of
 from hydrant.schedules import Plateau, Schedule, SteppedScheduler
 
 AnySchedule = Schedule | Plateau | SteppedScheduler
@@ -190,7 +191,7 @@ def _number(group: Mapping[str, Any], field: str) -> float | None:
 
 def _no_number(optimizer: Optimizer, groups: list[int], field: str, key: str) -> ConfigError:
     names = dict.fromkeys(itertools.chain.from_iterable(optimizer.param_groups[n] for n in groups))
-    names = [name for name in names if name != "params" and not name.startswith("initial_")]
+    names = [name for name in names if name in arguments_of(optimizer) - {"params"}]
     fields = [field for name in names for field in (name, f"{name}.0", f"{name}.1")]
     numbers = [f for f in fields if any(_number(optimizer.param_groups[n], f) is not None for n in groups)]
     options = suggestion(field, numbers, "It has").replace("It has:", "It has")

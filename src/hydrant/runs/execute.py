@@ -65,7 +65,7 @@ def execute(job: Job) -> RunResult:
         return RunResult.stopped(signal.SIGINT, "stopped by SIGINT")
     except HydrantError as error:
         return RunResult.from_error(error)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # a part of the user may raise anything, such as GeneratorExit
         return unexpected_failure(error, job)
 
 

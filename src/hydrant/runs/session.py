@@ -112,7 +112,7 @@ class Session:
         except Interrupted as error:
             message = f"{error}; {self._how_to_continue()}"
             result = RunResult(RunStatus.PREEMPTED, error.exit_status, message)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:
+        except BaseException as error:  # a part of the user may raise anything, such as GeneratorExit
             result = self._result_of(error, stop)
         self.result = self._end(result)
         if not is_built:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hydrant.clock import Duration
+from hydrant.optimizers.scheduled_fields import metric_prefix
 from hydrant.runs.console import relative
 from hydrant.runs.folder import CHECKPOINTS
 from hydrant.runs.job import Job
@@ -93,9 +94,18 @@ def result_text(state: TrainState, total_updates: int, rows: list[dict[str, Any]
 
 
 def _choice(job: Job, group: str) -> str:
-    """Return the chosen option of a group, else the name of what the config or the caller gives instead."""
-    node = job.config[group]
-    return job.choices.get(group) or str(node.get("type") or node.get("_target_", "")).rpartition(".")[2]
+    """Return the chosen option of a group, else the name of what the config or the caller gives instead.
+
+    An option that is a library, such as `model=timm`, is followed by the name of what it builds.
+    """
+    return _named(job.choices.get(group), job.config[group])
+
+
+def _named(option: str | None, node: Mapping[str, Any]) -> str:
+    title = option or str(node.get("type") or node.get("_target_", "")).rpartition(".")[2]
+    built = node.get("path") or node.get("name")
+    is_told = not isinstance(built, str) or built.replace("_", "") == title.replace("_", "")
+    return title if is_told else f"{title} {built}"
 
 
 def _data(plan: Plan) -> str:
@@ -138,20 +148,33 @@ def _schedules(job: Job, plan: Plan) -> str:
     last = plan.clock.total_updates - 1
     points = sorted({n * last // _MAX_POINTS for n in range(_MAX_POINTS + 1)})
     curves = plan.optimizers.schedules.curves(points)
-    lr = next((curve for name, curve in curves.items() if _is_lr(name)), None)
-    others = [name for name in curves if not _is_lr(name)]
-    values = "" if lr is None else f": lr {' -> '.join(_course(lr))}"
-    return _choice(job, "scheduler") + values + (f"; also {', '.join(others)}" if others else "")
+    return "; ".join(_schedule(job, name, curves) for name in plan.optimizers.entries)
+
+
+def _schedule(job: Job, optimizer: str, curves: Mapping[str, Sequence[float]]) -> str:
+    """Return the schedule of the largest learning rate among an optimizer's groups, and the other scheduled fields."""
+    prefix, fields = metric_prefix(optimizer), dict[str, list[Sequence[float]]]()
+    for name, curve in curves.items():
+        if name.startswith(prefix):
+            fields.setdefault(name.removeprefix(prefix).partition("/")[0], []).append(curve)
+    text = f"{optimizer} {_scheduler(job, optimizer)}" if prefix else _scheduler(job, optimizer)
+    if lrs := fields.pop("lr", []):
+        text += f": lr {' -> '.join(_course(max(lrs, key=max)))}"
+        text += f", the largest of {len(lrs)} groups" if any(lr != lrs[0] for lr in lrs) else ""
+    return text + (f", also {', '.join(fields)}" if fields else "")
+
+
+def _scheduler(job: Job, optimizer: str) -> str:
+    """Return the option of an optimizer's scheduler, which may be the one of all."""
+    node = job.config["optimizers"].get(optimizer, job.config)["scheduler"]
+    if node == job.config["scheduler"]:
+        return _choice(job, "scheduler")
+    return _named(job.choices.get(f"scheduler@optimizers.{optimizer}.scheduler"), node)
 
 
 def _course(curve: Sequence[float]) -> list[str]:
     """Return the first, the largest and the last value of a curve, without repetitions."""
     return list(dict.fromkeys(f"{value:.3g}" for value in (curve[0], max(curve), curve[-1])))
-
-
-def _is_lr(metric_name: str) -> bool:
-    """Return whether this is the name of a learning rate in the metrics: `lr`, `lr/head` or `critic/lr`."""
-    return "lr" in metric_name.split("/")
 
 
 def _device(plan: Plan) -> str:

@@ -196,7 +196,7 @@ class GridSweeper(BasicSweeper):
         with _settings_of_job(config, number) as settings:
             self._start_server(config, Path(settings.runtime.output_dir))
             job = job_of(check(config), config, settings)
-            _check_folder(job)
+            _check_folder(job, Path(self.config.hydra.sweep.dir))
             return ComposedJob(words, job.folder.resolve(), job, dict(settings.job.env_set))
 
     def _start_server(self, config: DictConfig, folder: Path) -> None:
@@ -207,10 +207,15 @@ class GridSweeper(BasicSweeper):
             start_server(paths_to_preload([plain]))
 
 
-def _check_folder(job: Job) -> None:
-    """Raise ConfigError if a job's folder is that of the sweep, which holds its lock, or one above it."""
+def _check_folder(job: Job, of_sweep: Path) -> None:
+    """Raise ConfigError if a job has another sweep's folder, or its own is that of the sweep, or one above it."""
     assert job.sweep_folder is not None
     sweep, folder = job.sweep_folder.resolve(), job.folder.resolve()
+    if sweep != of_sweep.resolve():
+        where = f"{relative(sweep)} here, {relative(of_sweep.resolve())} without"
+        reason = f"depends on a key that the sweep varies: {where}"
+        remedy = "all jobs of a sweep are in one folder, where each has its own; write a text without ${...}"
+        raise ConfigError("hydra.sweep.dir" if job.config["name"] is None else "name", f"{reason}; {remedy}")
     if sweep.is_relative_to(folder):
         where = f"makes {relative(folder)} the folder of a job, and the sweep's own is {relative(sweep)}"
         remedy = "name a folder inside of it for each job, such as seed-${seed}, or leave the key out"

@@ -22,7 +22,7 @@ from hydrant.errors import ConfigError, DataError, suggestion, typed_line
 from hydrant.tasks.entropy import explain_unknown_class
 from hydrant.training.distributed.collectives import Collective, CollectiveRecorder
 from hydrant.training.distributed.world import World
-from hydrant.training.metric_values import try_metrics
+from hydrant.training.metric_values import is_own, try_metrics
 from hydrant.training.metrics import check_measurement
 from hydrant.training.profiling import count_flops
 from hydrant.training.training_trial import training_trial
@@ -166,6 +166,12 @@ def dry_forward(task: Any, data: Data) -> DryForward:
         if not torch.is_tensor(value):  # a user's task may return anything
             raise ConfigError("task", f"measures {name!r} as {value!r}, which is not a tensor")
         check_measurement(name, value.dtype, value.shape)
+    for name in outcome.scalars():
+        if is_own(name):
+            message = (
+                f"measures {name!r}, but the run writes the metrics of this group itself; choose another name"
+            )
+            raise ConfigError("task", message)
     metric_names: list[str] = []
     if task.metrics:
         pair = read_samples(data, data.val, 2)

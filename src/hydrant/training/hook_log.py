@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 from torch import Tensor
 
 from hydrant.config.redaction import redacted, redacted_text
+from hydrant.training.metric_values import is_own
 from hydrant.training.plotting import draw_pixels
 
 Draw = Callable[[Path], None]
@@ -47,11 +48,15 @@ class HookLog:
         """Add numbers, also tensors of one element, to the row of this update in `metrics.jsonl`.
 
         Raises:
-            ValueError: a name has no group, as `norms` in `norms/head`.
+            ValueError: a name has no group, as `norms` in `norms/head`, or one of those that the run writes itself.
         """
         for name, value in metrics.items():
             if "/" not in name:
                 raise ValueError(f"the metric {name!r} needs a group in front, such as my_hook/{name}")
+            if is_own(name):
+                group, _, rest = name.partition("/")
+                message = f"the run writes the metrics of the group {group} itself"
+                raise ValueError(f"{message}; log {name!r} in another one, such as my_hook/{rest}")
             self._metrics[name] = float(value)
 
     def text(self, name: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The values of the metrics that evaluations update with predictions: one number each, or several by name."""
+"""The names of metrics, and the values of those that evaluations update with predictions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,28 @@ from torch import Tensor, nn
 from hydrant.batch import Batch, Outcome
 from hydrant.config.user_errors import place
 from hydrant.errors import ConfigError, shown, typed_line
+
+OWN_GROUPS = ("train", "val", "val_ema", "test", "test_ema", "optim", "perf", "compile")
+"""The groups of metrics that a run writes itself."""
+
+
+def is_own(name: str) -> bool:
+    """Return whether a metric is in a group that the run writes itself, such as `val/accuracy`."""
+    group, slash, _ = name.partition("/")
+    return bool(slash) and group in OWN_GROUPS
+
+
+def plain_name(name: str) -> str:
+    """Return the name of a metric as every file and tracker can hold it. A class may have any name on the disk.
+
+    >>> plain_name("f1/größer"), plain_name("f1/gr\\udcf6sser")
+    ('f1/größer', 'f1/gr\\\\udcf6sser')
+    """
+    return name if name.isascii() and "\0" not in name else _escaped(name)
+
+
+def _escaped(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode().replace("\0", "\\0")
 
 
 def named_values(key: str, value: Any, class_names: Sequence[str] | None = None) -> dict[str, float]:

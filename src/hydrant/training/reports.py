@@ -16,6 +16,7 @@ from hydrant.data.mixup import NoMixing
 from hydrant.training.distributed.buffers import uses_batch_statistics
 from hydrant.training.evaluation import draw
 from hydrant.training.histograms import histograms
+from hydrant.training.metric_values import plain_name
 from hydrant.training.nonfinite import non_finite_error
 from hydrant.training.pictures import Draw, input_pictures
 from hydrant.training.plotting import draw_pixels
@@ -56,10 +57,11 @@ def training_row(trainer: Trainer, grad_norms: Mapping[str, Tensor]) -> dict[str
 
 
 def with_progress(trainer: Trainer, row: Mapping[str, float]) -> dict[str, float]:
-    """Put the update, the epoch and the time in front of a row."""
+    """Put the update, the epoch and the time in front of a row, whose names all files can hold then."""
     num_updates = trainer.state.num_updates
     epoch = trainer.plan.clock.epoch(num_updates)
-    return {"num_updates": num_updates, "epoch": epoch, "time": time.time(), **row}
+    metrics = {plain_name(name): value for name, value in row.items()}
+    return {"num_updates": num_updates, "epoch": epoch, "time": time.time(), **metrics}
 
 
 def log_row(trainer: Trainer, row: Mapping[str, float]) -> None:

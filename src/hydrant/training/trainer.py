@@ -17,6 +17,7 @@ from hydrant.training.distributed.buffers import RankBuffers
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.early_stopping import EarlyStopping
 from hydrant.training.hook_log import HookLog, MediaLogger
+from hydrant.training.metric_values import plain_name
 from hydrant.training.metrics import Meter, Pace
 from hydrant.training.pictures import EvaluationPictures
 from hydrant.training.plan import Plan
@@ -130,7 +131,7 @@ class Trainer:
 
         `reason` stands in the log and in summary.json. If several hooks end the run, the first reason counts.
         """
-        self.state.end_reason = self.state.end_reason or reason
+        self.state.end_reason = self.state.end_reason or plain_name(reason)
 
     def enter(self, phase: Phase) -> None:
         """Tell the profiler and the watchdog that a phase of the loop begins; it lasts until the next one."""

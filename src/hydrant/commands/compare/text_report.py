@@ -105,9 +105,10 @@ def _legend(c: Comparison) -> str:
     num = sum(group.versus is not None and group.versus.p is not None for group in c.groups)
     legend = (
         "n: runs with a result, of all runs. Interval: of the mean, Student's t. Difference: from the baseline, paired "
-        "by the keys that form no group.\n"
-        f"p: paired t-test, corrected by Holm for {num} comparison{'' if num == 1 else 's'}."
+        "by the keys that form no group."
     )
+    if num:
+        legend += f"\np: paired t-test, corrected by Holm for {num} comparison{'' if num == 1 else 's'}."
     if num and not c.is_baseline_given:
         legend += (
             "\nThe baseline is the best group. It was chosen by these results, so p is too small. "

@@ -171,7 +171,9 @@ def _call(lane: Lane, function: Callable[..., T], *arguments: object, **named: o
     try:
         with lane.active():
             return function(*arguments, **named)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a part of the user may raise anything, such as GeneratorExit
         lane.end(error)
         return None
 

@@ -21,10 +21,10 @@ LANE_BY_LANE = {
     "library": COUNTS_IN_PYTHON,
     "mars": COUNTS_IN_PYTHON,
     "normuon": "it is made of several optimizers",
-    "prodigy": "",
-    "schedule_free_adamw": "",
+    "prodigy": "output with shape",
+    "schedule_free_adamw": "it branches on a number",
     "scion": COUNTS_IN_PYTHON,
-    "shampoo": "",
+    "shampoo": "batching rule for aten::addmm_",
     "soap": "differs between the runs",
     "torch_muon": "it is made of several optimizers",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
@@ -33,8 +34,11 @@ _TORCH_KERNELS = {**_KERNELS, "capturable": True}
 
 _UNMAPPED = (
     DecidesByNumber, RuntimeError, TypeError, ValueError, LookupError, AttributeError, AssertionError,
+    UserWarning,
 )  # fmt: skip
-"""Errors of a step that cannot be traced for all lanes."""
+"""Errors of a step that cannot be traced for all lanes, and torch's warning that it would make a part lane by lane."""
+
+_NO_BATCHING_RULE = "There is a performance drop"
 
 Numbers = Sequence[Mapping[str, Sequence[float]]]
 """For each group, the scheduled fields, such as `lr` or `betas.0`, with the value of each lane."""
@@ -157,6 +161,7 @@ class StackedOptimizer:
             return self._trace(numbers)
         except _UNMAPPED as error:
             why = str(error) if isinstance(error, DecidesByNumber) else typed_line(error)
+            why = why.partition(". Please file")[0]
             raise CannotStack(why) from error
 
     def _trace(self, numbers: Numbers) -> Callable[..., Any]:
@@ -200,7 +205,8 @@ class StackedOptimizer:
             return torch.vmap(step_of_lane, randomness="error")(*arguments)
 
         clones = tree_map_only(Tensor, Tensor.clone, self._arguments(numbers))
-        with _as_if_compiling():
+        with _as_if_compiling(), warnings.catch_warnings():
+            warnings.filterwarnings("error", _NO_BATCHING_RULE)
             program = make_fx(step)(*clones)
         program.graph.eliminate_dead_code()
         program.recompile()

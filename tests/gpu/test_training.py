@@ -37,3 +37,13 @@ def test_training_equals_the_cpu(train: Train, monkeypatch: pytest.MonkeyPatch) 
     assert torch.cuda.max_memory_allocated() > 0
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert losses(on_gpu) == losses(train(*words, name="cpu"))
+
+
+@pytest.mark.cuda(stub=True)
+@pytest.mark.parametrize("recipe", ["tensorwise", pytest.param("rowwise", marks=pytest.mark.slow)])
+def test_emulated_float8_equals_the_cpu(recipe: str, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The layers are under autocast on both: torchao asks for autocast of CUDA alone."""
+    words = (*DIGITS, "precision=fp8", f"precision.fp8={recipe}", "precision.emulate=true", "duration=10")
+    on_gpu = train(*words, name="gpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert losses(on_gpu) == losses(train(*words, name="cpu"))

@@ -210,10 +210,22 @@ def _require_support(device: torch.device, *, uses_bf16: bool, uses_tf32: bool, 
 
 def _convert_to_fp8(task: nn.Module, recipe: str, emulate: bool) -> None:
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+    from torchao.float8.float8_linear import Float8Linear
 
     # Padding allows micro-batches of any size.
     config = replace(Float8LinearConfig.from_recipe_name(recipe), emulate=emulate, pad_inner_dim=True)
     convert_to_float8_training(task, module_filter_fn=_fits_fp8, config=config)
+    for module in task.modules():
+        if isinstance(module, Float8Linear):
+            module.register_forward_pre_hook(_cast_like_autocast)
+
+
+def _cast_like_autocast(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+    """Cast the input of a layer as autocast does. torchao 0.18 asks for the dtype of CUDA alone, so not on a CPU."""
+    kind = inputs[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return inputs
+    return (inputs[0].to(torch.get_autocast_dtype(kind)),)
 
 
 def _fits_fp8(module: nn.Module, name: str) -> bool:

@@ -70,6 +70,24 @@ def test_a_second_signal_ends_a_rank_that_waits_in_training(first: signal.Signal
     assert exit_status(pid) == 130
 
 
+def test_a_repeated_sigterm_ends_a_process_that_waits_for_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "_REPEATED_SECONDS", 0.1)
+    pid = wait_in_c(StopRequest())
+    for _ in range(2):
+        os.kill(pid, signal.SIGTERM)
+        time.sleep(0.3)
+    assert exit_status(pid) == 143
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGUSR1])
+def test_what_comes_twice_at_once_or_is_another_signal_ends_nothing(second: signal.Signals) -> None:
+    """A launcher and its process group may both send SIGTERM; SLURM sends one before the other."""
+    with StopRequest() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(second)
+        assert (stop(), stop.is_urgent) == (second, False)
+
+
 def test_one_signal_does_not_end_a_rank_that_waits_in_training() -> None:
     pid = wait_in_c(StopRequest())
     os.kill(pid, signal.SIGINT)

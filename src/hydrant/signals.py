@@ -16,7 +16,9 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 _ORPHAN_SECONDS = 600  # in which an orphan may finish its update and save
 _START_SECONDS = 2.0
 _TRAINING_SECONDS = 10.0
-"""In which the main thread must handle a Ctrl-C that stops at once. In training, it may be in a long kernel."""
+"""In which the main thread must handle a signal that stops at once. In training, it may be in a long kernel."""
+_REPEATED_SECONDS = 1.0
+"""A signal that comes again in this time is the same one, which reached the process in two ways."""
 
 _SAVING = "stopping when this update is saved; Ctrl-C again stops at once, without saving"
 
@@ -58,7 +60,8 @@ class Stopped(BaseException):
 class StopRequest:
     """A context that records `STOP_SIGNALS`. A SIGINT after any of them raises KeyboardInterrupt at once.
 
-    It ends the process if the main thread does not react, because it waits in C code for another rank, for example.
+    So does a signal that comes again, unless within a second: a launcher and a terminal may both send it. It ends the
+    process if the main thread does not react, because it waits in C code for another rank or a disk, for example.
 
     Args:
         message: printed to stderr at the first SIGINT.
@@ -67,10 +70,11 @@ class StopRequest:
     def __init__(self, message: str = _SAVING) -> None:
         self._message = message
         self.is_urgent = False
-        """Whether a SIGINT came after another signal."""
-        self._has_reacted = threading.Event()  # the main thread, to such a SIGINT or by leaving the context
+        """Whether a second signal stops at once."""
+        self._has_reacted = threading.Event()  # the main thread, to such a signal or by leaving the context
         self._signum: int | None = None
-        self._has_noticed = False  # a signal came, but the main thread may not have handled it yet
+        self._handled = _Signals()
+        self._noticed = _Signals()  # the main thread may not have handled them yet
         self._context = contextlib.ExitStack()
 
     def __call__(self) -> int | None:
@@ -90,19 +94,32 @@ class StopRequest:
 
     def _record(self, signum: int, frame: FrameType | None) -> None:
         del frame
+        is_second, self._signum = self._handled.add(signum), signum
+        if is_second:
+            self.is_urgent = True
+            self._has_reacted.set()
+            raise KeyboardInterrupt
         if signum == signal.SIGINT:
-            if self._signum is not None:
-                self.is_urgent = True
-                self._has_reacted.set()
-                raise KeyboardInterrupt
             with contextlib.suppress(OSError):  # with `2>&1 | tee`, Ctrl-C also ends tee and closes the pipe
                 os.write(2, f"\n{self._message}\n".encode())  # `print` is not reentrant in a signal handler
-        self._signum = signum
 
     def _notice(self, signum: int) -> None:
-        if signum == signal.SIGINT and self._has_noticed:
-            _end_unless(self._has_reacted, _TRAINING_SECONDS)
-        self._has_noticed = self._has_noticed or signum in STOP_SIGNALS
+        if signum in STOP_SIGNALS and self._noticed.add(signum):
+            _end_unless(self._has_reacted, _TRAINING_SECONDS, signum)
+
+
+class _Signals:
+    """The signals that came."""
+
+    def __init__(self) -> None:
+        self._times: dict[int, float] = {}  # of the first of each
+
+    def add(self, signum: int) -> bool:
+        """Add a signal; return whether it asks to stop at once: a SIGINT after another signal, or one that repeats."""
+        now = time.monotonic()
+        has_come = bool(self._times) if signum == signal.SIGINT else signum in self._times
+        first = self._times.setdefault(signum, now)
+        return has_come and (signum == signal.SIGINT or now - first > _REPEATED_SECONDS)
 
 
 @contextlib.contextmanager
@@ -120,7 +137,7 @@ def interruptible() -> Generator[None]:
 
     def notice(signum: int) -> None:
         if signum == signal.SIGINT:
-            _end_unless(is_handled, _START_SECONDS)
+            _end_unless(is_handled, _START_SECONDS, signum)
 
     previous = signal.signal(signal.SIGINT, interrupt)
     try:
@@ -131,12 +148,12 @@ def interruptible() -> Generator[None]:
         is_handled.set()
 
 
-def _end_unless(is_handled: threading.Event, seconds: float) -> None:
-    """End this process if the main thread does not handle a SIGINT in time."""
+def _end_unless(is_handled: threading.Event, seconds: float, signum: int) -> None:
+    """End this process if the main thread does not handle a signal in time."""
     if not is_handled.wait(seconds):
         with contextlib.suppress(OSError):
-            os.write(2, b"\nstopped by SIGINT\n")
-        os._exit(128 + signal.SIGINT)
+            os.write(2, f"\nstopped by {signal_name(signum)}\n".encode())
+        os._exit(128 + signum)
 
 
 _wakeup_descriptors: list[int] = []  # those that this module has set, the current one last

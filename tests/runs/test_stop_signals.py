@@ -52,6 +52,46 @@ def test_a_signal_saves_and_leaves_a_resumable_run(
     assert (folder / "checkpoints" / f"update_{num_updates:08d}").is_dir()
 
 
+HANGING = """
+from torch import zeros
+from torch.utils.data import Dataset
+
+class Hanging(Dataset):
+    reads = 0
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        self.reads += 1
+        if self.reads > 40:  # of a drive that never answers
+            open("waiting", "w").close()
+            open("pipe").read()
+        return zeros(4), index % 3
+"""
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_second_sigterm_ends_a_run_that_waits_for_a_drive(num_workers: int, workdir: Path) -> None:
+    (workdir / "hanging.py").write_text(HANGING)
+    os.mkfifo(workdir / "pipe")
+    sets = ("data.train._target_=hanging.Hanging", "data.val._target_=hanging.Hanging")
+    words = ("tracker=local", "data=dataset", *sets, "allow_targets=[hanging]", "data.num_classes=3",
+             "data.input_shape=[4]", f"data.num_workers={num_workers}",
+             "eval_every=null", "duration=500", "global_batch_size=4", "model.hidden=[8]", "name=waits")  # fmt: skip
+    process = subprocess.Popen(command(*words), cwd=workdir, stderr=subprocess.PIPE)
+    wait_for((workdir / "waiting").exists, process)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(1.5)
+    assert process.poll() is None, "the first one waits for the update"
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert "stopped by SIGTERM without saving" in stderr.decode()
+    assert summary(workdir / "outputs" / "waits")["status"] == "preempted"
+
+
 def test_ctrl_c_saves_when_it_also_ends_the_reader_of_the_output(workdir: Path) -> None:
     """As with `python train.py 2>&1 | tee log`: Ctrl-C ends tee, and nothing can be printed any more."""
     folder = workdir / "outputs" / "piped"

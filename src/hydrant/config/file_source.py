@@ -16,7 +16,7 @@ from yaml import YAMLError
 
 from hydrant.config.bounded_yaml import BoundedComposer, reason_of
 from hydrant.config.option_lists import expand_defaults
-from hydrant.config.read_file import check_plain
+from hydrant.config.read_file import check_plain, check_regular
 from hydrant.errors import ConfigError, shown, suggestion
 
 _ERRORS = (OSError, YAMLError, OmegaConfBaseException, ValueError, LookupError, TypeError, AttributeError,
@@ -40,6 +40,7 @@ class FileConfigSource(file_config_source.FileConfigSource):
         """
         file = Path(self.path, self._normalize_file_name(config_path))
         try:
+            check_regular(file)
             text = file.read_text(encoding="utf-8-sig")
             content = yaml.load(text, _loader())
             _check(content)

@@ -84,6 +84,8 @@ def _unplaced_files(group: str) -> list[Path]:
 
 def _lacks_line(file: Path) -> bool:
     """Return whether Hydra finds no `# @package` in a file: it reads the lines before the first other one."""
+    if not file.is_file():
+        return False
     lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
     first = next((line for line in lines if line), "")
     return not re.match(r"#+\s*@package\s", first)

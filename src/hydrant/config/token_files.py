@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from hydrant.config.read_file import check_regular
 from hydrant.errors import ConfigError, DataError, typed_line
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def read_vocabulary(root: Path) -> Vocabulary | None:
     """
     file = root / VOCABULARY
     try:
+        check_regular(file)
         vocabulary = Vocabulary(**json.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
@@ -145,6 +147,7 @@ def _read_layout(path: Path, dtype: str) -> TokenFile:
         DataError: it holds none.
     """
     try:
+        check_regular(path)
         if path.suffix == ".npy":
             array = np.load(path, mmap_mode="r", allow_pickle=False)
             if array.ndim != 1 or array.dtype.kind not in "iu":

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from hydrant.batch import Tensors
+from hydrant.config.read_file import check_regular
 from hydrant.data.base import Data
 from hydrant.data.dataset import map_style_source
 from hydrant.data.in_memory import tensor_reader
@@ -93,6 +94,7 @@ class Arrays:
 
 def _mapped(file: Path) -> np.ndarray:
     try:
+        check_regular(file)
         array = np.load(file, mmap_mode="r", allow_pickle=False)
         torch.from_numpy(
             np.zeros(1, _AS_TORCH.get(array.dtype.name, array.dtype))

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hydrant.config.read_file import check_regular
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -31,6 +33,7 @@ def open_rgb(path: str) -> Image:
     """
     from PIL import Image
 
+    check_regular(path)
     with Path(path).open("rb") as file:
         return to_rgb(Image.open(file))
 

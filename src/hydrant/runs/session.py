@@ -22,7 +22,7 @@ from hydrant.runs.reporter import NullRunReporter, RunReporter
 from hydrant.runs.resume import Start, describe_changes
 from hydrant.runs.summary_lines import start_lines
 from hydrant.runs.terminal import log_fields
-from hydrant.signals import StopRequest
+from hydrant.signals import StopRequest, signal_name
 from hydrant.tasks.entropy import explain_unknown_class
 from hydrant.training.build import build
 from hydrant.training.checkpoint.folder import Retention, newest_checkpoint
@@ -114,20 +114,20 @@ class Session:
             result = RunResult(RunStatus.PREEMPTED, error.exit_status, message)
         except BaseException as error:  # a part of the user may raise anything, such as GeneratorExit
             result = self._result_of(error, stop)
-        self.result = self._end(result)
+        self.result = self._end(result, stop)
         if not is_built:
             yield None
 
-    def _end(self, result: RunResult) -> RunResult:
+    def _end(self, result: RunResult, stop: StopRequest) -> RunResult:
         self._watchdog.stop()
         result = dataclasses.replace(result, value=(self._state.best or {}).get("value"))
         try:
             return self._finish(result)
         except KeyboardInterrupt:  # a second Ctrl-C: plots and the end of the tracker may be missing
             if result.status != RunStatus.FINISHED:
-                return dataclasses.replace(result, exit_status=128 + signal.SIGINT)
+                return dataclasses.replace(result, exit_status=128 + (stop() or signal.SIGINT))
             self._reporter.note(status=RunStatus.PREEMPTED)
-            return self._stopped_at_once("before everything was written")
+            return self._stopped_at_once("before everything was written", stop)
 
     @contextlib.contextmanager
     def _built(self, stop: StopRequest) -> Generator[Trainer]:
@@ -231,17 +231,18 @@ class Session:
     def _result_of(self, error: BaseException, stop: StopRequest) -> RunResult:
         # After a second Ctrl-C, any error may be a lost connection to ranks that have stopped.
         if stop.is_urgent or isinstance(error, KeyboardInterrupt):
-            return self._stopped_at_once("without saving")
+            return self._stopped_at_once("without saving", stop)
         log.debug("the run failed", exc_info=error)
         return self._failure(error)
 
-    def _stopped_at_once(self, how: str) -> RunResult:
+    def _stopped_at_once(self, how: str, stop: StopRequest) -> RunResult:
         newest = newest_checkpoint(self._job.folder / CHECKPOINTS)
         if newest is None:
             effect = f"{self._job.same_command()} starts again"
         else:
             effect = self._how_to_continue(f"continues from {newest.name}")
-        return RunResult.stopped(signal.SIGINT, f"stopped by SIGINT {how}; {effect}")
+        signum = stop() or signal.SIGINT
+        return RunResult.stopped(signum, f"stopped by {signal_name(signum)} {how}; {effect}")
 
     def _how_to_continue(self, effect: str = "continues it") -> str:
         try:

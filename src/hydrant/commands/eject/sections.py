@@ -7,7 +7,7 @@ from hydrant.commands.eject.own import is_of_user
 
 SECTIONS = {
     "randomness": ("Random numbers", ("hydrant.seeding",)),
-    "data": ("Data", ("hydrant.data", "hydrant.config.csv_file")),
+    "data": ("Data", ("hydrant.data", "hydrant.config.csv_file", "hydrant.config.read_file")),
     "mixing": ("Mixing", ()),
     "model": ("Model", ("hydrant.models", "hydrant.training.memory_format")),
     "loss": ("Loss and metrics", ("hydrant.tasks",)),

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hydrant.config.read_file import check_regular
 from hydrant.errors import CheckpointError, typed_line
 from hydrant.optimizers.norms import is_sharded, local_tensors
 from hydrant.training.checkpoint import storage
@@ -127,6 +128,7 @@ def plain_state(path: Path, key: str, default: Any = _REQUIRED) -> Any:
     """
     file = path / TRAINING
     try:
+        check_regular(file)
         content = json.loads(file.read_text(encoding="utf-8"))
         return content[key] if default is _REQUIRED else content.get(key, default)
     except (OSError, ValueError, RecursionError) as error:

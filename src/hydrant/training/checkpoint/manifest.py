@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hydrant.config.read_file import check_regular
 from hydrant.errors import CheckpointError, shown, typed_line
 
 MANIFEST = "manifest.json"
@@ -75,6 +76,7 @@ def read_manifest(folder: Path) -> Manifest:
     """
     file = folder / MANIFEST
     try:
+        check_regular(file)
         content = json.loads(file.read_text(encoding="utf-8"))
         manifest = Manifest(
             num_updates=count(content["num_updates"]),

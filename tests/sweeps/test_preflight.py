@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
 import time
+import tracemalloc
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,11 @@ from omegaconf import OmegaConf
 from hydrant import cli
 from hydrant.config.check import check
 from hydrant.config.compose import compose
+from hydrant.errors import ConfigError
+from hydrant.sweeps import grid
 from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
-from hydrant.sweeps.preflight import trained_elsewhere
+from hydrant.sweeps.preflight import config_error, prepare_all, trained_elsewhere
+from hydrant.training import build
 
 
 def test_a_changed_config_is_refused_before_anything_starts(
@@ -34,6 +40,61 @@ def test_a_changed_config_is_refused_before_anything_starts(
     assert "optimizer-sgd_seed-1 holds a run of another config: duration (50 there, '60ep' here)" in message
     assert message.endswith("[job: seed=1 optimizer=sgd name=study; 1 of 2 cannot run; seed=0 runs the rest]")
     assert [path.name for path in other.parent.iterdir()] == [other.name]
+
+
+def test_jobs_that_differ_in_numbers_are_checked_as_each_alone(workdir: Path) -> None:
+    """One is prepared; of the others only the optimizers and schedules are made."""
+    words = [
+        [lr, *others]
+        for lr in ("optimizer.lr=0.1", "optimizer.lr=0.2", "optimizer.lr=-1.0", "optimizer.lr=1e300")
+        for others in (["seed=1"], ["scheduler.warmup=2ep"], ["scheduler.warmup=-1"], ["scheduler=plateau"],
+                       ["scheduler=plateau", "scheduler.metric=val/nothing"], ["optimizer=sgd"],
+                       ["model.dropout=0.5"], ["model.dropout=1.5"], ["duration=1"], ["max_grad_norm=1.0"])
+    ]  # fmt: skip
+    configs = [check(compose(["tracker=local", "model.hidden=[4]", *job])) for job in words]
+    alone = [str(config_error(config)) for config in configs]
+    assert [str(error) for error in prepare_all(configs)] == alone
+    assert alone.count("None") >= 8
+    assert len(set(alone)) >= 4
+
+
+def test_preparing_is_shared_by_jobs_that_differ_in_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = list[float]()
+    prepare = build.prepare
+
+    def recorded(config: Mapping[str, Any], **options: Any) -> Any:
+        prepared.append(config["optimizer"]["lr"])
+        return prepare(config, **options)
+
+    monkeypatch.setattr(build, "prepare", recorded)
+    words = ["tracker=local", "model.hidden=[4]"]
+    configs = [check(compose([*words, f"optimizer.lr={n / 100}"])) for n in range(1, 21)]
+    assert prepare_all(configs) == [None] * 20
+    assert prepared == [0.01]
+
+
+def test_a_composed_job_keeps_little_memory(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most 50 KiB, without what all jobs share."""
+    sizes = dict[int, int]()
+    compose_one = grid.GridSweeper._compose
+
+    def measured(self: grid.GridSweeper, words: Sequence[str], number: int) -> grid.ComposedJob:
+        if number in (10, 60):
+            gc.collect()
+            sizes[number] = tracemalloc.get_traced_memory()[0]
+        return compose_one(self, words, number)
+
+    def ended(*_: object) -> None:
+        raise ConfigError("", "all jobs are composed")
+
+    monkeypatch.setattr(grid.GridSweeper, "_compose", measured)
+    monkeypatch.setattr(grid.GridSweeper, "_find_faults", ended)
+    tracemalloc.start()
+    try:
+        assert cli.main(["train", "-m", "tracker=local", "seed=range(61)"]) == 2
+    finally:
+        tracemalloc.stop()
+    assert (sizes[60] - sizes[10]) / 50 < 50 * 1024
 
 
 def write_run(folder: Path, *words: str, **summary: Any) -> Path:

@@ -2,7 +2,7 @@
 
 While Hydra composes and prepares a run, it imports and calls what the `hydra` node names: callbacks, sweeper, launcher
 and logging handlers. Any config file can set that node, and Hydra acts on it before the task function is called, so
-`check_targets` would come too late. The patch wraps `ConfigLoaderImpl.load_configuration` and `load_sweep_config`.
+`check_targets` would come too late. The patch wraps `ConfigLoaderImpl.load_configuration`.
 
 tests/config/test_hydra_guard.py fails when plain Hydra no longer calls a config's callbacks before the task function:
 then this module can be deleted.
@@ -81,14 +81,12 @@ def guard_hydra(words: Sequence[str], *, sends_results: bool = True) -> Generato
         sends_results: also check who receives the results.
     """
     checks = (_check_receiver, _check_node) if sends_results else (_check_node,)
-    methods = {name: getattr(ConfigLoaderImpl, name) for name in ("load_configuration", "load_sweep_config")}
-    for name, method in methods.items():
-        setattr(ConfigLoaderImpl, name, _checked(method, words, checks))
+    load_configuration = ConfigLoaderImpl.load_configuration  # load_sweep_config calls it too
+    ConfigLoaderImpl.load_configuration = _checked(load_configuration, words, checks)
     try:
         yield
     finally:
-        for name, method in methods.items():
-            setattr(ConfigLoaderImpl, name, method)
+        ConfigLoaderImpl.load_configuration = load_configuration
 
 
 def _checked(

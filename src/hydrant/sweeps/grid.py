@@ -68,6 +68,7 @@ class ComposedJob:
         return self.job.config
 
 
+_COUNT_EVERY = 10  # jobs; a terminal shows their number
 _REPORT_EVERY = 500  # jobs; composing these takes about ten seconds
 
 _Fault = tuple[ConfigError, Sequence[str]]
@@ -171,6 +172,8 @@ class GridSweeper(BasicSweeper):
         composed, faults = dict[Path, ComposedJob](), list[_Fault]()
         self._needs_server = not self._executor.is_remote and _have_same_options(jobs)
         for number, words in enumerate(jobs):
+            if number % _COUNT_EVERY == 0 and len(jobs) > 1:
+                show_activity(f"composed {number:,} of {len(jobs):,} jobs")
             if number and number % _REPORT_EVERY == 0:
                 say(f"{number:,} of {len(jobs):,} jobs are composed")
             try:

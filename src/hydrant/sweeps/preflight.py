@@ -11,16 +11,20 @@ from typing import Any
 
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, HydrantError, RecordError
-from hydrant.runs.console import notice, relative
+from hydrant.runs.console import begin_activity, clear_activity, notice, relative, show_activity
 from hydrant.runs.folder import HYDRA, RunStatus, read_run, runs_of_sweep
 from hydrant.runs.resume import existing_run
 from hydrant.signals import Stopped, signal_name
 from hydrant.sweeps.executors.base import paths_to_preload
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 from hydrant.sweeps.plan import read_plan
+from hydrant.sweeps.program import program_of
 
 _NEUTRAL_KEYS = ("name", *REPETITIONS)
 """Keys that do not decide whether a run can start: jobs that differ only in these are checked once."""
+
+_BUILT_GROUPS = ("task", "model", "averaging", "param_groups")
+"""Groups of which any value may decide whether the parts can be built and fit each other."""
 
 _LOST_SECONDS = 300.0
 """A run on another machine that has not written its record for this long is taken for lost."""
@@ -88,7 +92,7 @@ def find_config_errors(configs: Sequence[Mapping[str, Any]]) -> list[ConfigError
     """
     keys = [without_repetitions(config) for config in configs]
     distinct = dict(zip(keys, configs, strict=True))
-    call = call_isolated(_prepare_all, (list(distinct.values()),), preload=paths_to_preload(configs))
+    call = call_isolated(prepare_all, (list(distinct.values()),), preload=paths_to_preload(configs))
     if call.signum is not None:
         notice(f"stopped by {signal_name(call.signum)} before the first job")
         raise Stopped(128 + call.signum)
@@ -103,16 +107,37 @@ def without_repetitions(config: Mapping[str, Any]) -> str:
     return repr(sorted((key, value) for key, value in config.items() if key not in _NEUTRAL_KEYS))
 
 
-def _prepare_all(configs: Sequence[Mapping[str, Any]]) -> list[ConfigError | None]:
-    return [config_error(config) for config in configs]
+def prepare_all(configs: Sequence[Mapping[str, Any]]) -> list[ConfigError | None]:
+    """Return why each checked config cannot run on this machine; None if it can. Imports torch.
+
+    Of configs that differ in numbers of optimizers and schedules only, the first one that can run is prepared; of the
+    others, only what these numbers decide.
+    """
+    begin_activity("hydrant train")  # this process has streams of its own
+    plans, errors = dict[str, Any](), list[ConfigError | None]()
+    for number, config in enumerate(configs):
+        show_activity(f"checked {number:,} of {len(configs):,} jobs")
+        errors.append(config_error(config, plans))
+    clear_activity()
+    return errors
 
 
-def config_error(config: Mapping[str, Any]) -> ConfigError | None:
-    """Return why a checked config cannot run on this machine; None if it can. Imports torch."""
-    from hydrant.training.build import prepare  # imports torch
+def config_error(config: Mapping[str, Any], plans: dict[str, Any] | None = None) -> ConfigError | None:
+    """Return why a checked config cannot run on this machine; None if it can. Imports torch.
 
+    Args:
+        config: the checked config.
+        plans: the plan of the first config of each program, which is added.
+    """
+    from hydrant.training.build import prepare, prepare_numbers  # imports torch
+
+    plans = {} if plans is None else plans
+    program = repr((program_of(config), [config[group] for group in _BUILT_GROUPS]))
     try:
-        prepare(config, is_preview=True)
+        if (like := plans.get(program)) is None:
+            plans[program] = prepare(config, is_preview=True)
+        else:
+            prepare_numbers(config, like)
     except ConfigError as error:
         return error.with_traceback(None)
     except Exception:  # such as damaged data: its job reports it, and the other jobs run

@@ -183,6 +183,24 @@ def prepare_like(config: Mapping[str, Any], like: Plan) -> Plan:
     )
 
 
+def prepare_numbers(config: Mapping[str, Any], like: Plan) -> None:
+    """Check a config that differs from another one in seeds and in numbers of optimizers and schedules.
+
+    Raises:
+        ConfigError: the config cannot run.
+    """
+    schedules = make_schedules(config, like.clock)
+    if any(isinstance(schedule, Plateau) for schedule in flat_schedules(schedules).values()):
+        prepare(config, is_preview=True)  # checks its metric
+        return
+    optimizers = make_optimizers(
+        config, like.task, schedules, like.precision, lambda o, _: EagerStep(o),
+        compiles_steps=like.compilation.compiles_steps,
+    )  # fmt: skip
+    optimizers.schedules.check(like.clock.total_updates)
+    check_steps(config, like.task, optimizers, like.world.device)
+
+
 def build(
     plan: Plan,
     state: TrainState,

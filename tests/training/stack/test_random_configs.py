@@ -10,7 +10,7 @@ from lanes import TINY, differences
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.sweeps.stacks import program_of
+from hydrant.sweeps.program import program_of
 
 PROGRAMS: Mapping[str, Sequence[str]] = {
     "optimizer": ["sgd", "adam", "adamw", "nadam", "adamax", "lamb", "adamw optimizer.fused=false"],

@@ -11,6 +11,7 @@ import stat
 import types
 import typing
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -174,11 +175,16 @@ def check_type(value: Any, hint: Any, key: str = "") -> None:
         check_type(item, inner, _join(key, name))
 
 
+@cache
+def _type_hints(record: Any) -> dict[str, Any]:
+    return typing.get_type_hints(record)
+
+
 def _items(value: Any, hint: Any, is_record: bool) -> Iterator[tuple[Any, Any, Any]]:
     """Yield the name, the value and the type of what a valid value contains."""
     if is_record:
         yield from (("a key", name, str) for name in value)
-        yield from ((n, value[n], inner) for n, inner in typing.get_type_hints(hint).items() if n in value)
+        yield from ((n, value[n], inner) for n, inner in _type_hints(hint).items() if n in value)
     elif isinstance(value, dict) and (arguments := typing.get_args(hint)):
         for name, item in value.items():
             yield "a key", name, arguments[0]

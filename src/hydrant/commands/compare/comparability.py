@@ -148,9 +148,8 @@ def _names(affected: Sequence[Run], runs: Sequence[Run]) -> str:
 
 def _data(runs: Sequence[Run]) -> Callable[[Run], str]:
     """Return a function that describes the data of a run by the keys in which the runs differ."""
-    labels = {
-        key: {label(run, key) for run in runs} for run in runs for key in run.config if is_data_key(key)
-    }
+    keys = {key for run in runs for key in run.config if is_data_key(key)}
+    labels = {key: {label(run, key) for run in runs} for key in keys}
     differing = [key for key, values in labels.items() if len(values) > 1]
     # The option `data` determines the other keys.
     keys = ["data"] if "data" in differing else sorted(differing)

@@ -20,6 +20,7 @@ MAX_POINTS = 400_000
 
 _MIN_CURVE_POINTS, _MAX_CURVE_POINTS = 100, 2000
 _DIGITS = 6  # significant
+_TINY = 1e-290  # smaller numbers are not rounded
 _EXACT = 2.0**53  # below this, a float counts exactly
 _CLOCK_POINTS = 64
 _MEASURED = ("grad_norm", "loss_scale", "num_skipped")  # metrics of an optimizer that have no schedule
@@ -135,6 +136,9 @@ def _plain(values: FloatArray) -> list[Any]:
     if finite.all() and (values == np.rint(values)).all() and (np.abs(values) < _EXACT).all():
         return values.astype(int).tolist()
     power = _DIGITS - 1 - np.floor(np.log10(np.where(finite & (values != 0), np.abs(values), 1.0)))
-    up, down = 10.0 ** np.maximum(power, 0), 10.0 ** np.maximum(-power, 0)
-    rounded = (np.rint(np.where(finite, values, 0.0) * up / down) * down / up).tolist()
+    up, down = 10.0 ** np.clip(power, 0, 300), 10.0 ** np.maximum(-power, 0)
+    has_digits = finite & (np.abs(values) > _TINY)  # of smaller ones `up` would overflow
+    rounded = np.where(finite, values, 0.0)
+    rounded[has_digits] = (np.rint(rounded * up / down) * down / up)[has_digits]
+    rounded = rounded.tolist()
     return [value if is_finite else None for value, is_finite in zip(rounded, finite.tolist(), strict=True)]

@@ -28,6 +28,9 @@ NOT_FINITE = "not finite"
 """The state of a run that finished without a finite value."""
 
 
+_LARGEST = 1e150
+
+
 @dataclass(frozen=True)
 class Metric:
     """The metric to compare, and whether more of it is better."""
@@ -42,9 +45,15 @@ class Metric:
         return (max if self.mode == "max" else min)(values, default=None)
 
     def final(self, run: Run) -> float | None:
-        """Return the last value of a run; None if there is none or it is not finite."""
+        """Return the last value of a run; None if there is none or it is not finite.
+
+        A value whose square overflows counts as not finite, and one whose square is 0 as 0: statistics square them.
+        """
         series = run.series.get(self.name)
-        return float(series.values[-1]) if series is not None and math.isfinite(series.values[-1]) else None
+        value = math.nan if series is None else float(series.values[-1])
+        if not abs(value) < _LARGEST:
+            return None
+        return value if abs(value) > 1 / _LARGEST else 0.0
 
     def measured_at(self, run: Run) -> int | None:
         """Return after how many updates the weights of the last value were: a test is of the best checkpoint."""
@@ -58,7 +67,7 @@ class Metric:
         """Return the best value of a run, without the untrained model (as in a study)."""
         if (series := run.series.get(self.name)) is None:
             return None
-        return self.best(series.values[np.isfinite(series.values) & (series.updates > 0)].tolist())
+        return self.best(series.values[(np.abs(series.values) < _LARGEST) & (series.updates > 0)].tolist())
 
     def has_result(self, run: Run) -> bool:
         """Return whether a run has finished with a finite value."""

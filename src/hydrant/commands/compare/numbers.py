@@ -13,11 +13,13 @@ def number(value: Any) -> str:
     """
     if value is None:
         return "-"
-    return str(value) if isinstance(value, int) else f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+    if isinstance(value, int):
+        return str(value)
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def signed(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.4f}"
+    return "-" if value is None else f"{value:+.4f}" if abs(value) < 1e15 else f"{value:+.4g}"
 
 
 def interval(low: float | None, high: float | None) -> str:

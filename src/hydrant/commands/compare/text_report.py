@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from hydrant.commands.compare.comparison import LAST_UPDATE, Comparison
 from hydrant.commands.compare.groups import Group, passed_over
@@ -17,11 +18,16 @@ from hydrant.commands.compare.verdict_text import verdict_parts
 from hydrant.runs.console import text_width
 from hydrant.training.text_table import align_columns, fit_columns
 
+T = TypeVar("T")
+
 _TITLES = ("updates/s", "samples/s", "GiB", "MFU", "graphs", "breaks", "recompiles", "compile s")
 _GROUP_TITLES = ("n", "mean", "std", "95 % interval", "median", "best", "difference", "p (Holm)")
 _DISPENSABLE = ("median", "best", "std")  # what a narrow terminal leaves out first
 _MAX_ERROR = 100  # characters of an error in the table
 _MAX_CELLS = 6  # missing cells that are named
+_MAX_ROWS = 16  # of a verdict's table
+_MANY, _FEW = 100, 3
+"""Of more than so many runs or groups, a table has only the few best ones, so that the report fits on a screen."""
 
 
 def to_text(comparison: Comparison, page: Path | None) -> str:
@@ -29,7 +35,8 @@ def to_text(comparison: Comparison, page: Path | None) -> str:
     c = comparison
     better = "higher" if c.metric.mode == "max" else "lower"
     head = f"{len(c.runs)} runs: {_states(c)}. {c.metric.name} {c.moment}; {better} is better."
-    parts = [head, _warnings(c), _runs(c), _groups(c), _target(c), _importance(c), *verdict_parts(c.verdicts)]
+    verdicts = verdict_parts(c.verdicts, _FEW if len(c.runs) > _MANY else _MAX_ROWS)
+    parts = [head, _warnings(c), _runs(c), _groups(c), _target(c), _importance(c), *verdicts]
     parts.append(_conclusion(c))
     parts += [] if page is None else [f"{page} shows everything, with figures"]
     return "\n\n".join(part for part in parts if part)
@@ -53,7 +60,8 @@ def _runs(c: Comparison) -> str:
     identifying = [*["run"] * has_names, *c.keys, "state"]
     after = [] if c.moment == LAST_UPDATE else ["tested after"]
     lines, errors = [[*identifying, "updates", *after, c.metric.name, "best", *titles]], [""]
-    for run in c.runs:
+    runs, rest = _best_of_many(c.runs, [_rank(c, c.metric.final(run)) for run in c.runs], "runs")
+    for run in runs:
         row = run_to_dict(run, c)
         lines.append(
             [*[row["name"]] * has_names, *row["labels"].values(), row["state"]]
@@ -68,12 +76,28 @@ def _runs(c: Comparison) -> str:
     texts, left_out = fit_columns(lines, range(len(identifying)), width, figures)
     table = [(text + error).rstrip() for text, error in zip(texts, errors, strict=True)]
     table = [line if len(line) <= width else f"{line[: width - 1]}…" for line in table]
-    return "\n".join(table + _note(left_out))
+    return "\n".join(table + rest + _note(left_out))
+
+
+def _rank(c: Comparison, value: float | None) -> float:
+    """Return a number that is smaller for a better value."""
+    return math.inf if value is None else -value if c.metric.mode == "max" else value
+
+
+def _best_of_many(items: Sequence[T], ranks: Sequence[float], what: str) -> tuple[Sequence[T], list[str]]:
+    """Return the items, or the few best ones of many; and the line that says where the others are."""
+    if len(items) <= _MANY:
+        return items, []
+    best = sorted(range(len(items)), key=lambda place: ranks[place])[:_FEW]
+    rest = f"and {len(items) - _FEW:,} more {what}, which are not better; --csv, --json and the page (--html) have all"
+    return [items[place] for place in best], [rest]
 
 
 def _groups(c: Comparison) -> str:
     lines = [[*(c.by or ["group"]), *_GROUP_TITLES]]
-    for group in c.groups:
+    groups, rest = _best_of_many(c.groups, [_rank(c, g.estimate.mean) for g in c.groups], "groups")
+    groups = [*groups, *(group for group in c.groups if group is c.baseline and group not in groups)]
+    for group in groups:
         estimate, versus = group.estimate, group.versus
         lines.append(
             [*(group.labels.values() or ["all runs"]), f"{estimate.num}/{group.num_runs}"]
@@ -87,11 +111,10 @@ def _groups(c: Comparison) -> str:
     dispensable = [num_keys + _GROUP_TITLES.index(title) for title in _DISPENSABLE]
     (title, *table), left_out = fit_columns(lines, range(num_keys), text_width(), dispensable)
     table = [
-        _bold(line.rstrip()) if group is c.winner else line
-        for group, line in zip(c.groups, table, strict=True)
+        _bold(line.rstrip()) if group is c.winner else line for group, line in zip(groups, table, strict=True)
     ]
     return (
-        "\n".join(text.rstrip() for text in [title, *table, *_note(left_out), *_missing(c)])
+        "\n".join(text.rstrip() for text in [title, *table, *rest, *_note(left_out), *_missing(c)])
         + f"\n{_legend(c)}"
     )
 
@@ -131,14 +154,19 @@ def _target(c: Comparison) -> str:
     num = sum(time.num_reached for time in c.group_times.values())
     head = f"{num} of {sum(group.num_runs for group in c.groups)} runs reach {c.target}"
     medians = [[f"median over the {c.repetitions}", "reached", *UNITS]]
-    for group in c.groups:
+    groups, rest = _best_of_many(
+        c.groups, [c.group_times[g.name].times["updates"] for g in c.groups], "groups"
+    )
+    for group in groups:
         time = c.group_times[group.name]
         values = [number(time.times[unit] if math.isfinite(time.times[unit]) else None) for unit in UNITS]
         medians.append([group.name, f"{time.num_reached}/{group.num_runs}", *values])
     scores = [[f"AlgoPerf score for {c.target}", *c.profiles]]
-    for name in c.profiles["updates"].scores:
+    by_name = c.profiles["updates"].scores
+    names, others = _best_of_many(list(by_name), [-score for score in by_name.values()], "scores")
+    for name in names:
         scores.append([name, *(f"{profile.scores[name]:.4f}" for profile in c.profiles.values())])
-    return "\n".join([head, *align_columns(medians, {0}), "", *align_columns(scores, {0})])
+    return "\n".join([head, *align_columns(medians, {0}), *rest, "", *align_columns(scores, {0}), *others])
 
 
 def _importance(c: Comparison) -> str:

@@ -17,6 +17,7 @@ def test_the_state_of_each_lane_keeps_its_strides() -> None:
     for optimizer, base in zip(optimizers, bases, strict=True):
         optimizer.state[optimizer.param_groups[0]["params"][0]] = {"basis": base, "step": torch.tensor(1.0)}
     (slot,) = stack_slots(optimizers, weights, is_flat=False)
+    slot.show()
     assert slot.state["basis"].shape == (2, 3, 5)
     for optimizer, base in zip(optimizers, bases, strict=True):
         (state,) = optimizer.state.values()

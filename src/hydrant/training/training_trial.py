@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,16 +15,22 @@ from hydrant import seeding
 @contextmanager
 def training_trial(task: nn.Module) -> Generator[None]:
     """Put a task on the host into training mode; then restore its modes, its buffers and the random generators."""
-    modes = {module: module.training for module in task.modules()}
-    buffers, host = {name: buffer.clone() for name, buffer in task.named_buffers()}, seeding.host_state()
+    modules: list[Any] = list(task.modules())
+    modes = [module.training for module in modules]
+    # A forward pass may add a buffer, or assign a new tensor to one, so the places are kept.
+    places = [(module._buffers, dict(module._buffers)) for module in modules]
+    buffers, host = [(buffer, buffer.clone()) for buffer in task.buffers()], seeding.host_state()
     try:
         with torch.random.fork_rng(devices=[]):
             task.train()
             yield
     finally:
         seeding.set_host_state(host)
-        for module, mode in modes.items():
+        for module, mode in zip(modules, modes, strict=True):
             module.training = mode
+        for held, before in places:
+            held.clear()
+            held.update(before)
         with torch.no_grad():
-            for name, buffer in task.named_buffers():
-                buffer.copy_(buffers[name])
+            for buffer, value in buffers:
+                buffer.copy_(value)

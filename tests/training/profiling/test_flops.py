@@ -148,6 +148,26 @@ def test_counting_changes_nothing() -> None:
     assert torch.backends.mha.get_fastpath_enabled()
 
 
+def test_buffers_that_training_makes_or_replaces_are_as_before() -> None:
+    class Centered(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(WIDTH, WIDTH)
+            self.register_buffer("center", None)
+            self.register_buffer("last", torch.zeros(1))
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            if self.training:
+                self.center = inputs.mean(0)
+                self.last = inputs
+                self.register_buffer("added", inputs)
+            return super().forward(inputs)
+
+    model = Centered()
+    assert count(model, WIDTH) == (MATRIX, "")
+    assert model.center is None
+    assert {name: value.tolist() for name, value in model.named_buffers()} == {"last": [0.0]}
+
+
 @pytest.mark.parametrize("kind", ["Linear", "Bilinear"])
 def test_a_run_and_its_preview_tell_what_is_not_counted(
     kind: str,

@@ -184,7 +184,7 @@ def prepare_like(config: Mapping[str, Any], like: Plan) -> Plan:
 
 
 def prepare_numbers(config: Mapping[str, Any], like: Plan) -> None:
-    """Check a config that differs from another one in seeds and in numbers of optimizers and schedules.
+    """Check a config that differs from another one in seeds, schedules, the patience and numbers of optimizers.
 
     Raises:
         ConfigError: the config cannot run.
@@ -193,6 +193,7 @@ def prepare_numbers(config: Mapping[str, Any], like: Plan) -> None:
     if any(isinstance(schedule, Plateau) for schedule in flat_schedules(schedules).values()):
         prepare(config, is_preview=True)  # checks its metric
         return
+    _intervals(config, like.clock, like.hooks)  # checks the patience
     optimizers = make_optimizers(
         config, like.task, schedules, like.precision, lambda o, _: EagerStep(o),
         compiles_steps=like.compilation.compiles_steps,

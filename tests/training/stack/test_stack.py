@@ -15,7 +15,7 @@ from hydrant.optimizers.clipping import Clipping
 from hydrant.training.compile import Compilation
 from hydrant.training.loop import make_update
 from hydrant.training.scratch import build_scratch
-from hydrant.training.stack import CannotStack, Stack
+from hydrant.training.stack import CannotStack, Stack, steps
 from hydrant.training.stack.compilation import LaneCompilation
 from hydrant.training.stack.steps import StackedSteps
 from hydrant.training.stack.stream import StackedStream
@@ -159,6 +159,30 @@ def test_lanes_of_a_stack_are_joined_by_one_that_has_applied_no_update() -> None
             stack.update(measure=False)
         for lane, trainer in zip(lanes, alone, strict=True):
             assert lane.state.num_skipped == trainer.state.num_skipped
+            for p, q in zip(lane.task.parameters(), trainer.task.parameters(), strict=True):
+                assert torch.allclose(p, q, rtol=1e-4, atol=1e-6)
+
+
+def test_lanes_of_a_stack_that_can_no_longer_step_together_step_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such as with a lane that joins them. The weights of a lane have shared a count of steps until then."""
+    runs = [[*TINY, "optimizer=nadam", f"seed={seed}"] for seed in range(2)]
+
+    def refused(*_: object) -> None:
+        raise CannotStack("it is a test")
+
+    with trainers_of(*runs, *runs) as trainers:
+        lanes, alone = trainers[:2], trainers[2:]
+        for part in range(2):
+            stack = Stack(lanes)
+            for _ in range(3):
+                stack.update(measure=False)
+                for trainer in alone:
+                    make_update(trainer, measure=False)
+            if part == 0:
+                monkeypatch.setattr(steps, "StackedOptimizer", refused)
+        for lane, trainer in zip(lanes, alone, strict=True):
             for p, q in zip(lane.task.parameters(), trainer.task.parameters(), strict=True):
                 assert torch.allclose(p, q, rtol=1e-4, atol=1e-6)
 

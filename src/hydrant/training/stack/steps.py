@@ -105,6 +105,7 @@ class StackedSteps:
             except CannotStack as reason:
                 log.info("the steps of %s are made lane by lane: %s", optimizer_name(optimizers[0]), reason)
                 self._optimizers[name] = None
+                separate_counts(optimizers)
         return self._optimizers.get(name)
 
     def _step_alone(self, name: str, num_updates: int, skipped: Collection[int]) -> None:

@@ -47,7 +47,7 @@ def test_a_test_is_of_the_checkpoint_that_was_tested(
     page = open_page(tmp_path / "page.html")
     assert moment in page.inner_text("#states")
     assert moment in page.inner_text("#groups")
-    assert "tested after" in page.inner_text("#runs")
+    assert "measured after" in page.inner_text("#runs")
     assert "last update" not in text + page.inner_text("body")
 
 
@@ -59,3 +59,13 @@ def test_other_values_are_of_the_last_update(tmp_path: Path, comparing: Compare)
     assert "of the checkpoints that were tested, after 1,000 updates; " in to_text(one, None)
     last = comparing(write_tested(tmp_path / "last", [3000, 3000]), metric="test/accuracy")
     assert "test/accuracy after the last update" in to_text(last, None)
+
+
+def test_a_value_that_was_last_measured_earlier_says_when(tmp_path: Path, comparing: Compare) -> None:
+    """Such as one that a hook logs now and then."""
+    for seed in range(2):
+        run = write_run(tmp_path / f"{seed}", {"seed": seed}, 0.9, total_updates=3000)
+        with (run / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps({"num_updates": 2900, "epoch": 29, "time": 1.7e9, "mine/norm": 1.0}) + "\n")
+    text = to_text(comparing(tmp_path, metric="mine/norm", mode="max"), None)
+    assert "mine/norm after 2,900 updates; higher is better." in text

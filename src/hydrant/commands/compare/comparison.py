@@ -89,7 +89,8 @@ class Comparison:
             return LAST_UPDATE
         known = sorted({num for num in updates.values() if num is not None})
         ends = " to ".join(f"{num:,}" for num in dict.fromkeys((known[0], known[-1])))
-        return f"of the checkpoints that were tested, after {ends} updates"
+        what = "of the checkpoints that were tested, " if self.metric.is_test else ""
+        return f"{what}after {ends} updates"
 
     @property
     def caution(self) -> str:

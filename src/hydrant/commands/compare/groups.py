@@ -55,13 +55,17 @@ class Metric:
             return None
         return value if abs(value) > 1 / _LARGEST else 0.0
 
+    @property
+    def is_test(self) -> bool:
+        """Whether its values are of the best checkpoint, which is tested at the end."""
+        return self.name.startswith(("test/", "test_ema/"))
+
     def measured_at(self, run: Run) -> int | None:
         """Return after how many updates the weights of the last value were: a test is of the best checkpoint."""
-        is_test = self.name.startswith(("test/", "test_ema/"))
-        series = run.series.get("test/num_updates" if is_test else self.name)
+        series = run.series.get("test/num_updates" if self.is_test else self.name)
         if series is None or not math.isfinite(series.values[-1]):
             return None
-        return int(series.values[-1] if is_test else series.updates[-1])
+        return int(series.values[-1] if self.is_test else series.updates[-1])
 
     def best_of(self, run: Run) -> float | None:
         """Return the best value of a run, without the untrained model (as in a study)."""

@@ -58,7 +58,7 @@ def _runs(c: Comparison) -> str:
     titles = [title for title, name in zip(_TITLES, FIGURES, strict=True) if name in names]
     has_names = not c.keys or any(run.has_own_name for run in c.runs)
     identifying = [*["run"] * has_names, *c.keys, "state"]
-    after = [] if c.moment == LAST_UPDATE else ["tested after"]
+    after = [] if c.moment == LAST_UPDATE else ["measured after"]
     lines, errors = [[*identifying, "updates", *after, c.metric.name, "best", *titles]], [""]
     runs, rest = _best_of_many(c.runs, [_rank(c, c.metric.final(run)) for run in c.runs], "runs")
     for run in runs:

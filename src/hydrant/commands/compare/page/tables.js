@@ -18,7 +18,7 @@ function runColumns() {
   const figures = Object.entries(FIGURE_TITLES).map(([name, title]) => numeric(title, (run) => run.figures[name]));
   const times = DATA.target ? TARGET_UNITS.map((unit) => numeric(`${unit} to target`, (run) => run.to_target[unit])) : [];
   const state = { title: "state", value: (run) => run.state, show: (value) => h("span", { class: `state ${value.replace(" ", "-")}` }, value) };
-  const after = DATA.moment === "after the last update" ? [] : [numeric("tested after", (run) => run.measured_at)];
+  const after = DATA.moment === "after the last update" ? [] : [numeric("measured after", (run) => run.measured_at)];
   const columns = [
     ...keys, state, numeric("updates", (run) => run.num_updates), ...after, numeric(DATA.metric, (run) => run.final),
     numeric("best", (run) => run.best), ...times, ...figures,

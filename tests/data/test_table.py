@@ -264,12 +264,12 @@ def test_categories_that_are_numbers_are_compared_by_their_value(
     file, other = tmp_path / "train.csv", tmp_path / "val.csv"
     file.write_text("x,zip,price\n1,1,0.5\n2,02,1\n3,2.50,2\n4,a1,3\n5,1.0,4\n")
     other.write_text("x,zip,price\n1,1.0,1\n1,01,1\n1,2,1\n1,+2.5,1\n1,A1,1\n1,1_0,1\n1,7,1\n")
-    for data in (read(file, val=str(other), categories="codes", standardize=False),):
-        assert samples(data)[0]["categories"][:, 0].tolist() == [1, 1, 2, 3, 0, 0, 0]
-        assert data.reader is not None
-        assert data.reader.files is not None
-        (predicted,) = data.reader.files([other]).batches(spec(), 100)
-        assert predicted.inputs["categories"][:, 0].tolist() == [1, 1, 2, 3, 0, 0, 0]
+    data = read(file, val=str(other), categories="codes", standardize=False)
+    assert samples(data)[0]["categories"][:, 0].tolist() == [1, 1, 2, 3, 0, 0, 0]
+    assert data.reader is not None
+    assert data.reader.files is not None
+    (predicted,) = data.reader.files([other]).batches(spec(), 100)
+    assert predicted.inputs["categories"][:, 0].tolist() == [1, 1, 2, 3, 0, 0, 0]
     message = f"3 of 7 cells are no category of data.train, the first of them: 'A1' in line 6 of {other}, column 'zip'"
     assert [record.getMessage() for record in caplog.records] == [message] * 2
 

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -165,8 +166,8 @@ def _texts(cells: Sequence[str]) -> np.ndarray:
 def one_spelling(text: str) -> str:
     """Return a text, but a number as all texts of its value: `1` for 01 and 1.0.
 
-    >>> [one_spelling(text) for text in ("01", "1.0", "-0.50", "+.5", "0", "1e2", "1_0", "a1", "nan")]
-    ['1', '1', '-0.5', '0.5', '0', '100', '1_0', 'a1', 'nan']
+    >>> [one_spelling(text) for text in ("01", "1.0", "-0.50", "+.5", "0", "1e2", "1e-5", "1_0", "a1", "nan")]
+    ['1', '1', '-0.5', '0.5', '0', '100', '0.00001', '1_0', 'a1', 'nan']
     """
     if not text[-1:].isdecimal() and text[-1:] != ".":
         return text
@@ -174,7 +175,7 @@ def one_spelling(text: str) -> str:
     whole, _, part = digits.partition(".")
     if not (whole + part).isdecimal() or len(text) - len(digits) > 1:
         is_power = is_number(text) and math.isfinite(float(text))
-        return repr(float(text)).removesuffix(".0") if is_power else text
+        return one_spelling(f"{Decimal(text):f}") if is_power else text
     whole, part = whole.lstrip("0").zfill(1), part.rstrip("0")
     rest = f".{part}" if part else ""
     return f"{sign if whole + part != '0' else ''}{whole}{rest}"

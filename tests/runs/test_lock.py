@@ -94,7 +94,7 @@ def test_nobody_waits_for_an_ancestor(tmp_path: Path) -> None:
         return isinstance(caught.value, FolderInUse)
 
     def grandchild() -> int:
-        return os.waitpid(fork(child), 0)[1]
+        return os.waitstatus_to_exitcode(os.waitpid(fork(child), 0)[1])
 
     holder = os.getpid()
     with exclusive(tmp_path):

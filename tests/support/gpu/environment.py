@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gpu.build import library_folder
+from gpu.build import LIBRARY, library_folder
 
 _VARIABLE = "GPU_STUB_"
 _SITE = Path(__file__).with_name("site")
@@ -49,7 +49,7 @@ def environment(gpus: Gpus, base: Mapping[str, str] = os.environ) -> dict[str, s
         **{key: value for key, value in base.items() if key != "CUDA_VISIBLE_DEVICES"},
         **own,
         f"{_VARIABLE}FOLDER": str(folder),
-        "LD_PRELOAD": str(folder / "libcuda.so.1"),
+        "LD_PRELOAD": str(folder / LIBRARY),
         "LD_LIBRARY_PATH": _before(folder, base.get("LD_LIBRARY_PATH")),
         "PYTHONPATH": _before(_SITE, base.get("PYTHONPATH")),
         "TRITON_LIBCUDA_PATH": str(folder),

@@ -28,5 +28,5 @@ def restore(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             own: dict[str, Any] = optimizer.state.get(parameter, {})
-            if "mu_product" in own and not group["capturable"]:
-                own["mu_product"] = own["mu_product"].cpu()
+            if isinstance(product := own.get("mu_product"), Tensor) and not group.get("capturable"):
+                own["mu_product"] = product.cpu()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _LENGTHENING = ("duration", "patience", "eval_every", "best.", "hooks")
 """The beginnings of keys that decide after how many updates a run ends."""
 _SAMPLES = ("global_batch_size", "limit_train_samples", "data.", "fold", "model.", "task.")
-"""Of keys that decide how many updates a duration has, unless it is a number of updates."""
+"""The beginnings of keys that decide how many updates a duration has that is given in another unit."""
 
 Changes = Mapping[str, tuple[Any, Any]]
 """Keys of the config that differ: key -> (value in the run folder, value in this config)."""

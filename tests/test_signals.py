@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
 from processes import fork
 
 from hydrant import signals
-from hydrant.signals import StopRequest, interruptible
+from hydrant.signals import StopRequest, interruptible, stop_this_process
 
 
 def wait_in_c(context: AbstractContextManager[object], before: Callable[[], None] = lambda: None) -> int:
@@ -86,6 +87,22 @@ def test_what_comes_twice_at_once_or_is_another_signal_ends_nothing(second: sign
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(second)
         assert (stop(), stop.is_urgent) == (second, False)
+
+
+def test_a_signal_that_is_sent_on_and_on_is_one_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep sends it to jobs of submitit until they end, because submitit ignores signals while it starts."""
+    clock = SimpleNamespace(monotonic=iter([0.0, 0.6, 1.2, 1.8, 2.4, 3.5]).__next__)
+    monkeypatch.setattr(signals, "time", clock)
+    came = signals._Signals()
+    assert [came.add(signal.SIGTERM) for _ in range(6)] == [False] * 5 + [True]
+
+
+def test_an_orphan_that_saves_already_is_not_stopped_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "_REPEATED_SECONDS", 0.0)
+    with StopRequest() as stop:
+        for _ in range(2):
+            stop_this_process()
+            assert (stop(), stop.is_urgent) == (signal.SIGTERM, False)
 
 
 def test_one_signal_does_not_end_a_rank_that_waits_in_training() -> None:

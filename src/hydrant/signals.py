@@ -18,7 +18,7 @@ _START_SECONDS = 2.0
 _TRAINING_SECONDS = 10.0
 """In which the main thread must handle a signal that stops at once. In training, it may be in a long kernel."""
 _REPEATED_SECONDS = 1.0
-"""A signal that comes again in this time is the same one, which reached the process in two ways."""
+"""A signal that comes again in this time is the same one: it reached the process in two ways, or is sent on and on."""
 
 _SAVING = "stopping when this update is saved; Ctrl-C again stops at once, without saving"
 
@@ -60,8 +60,8 @@ class Stopped(BaseException):
 class StopRequest:
     """A context that records `STOP_SIGNALS`. A SIGINT after any of them raises KeyboardInterrupt at once.
 
-    So does a signal that comes again, unless within a second: a launcher and a terminal may both send it. It ends the
-    process if the main thread does not react, because it waits in C code for another rank or a disk, for example.
+    So does a signal that comes again, unless within a second: a launcher and a terminal may both send it. If the main
+    thread does not react, because it waits in C code for another rank or a disk, for example, the process is ended.
 
     Args:
         message: printed to stderr at the first SIGINT.
@@ -81,7 +81,13 @@ class StopRequest:
         """Return the last signal that came, if any."""
         return self._signum
 
+    @property
+    def has_come(self) -> bool:
+        """Whether a signal has come, also if the main thread is in C code and has not handled it yet."""
+        return bool(self._handled) or bool(self._noticed)
+
     def __enter__(self) -> StopRequest:
+        _requests.append(self)
         if threading.current_thread() is threading.main_thread():
             self._context.enter_context(_noticing_signals(self._notice))
             for signum in STOP_SIGNALS:
@@ -91,6 +97,7 @@ class StopRequest:
     def __exit__(self, *_: object) -> None:
         self._has_reacted.set()
         self._context.close()
+        _requests.remove(self)
 
     def _record(self, signum: int, frame: FrameType | None) -> None:
         del frame
@@ -108,18 +115,24 @@ class StopRequest:
             _end_unless(self._has_reacted, _TRAINING_SECONDS, signum)
 
 
+_requests: list[StopRequest] = []  # those that this process is in
+
+
 class _Signals:
     """The signals that came."""
 
     def __init__(self) -> None:
-        self._times: dict[int, float] = {}  # of the first of each
+        self._times: dict[int, float] = {}  # of the last of each
+
+    def __bool__(self) -> bool:
+        return bool(self._times)
 
     def add(self, signum: int) -> bool:
         """Add a signal; return whether it asks to stop at once: a SIGINT after another signal, or one that repeats."""
         now = time.monotonic()
         has_come = bool(self._times) if signum == signal.SIGINT else signum in self._times
-        first = self._times.setdefault(signum, now)
-        return has_come and (signum == signal.SIGINT or now - first > _REPEATED_SECONDS)
+        last, self._times[signum] = self._times.get(signum, now), now
+        return has_come and (signum == signal.SIGINT or now - last > _REPEATED_SECONDS)
 
 
 @contextlib.contextmanager
@@ -227,8 +240,14 @@ def stop_when_orphaned(parent: int) -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGTERM)
+        stop_this_process()
         time.sleep(_ORPHAN_SECONDS)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def stop_this_process() -> None:
+    """Send this process SIGTERM, unless a signal has come before: it saves then, and a second one would end that."""
+    if not any(request.has_come for request in _requests):
+        os.kill(os.getpid(), signal.SIGTERM)

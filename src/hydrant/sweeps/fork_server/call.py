@@ -21,7 +21,7 @@ from types import FrameType, MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from hydrant.runs.console import standard_streams
-from hydrant.signals import STOP_SIGNALS, killed_by, send_signal
+from hydrant.signals import STOP_SIGNALS, killed_by, send_signal, stop_this_process
 from hydrant.sweeps.fork_server import PRELOAD_VARIABLE
 
 T = TypeVar("T")
@@ -192,4 +192,4 @@ def _stop_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
-        os.kill(os.getpid(), signal.SIGTERM)
+        stop_this_process()

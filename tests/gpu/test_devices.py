@@ -11,10 +11,11 @@ import torch
 
 from hydrant.sweeps.gpus import visible_gpus
 
+pytestmark = pytest.mark.cuda(devices=8, memory_gib=1)
+
 MIB = 2**20
 
 
-@pytest.mark.cuda(devices=2, stub=True)
 def test_a_tensor_keeps_its_device() -> None:
     x = torch.ones(3, device="cuda:1")
     assert (x + x).device == torch.empty_like(x).device == torch.device("cuda:1")
@@ -25,7 +26,6 @@ def test_a_tensor_keeps_its_device() -> None:
         x + torch.ones(3, device="cuda:0")
 
 
-@pytest.mark.cuda(devices=2, stub=True)
 def test_each_device_has_its_memory_and_its_generator() -> None:
     before = [torch.cuda.mem_get_info(device)[0] for device in (0, 1)]
     held = torch.empty(512 * MIB, dtype=torch.uint8, device="cuda:1")
@@ -37,39 +37,45 @@ def test_each_device_has_its_memory_and_its_generator() -> None:
     assert not torch.equal(torch.cuda.get_rng_state(1), states[1])
 
 
-@pytest.mark.cuda(memory_gib=1)
 def test_memory_runs_out() -> None:
-    held = [torch.empty(256 * MIB, dtype=torch.uint8, device="cuda") for _ in range(3)]
-    assert torch.cuda.mem_get_info() == (256 * MIB, 1024 * MIB)
+    held = [torch.empty(256 * MIB, dtype=torch.uint8, device="cuda:3") for _ in range(3)]
+    assert torch.cuda.mem_get_info(3) == (256 * MIB, 1024 * MIB)
     with pytest.raises(torch.cuda.OutOfMemoryError, match="CUDA out of memory"):
-        torch.empty(512 * MIB, dtype=torch.uint8, device="cuda")
+        torch.empty(512 * MIB, dtype=torch.uint8, device="cuda:3")
     held.clear()
-    torch.empty(512 * MIB, dtype=torch.uint8, device="cuda")
+    torch.empty(512 * MIB, dtype=torch.uint8, device="cuda:3")
+
+
+SHOW = """
+import ctypes
+cuda, count, name = ctypes.CDLL(None), ctypes.c_int(), ctypes.create_string_buffer(16)
+cuda.cudaGetDeviceCount(ctypes.byref(count))
+for number in range(count.value):
+    cuda.cudaDeviceGetPCIBusId(name, 16, number)
+    print(name.value.decode())
+"""
 
 
 def seen(visible: str | None) -> list[str]:
-    """Return the UUIDs that torch sees in another process with these visible devices."""
+    """Return the addresses of the GPUs that another process sees with these visible devices."""
     others = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
-    code = "import torch; print(*[torch.cuda.get_device_properties(n).uuid for n in range(torch.cuda.device_count())])"
     variables = others if visible is None else others | {"CUDA_VISIBLE_DEVICES": visible}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True
+        [sys.executable, "-c", SHOW], env=variables, capture_output=True, text=True, check=True
     )
     return done.stdout.split()
 
 
-@pytest.mark.cuda(devices=8, stub=True)
 def test_visible_devices_are_chosen_as_cuda_does() -> None:
     every = seen(None)
     assert len(set(every)) == 8
     assert seen("3,1") == [every[3], every[1]]
-    assert seen(f"GPU-{every[5]}") == [every[5]]
-    assert seen(f"GPU-{every[5][:8]}") == [every[5]]
+    uuid = torch.cuda.get_device_properties(5).uuid
+    assert seen(f"GPU-{uuid}") == seen(f"GPU-{str(uuid)[:8]}") == [every[5]]
     assert seen("2,9,3") == [every[2]]
     assert seen("") == []
 
 
-@pytest.mark.cuda(devices=8, stub=True)
 def test_a_sweep_sees_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,2")
     gpus = visible_gpus([])

@@ -12,6 +12,8 @@ import torch.distributed as dist
 
 from hydrant.training import loop
 
+pytestmark = pytest.mark.cuda(devices=2, stub=True)
+
 Train = Callable[..., Path]
 UserModule = Callable[[str, str], None]
 
@@ -77,14 +79,12 @@ def train_planted(
     return run
 
 
-@pytest.mark.cuda(stub=True)
 def test_a_sound_model_trains_without_waits(train_planted: Callable[..., gpu.Calls]) -> None:
     calls = train_planted("Sound")
     assert calls.launches > 0
     assert (calls.waits, calls.pageable_copies, calls.illegal) == (0, 0, [])
 
 
-@pytest.mark.cuda(stub=True)
 def test_a_tensor_left_on_the_host(
     train_planted: Callable[..., gpu.Calls], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,18 +92,15 @@ def test_a_tensor_left_on_the_host(
     assert "Expected all tensors to be on the same device" in capsys.readouterr().err
 
 
-@pytest.mark.cuda(stub=True)
 def test_a_wait_too_many(train_planted: Callable[..., gpu.Calls]) -> None:
     assert train_planted("Waits").waits == 1
 
 
-@pytest.mark.cuda(stub=True)
 def test_a_pageable_copy(train_planted: Callable[..., gpu.Calls]) -> None:
     calls = train_planted("CopiesPageable")
     assert (calls.pageable_copies, calls.waits) == (1, 0)
 
 
-@pytest.mark.cuda(stub=True)
 def test_an_illegal_capture() -> None:
     x = torch.ones(3, device="cuda")
     graph = torch.cuda.CUDAGraph()
@@ -116,7 +113,6 @@ def test_an_illegal_capture() -> None:
 @pytest.mark.filterwarnings(
     "ignore:Exception ignored in.*hydrant-ranks:pytest.PytestUnraisableExceptionWarning"
 )
-@pytest.mark.cuda(devices=2, stub=True)
 def test_a_call_that_one_version_of_torch_lacks(
     train_planted: Callable[..., gpu.Calls], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,12 +9,13 @@ import pytest
 from nccl_ranks import check_collectives
 from run_folders import rows
 
+pytestmark = pytest.mark.cuda(devices=4)
+
 Train = Callable[..., Path]
 
 DIGITS = ("tracker=local", "data=digits", "model.hidden=[16]", "model.dropout=0", "duration=6", "log_every=1")
 
 
-@pytest.mark.cuda(devices=4)
 @pytest.mark.parametrize("num_ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_collectives_give_the_right_numbers(num_ranks: int, tmp_path: Path) -> None:
     check_collectives(tmp_path, num_ranks)
@@ -24,7 +25,6 @@ def test_collectives_give_the_right_numbers(num_ranks: int, tmp_path: Path) -> N
 @pytest.mark.filterwarnings(
     "ignore:Exception ignored in.*hydrant-ranks:pytest.PytestUnraisableExceptionWarning"
 )
-@pytest.mark.cuda(devices=2)
 @pytest.mark.parametrize("parallel", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
 def test_two_ranks_equal_one(parallel: str, train: Train) -> None:
     alone = train(*DIGITS, name="one")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gpu
 import pytest
 import torch
@@ -41,11 +43,58 @@ def test_a_network_has_the_gradients_of_the_cpu() -> None:
     assert all(torch.equal(one, other) for one, other in zip(on_cpu, on_gpu, strict=True))
 
 
-def test_attention_is_that_of_the_cpu_within_rounding() -> None:
-    query, key, value = torch.randn(3, 2, 4, 16, 8).unbind()
-    on_gpu = functional.scaled_dot_product_attention(query.cuda(), key.cuda(), value.cuda(), is_causal=True)
-    on_cpu = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-    torch.testing.assert_close(on_gpu.cpu(), on_cpu)
+def attended(
+    device: str, dtype: torch.dtype, mask: torch.Tensor | None, **options: Any
+) -> list[torch.Tensor]:
+    """Return the output of an attention and the gradients of its inputs."""
+    torch.manual_seed(0)
+    heads = 2 if options.get("enable_gqa") else 4
+    shapes = [(2, 4, 17, 8), (2, heads, 17, 8), (2, heads, 17, 8)]
+    inputs = [torch.randn(shape).to(device, dtype).requires_grad_() for shape in shapes]
+    mask = None if mask is None else mask.to(device)
+    output = functional.scaled_dot_product_attention(*inputs, attn_mask=mask, **options)
+    output.square().sum().backward()
+    return [output.detach().cpu(), *(x.grad.cpu() for x in inputs if x.grad is not None)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_fused_attention_is_that_of_the_cpu(dtype: torch.dtype, is_causal: bool) -> None:
+    with gpu.calls() as calls:
+        on_gpu = attended("cuda", dtype, None, is_causal=is_causal)
+    kernel = "efficient" if dtype == torch.float32 else "flash"
+    assert len(calls.of("launch", f"{kernel}_attention")) == 2
+    for one, other in zip(on_gpu, attended("cpu", dtype, None, is_causal=is_causal), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("enable_gqa", [False, True])
+def test_attention_with_a_mask_is_that_of_the_cpu(enable_gqa: bool) -> None:
+    mask = torch.rand(17, 17, generator=torch.Generator().manual_seed(1)) > 0.5
+    mask |= torch.eye(17, dtype=torch.bool)
+    on_gpu, on_cpu = (
+        attended(device, torch.float32, mask, enable_gqa=enable_gqa) for device in ("cuda", "cpu")
+    )
+    for one, other in zip(on_gpu, on_cpu, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_attention_with_dropout_has_the_gradient_of_its_output() -> None:
+    """The backward pass drops what the forward pass has dropped."""
+    inputs = [torch.randn(1, 2, 6, 8, device="cuda", requires_grad=True) for _ in range(3)]
+    state = torch.cuda.get_rng_state()
+
+    def loss(*inputs: torch.Tensor) -> torch.Tensor:
+        torch.cuda.set_rng_state(state)
+        return functional.scaled_dot_product_attention(*inputs, dropout_p=0.5).square().sum()
+
+    gradients = torch.autograd.grad(loss(*inputs), inputs)
+    directions = [torch.randn_like(x) for x in inputs]
+    above, below = (
+        loss(*(x + step * y for x, y in zip(inputs, directions, strict=True))) for step in (1e-2, -1e-2)
+    )
+    slope = sum((x * y).sum() for x, y in zip(gradients, directions, strict=True))
+    torch.testing.assert_close((above - below) / 2e-2, slope, rtol=1e-3, atol=1e-3)
 
 
 def test_results_are_views_where_those_of_the_cpu_are() -> None:

@@ -10,20 +10,13 @@ import torch
 def prepare() -> None:
     """Switch off what the stub has no kernels of; then let the CPU compute, unless only calls are wanted."""
     torch.backends.cudnn.enabled = False
+    torch.backends.cuda.enable_cudnn_sdp(False)
     if os.environ["GPU_STUB_LEVEL"] in ("values", "time"):
         from gpu import kernels
 
-        _choose_plain_attention()
         kernels.install()
     else:
         _take_zeros_for_finite()
-
-
-def _choose_plain_attention() -> None:
-    """Let scaled dot products be plain operations: the CPU has no kernels of the fused ones."""
-    torch.backends.cuda.enable_flash_sdp(False)
-    torch.backends.cuda.enable_mem_efficient_sdp(False)
-    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def _take_zeros_for_finite() -> None:

@@ -10,6 +10,8 @@ from torch import Tensor
 from torch._decomp import decomposition_table
 from torch._ops import OpOverload
 
+from gpu.attention import ATTENTION
+
 _HOST_KEYS = (
     *("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd"),
     "CompositeExplicitAutogradNonFunctional",
@@ -27,7 +29,8 @@ def host_kernel(operation: OpOverload) -> Callable[..., Any]:
     base, _, overload = name.removeprefix("aten::").partition(".")
     if overload == "dtype" and base in _PRODUCTS:
         return _product_in_dtype(getattr(torch.ops.aten, base).default)
-    return _SYNC_BATCH_NORM.get(base, decomposition_table.get(operation, operation))
+    written = ATTENTION | _SYNC_BATCH_NORM
+    return written.get(base, decomposition_table.get(operation, operation))
 
 
 def _product_in_dtype(product: Callable[..., Tensor]) -> Callable[..., Tensor]:

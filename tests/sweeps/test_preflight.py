@@ -8,6 +8,7 @@ import os
 import re
 import time
 import tracemalloc
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,26 @@ def test_preparing_is_shared_by_jobs_that_differ_in_numbers(monkeypatch: pytest.
     configs = [check(compose([*words, f"optimizer.lr={n / 100}"])) for n in range(1, 21)]
     assert prepare_all(configs) == [None] * 20
     assert prepared == [0.01]
+
+
+def test_one_prepared_job_is_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where jobs of different programs take turns: each plan holds its data."""
+    plans, alive = list[weakref.ref[Any]](), list[int]()
+    prepare = build.prepare
+
+    def recorded(config: Mapping[str, Any], **options: Any) -> Any:
+        gc.collect()
+        alive.append(sum(plan() is not None for plan in plans))
+        plan = prepare(config, **options)
+        plans.append(weakref.ref(plan))
+        return plan
+
+    monkeypatch.setattr(build, "prepare", recorded)
+    words = ["tracker=local", "model.hidden=[4]"]
+    configs = [check(compose([*words, f"optimizer.lr={lr}", "folds=3", f"fold={fold}"]))
+               for lr in (0.1, 0.2) for fold in range(3)]  # fmt: skip
+    assert prepare_all(configs) == [None] * 6
+    assert alive == [0, 0, 0]
 
 
 def test_a_composed_job_keeps_little_memory(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

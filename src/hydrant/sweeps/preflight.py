@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, HydrantError, RecordError
@@ -19,6 +19,9 @@ from hydrant.sweeps.executors.base import paths_to_preload
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 from hydrant.sweeps.plan import read_plan
 from hydrant.sweeps.program import program_of
+
+if TYPE_CHECKING:
+    from hydrant.training.plan import Plan
 
 _NEUTRAL_KEYS = ("name", *REPETITIONS)
 """Keys that do not decide whether a run can start: jobs that differ only in these are checked once."""
@@ -111,35 +114,37 @@ def prepare_all(configs: Sequence[Mapping[str, Any]]) -> list[ConfigError | None
     """Return why each checked config cannot run on this machine; None if it can. Imports torch.
 
     Of configs that differ in numbers of optimizers and schedules only, the first one that can run is prepared; of the
-    others, only what these numbers decide.
+    others, only what these numbers decide. They are checked one after the other, because a plan holds its data.
     """
     begin_activity("hydrant train")  # this process has streams of its own
-    plans, errors = dict[str, Any](), list[ConfigError | None]()
+    alike, errors = defaultdict[str, list[int]](list), dict[int, ConfigError | None]()
     for number, config in enumerate(configs):
-        show_activity(f"checked {number:,} of {len(configs):,} jobs")
-        errors.append(config_error(config, plans))
+        built = [config[group] for group in _BUILT_GROUPS]
+        alike[repr((program_of(config), built))].append(number)
+    for numbers in alike.values():
+        plan: Plan | None = None
+        for number in numbers:
+            show_activity(f"checked {len(errors):,} of {len(configs):,} jobs")
+            errors[number], plan = _check(configs[number], plan)
     clear_activity()
-    return errors
+    return [errors[number] for number in range(len(configs))]
 
 
-def config_error(config: Mapping[str, Any], plans: dict[str, Any] | None = None) -> ConfigError | None:
-    """Return why a checked config cannot run on this machine; None if it can. Imports torch.
+def config_error(config: Mapping[str, Any]) -> ConfigError | None:
+    """Return why a checked config cannot run on this machine; None if it can. Imports torch."""
+    return _check(config, None)[0]
 
-    Args:
-        config: the checked config.
-        plans: the plan of the first config of each program, which is added.
-    """
+
+def _check(config: Mapping[str, Any], like: Plan | None) -> tuple[ConfigError | None, Plan | None]:
+    """Return why a checked config cannot run on this machine, and a plan with which configs like it are checked."""
     from hydrant.training.build import prepare, prepare_numbers  # imports torch
 
-    plans = {} if plans is None else plans
-    program = repr((program_of(config), [config[group] for group in _BUILT_GROUPS]))
     try:
-        if (like := plans.get(program)) is None:
-            plans[program] = prepare(config, is_preview=True)
-        else:
-            prepare_numbers(config, like)
+        if like is None:
+            return None, prepare(config, is_preview=True)
+        prepare_numbers(config, like)
     except ConfigError as error:
-        return error.with_traceback(None)
+        return error.with_traceback(None), like
     except Exception:  # such as damaged data: its job reports it, and the other jobs run
-        return None
-    return None
+        return None, like
+    return None, like

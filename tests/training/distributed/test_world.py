@@ -93,6 +93,24 @@ def test_ranks_that_do_not_meet_are_reported(monkeypatch: pytest.MonkeyPatch) ->
             pass
 
 
+def _meet_once_of_twice(rank: int, port: int) -> None:
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    ranks = World.from_launcher()
+    with ranks.process_group(60):
+        ranks.all_gather(rank)
+    if rank == 0:
+        world._EXTRA_SECONDS = 0.0
+        with pytest.raises(RankDied, match="the 2 ranks did not meet at 127"), ranks.process_group(1):
+            pass
+
+
+def test_a_rank_that_dies_between_two_groups_is_reported() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    spawn(_meet_once_of_twice, port, num_ranks=2)
+
+
 def test_every_error_can_be_sent_to_other_ranks() -> None:
     class Local(Exception):
         """Cannot be pickled, because its class cannot be imported."""

@@ -109,10 +109,15 @@ class World:
         if self.world_size == 1:
             dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
             return
-        store, rank, world_size = _meet(timeout)
         self.set_device()  # before NCCL starts, which else opens a context on GPU 0 from every rank
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
+        try:
+            store, rank, world_size = _meet(timeout)
+            dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
+        except dist.DistError as error:
+            place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} (MASTER_ADDR, MASTER_PORT)"
+            message = f"the {self.world_size} ranks did not meet at {place}: {first_line(error)}"
+            raise RankDied(message) from error
 
     def _check_distinct_gpus(self) -> None:
         if self.device.type != "cuda" or self.world_size == 1:
@@ -194,7 +199,7 @@ def _meet(timeout: timedelta) -> _Meeting:
 
     Raises:
         ConfigError: the launcher's variables are incomplete.
-        RankDied: the store does not answer within the timeout.
+        DistError: the store does not answer within the timeout.
     """
     key = tuple(os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"))
     try:
@@ -202,10 +207,6 @@ def _meet(timeout: timedelta) -> _Meeting:
             _meetings[key] = next(rendezvous("env://", timeout=timeout))
     except ValueError as error:  # a variable is missing or no number
         raise ConfigError("MASTER_ADDR", f"{first_line(error)}; a launcher sets it") from error
-    except dist.DistError as error:
-        host, port, _, num_ranks = key
-        message = f"the {num_ranks} ranks did not meet at {host}:{port} (MASTER_ADDR, MASTER_PORT)"
-        raise RankDied(f"{message}: {first_line(error)}") from error
     store, rank, world_size = _meetings[key]
     # torchrun's agent keeps its store over restarts, and the store keeps the addresses of earlier ranks.
     store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)

@@ -163,8 +163,8 @@ def _content(file: Path) -> bytes:
 
 def _published_as(file: Path) -> str | None:
     """Return the data set that this is a published file of; None if it is another file."""
-    contents = (file.read_bytes(), _content(file))
-    sums = (hashlib.md5(content, usedforsecurity=False).hexdigest() for content in contents)
+    reads = (file.read_bytes, partial(_content, file))  # the second one only if the first sum is not known
+    sums = (hashlib.md5(read(), usedforsecurity=False).hexdigest() for read in reads)
     return next((_SUMS[sum_] for sum_ in sums if sum_ in _SUMS), None)
 
 

@@ -46,7 +46,8 @@ ELSEWHERE = {
     "uv run scripts/kill_sweep --launcher basic joblib slurm --output kills.json",
     "uv run hydrant status multirun/lr_study --watch",
     "uv run tests/support/gpu/run python train.py optimizer=adamw duration=100",  # tests/gpu/test_command_line.py
-    "uv run tests/support/gpu/run --devices 2 --memory-gib 1 --trace calls.txt python train.py parallel=ddp",
+    "uv run tests/support/gpu/run --devices 2 --memory-gib 1 --trace calls.txt python train.py"
+    " parallel.num_processes=2",
     "uv run --group dev tests/support/gpu/run pytest -n 0 tests/training/test_loop.py",
     "scripts/bench",
     "scripts/bench scale",
@@ -109,7 +110,7 @@ def write_parts(page: str, folder: Path) -> None:
         if not path:
             continue
         package = path.removeprefix("src/").rpartition("/")[0].replace("/", ".")
-        if (ROOT / path).exists():  # an addition to a module
+        if path.startswith("src/") and (ROOT / path).exists():  # an addition to a module
             module = importlib.import_module(path.removeprefix("src/").removesuffix(".py").replace("/", "."))
             added: dict[str, Any] = {}
             exec(compile(block, path, "exec"), dict(vars(module)), added)

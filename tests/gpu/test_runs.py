@@ -38,8 +38,7 @@ MODELS: dict[str, tuple[str, ...]] = {
     "convnet": ("model=convnet", "model.widths=[4,8]", "model.dropout=0"),
     "channels last": ("model=convnet", "model.widths=[4,8]", "model.dropout=0", "precision=bf16"),
     "vit": ("experiment=vit_tiny_fake", "compile=eager"),
-    "gan": ("experiment=gan_digits",),
-    "two models": ("experiment=two_models",),
+    "two models": ("experiment=two_models", "model.first.dropout=0", "model.second.dropout=0"),
     "distillation": ("experiment=distill_vit", "compile=eager"),
 }
 ROUNDED = {"gpt": 1e-4, "vit": 1e-3, "distillation": 1e-3, "channels last": 2e-2}

@@ -19,15 +19,12 @@ NOT_OURS = ("help", "hydra_help", "experimental_rerun")
 """Hydrant prints its own help, and writes no pickled configs that could run again."""
 
 
-@pytest.mark.skipif(not BROKEN, reason="Hydra's own parser works on this Python")
-def test_hydras_own_parser_still_cannot_be_built() -> None:
-    """When this fails, `hydra.main` may work here: then delete `hydrant.config.hydra_main`."""
-    with pytest.raises(ValueError, match="badly formed help string"):
-        get_args_parser()
-
-
-@pytest.mark.skipif(BROKEN, reason="Hydra's own parser cannot be built on this Python")
 def test_the_flags_are_those_of_hydra() -> None:
+    if BROKEN:  # when this fails, `hydra.main` may work here: then delete `hydrant.config.hydra_main`
+        with pytest.raises(ValueError, match="badly formed help string"):
+            get_args_parser()
+        return
+
     def flags(parser: argparse.ArgumentParser) -> set[tuple[object, ...]]:
         return {
             (
@@ -49,22 +46,22 @@ def test_the_flags_are_those_of_hydra() -> None:
 @pytest.mark.parametrize(
     ("words", "flags", "overrides"),
     [
-        (["seed=1", "--multirun", "optimizer=sgd,adam"], {"multirun"}, ["seed=1", "optimizer=sgd,adam"]),
-        (["--", "seed=1"], set(), ["seed=1"]),
-        (["-m", "--", "seed=1"], {"multirun"}, ["seed=1"]),
-        (["seed=1", "--cfg", "job", "--resolve", "~optimizer.lr"], {"cfg", "resolve"}, ["seed=1", "~optimizer.lr"]),
-        (["seed=1", "--info", "searchpath", "seed=2"], {"info"}, ["seed=1", "seed=2"]),
-        (["seed=1", "--info"], {"info"}, ["seed=1"]),
-        ([], set(), []),
+        (["seed=1", "--multirun", "optimizer=sgd,adam"], ["multirun"], ["seed=1", "optimizer=sgd,adam"]),
+        (["--", "seed=1"], [], ["seed=1"]),
+        (["-m", "--", "seed=1"], ["multirun"], ["seed=1"]),
+        (["seed=1", "--cfg", "job", "--resolve", "~optimizer.lr"], ["cfg", "resolve"], ["seed=1", "~optimizer.lr"]),
+        (["seed=1", "--info", "searchpath", "seed=2"], ["info"], ["seed=1", "seed=2"]),
+        (["seed=1", "--info"], ["info"], ["seed=1"]),
+        ([], [], []),
     ],
     ids=str,
 )  # fmt: skip
 def test_flags_and_overrides_come_in_any_order(
-    words: Sequence[str], flags: set[str], overrides: list[str]
+    words: Sequence[str], flags: list[str], overrides: list[str]
 ) -> None:
     parsed = vars(parse_flags(words))
     assert parsed.pop("overrides") == overrides
-    assert {name for name, value in parsed.items() if value} == flags
+    assert {name for name, value in parsed.items() if value} == set(flags)
 
 
 @pytest.mark.usefixtures("workdir")

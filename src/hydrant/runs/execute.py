@@ -25,7 +25,7 @@ from hydrant.runs.outcome import RunResult, first_failure, report, unexpected_fa
 from hydrant.runs.resume import Start, is_for_training, no_update_left, starting_point
 from hydrant.runs.session import open_session, timeout_seconds
 from hydrant.runs.summary_lines import next_commands
-from hydrant.runs.terminal import log_fields
+from hydrant.runs.terminal import say_fields
 from hydrant.runs.update_seconds import prepare_timed
 from hydrant.signals import StopRequest, ignore_stop_signals
 from hydrant.training.checkpoint.weights import describe_misfits
@@ -130,7 +130,7 @@ def already_finished(job: Job, world: World) -> RunResult:
     summary = read_summary(job.folder)
     if world.is_rank_zero:
         say(f"already finished: {relative(job.folder)}, {summary['num_updates']} updates; nothing to do")
-        log_fields(next_commands(job, summary))
+        say_fields(next_commands(job, summary))
     return RunResult.finished((summary.get("best") or {}).get("value"))
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
-from hydrant.runs.console import is_terminal
+from hydrant.runs.console import is_terminal, say
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -35,6 +35,12 @@ def log_fields(fields: Mapping[str, str]) -> None:
     """Log a line for each field, with its label in front."""
     for label, text in fields.items():
         log.info(f"%-{_LABEL_WIDTH}s  %s", label, text, extra={"field": (label, text)})
+
+
+def say_fields(fields: Mapping[str, str]) -> None:
+    """Print a line for each field, as `log_fields` does, but leave the log as it is."""
+    for label, text in fields.items():
+        say(f"{label:<{_LABEL_WIDTH}}  {text}")
 
 
 class TerminalHandler(logging.Handler):

@@ -86,7 +86,10 @@ def _are_alike(target: torch.Tensor, source: torch.Tensor) -> bool:
         return False
     if target.is_contiguous() and source.is_contiguous():
         return True
-    return target.stride() == source.stride() and torch._prims_common.is_non_overlapping_and_dense(target)
+    return (
+        target.stride() == source.stride()
+        and torch.empty_like(target, device="meta").stride() == target.stride()
+    )
 
 
 def synchronize(device: torch.device, operation: str) -> None:

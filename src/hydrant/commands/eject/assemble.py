@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from hydrant.commands.eject.bundle import PROGRAM, read_module
 from hydrant.commands.eject.gather import Gathered
-from hydrant.commands.eject.layout import import_lines, joined
+from hydrant.commands.eject.layout import comment, docstring, import_lines, joined
 from hydrant.commands.eject.names import is_value, names_in
 from hydrant.commands.eject.parts import Constant, Parts
 from hydrant.commands.eject.sections import SECTIONS
@@ -28,7 +28,9 @@ def assemble(parts: Parts, doc: str) -> str:
     gathered.need(f"{PROGRAM}.loop", "main")
     shorten(gathered, parts)
     constants = {name: value for name, value in parts.constants.items() if name in gathered.constants}
-    blocks = [f'"""{doc}"""\n\n{_imports(gathered, constants.values())}\n\n{_lines_of(constants, gathered)}']
+    blocks = [
+        f"{docstring(doc)}\n\n{_imports(gathered, constants.values())}\n\n{_lines_of(constants, gathered)}"
+    ]
     for section, (title, _) in SECTIONS.items():
         if texts := _section(gathered, section):
             blocks.append(f"# {'-' * 12} {title}\n" + joined(texts))
@@ -71,8 +73,7 @@ def _lines_of(constants: dict[str, Constant], gathered: Gathered) -> str:
         if constant.group != group:
             group = constant.group
             lines += ["", f"# {group}"] if lines else [f"# {group}"]
-        comment = f"  # {constant.comment}" if constant.comment else ""
-        lines.append(f"{name} = {constant.value}{comment}")
+        lines.append(f"{name} = {constant.value}  {comment(constant.comment)}".rstrip())
     return "\n".join(lines) + "\n"
 
 

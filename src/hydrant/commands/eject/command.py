@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
@@ -17,7 +18,7 @@ from hydrant.config.command_line import Flags, is_override, writing_to
 from hydrant.config.compose import compose
 from hydrant.config.consent import check_consent
 from hydrant.config.passed import PREFIX as PASSED
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, first_line
 from hydrant.runs.console import say
 from hydrant.runs.resume import saved_config
 
@@ -37,10 +38,10 @@ def main(arguments: Sequence[str]) -> int:
     else:
         config = _checked(compose(words))
     text, num_ranks = program(config, words, folder), config["parallel"]["num_processes"]
-    if options.out.exists():
+    if options.out.exists() or options.out.is_symlink():
         raise ConfigError("--out", f"{options.out} exists already; give another file")
-    with writing_to("--out", options.out):
-        options.out.write_text(text, encoding="utf-8")
+    with writing_to("--out", options.out), options.out.open("x", encoding="utf-8") as file:
+        file.write(text)
     command = "python" if num_ranks == 1 else f"torchrun --nproc-per-node {num_ranks}"
     say(f"{options.out}: {text.count(chr(10))} lines; start it with: {command} {options.out}")
     return 0
@@ -114,7 +115,21 @@ def program(config: Mapping[str, Any], overrides: Sequence[str] = (), folder: st
         message = "seconds are measured when a run starts, so the number of updates is not known here"
         raise ConfigError("duration", f"{message}; give all durations in updates, ep or sa")
     folder = folder or f"outputs/{config['name'] or 'run'}"
-    return formatted(assemble(cut(plan, folder), describe(config, overrides)))
+    return _compiled(assemble(cut(plan, folder), describe(config, overrides)))
+
+
+def _compiled(text: str) -> str:
+    """Return the text of a program as ruff formats it, if it is Python.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of the user's own code
+            compile(text, "program", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError("eject", f"this config gives no program ({first_line(error)})") from error
+    return formatted(text)
 
 
 def describe(config: Mapping[str, Any], overrides: Sequence[str]) -> str:

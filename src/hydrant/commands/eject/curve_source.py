@@ -12,6 +12,7 @@ from typing import Any
 from hydrant.clock import Interval
 from hydrant.commands.eject.bundle import renamed
 from hydrant.commands.eject.fold import fold
+from hydrant.commands.eject.layout import literal
 from hydrant.commands.eject.neutral import without_neutral
 from hydrant.commands.eject.prune import with_short_docs, without_argument, without_parameter
 from hydrant.commands.eject.simplify import without_unused_locals
@@ -150,4 +151,4 @@ def as_source(value: Any) -> str:
     if isinstance(value, Interval):
         rounded = "ceil" if value.rounded.__name__ == "rounded_up" else "round"
         return f"Interval({value.length!r}, {rounded})"
-    return repr(value)
+    return literal(value) if isinstance(value, str | float) else repr(value)

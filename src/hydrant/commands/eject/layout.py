@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from keyword import iskeyword
 from typing import Any
+
+from hydrant.errors import ConfigError, shown
 
 
 def import_lines(needed: Mapping[str, tuple[str, str | None]]) -> list[str]:
@@ -59,6 +63,53 @@ def literal(value: Any) -> str:
         case dict():
             return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items()) + "}"
         case str():
-            return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+            return '"' + escaped(value).replace('"', '\\"') + '"'
+        case float() if not math.isfinite(value):
+            return f'float("{value}")'
         case _:
             return repr(value)
+
+
+def pattern_literal(pattern: str) -> str:
+    """Return a regular expression as source, with its backslashes as they are, if that is possible."""
+    is_plain = "\\" in pattern and pattern.isprintable() and '"' not in pattern and not pattern.endswith("\\")
+    return f'r"{pattern}"' if is_plain else literal(pattern)
+
+
+def docstring(text: str) -> str:
+    """Return a text as a docstring, with its lines."""
+    lines = "\n".join(map(escaped, text.split("\n")))
+    if '"""' in lines or lines.endswith('"'):
+        lines = lines.replace('"', '\\"')
+    return f'"""{lines}"""'
+
+
+def comment(text: str) -> str:
+    """Return a text as a comment, which ends with its line."""
+    return f"# {escaped(text)}" if text else ""
+
+
+def escaped(text: str) -> str:
+    """Return a text with a backslash in front of those that it has, and escapes for what cannot be printed."""
+    return "".join(c if c in "'\"" else repr(c)[1:-1] for c in text)
+
+
+def keyword(name: object, value: str) -> str:
+    """Return an argument of a call.
+
+    Raises:
+        ConfigError: its name, a key of the config, is no name of Python.
+    """
+    return f"{check_name(name)}={value}"
+
+
+def check_name(name: object) -> str:
+    """Return the name of an argument or a definition that is made of a key of the config.
+
+    Raises:
+        ConfigError: it is no name of Python.
+    """
+    if not isinstance(name, str) or not name.isidentifier() or iskeyword(name):
+        message = f"{shown(name)} cannot be a name in a program; use letters, digits and '_' in this key"
+        raise ConfigError("eject", message)
+    return name

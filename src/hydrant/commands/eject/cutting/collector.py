@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hydrant.commands.eject.cutting.comments import COMMENTS
-from hydrant.commands.eject.layout import literal
+from hydrant.commands.eject.layout import check_name, keyword, literal
 from hydrant.commands.eject.parts import Constant, Parts, Written
 from hydrant.training.plan import Plan
 
@@ -23,7 +23,12 @@ class Collector:
     def constant(
         self, name: str, value: Any, comment: str = "", *, group: str, source: str | None = None
     ) -> str:
-        """Add a constant, which stands below the heading `group`; return its name."""
+        """Add a constant, which stands below the heading `group`; return its name.
+
+        Raises:
+            ConfigError: a key of the config, of which the name is made, is no name of Python.
+        """
+        check_name(name)
         text = literal(value) if source is None else source
         self.parts.constants[name] = Constant(text, comment or COMMENTS.get(name, ""), group)
         self.parts.known[name] = value
@@ -34,7 +39,12 @@ class Collector:
         self.parts.known |= values
 
     def write(self, name: str, section: str, text: str, **imports: tuple[str, str | None]) -> None:
-        """Add a definition that is written for this config."""
+        """Add a definition that is written for this config.
+
+        Raises:
+            ConfigError: a key of the config, of which the name is made, is no name of Python.
+        """
+        check_name(name)
         self.parts.written[name] = Written(text, section, imports)
 
     def express(self, function: str, text: str, **imports: tuple[str, str | None]) -> None:
@@ -62,7 +72,7 @@ class Collector:
                 constant = f"{prefix}_{constant}"
             if constant not in self.parts.constants:
                 self.constant(constant, plain(value), group=group)
-            words.append(f"{name}={constant}")
+            words.append(keyword(name, constant))
         return ", ".join(words)
 
 

@@ -13,7 +13,7 @@ from torch.utils.data import default_collate
 from hydrant.batch import tensors_of
 from hydrant.commands.eject.bundle import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector, plain
-from hydrant.commands.eject.layout import literal
+from hydrant.commands.eject.layout import keyword, literal
 from hydrant.commands.eject.own import check_source
 from hydrant.data.loader import LoaderSource
 from hydrant.errors import ConfigError
@@ -97,7 +97,7 @@ def cut_dataset(collector: Collector, node: Mapping[str, Any]) -> None:
         part = node[split]
         check_source(f"data.{split}", part["_target_"])
         target = pkgutil.resolve_name(part["_target_"])
-        words = ", ".join(f"{name}={literal(plain(value))}" for name, value in part.items() if name[0] != "_")
+        words = ", ".join(keyword(name, literal(plain(v))) for name, v in part.items() if name[:1] != "_")
         made.append(f"{target.__name__}({words})")
         imports[target.__name__] = (target.__module__, target.__name__)
     collector.express("make_data", f"({', '.join(made[:2])})", **imports)

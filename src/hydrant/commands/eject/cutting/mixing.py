@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hydrant.commands.eject.cutting.collector import Collector, plain
-from hydrant.commands.eject.layout import literal
+from hydrant.commands.eject.layout import keyword, literal
 
 _MIXING = ("mixup_alpha", "cutmix_alpha", "cutmix_minmax", "prob", "switch_prob")
 
@@ -18,6 +18,6 @@ def cut_mixing(collector: Collector) -> None:
     words = {**{key: value for key, value in node.items() if key[0] != "_"}, "label_smoothing": 0.0}
     for key in _MIXING:
         collector.constant(key.upper(), plain(words[key]), group="Mixing of samples.")
-    names = [f"{key}={key.upper() if key in _MIXING else literal(value)}" for key, value in words.items()]
+    names = [keyword(key, key.upper() if key in _MIXING else literal(value)) for key, value in words.items()]
     text = f"Mixup({', '.join([*names, f'num_classes={collector.plan.data.num_classes}'])})"
     collector.express("make_mixup", text, Mixup=("timm.data.mixup", "Mixup"))

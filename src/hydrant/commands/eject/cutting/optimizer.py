@@ -14,7 +14,7 @@ from torch.optim import Adagrad, AdamW, Muon
 
 from hydrant.commands.eject.bundle import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector, plain
-from hydrant.commands.eject.layout import literal
+from hydrant.commands.eject.layout import comment, literal, pattern_literal
 from hydrant.optimizers.kinds import has_modes, needs_closure
 from hydrant.optimizers.matrices import MatricesWithAdamW
 from hydrant.optimizers.normuon import NorMuon
@@ -149,7 +149,7 @@ def _arguments(collector: Collector, node: Mapping[str, Any], prefix: str, impor
     if arguments := collector.arguments(named, _OPTIMIZER, prefix, target=kind):
         words.append(arguments)
     if fused is not None:
-        words.append(f"fused={fused}")
+        words.append(f"fused={literal(fused)}")
     if base is not None:
         imports["partial"] = ("functools", "partial")
         fields = {
@@ -172,8 +172,7 @@ def _cut_groups(collector: Collector, node: Mapping[str, Any]) -> bool:
     for group in groups:
         fields = {k: plain(v) for k, v in group.items() if k not in ("params", "name", "pattern")}
         pattern = _pattern(_names(group["params"], parameters), parameters)
-        raw = "r" if "\\" in pattern else ""
-        rows.append(f'    ({raw}"{pattern}", {literal(fields)}),  # {group["name"]}')
+        rows.append(f"    ({pattern_literal(pattern)}, {literal(fields)}),  {comment(group['name'])}")
     source = "\n".join(
         ["(  # patterns of the names of parameters, with the settings of their group", *rows, ")"]
     )

@@ -7,6 +7,7 @@ import pkgutil
 
 from hydrant.commands.eject.cutting.collector import Collector
 from hydrant.commands.eject.cutting.run import RUN
+from hydrant.commands.eject.layout import keyword, literal
 from hydrant.commands.eject.parts import Constant
 from hydrant.errors import ConfigError
 from hydrant.training.distributed.ddp import buffer_setting
@@ -75,7 +76,9 @@ def cut_ranks(collector: Collector) -> None:
         collector.know(SYNCS_ONCE=True)
         comment = "forward passes of each rank in an update"
         collector.constant("NUM_MICRO_STEPS", num_steps, comment, group=RUN)
-    settings = [f"{name}={node[name]}" for name, usual in _OF_TORCH.items() if node[name] != usual]
+    settings = [
+        keyword(name, literal(node[name])) for name, usual in _OF_TORCH.items() if node[name] != usual
+    ]
     if known["HAS_BUFFERS"]:  # which the ranks combine themselves
         settings.append(f"{buffer_setting()}=False")
     wrapper = "DistributedDataParallel"

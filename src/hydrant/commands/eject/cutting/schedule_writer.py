@@ -16,6 +16,7 @@ from hydrant.clock import Clock
 from hydrant.commands.eject.bundle import PROGRAM, read_module, renamed
 from hydrant.commands.eject.curve_source import CLOCK_IMPORTS, plain_curve, scaled, simplified
 from hydrant.commands.eject.cutting.collector import Collector, plain
+from hydrant.commands.eject.layout import keyword
 from hydrant.schedules.base import split_run
 from hydrant.schedules.composed import _spans  # pyright: ignore[reportPrivateUsage]
 
@@ -133,7 +134,9 @@ class ScheduleWriter:
         function = pkgutil.resolve_name(target)
         imports: Imports = {function.__name__: (function.__module__, function.__name__)}
         keywords = {key: value for key, value in node["fn"].items() if key[0] != "_"}
-        words = "".join(f", {key}={self._constant(place.prefix, key, v)}" for key, v in keywords.items())
+        words = "".join(
+            f", {keyword(key, self._constant(place.prefix, key, v))}" for key, v in keywords.items()
+        )
         if not node["cumulative"]:
             self._function(place, [], f"float({function.__name__}(update{words}))", **imports)
             return
@@ -175,7 +178,7 @@ class ScheduleWriter:
                 needed = {**imports, **_own(*makers.values())}
                 self._collector.write(maker, "schedule", renamed(source, makers), **needed)
         maker = makers[curve.__name__]
-        call = f"{maker}({', '.join([end, *(f'{key}={constant}' for key, constant in names.items())])})"
+        call = f"{maker}({', '.join([end, *(keyword(key, constant) for key, constant in names.items())])})"
         ratio = f"{prefix}ratio" if place.base else place.name
         self._collector.write(ratio, "schedule", f"{ratio} = {call}\n", **_own(maker))
         if place.base:

@@ -58,7 +58,7 @@ def _base_source(collector: Collector, field: str, value: float) -> str:
         number = known[int(position)] if position else known
         if float(number) == value:
             return f"{name.upper()}[{position}]" if position else name.upper()
-    return repr(value)
+    return literal(value)
 
 
 def _write_setter(

@@ -9,6 +9,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from hydrant.commands.eject.bundle import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector, plain
 from hydrant.commands.eject.cutting.optimizer import TRAINED
+from hydrant.commands.eject.layout import keyword, literal
 from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError
 from hydrant.schedules import Replay
@@ -42,7 +43,7 @@ def write_stepped(collector: Collector) -> None:
         raise ConfigError(
             "scheduler.every", f"{float(every):g} updates cannot be ejected yet; give a whole number"
         )
-    words = "".join(f", {key}={_constant(collector, key, value)}" for key, value in arguments.items())
+    words = "".join(f", {keyword(key, _constant(collector, key, value))}" for key, value in arguments.items())
     made, alone = collector.parts.expressions["make_optimizer"], "[torch.zeros(1, 1)]"
     lines = [
         f'"""Return what {kind.__name__} sets before each update, found with an optimizer that trains nothing."""',
@@ -57,7 +58,7 @@ def write_stepped(collector: Collector) -> None:
         _constant(collector, "every", int(every), "updates between two steps")
         step[0] = "if update > 0 and update % EVERY == 0:"
     names = list(dict.fromkeys(field.name for field in plan.optimizers.schedules.fields.values()))
-    row = ", ".join(f'"{name}": optimizer.param_groups[0]["{name}"]' for name in names)
+    row = ", ".join(f"{name}: optimizer.param_groups[0][{name}]" for name in map(literal, names))
     lines += [f"    {line}" for line in (*step, f"settings.append({{{row}}})")]
     lines.append("return settings")
     text = "@functools.cache\ndef stepped_settings() -> list[dict[str, Any]]:\n"
@@ -71,7 +72,8 @@ def write_stepped(collector: Collector) -> None:
     logged = list[str]()
     for key, field in plan.optimizers.schedules.fields.items():
         position = "" if field.position is None else f"[{field.position}]"
-        logged.append(f'"optim/{key.split(".", 2)[2]}": settings["{field.name}"]{position}')
+        name = literal(f"optim/{key.split('.', 2)[2]}")
+        logged.append(f"{name}: settings[{literal(field.name)}]{position}")
     setter = (
         "def set_schedules(optimizer: Optimizer, update: int) -> dict[str, float]:\n"
         '    """Set the scheduled fields of the optimizer for an update; return them as they are logged."""\n'

@@ -19,7 +19,7 @@ from hydrant.commands.eject.cutting.collector import Collector, plain
 from hydrant.commands.eject.cutting.observed import observe
 from hydrant.commands.eject.cutting.run import RUN
 from hydrant.commands.eject.facts import ABSENT, SOMETHING
-from hydrant.commands.eject.layout import literal
+from hydrant.commands.eject.layout import keyword, literal
 from hydrant.commands.eject.own import check_source, is_of_user
 from hydrant.config.instantiate import instantiate_node
 from hydrant.data.token_source import TokenSource
@@ -168,7 +168,7 @@ def _cut_metrics(collector: Collector, node: Mapping[str, Any], predictions: str
         target = pkgutil.resolve_name(metric["_target_"])
         if is_of_user(target.__module__):
             check_source(f"task.metrics.{key}", metric["_target_"])
-        words = ", ".join(f"{name}={literal(plain(v))}" for name, v in metric.items() if name[0] != "_")
+        words = ", ".join(keyword(name, literal(plain(v))) for name, v in metric.items() if name[:1] != "_")
         entries.append(f"{literal(key)}: {target.__name__}({words}).to(DEVICE)")
         imports[target.__name__] = (target.__module__, target.__name__)
     collector.know(MEASURES=True)

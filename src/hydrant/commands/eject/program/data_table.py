@@ -54,7 +54,7 @@ def read_table(file: str) -> Table:
     """Return the lines of a CSV file, whose first line has the names of the columns."""
     with Path(file).open(newline="", encoding="utf-8-sig") as lines:
         table = list(csv.DictReader(lines, delimiter=DELIMITER))
-    return [{name.strip(): cell.strip() for name, cell in line.items()} for line in table]
+    return [{name.lstrip("\ufeff").strip(): cell.strip() for name, cell in line.items()} for line in table]
 
 
 def load_csv() -> tuple[Samples, Samples]:

@@ -131,7 +131,7 @@ def test_a_partial_file_of_something_else_is_left(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("hydrant.runs.prediction.output._publish", fail)
+        patch.setattr("hydrant.runs.prediction.output.replacing", fail)
         predict(digits, "val", status=130)
     capsys.readouterr()
     rows = rows_of(predict(digits, "val", "--weights", "ema", "--batch-size", "90"))
@@ -243,7 +243,7 @@ def test_a_partial_file_of_a_split_that_changed_is_left(
 
     def resumed() -> str:
         with monkeypatch.context() as patch:
-            patch.setattr("hydrant.runs.prediction.output._publish", stop)
+            patch.setattr("hydrant.runs.prediction.output.replacing", stop)
             predict(trained, *words, status=130)
         return capsys.readouterr().err
 

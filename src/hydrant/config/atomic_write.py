@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import json
 import math
 import os
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hydrant.config.redaction import redacted
 
@@ -38,17 +40,56 @@ def replace_file(path: Path, text: str) -> None:
     Raises:
         OSError: The file cannot be written; the old one is unchanged.
     """
+    with replacing(path) as file:
+        file.write(text.encode())
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Generator[IO[bytes]]:
+    """Yield a file that takes the place of `path` at the end of the block, on disk. If the block raises, it is removed.
+
+    Raises:
+        OSError: The file cannot be written; the old one is unchanged.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
+        with contextlib.suppress(FileNotFoundError):  # left by a process of the same number, or planted
+            temporary.unlink()
+        with temporary.open("xb") as file:  # never the file that a link names
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError:
+    except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def open_beside(path: Path, flags: int) -> int:
+    """Open a file that Hydrant keeps beside those of the user, such as a lock, and return its descriptor.
+
+    Raises:
+        OSError: it is no regular file, or a link, which names a file of somebody else; or it cannot be opened.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise FileExistsError(errno.EEXIST, "there is something else than a file of Hydrant", str(path))
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Generator[None]:
+    """Hold the lock of a file, which is made if there is none; wait for the process that holds it.
+
+    Raises:
+        OSError: the file cannot be opened or locked.
+    """
+    descriptor = open_beside(path, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def remove_temporary(folder: Path, min_age_seconds: float = 0.0) -> None:

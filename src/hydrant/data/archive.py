@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import http.client
 import os
 import pickle
@@ -15,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from torch import Tensor
 
+from hydrant.config.atomic_write import locked
 from hydrant.errors import ConfigError, DataError, HydrantError
 
 # Everything that torchvision raises for missing files, damaged files and failed downloads.
@@ -125,6 +125,5 @@ def _is_damaged(path: Path, check: Callable[[Path], object]) -> bool:
 def _download_lock(root: Path) -> Generator[None]:
     """Let one process download at a time, because ranks and jobs share the data folder."""
     root.mkdir(parents=True, exist_ok=True)
-    with (root / ".download.lock").open("a") as lock:  # what it holds, if it is someone's, stays
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(root / ".download.lock"):
         yield

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from hydrant.config.atomic_write import open_beside
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 
 _POLL_SECONDS = 0.2
@@ -81,9 +82,10 @@ def _try_place(uuid: str, place: int, is_shared: bool, locks: contextlib.ExitSta
 def _try_lock(name: str, kind: int, locks: contextlib.ExitStack) -> bool:
     folder = Path(tempfile.gettempdir(), f"hydrant-gpus-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
-    file = locks.enter_context((folder / quote(name, safe="")).open("w"))
+    descriptor = open_beside(folder / quote(name, safe=""), os.O_RDWR | os.O_CREAT)
+    locks.callback(os.close, descriptor)
     try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

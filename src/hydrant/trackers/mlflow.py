@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import fcntl
 import io
 import logging
 import os
@@ -14,10 +13,10 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydrant.config.atomic_write import replace_file
+from hydrant.config.atomic_write import locked, replace_file
 from hydrant.config.distribution import require_extra
 from hydrant.config.read_file import read_bytes
-from hydrant.errors import shown
+from hydrant.errors import ConfigError, shown
 from hydrant.trackers.base import NullTracker, RunIdentity
 from hydrant.trackers.sender import Sender
 
@@ -64,6 +63,8 @@ class MlflowTracker(NullTracker):
         self, identity: RunIdentity, num_updates: int, *, experiment: str, tracking_uri: str | None
     ) -> None:
         require_extra("mlflow", ["mlflow"], "tracker", "tracker=mlflow")
+        if not experiment:
+            raise ConfigError("tracker.experiment", "needs a name")
         for name, value in _VARIABLES.items():
             os.environ.setdefault(name, value)
         from mlflow import MlflowClient
@@ -163,8 +164,7 @@ def _one_process_opens(uri: str) -> Generator[None]:
     if path == uri:
         yield
         return
-    with Path(f"{path}.lock").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with locked(Path(f"{path}.lock")):
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,12 +14,16 @@ from typing import Any
 from hydrant.config.atomic_write import replace_file
 from hydrant.config.distribution import require_extra
 from hydrant.config.read_file import read_bytes
+from hydrant.errors import ConfigError, shown
 from hydrant.trackers.base import Histogram, NullTracker, RunIdentity
 
 log = logging.getLogger("hydrant")
 
 ID_FILE = Path("trackio", "run-id")
 """The file in a run folder with the id of its Trackio run."""
+
+_MAX_BYTES = 200
+"""Of the name of a project, of which Trackio makes the names of files."""
 
 
 class TrackioTracker(NullTracker):
@@ -33,12 +38,13 @@ class TrackioTracker(NullTracker):
         project: the name of Trackio's project.
 
     Raises:
-        ConfigError: Trackio is not installed.
+        ConfigError: Trackio is not installed, or the project cannot have this name.
         Exception: Trackio cannot write.
     """
 
     def __init__(self, identity: RunIdentity, num_updates: int, *, project: str) -> None:
         require_extra("trackio", ["trackio"], "tracker", "tracker=trackio")
+        _check_project(project)
         from trackio.run import (
             Run,
         )  # not trackio.init: it identifies runs by their names, and may start a server
@@ -107,3 +113,16 @@ class TrackioTracker(NullTracker):
     def _log(self, values: Mapping[str, Any]) -> None:
         if self._num_updates > self._last_logged:
             self._run.log(dict(values), step=self._num_updates)
+
+
+def _check_project(name: str) -> None:
+    """Refuse names that would be another name in Trackio, which leaves out their other characters.
+
+    Raises:
+        ConfigError: names the key.
+    """
+    if not re.fullmatch(r"[\w-]+", name) or len(name.encode()) > _MAX_BYTES:
+        message = f"{shown(name)} cannot be the name of a project"
+        raise ConfigError(
+            "tracker.project", f"{message}; use letters, digits, '-' and '_', at most {_MAX_BYTES} bytes"
+        )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from hydrant.config.atomic_write import replacing
 from hydrant.config.command_line import writing_to
 from hydrant.errors import DataError
 from hydrant.runs.console import emit, notice, output_status, relative
@@ -56,7 +56,8 @@ def write_predictions(prediction: Prediction, out: Path) -> int:
             else:
                 partial_path.unlink()
             raise
-        _publish(partial, prediction, file_format, path)
+        with replacing(path) as file:
+            file_format.write(file, partial, prediction)
         partial_path.unlink()
         return partial.num_rows
 
@@ -80,19 +81,6 @@ def _fill(partial: PartialFile, prediction: Prediction, file_format: Format) -> 
         bar.close()
     if not partial.num_rows:
         raise _no_samples(prediction)
-
-
-def _publish(partial: PartialFile, prediction: Prediction, file_format: Format, path: Path) -> None:
-    """Write the whole file beside `path` and rename it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file_format.write(file, partial, prediction)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _no_samples(prediction: Prediction) -> DataError:

@@ -14,8 +14,11 @@ import os
 import zipfile
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
+import numpy as np
+
+from hydrant.config.atomic_write import open_beside
 from hydrant.errors import ConfigError, FolderInUse
 from hydrant.runs.console import notice, relative
 from hydrant.runs.prediction.npz import read_arrays, write_arrays
@@ -41,10 +44,11 @@ class PartialFile:
         """Open a file, or make it, and keep its whole records if they are of the same predictions.
 
         Raises:
+            ConfigError: it is not a file of predictions.
             FolderInUse: another process is writing it.
             OSError: it cannot be written.
         """
-        with path.open("a+b") as file:
+        with os.fdopen(open_beside(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), "a+b") as file:
             _lock(file, path)
             partial = cls(file)
             partial._continue(path, identity)
@@ -84,12 +88,12 @@ class PartialFile:
         expected = (json.dumps(identity) + "\n").encode()
         self._start = len(expected)
         if head == expected:
-            with contextlib.suppress(ValueError, OSError, KeyError, zipfile.BadZipFile):
+            with contextlib.suppress(ValueError, OSError, KeyError, zipfile.BadZipFile, ConfigError):
                 self._read_whole_records()
                 return
             notice(f"{relative(path)} is damaged; starting anew")
-        elif head:
-            notice(f"{relative(path)} is of {_difference(head, identity)}; starting anew")
+        elif not expected.startswith(head):  # else it was killed before the first record
+            notice(f"{relative(path)} is of other {_difference(head, identity, path)}; starting anew")
         self.num_rows, self.last = 0, {}
         self._file.truncate(0)
         self._file.write(expected)
@@ -102,7 +106,10 @@ class PartialFile:
             length = int.from_bytes(self._file.read(_LENGTH_BYTES), "little")
             if not length or end + _LENGTH_BYTES + length > size:
                 break
-            self._count(read_arrays(io.BytesIO(self._file.read(length))))
+            arrays = read_arrays(io.BytesIO(self._file.read(length)))
+            _check_rows(arrays, self.next_number)
+            self._check(arrays)
+            self._count(arrays)
             end += _LENGTH_BYTES + length
         self._file.truncate(end)
 
@@ -121,6 +128,21 @@ class PartialFile:
                 raise ConfigError("task", f"{message}; pad all samples to one length")
 
 
+def _check_rows(arrays: Arrays, next_number: int) -> None:
+    """Refuse a record unless it has a row for each of its samples, which come after those of the records before.
+
+    Raises:
+        ValueError, KeyError: it was damaged or forged.
+    """
+    numbers = arrays[NUMBERS]
+    if numbers.dtype.kind not in "iu" or numbers.ndim != 1 or not len(numbers):
+        raise ValueError("no numbers of samples")
+    if any(array.ndim == 0 or len(array) != len(numbers) for array in arrays.values()):
+        raise ValueError("another number of rows")
+    if numbers[0] < next_number or np.any(numbers[1:] <= numbers[:-1]):
+        raise ValueError("a sample is there twice")
+
+
 def _lock(file: IO[bytes], path: Path) -> None:
     is_locked = True
     try:
@@ -133,11 +155,16 @@ def _lock(file: IO[bytes], path: Path) -> None:
         raise FolderInUse("--out", f"another process is writing {relative(path)}; give another file")
 
 
-def _difference(head: bytes, identity: Mapping[str, Any]) -> str:
-    """Return which parts of the identity of a file differ."""
-    try:
-        found: Any = json.loads(head)
-        differing = [name for name, value in identity.items() if found[name] != value]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        differing = []
-    return f"other {' and '.join(differing)}" if differing else "something else"
+def _difference(head: bytes, identity: Mapping[str, Any], path: Path) -> str:
+    """Return which parts of the identity of a file differ.
+
+    Raises:
+        ConfigError: the file does not begin with an identity, so it is not a file of predictions.
+    """
+    found: Any = None
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(head)
+    if not isinstance(found, dict) or cast(dict[str, Any], found).keys() != identity.keys():
+        message = f"{relative(path)}, which would hold the predictions so far, is a file of something else"
+        raise ConfigError("--out", f"{message}; move it, or give another file")
+    return " and ".join(name for name, value in identity.items() if found[name] != value) or "form"

@@ -5,14 +5,16 @@ With the real SDK and its `wandb sync`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -160,6 +162,59 @@ def test_without_a_key_nothing_is_uploaded_and_the_error_names_the_remedy(
     assert message.startswith("error: nothing was uploaded: no API key")
     assert message.endswith("log in with `wandb login`, or set WANDB_API_KEY")
     assert not list(folder.rglob("*.synced"))
+
+
+@pytest.fixture
+def their_server(
+    wandb_home: Path, wandb_server: WandbServer, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[socket.socket]:
+    """A server that a stranger's settings name. The user's own is in the settings of the home folder."""
+    monkeypatch.delenv("WANDB_BASE_URL")
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(wandb_home))
+    write_settings(wandb_home / "settings", wandb_server.url)
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as server:
+        server.setblocking(False)
+        yield server
+
+
+def write_settings(file: Path, url: str) -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"[default]\nbase_url = {url}\n")
+
+
+def url_of(server: socket.socket) -> str:
+    return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def assert_not_called(server: socket.socket) -> None:
+    with pytest.raises(BlockingIOError):
+        server.accept()
+
+
+def test_settings_in_a_run_folder_choose_no_server(
+    run_offline: Callable[..., Path], study: Path, wandb_server: WandbServer, their_server: socket.socket
+) -> None:
+    folder = run_offline("first")
+    write_settings(folder / "wandb" / "settings", url_of(their_server))
+    (folder / "random.py").write_text("open('ran', 'w')")
+    command = [str(Path(sys.executable).with_name("hydrant")), "sync", "study"]
+    done = subprocess.run(command, cwd=study.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert without_sdk_keys(wandb_server.only_run().history) == rows()
+    assert_not_called(their_server)
+    assert not (folder / "ran").exists()
+
+
+def test_settings_in_a_strangers_working_folder_choose_no_server(
+    run_offline: Callable[..., Path], study: Path, their_server: socket.socket
+) -> None:
+    run_offline("first")
+    write_settings(study.parent / "wandb" / "settings", url_of(their_server))
+    command = [str(Path(sys.executable).with_name("hydrant")), "sync", "study"]
+    done = subprocess.run(command, cwd=study.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "wandb/settings chooses a server or an account, and this folder is not trusted" in done.stderr
+    assert_not_called(their_server)
 
 
 def kill_sync(study: Path, wandb_server: WandbServer, patch: pytest.MonkeyPatch) -> None:

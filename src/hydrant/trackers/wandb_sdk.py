@@ -13,8 +13,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from hydrant.config.trust import working_project
 from hydrant.errors import first_line
 
 SERVICE = "WANDB_SERVICE"
@@ -74,7 +76,9 @@ class Account:
             import wandb
             from wandb.sdk.lib import wbauth
 
-            base_url = wandb.setup().settings.base_url
+            settings = wandb.setup().settings
+            _check_settings_file(Path(settings.settings_workspace))
+            base_url = settings.base_url
             auth = wbauth.authenticate_session(
                 host=base_url, source="hydrant", prompt=False, update_session=False
             )
@@ -120,6 +124,19 @@ class Account:
         except urllib.error.HTTPError as error:
             error.close()
             raise NoAccessError(f"{self.base_url} answered HTTP {error.code}") from error
+
+
+def _check_settings_file(file: Path) -> None:
+    """Refuse the settings of the working folder, which the SDK has read, unless the user trusts this folder.
+
+    They choose the server, which receives the API key, and the account.
+
+    Raises:
+        NoAccessError: they are there.
+    """
+    if file.exists() and "WANDB_DIR" not in os.environ and not working_project().is_trusted:
+        message = f"{file} chooses a server or an account, and this folder is not trusted"
+        raise NoAccessError(f"{message}; remove it, or if it is your project, run: hydrant trust")
 
 
 def access_problem(timeout: float = 10.0) -> str | None:

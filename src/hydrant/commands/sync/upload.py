@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,7 +110,7 @@ def _send(part: Path, folder: Path, account: Account, timeout: float, lock: int)
         files = temporary / "files"
         files.unlink(missing_ok=True)
         files.symlink_to(part.parent / "files")
-        _sync(copy, folder, timeout, lock)
+        _sync(copy, timeout, lock)
     _marker(part).touch()
     shutil.rmtree(temporary, ignore_errors=True)
     return num_rows
@@ -145,7 +146,7 @@ def _num_sent(part: Path, copy: Path, run: Any, account: Account) -> int:
     return max((model.get("bucket") or {}).get("historyLineCount", 0) - first, 0)
 
 
-def _sync(file: Path, folder: Path, timeout: float, lock: int) -> None:
+def _sync(file: Path, timeout: float, lock: int) -> None:
     """Upload a file with `wandb sync`.
 
     Raises:
@@ -154,19 +155,21 @@ def _sync(file: Path, folder: Path, timeout: float, lock: int) -> None:
     environment = {name: value for name, value in os.environ.items() if name != SERVICE}
     environment |= {"WANDB_MODE": "online", "WANDB_ERROR_REPORTING": "false"}
     try:
-        process = subprocess.run(
-            [sys.executable, "-m", "wandb", "sync", str(file)],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-            pass_fds=[lock],  # keeps the run locked until this process ends
-            check=False,
-        )
+        # In a folder of its own: the SDK reads wandb/settings in its working folder, which name the server.
+        with tempfile.TemporaryDirectory(prefix="hydrant-sync-") as empty:
+            process = subprocess.run(
+                [sys.executable, "-m", "wandb", "sync", str(file)],
+                cwd=empty,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=timeout,
+                pass_fds=[lock],  # keeps the run locked until this process ends
+                check=False,
+            )
     except subprocess.TimeoutExpired:
         raise UploadError(f"not finished within {timeout:g} s; the same command continues it") from None
     if not _marker(file).exists():

@@ -106,6 +106,17 @@ def test_help_and_version_may_be_words(word: str, flag: str, capsys: pytest.Capt
     assert printed[0] == printed[1] != ""
 
 
+@pytest.mark.parametrize(
+    "words", ["status loop", "compare loop", "trust loop", "evaluate loop", "eject loop", "predict loop val"]
+)
+def test_a_link_to_itself_is_one_line(words: str, workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (workdir / "loop").symlink_to("loop")
+    assert cli.main(words.split()) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("error: ")
+    assert "loop" in error
+
+
 def closed_pipe() -> int:
     """Return the writing end of a pipe that nobody reads."""
     reader, writer = os.pipe()

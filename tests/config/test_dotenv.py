@@ -42,11 +42,28 @@ def _restored_variables() -> Iterator[None]:
     [
         ("A=1", "1"), ("export A=1", "1"), (" A = 1 ", "1"), ("A=", ""), ("A= # none", ""), ("A=a#b # c", "a#b"),
         ("A='a # b'", "a # b"), ('A="a # b" # c', "a # b"), (r'A="a\"b\\n\n"', 'a"b\\n\n'), (r"A='a\n'", r"a\n"),
-        ("A=$HOME", "$HOME"), ("A=b=c", "b=c"), ("\ufeffA=1", "1"), ("A=1\r\n# x\r\n", "1"), ("A=é", "é"),
+        ("A=$HOME", "$HOME"), ("A=b=c", "b=c"), ("\ufeffA=1", "1"), ("\ufeff\ufeffA=1", "1"),
+        ("A=1\r\n# x\r\n", "1"), ("A=é", "é"),
     ],
 )  # fmt: skip
 def test_lines_are_read_as_a_shell_reads_them(line: str, value: str) -> None:
     assert parse(line.encode()) == {"A": value}
+
+
+def test_a_link_that_leads_nowhere_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / ".env").unlink()
+    (folder / ".env").symlink_to("../secrets")
+    with pytest.raises(ConfigError, match=r"\.env: is a link to \.\./secrets, which does not exist"):
+        read_dotenv()
+    trust.distrust(folder)
+    assert "is not read" in read_dotenv()
+
+
+@pytest.mark.parametrize(
+    "name", ["CUDA_VISIBLE_DEVICES", "TORCH_HOME", "WANDB_ENTITY", "HF_TOKEN", "MLFLOW_TRACKING_URI"]
+)
+def test_other_variables_are_set(name: str) -> None:
+    assert parse(f"{name}=1".encode()) == {name: "1"}
 
 
 @pytest.mark.parametrize(
@@ -57,6 +74,8 @@ def test_lines_are_read_as_a_shell_reads_them(line: str, value: str) -> None:
         (b"A=secret\nA=secret", "line 2 sets A again"), (b"A=\xff", "is no text in UTF-8"),
         (b"A=sec\0ret", "line 1 is not NAME=value"),
         *((f"{name}=secret".encode(), f"line 1 may not set {name}") for name in (
+            "BASH_ENV", "ENV", "GIT_SSH_COMMAND", "CC", "CXX", "CUDA_HOME", "TORCHINDUCTOR_CACHE_DIR",
+            "TRITON_CACHE_DIR", "MPLCONFIGDIR", "TMPDIR", "XDG_CACHE_HOME", "HF_DATASETS_TRUST_REMOTE_CODE",
             "PYTHONPATH", "PYTHONSTARTUP", "LD_PRELOAD", "DYLD_INSERT_LIBRARIES", "HYDRANT_ALLOW_TARGETS", "PATH",
             "HOME", "XDG_CONFIG_HOME", "HYDRANT_DOTENV")),
     ],

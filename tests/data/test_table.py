@@ -53,6 +53,14 @@ def samples(data: Data) -> tuple[Any, Any]:
     return batch.inputs, batch.targets
 
 
+@pytest.mark.parametrize("num_marks", [1, 2, 3])
+def test_byte_order_marks_are_no_part_of_a_name(num_marks: int, houses: Path, tmp_path: Path) -> None:
+    plain = samples(read(houses))
+    (marked := tmp_path / "marked.csv").write_text("\ufeff" * num_marks + HOUSES)
+    for one, other in zip(samples(read(marked)), plain, strict=True):
+        assert torch.equal(one, other)
+
+
 def test_numbers_are_standardized_and_texts_are_one_hot(houses: Path) -> None:
     data = read(houses)
     inputs, targets = samples(data)

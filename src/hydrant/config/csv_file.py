@@ -97,7 +97,7 @@ def _read(path: Path, delimiter: str, texts: frozenset[str], mtime_ns: int, size
     while True:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.reader(file, delimiter=delimiter)
-            names = [name.strip() for name in next(rows, [])]
+            names = [name.lstrip("\ufeff").strip() for name in next(rows, [])]  # a second byte order mark
             _check_names(path, names)
             lines, columns = [0], {name: [np.zeros(0)] for name in names}
             has_texts = set[str]()

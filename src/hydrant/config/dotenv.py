@@ -17,9 +17,13 @@ _LINE = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*)", re.ASCII)
 _QUOTED = re.compile(r"""(?:'([^']*)'|"((?:[^"\\]|\\.)*)")\s*(?:#.*)?""")
 _ESCAPE = re.compile(r"\\(.)")
 _REFUSED = re.compile(
-    rf"(LD|DYLD)_.*|PYTHON.*|PATH|HOME|XDG_CONFIG_HOME|HYDRANT_ALLOW_TARGETS|{DOTENV_NAMES}"
+    r"(LD|DYLD|GIT|XDG|TORCHINDUCTOR|TRITON|BASH|PERL5|JAVA|NODE)_.*|PYTHON.*|MPL.*|MATPLOTLIBRC|PERL5.*|RUBYOPT"
+    r"|PATH|HOME|TMPDIR|TEMP|TMP|SHELL|ENV|IFS|EDITOR|VISUAL|PAGER|BROWSER"
+    r"|CC|CXX|CPP|AR|(C|CXX|CPP|LD)FLAGS|NVCC.*|CUDAHOSTCXX|CUDA_(HOME|PATH|ROOT|INJECTION.*)"
+    r"|TORCH_(EXTENSIONS_DIR|CUSTOM_PYTHONPATH|LOGS_OUT)|.*TRUST_REMOTE_CODE|HYDRANT_ALLOW_TARGETS"
+    rf"|{DOTENV_NAMES}"
 )
-"""Variables that decide which code runs, and what is trusted."""
+"""Variables that decide which code runs, as programs, compilers, libraries or caches of code, and what is trusted."""
 
 _MAX_BYTES = 1 << 16
 
@@ -34,10 +38,14 @@ def read_dotenv() -> str:
         ConfigError: names the line that is wrong, or the variable that the file may not set. No value is in a message.
     """
     file = Path.cwd() / FILE
-    if not file.exists():
+    if not os.path.lexists(file):
         return ""
     if not working_project().is_trusted:
         return f"{FILE} is not read, because this folder is not trusted; if it is your project, run: hydrant trust"
+    if not file.exists():
+        raise ConfigError(
+            FILE, f"is a link to {file.readlink()}, which does not exist; remove it, or write that file"
+        )
     check_private(file, FILE)
     try:
         content = read_bytes(file) or b""
@@ -62,7 +70,7 @@ def parse(content: bytes) -> dict[str, str]:
         ConfigError: names the line that is wrong, or the variable that the file may not set.
     """
     try:
-        text = content.decode("utf-8-sig")
+        text = content.decode().lstrip("\ufeff")
     except UnicodeDecodeError as error:
         raise ConfigError(FILE, "is no text in UTF-8") from error
     variables: dict[str, str] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shutil
 from dataclasses import dataclass, field
@@ -131,7 +132,7 @@ class CheckpointFolder:
 
     def _remove_old(self) -> None:
         paths = _checkpoints(self._path)
-        best = self._path / (self._path / BEST).resolve().name
+        best = self._path / Path(os.path.realpath(self._path / BEST)).name
         were_best = [path for path in paths if _was_best(path)]
         kept = {best, *paths[-self._keep.last :], *were_best[-self._keep.best :]}
         for path in paths:
@@ -185,7 +186,7 @@ def find_checkpoint(path: str | Path, key: str) -> Path:
         CheckpointError: it is damaged.
     """
     path = Path(path)
-    folder = path.resolve()
+    folder = Path(os.path.realpath(path))  # unlike `resolve`, raises nothing for a link to itself
     if (folder / MANIFEST).is_file() or (folder.is_dir() and _NAME.fullmatch(folder.name)):
         if message := find_damage(folder):
             raise CheckpointError(f"{message}; remove {folder} to use an older checkpoint")

@@ -49,7 +49,7 @@ class Weights:
             ConfigError: they belong to another model.
         """
         weights = self.read(key)
-        misfits = _misfits({name: value.shape for name, value in weights.items()}, model)
+        misfits = _misfits({name: (value.shape, value.dtype) for name, value in weights.items()}, model)
         listed = _listed(misfits)
         if misfits and strict:
             message = f"the weights in {self.source} belong to another model: {listed}; choose that model"
@@ -79,9 +79,8 @@ def find_weights(source: str, key: str) -> Weights:
 
 
 def describe_misfits(path: Path, model: nn.Module) -> str:
-    """Return how the weights of a checkpoint differ from a model's in name or shape; "" if they fit."""
-    shapes = {name: size for name, (size, _) in storage.shapes(_files(path, "model")).items()}
-    return _listed(_misfits(shapes, model))
+    """Return how the weights of a checkpoint differ from a model's in name, shape or kind; "" if they fit."""
+    return _listed(_misfits(storage.shapes(_files(path, "model")), model))
 
 
 def _files(source: Path, part: str) -> list[Path]:
@@ -93,14 +92,29 @@ def _files(source: Path, part: str) -> list[Path]:
     return files
 
 
-def _misfits(saved: Mapping[str, torch.Size], model: nn.Module) -> dict[str, str]:
-    """Return a message for each weight that is missing, unexpected or of another shape, by name."""
-    built = {name: value.shape for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+_Form = tuple[torch.Size, torch.dtype]
+"""The shape and the type of a weight."""
+
+
+def _misfits(saved: Mapping[str, _Form], model: nn.Module) -> dict[str, str]:
+    """Return a message for each weight that is missing, unexpected or of another shape or kind, by name."""
+    built = {n: (v.shape, v.dtype) for n, v in model.state_dict().items() if isinstance(v, Tensor)}
     return {
         name: f"{name} is {_shown(saved.get(name))} in the file, {_shown(built.get(name))} in the model"
         for name in {**built, **saved}
-        if saved.get(name) != built.get(name)
+        if _comparable(saved.get(name)) != _comparable(built.get(name))
     }
+
+
+def _comparable(form: _Form | None) -> tuple[torch.Size, str] | None:
+    """Return the shape and the kind of a weight: float types are converted, but a complex one would lose its half."""
+    return None if form is None else (form[0], _kind(form[1]))
+
+
+def _kind(dtype: torch.dtype) -> str:
+    if dtype is torch.bool:
+        return "bool"
+    return "complex" if dtype.is_complex else "float" if dtype.is_floating_point else "int"
 
 
 def _log_misfits(
@@ -115,15 +129,19 @@ def _log_misfits(
         elif name not in built:
             reason, text = "only in the file", name
         else:
-            shapes = f"{tuple(saved[name].shape)} in the file, {tuple(built[name].shape)} in the model"
-            reason, text = "of another shape", f"{name} ({shapes})"
+            forms = [_shown((value.shape, value.dtype)) for value in (saved[name], built[name])]
+            reason = f"of another {'shape' if saved[name].shape != built[name].shape else 'kind'}"
+            text = f"{name} ({forms[0]} in the file, {forms[1]} in the model)"
         reasons.setdefault(reason, []).append(text)
     listed = "; ".join(f"{reason}: {', '.join(names)}" for reason, names in reasons.items())
     log.warning("not loaded from %s: %s", source, listed)
 
 
-def _shown(shape: torch.Size | None) -> str:
-    return "absent" if shape is None else str(tuple(shape))
+def _shown(form: _Form | None) -> str:
+    if form is None:
+        return "absent"
+    kind = _kind(form[1])
+    return f"{tuple(form[0])}" + ("" if kind == "float" else f" {kind}")
 
 
 def _listed(misfits: Mapping[str, str]) -> str:

@@ -45,6 +45,9 @@ WRITING_COMMANDS = ("tokenize", "train", "race", "export", "eject", "bench", "ag
 WITHOUT_DOTENV = ("init", "trust", "tokenize", "schema", "list")
 """Commands that need no variables from `.env`."""
 
+WITHOUT_OWN_CODE = ("init", "trust", "tokenize", "list", "status", "compare", "sync", "explain")
+"""Commands that need no part of the user's, and so import nothing from the working folder."""
+
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and end this process."""
@@ -61,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     """Run a command and return its exit status; print its error."""
     try:
-        _import_from_working_folder()
+        _check_working_folder()
         arguments = _spelt_as_flags(arguments)
         if "-sc" in arguments or "--shell-completion" in arguments:
             return _complete(arguments)
@@ -83,6 +86,10 @@ def _run(arguments: list[str]) -> int:
     except MemoryError:
         return _report(OutOfMemory("the memory of this machine, or what ulimit -v leaves of it, is full"))
     except Exception as error:
+        if str(error).startswith("Symlink loop from "):  # by pathlib, before Python 3.13
+            return _report(
+                ConfigError("", f"{str(error).removeprefix('Symlink loop from ')} is a link to itself")
+            )
         from hydrant.config.error_messages import HYDRA_ERRORS, explain
 
         if not isinstance(error, HYDRA_ERRORS):
@@ -110,6 +117,8 @@ def _call(command: str, *arguments: str) -> int:
         begin_activity(f"hydrant {command}")
     if command not in WITHOUT_DOTENV:
         _read_dotenv()
+    if command not in WITHOUT_OWN_CODE:
+        _allow_own_code(arguments)
     with import_without_gc():
         from hydrant.runs.log_setup import preserve_loggers
 
@@ -124,15 +133,20 @@ def _print(text: str) -> int:
     return output_status()
 
 
-def _import_from_working_folder() -> None:
-    """Let Python find the user's own targets."""
+def _check_working_folder() -> None:
     try:
-        folder = str(Path.cwd())
+        Path.cwd()
     except FileNotFoundError as error:
         message = "the working folder has been removed; change to another one"
         raise ConfigError("", message) from error
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+
+
+def _allow_own_code(words: Sequence[str]) -> None:
+    """Let Python find the user's own parts, if the user allows to run code of the working folder."""
+    from hydrant.config.consent import allows_own_code, import_from_working_folder
+
+    if allows_own_code(words):
+        import_from_working_folder()
 
 
 def _read_dotenv() -> None:

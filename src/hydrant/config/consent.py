@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 from hydrant.config.trust import could_be_trusted, trusted_projects, working_project
 from hydrant.errors import ConfigError, shown
@@ -34,6 +36,26 @@ def check_consent(packages: object, words: Iterable[str]) -> None:
         elif roots := [root for root, own in trusted_projects().items() if set(refused) <= set(own)]:
             remedy += f", or run it in the folder of your trusted project: {' or '.join(roots)}"
         raise ConfigError("allow_targets", f"{message}. If you trust it, {remedy}")
+
+
+def allows_own_code(words: Iterable[str]) -> bool:
+    """Return whether code of the working folder may run: the user trusts this project, or allows packages.
+
+    `words` are the overrides of the command line.
+
+    Raises:
+        ConfigError: the list of trusted projects is damaged.
+    """
+    return "allow_targets" in keys_set_by(words) or bool(consented_packages()) or working_project().is_trusted
+
+
+def import_from_working_folder() -> None:
+    """Let Python find modules in the working folder, after the standard library and the installed packages.
+
+    So a file such as random.py replaces none of them.
+    """
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.append(folder)
 
 
 def consented_packages() -> list[str]:

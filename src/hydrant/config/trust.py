@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import stat
+import sys
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,12 +128,12 @@ def packages_in(root: Path) -> list[str]:
     found = {path.parent.name for path in root.glob("*/__init__.py")}
     found |= {path.parent.name for path in root.glob("src/*/__init__.py")}
     found |= {path.stem for path in root.glob("*.py")}
-    return sorted(name for name in found - _NO_PARTS if name.isidentifier() and _own_file(root, name))
+    return sorted(name for name in found - _NO_PARTS if _can_be_trusted(root, name))
 
 
 def could_be_trusted(package: str) -> bool:
     """Whether a package is in the working folder, so that trusting this folder would allow it."""
-    return package.isidentifier() and _own_file(Path.cwd(), package) is not None
+    return _can_be_trusted(Path.cwd(), package)
 
 
 def check_private(path: Path, key: str) -> None:
@@ -149,6 +150,12 @@ def check_private(path: Path, key: str) -> None:
     else:
         return
     raise ConfigError(key, f"{path} is not trusted, because it {reason}; {remedy}")
+
+
+def _can_be_trusted(root: Path, name: str) -> bool:
+    """Return whether a project has a package of this name that can be imported: Python's own modules come first."""
+    is_own = name.isidentifier() and name not in sys.stdlib_module_names
+    return is_own and _own_file(root, name) is not None
 
 
 _NO_PARTS = {"tests", "test", "setup", "conftest", "hydra_plugins", "hydrant"}

@@ -25,6 +25,9 @@ def process_settings() -> Generator[None]:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Triton 3.9 warns where it is not set. 1 is what all versions so far do: a product and a sum are rounded once.
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+    # Processes that are started as `python -c` and `python -m`, by multiprocessing and torch, would import from the
+    # working folder first.
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
     try:
         yield
     finally:

@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from hydrant.config.consent import import_from_working_folder
 from hydrant.config.import_without_gc import import_without_gc
 from hydrant.signals import stop_when_orphaned
 
@@ -31,6 +32,8 @@ def main() -> int:
         begin_activity("hydrant train")
     if (job := take_job(folder, rank)) is None:
         return 1
+    if job.config["allow_targets"]:
+        import_from_working_folder()
     result = execute(job)
     if os.getppid() == parent:
         write_result(folder, rank, result)

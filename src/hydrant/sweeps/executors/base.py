@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
+from hydrant.config.consent import import_from_working_folder
 from hydrant.config.targets import preload_paths
 from hydrant.errors import FolderInUse
 from hydrant.runs.console import say
@@ -183,6 +184,8 @@ def execute_jobs(jobs: Sequence[Job], is_silent: bool) -> RunResult:
 
     if is_silent:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if any(job.config["allow_targets"] for job in jobs):
+        import_from_working_folder()  # submitit's processes do not
     results, waiting = dict[str, RunResult](), list(jobs)
     while waiting:
         # The same job of another start of this sweep may still save its state, or run under SLURM.

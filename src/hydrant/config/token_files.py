@@ -203,7 +203,7 @@ def _check_width(path: Path, item: np.dtype) -> None:
     low, high = halves[::2], halves[1::2]
     if len(halves) >= _MIN_SEEN and high.max() <= _MAX_UPPER_HALF < low.max():
         wider = f"uint{16 * item.itemsize}"
-        remedy = "data.dtype=uint32" if wider == "uint32" else "a .npy file, which has its type"
+        remedy = f"{'data.dtype=uint32, or ' * (wider == 'uint32')}a .npy file, which has its type"
         message = f"every second number is {high.max()} or less, as if they were {wider}, not data.dtype={item.name}"
         raise DataError(f"{path}: {message}; give {remedy}")
 

@@ -91,7 +91,7 @@ class Archive:
             others = [path for path in self.checks if path.is_file() and not self.is_published(path)]
             if others:
                 names = ", ".join(path.name for path in others)
-                raise RuntimeError(f"nothing is downloaded beside {names}, which it was not published with")
+                raise RuntimeError(f"nothing is downloaded beside {names}, because that is not as published")
             self.fetch(folder)
             self.folder.mkdir(parents=True, exist_ok=True)
             for path in self._missing:

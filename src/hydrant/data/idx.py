@@ -37,7 +37,7 @@ _SUMS = {
     "5c965bf0a639b31b8f53240b1b52f4d7": "KMNIST",
     "7320c461ea6c1c855c0b718fb2a4b134": "KMNIST",
 }
-"""The published data set that a file with this MD5 sum, of its content if nothing else is said, belongs to."""
+"""The MD5 sum of what a published file holds, or of KMNIST's compressed file -> its data set."""
 
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase
 _MERGED = (

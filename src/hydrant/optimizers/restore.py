@@ -13,11 +13,11 @@ from torch.utils._pytree import tree_leaves_with_path
 def restore(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     """Restore what `optimizer.state_dict()` returned, every tensor with the dtype that it had.
 
-    The product of NAdam's betas stays on the host, unless the step is capturable: torch moves it to the device of the
-    weights, and then waits for it in each update.
-
     torch converts tensors to the dtype of their parameters. With bfloat16 weights, it so rounds those that an optimizer
     keeps in float32, such as the product of NAdam's betas, and the run would not continue exactly.
+
+    This product stays on the host, unless the step is capturable: torch would move it to the device of the weights, and
+    then wait for it in each update.
     """
     optimizer.load_state_dict(dict(state))
     restored: dict[Any, Any] = dict(tree_leaves_with_path(optimizer.state_dict()["state"]))

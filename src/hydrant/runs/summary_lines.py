@@ -64,12 +64,9 @@ def end_lines(job: Job, seconds: float, summary: Mapping[str, Any]) -> dict[str,
 
 
 def next_commands(job: Job, summary: Mapping[str, Any]) -> dict[str, str]:
-    """Return the commands that continue after a finished run, by the labels of the lines.
-
-    Python has methods for them, and a sweep is compared as a whole.
-    """
+    """Return the commands that continue after a finished run, by the labels of the lines."""
     lines = dict[str, str]()
-    if job.call or job.sweep_folder:
+    if job.call or job.sweep_folder:  # Python has methods for them, and a sweep is compared as a whole
         return lines
     folder, parent, best = relative(job.folder), relative(job.folder.parent), summary.get("best") or {}
     is_last = best.get("num_updates") in (None, summary.get("num_updates"))

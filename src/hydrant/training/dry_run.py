@@ -110,7 +110,7 @@ def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
 
 
 class DryForward(NamedTuple):
-    """What a task gives for one validation sample, on the host."""
+    """What a task gives on the host: for one validation sample, where nothing else is said."""
 
     flops: int  # of a sample in training
     uncounted: str  # what `flops` leaves out

@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import logging
+import os
 import sysconfig
 import traceback
 from collections.abc import Callable, Generator, Iterable
@@ -161,7 +162,13 @@ def first_line(error: BaseException) -> str:
 
     >>> first_line(ValueError("no such file\\nin any folder")), first_line(KeyError())
     ('no such file', 'KeyError')
+    >>> try: b"price:\\n3 \\xa3".decode()
+    ... except ValueError as error: first_line(error)
+    'line 2 is no text in UTF-8 (byte 0xa3); save the file in UTF-8'
     """
+    if isinstance(error, UnicodeDecodeError):
+        line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
+        return f"line {line} is no text in UTF-8 (byte 0x{byte:02x}); save the file in UTF-8"
     text = str(error).strip()
     return text.splitlines()[0].rstrip(".") if text else type(error).__name__
 
@@ -189,6 +196,27 @@ def concerns(error: OSError, folder: Path) -> bool:
         return False
     file, folder = Path(error.filename).absolute(), folder.absolute()
     return file.is_relative_to(folder) or folder.is_relative_to(file)
+
+
+@contextlib.contextmanager
+def naming(file: Path) -> Generator[None]:
+    """Let an OSError of this block name the file: those of writing, flushing and closing name none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(file)
+        raise
+
+
+def why_no_folder(path: Path, error: OSError) -> str:
+    """Return what prevents a folder: the start of a message, which begins with the path that is in the way."""
+    for place in (path, *path.parents):
+        exists = os.path.exists(place)  # noqa: PTH110  # Path.exists raises for a name that is too long
+        if not exists and os.path.islink(place):  # noqa: PTH114
+            return f"{place} is a link to {os.readlink(place)}, which does not exist"  # noqa: PTH115
+        if exists and not place.is_dir():
+            return f"{place} is a file, and a folder is needed"
+    return f"{path} cannot be made ({error.strerror or error})"
 
 
 def location(error: BaseException) -> str:

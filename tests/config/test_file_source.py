@@ -30,7 +30,7 @@ def repeated(times: int) -> str:
 
 
 FILES: dict[str | bytes, str] = {
-    b"\xff\xfe\x00binary": "'utf-8' codec can't decode byte 0xff",
+    b"\xff\xfe\x00binary": r"line 1 is no text in UTF-8 \(byte 0xff\); save the file in UTF-8",
     b"# @package a b c\nseed: 1\n": "Too many components",
     "\x01": "unacceptable character",
     "x: \x1b[2J": "unacceptable character",
@@ -110,11 +110,33 @@ def test_an_experiment_without_its_place_is_named(
     text: str, instead: str, mark: str, theirs: Path, refused: Refused
 ) -> None:
     theirs.write_text(mark + text)
-    theirs.with_name("other.yaml").write_text("duration: 3\n")  # is not chosen
+    theirs.with_name("other.yaml").write_bytes(b"duration: 3 # \xfc\n")  # is not chosen
     needed = f"{theirs} needs the first line '# @package _global_'{instead}, which places its keys"
     assert refused("preview") == f"experiment: {needed}"
     theirs.write_text(f"{mark}# @package _global_\n{text.replace('@package', '')}")
     assert cli.main(["preview", "experiment=theirs"]) == 0
+
+
+IN_DEFAULTS = ", or in the defaults list of a config file: override /"
+CHOSEN_AS_KEYS: dict[str, str] = {
+    "hook: []": f"hook: is a config group; choose an option of it: hook=[]{IN_DEFAULTS}hook: []",
+    "hook: csv_log": f"hook: is a config group; choose an option of it: hook=csv_log{IN_DEFAULTS}hook: csv_log",
+    "hooks: [a, b]": "hooks: needs a mapping of keys to values, not the list in {file}; "
+    f"choose options: hook=[a,b]{IN_DEFAULTS}hook: [a,b]",
+    "optimizers: [a]": "optimizers: needs a mapping of keys to values, not the list in {file}",
+    "model: [mlp]": "model: needs a mapping of keys to values, not the list in {file}; "
+    f"choose options: model=<option>{IN_DEFAULTS}model: <option>",
+    "optimizer: sgd": "optimizer: 'sgd' is not a config with a _target_; "
+    f"choose an option: optimizer=sgd{IN_DEFAULTS}optimizer: sgd",
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), CHOSEN_AS_KEYS.items())
+def test_an_option_that_is_written_as_a_key_is_answered_with_the_defaults_list(
+    text: str, expected: str, theirs: Path, refused: Refused
+) -> None:
+    theirs.write_text(f"# @package _global_\n{text}\n")
+    assert refused("preview") == expected.replace("{file}", str(theirs))
 
 
 @pytest.mark.parametrize("name", ["1", "1.5", "1e3", "1_0", "true", "off", "null", "nan", "inf"])

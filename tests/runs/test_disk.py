@@ -6,6 +6,8 @@ import re
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,11 @@ import pytest
 from run_folders import assert_same_state, rows, saved_updates, summary, training, weights
 from training_runs import Train, run_command
 
+from hydrant import cli
+from hydrant.commands.init.command import write_project
+from hydrant.config.atomic_write import replace_file
+from hydrant.errors import ConfigError
+from hydrant.runs.record import History, JsonLines
 from hydrant.training import loop
 
 WORDS = (
@@ -92,6 +99,39 @@ def test_a_disk_that_stays_full_fails_the_run_at_its_end(
     whole = train(*WORDS, name="whole")
     assert rows(folder) == rows(whole)
     assert_same_state(training(folder), training(whole))
+
+
+def append(path: Path, row: dict[str, Any]) -> None:
+    with closing(JsonLines(path, History(path.parent))) as lines:
+        lines.append(row)
+
+
+@pytest.mark.usefixtures("_restore_limits")
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: replace_file(path, "x" * 100),
+        lambda path: append(path, {"num_updates": 1, "a": "x" * 100}),
+        lambda path: write_project(path.parent, "mine"),
+    ],
+)
+def test_an_error_of_a_full_disk_names_the_file(write: Callable[[Path], None], tmp_path: Path) -> None:
+    """Python's own error of a write or a flush has no name."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    with pytest.raises(
+        (OSError, ConfigError), match=f"{tmp_path}/.*File too large|File too large.*{tmp_path}"
+    ):
+        write(tmp_path / "file")
+
+
+@pytest.mark.usefixtures("_restore_limits")
+def test_a_sweep_on_a_full_disk_names_the_file(workdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    size = 400  # of the output, which is captured in a file, is less
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    assert cli.main(["train", "--multirun", *WORDS, "name=study", "seed=0,1"]) == 2
+    last_line = capfd.readouterr().err.splitlines()[-1]
+    file = "multirun/study/multirun.yaml"
+    assert last_line.startswith(f"error: hydra.sweep.dir: {file} cannot be made (File too large); give a")
 
 
 READ_ONLY = """

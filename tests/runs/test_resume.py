@@ -158,7 +158,7 @@ def test_a_run_with_only_damaged_checkpoints_is_refused(
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"\xff", "'utf-8' codec"),
+        (b"a: 1\nb: \xff", "line 2 is no text in UTF-8"),
         (b"a: ${", "a: '${' is not resolved"),
         (b"a: ${oc.env:HOME}", "is not resolved"),
         (b"[" * 60, "nested more than 50 levels"),

@@ -42,8 +42,16 @@ class Part:
                     yield decoder.decode(chunk, final=position + _CHUNK_BYTES >= self.end)
                 except UnicodeDecodeError as error:
                     place = position + error.start
-                    message = f"{self.path} is no text in UTF-8: byte {place:,} ({error.reason})"
+                    line = _num_lines(self.path, place) + 1
+                    message = f"{self.path}: line {line:,} is no text in UTF-8 (byte {place:,} of the file)"
                     raise DataError(f"{message}; convert it, or leave it out") from error
+
+
+def _num_lines(file: Path, size: int) -> int:
+    """Return the number of lines that end in the first `size` bytes of a file."""
+    with file.open("rb") as content:
+        chunks = (content.read(min(_CHUNK_BYTES, size - at)) for at in range(0, size, _CHUNK_BYTES))
+        return sum(chunk.count(b"\n") for chunk in chunks)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -21,7 +22,7 @@ from hydrant.config.hydra_guard import guard_hydra
 from hydrant.config.hydra_main import parse_flags, run_hydra
 from hydrant.config.import_without_gc import import_without_gc
 from hydrant.config.shared_options import share_options
-from hydrant.errors import ConfigError, HydrantError, concerns, typed_line
+from hydrant.errors import ConfigError, HydrantError, concerns, typed_line, why_no_folder
 from hydrant.runs.console import notice, output_status, show_activity
 from hydrant.runs.folder import remove_if_empty
 from hydrant.runs.folder_callback import FolderCallback
@@ -142,7 +143,7 @@ def _run_hydra(arguments: Sequence[str], task: Callable[[DictConfig], Any]) -> N
         if FolderCallback.folder is None or not concerns(error, FolderCallback.folder):
             raise HydrantError(typed_line(error)) from error
         key = "hydra.sweep.dir" if FolderCallback.sweep_folders else "hydra.run.dir"
-        where = f"{error.filename} cannot be made ({error.strerror})"
+        where = why_no_folder(Path(error.filename), error)
         raise ConfigError(key, f"{where}; give a folder that can be written: {key}=<folder>") from error
     except BUILTIN_ERRORS as error:
         if FolderCallback.has_begun:

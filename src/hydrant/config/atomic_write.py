@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hydrant.config.redaction import redacted
+from hydrant.errors import naming
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
 
@@ -55,7 +56,7 @@ def replacing(path: Path) -> Generator[IO[bytes]]:
     try:
         with contextlib.suppress(FileNotFoundError):  # left by a process of the same number, or planted
             temporary.unlink()
-        with temporary.open("xb") as file:  # never the file that a link names
+        with naming(path), temporary.open("xb") as file:  # never the file that a link names
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -117,7 +118,8 @@ def sync(path: Path) -> None:
     """Flush a file, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -15,7 +15,7 @@ from hydrant.config import schema
 from hydrant.config.best import resolve_best
 from hydrant.config.error_messages import explain_interpolation, unknown_key
 from hydrant.config.flat import children, flatten
-from hydrant.config.placement import check_placed
+from hydrant.config.placement import check_placed, in_defaults
 from hydrant.config.targets import check_targets, with_own_packages
 from hydrant.config.type_hints import accepts, check_value
 from hydrant.errors import ConfigError, shown
@@ -212,6 +212,8 @@ def _check_schedules(prefix: str, schedules: Mapping[str, Any]) -> None:
 
 def _check_part(key: str, node: Any, remedy: str, is_partial: bool = False) -> None:
     if not isinstance(node, dict) or "_target_" not in node:
+        if isinstance(node, str) and key in schema.GROUPS:  # a config file names the option as a value
+            remedy = in_defaults(key, node)
         raise ConfigError(key, f"{shown(node)} is not a config with a _target_; choose an option: {remedy}")
     if is_partial and not node.get("_partial_"):
         message = "needs true, because the run adds arguments later; add _partial_: true to the option"

@@ -7,7 +7,7 @@ import os
 import re
 import typing
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
@@ -135,12 +135,37 @@ def _parse(parser: OverridesParser, text: str) -> Override:
     except RecursionError as error:
         raise ConfigError(name, too_deep) from error
     except (HydraException, ValueError) as error:  # ValueError: a number of 5,000 digits
-        remedy = f"close all brackets and quotes; put plain text in quotes: \"{key}='...'\""
-        message = f"{_abridged(value)!r} cannot be parsed ({_abridged(first_line(error))}); {remedy}"
-        raise ConfigError(name, message) from error
+        if letter := re.search(r"token recognition error at: '(\w)'", str(error)):
+            raise _unread_letter(parser, text, letter[1]) or _unparsed(key, value, error) from error
+        raise _unparsed(key, value, error) from error
     if depth > MAX_DEPTH:
         raise ConfigError(name, too_deep)
     return override
+
+
+def _unparsed(key: str, value: str, error: Exception) -> ConfigError:
+    remedy = f"close all brackets and quotes; put plain text in quotes: \"{key}='...'\""
+    reason = _abridged(first_line(error))
+    return ConfigError(key.lstrip("+~"), f"{_abridged(value)!r} cannot be parsed ({reason}); {remedy}")
+
+
+def _unread_letter(parser: OverridesParser, text: str, letter: str) -> ConfigError | None:
+    """Return the error for a letter such as `ü`, which Hydra reads in quotes only; None if quotes do not help."""
+    key, _, value = text.partition("=")
+    name = key.lstrip("+~")
+    if letter in key:
+        message = f"has {letter!r}, which a key cannot have; use the letters a to z, digits and '_'"
+        return ConfigError(name, message)
+    quoted = re.sub(r"[^\s,:=()\[\]{}'\"][^,:=()\[\]{}'\"]*", _quote_if_foreign, value)
+    with suppress(HydraException, ValueError, RecursionError):
+        parser.parse_override(f"{key}={quoted}")
+        message = f'has {letter!r}, which is read in quotes only: "{key}={_abridged(quoted)}"'
+        return ConfigError(name, f"{_abridged(value)!r} {message}")
+    return None
+
+
+def _quote_if_foreign(text: re.Match[str]) -> str:
+    return text[0] if text[0].isascii() else f"'{text[0]}'"
 
 
 def check_grid(overrides: Iterable[Override]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hydrant.errors import ConfigError, DataError, suggestion, typed_line
+from hydrant.errors import ConfigError, DataError, first_line, suggestion, typed_line
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """Cells without a value, in lower case."""
@@ -84,12 +84,23 @@ def read_table(path: str, delimiter: str, key: str, texts: Collection[str] = ())
     status = file.stat()
     try:
         table = _read(file, delimiter, frozenset(texts), status.st_mtime_ns, status.st_size)
-    except (OSError, UnicodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: {_encoding_error(file, error)}") from error
+    except (OSError, csv.Error) as error:
         raise DataError(f"{path} cannot be read: {typed_line(error)}") from error
     if len(table.columns) < 2 and key != "inputs":  # those without a target may have a single column
         message = f"the first line of {path} names 1 column, with data.delimiter={delimiter!r}"
         raise DataError(f"{message}; the names of several columns are needed")
     return table
+
+
+def _encoding_error(file: Path, in_chunk: UnicodeDecodeError) -> str:
+    """Return the message about a file that is not in UTF-8: the error of a chunk of it knows no line."""
+    try:
+        file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as in_file:
+        return first_line(in_file)
+    return first_line(in_chunk)  # the file has changed meanwhile
 
 
 @lru_cache(maxsize=2)

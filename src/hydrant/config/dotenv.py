@@ -9,7 +9,7 @@ from pathlib import Path
 from hydrant.config.read_file import read_bytes
 from hydrant.config.redaction import DOTENV_NAMES
 from hydrant.config.trust import check_private, working_project
-from hydrant.errors import ConfigError, RecordError
+from hydrant.errors import ConfigError, RecordError, first_line
 
 FILE = ".env"
 
@@ -72,7 +72,7 @@ def parse(content: bytes) -> dict[str, str]:
     try:
         text = content.decode().lstrip("\ufeff")
     except UnicodeDecodeError as error:
-        raise ConfigError(FILE, "is no text in UTF-8") from error
+        raise ConfigError(FILE, first_line(error)) from error
     variables: dict[str, str] = {}
     for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
         if not line or line.startswith("#"):

@@ -16,7 +16,7 @@ from yaml import YAMLError
 from hydrant.config.bounded_yaml import MAX_DEPTH
 from hydrant.config.foreign_words import moved_key, own_option, own_words
 from hydrant.config.groups import options_with, with_its_group
-from hydrant.config.placement import unplaced_option
+from hydrant.config.placement import listed, unplaced_option
 from hydrant.config.targets import takes
 from hydrant.errors import ConfigError, HydrantError, first_line, nearest, suggestion
 
@@ -57,6 +57,8 @@ def explain(error: BaseException) -> HydrantError:
             return _endless(link)
         if (file := _IN_FILE.match(str(link))) and (unplaced := unplaced_option(file[1])):
             return unplaced
+        if file and "Cannot merge DictConfig with ListConfig" in str(link) and (is_list := listed(file[1])):
+            return is_list
         if isinstance(link, ConfigAttributeError | ConfigKeyError) and "not in struct" in str(link):
             return _not_in_struct(link, _override_in(chain))
     causes = [link for link in reversed(chain) if isinstance(link, OmegaConfBaseException)]

@@ -91,4 +91,4 @@ def _included(content: Mapping[str, Any]) -> list[str]:
 def _content(group: str, option: str) -> Mapping[str, Any]:
     paths = (folder / group / f"{option}.yaml" for folder in (user_conf_dir(), conf_dir()) if folder)
     path = next((path for path in paths if path.is_file()), None)
-    return (path and yaml.safe_load(path.read_text(encoding="utf-8-sig"))) or {}
+    return (path and yaml.safe_load(path.read_text(encoding="utf-8-sig", errors="replace"))) or {}

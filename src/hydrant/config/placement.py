@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import yaml
 
 from hydrant.config.groups import conf_dir, user_conf_dir
 from hydrant.config.option_files import option_path
+from hydrant.config.schema import GROUPS, TrainConfig
 from hydrant.errors import ConfigError
 
 _PLACES = {"experiment": "_global_", "debug": "_global_", "sweep": "_global_", "hook": "hooks.<name>"}
@@ -55,13 +56,37 @@ def misplaced(group: str, keys: Any) -> ConfigError:
     likely = [file for file in files if files[file].keys() <= found.keys()]
     if likely:  # several may have the same keys
         return unplaced(group, max(likely, key=lambda file: len(files[file].items() & found.items())))
-    return ConfigError(group, f"is a config group; choose an option of it: {group}=<option>")
+    chosen = keys if isinstance(keys, str | list) else "<option>"
+    return ConfigError(group, f"is a config group; choose an option of it: {in_defaults(group, chosen)}")
+
+
+def in_defaults(group: str, options: Any) -> str:
+    """Return how to choose options of a group, on the command line and in a config file.
+
+    >>> in_defaults("hook", ["a", "b"])
+    'hook=[a,b], or in the defaults list of a config file: override /hook: [a,b]'
+    """
+    text = f"[{','.join(map(str, options))}]" if isinstance(options, list) else str(options)
+    return f"{group}={text}, or in the defaults list of a config file: override /{group}: {text}"
+
+
+def listed(name: str) -> ConfigError | None:
+    """Return the error for an option such as `experiment/mine` that gives a list to a key that holds a mapping."""
+    group, _, option = name.rpartition("/")
+    file = option_path(group, option)
+    for key, value in (_content(file) if file.is_file() else {}).items():
+        hint = get_type_hints(TrainConfig).get(key)
+        if isinstance(value, list) and (key in GROUPS or (get_origin(hint) or hint) is dict):
+            chosen = {"hooks": in_defaults("hook", value)}.get(key, in_defaults(key, "<option>"))
+            remedy = f"; choose options: {chosen}" if key in (*GROUPS, "hooks") else ""
+            return ConfigError(key, f"needs a mapping of keys to values, not the list in {file}{remedy}")
+    return None
 
 
 def unplaced(group: str, file: Path) -> ConfigError:
     """Return the error for an option whose file lacks the line that places its keys."""
     line = f"# @package {_PLACES[group].replace('<name>', file.stem)}"
-    text = file.read_text(encoding="utf-8-sig")
+    text = file.read_text(encoding="utf-8-sig", errors="replace")
     found = _LINE.search(text)
     instead = f", in place of line {text.count(chr(10), 0, found.start()) + 1}" if found else ""
     return ConfigError(group, f"{file} needs the first line '{line}'{instead}, which places its keys")
@@ -86,13 +111,13 @@ def _lacks_line(file: Path) -> bool:
     """Return whether Hydra finds no `# @package` in a file: it reads the lines before the first other one."""
     if not file.is_file():
         return False
-    lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
+    lines = [line.strip() for line in file.read_text(encoding="utf-8-sig", errors="replace").splitlines()]
     first = next((line for line in lines if line), "")
     return not re.match(r"#+\s*@package\s", first)
 
 
 def _content(file: Path) -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8-sig")) or {}
+    content: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8-sig", errors="replace")) or {}
     return content
 
 

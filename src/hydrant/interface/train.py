@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hydrant.errors import ConfigError, Interrupted, recorded_error
+from hydrant.errors import ConfigError, Interrupted, recorded_error, why_no_folder
 from hydrant.interface.config import Config
 from hydrant.interface.run import Run, passed_objects
 from hydrant.runs.folder import RunStatus, missing_folders, remove_if_empty
@@ -80,9 +80,7 @@ def _execute(job: Job) -> RunResult:
     try:
         job.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(
-            "folder", f"{job.folder} cannot be made ({error.strerror}); give another"
-        ) from error
+        raise ConfigError("folder", f"{why_no_folder(job.folder, error)}; give another") from error
     result = execute(job)
     if result.status == RunStatus.REFUSED:
         remove_if_empty(new_folders)

@@ -18,7 +18,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hydrant.errors import ConfigError, FolderInUse, FolderLost
+from hydrant.errors import ConfigError, FolderInUse, FolderLost, why_no_folder
 from hydrant.runs.lease import Lease, is_recent, owner, was_taken_here
 from hydrant.runs.lock_holder import locking_ancestor
 
@@ -82,8 +82,9 @@ def _locked(folder: Path, kind: int) -> Generator[int]:
             except OSError as error:
                 if error.errno in _GONE and attempts_left:
                     continue
-                message = f"{folder} cannot be locked ({error}); give another {OTHER_FOLDER}"
-                raise ConfigError("name", message) from error
+                is_made = folder.is_dir()
+                reason = f"{folder} cannot be locked ({error})" if is_made else why_no_folder(folder, error)
+                raise ConfigError("name", f"{reason}; give another {OTHER_FOLDER}") from error
             if _held_at(folder, [_held[descriptor]]) is not None:  # else it was replaced meanwhile
                 yield descriptor
                 return

@@ -16,6 +16,7 @@ from typing import Any
 
 from hydrant.config.atomic_write import json_safe, json_text, replace_file, sync
 from hydrant.config.read_file import read_bytes
+from hydrant.errors import naming
 from hydrant.runs.folder import HISTOGRAMS, HYDRA, METRICS, SUMMARY, read_rows, read_summary
 from hydrant.runs.lock import check_held
 from hydrant.trackers.base import Histogram
@@ -76,7 +77,7 @@ class JsonLines:
         lines = "".join(json.dumps(row) + "\n" for row in kept).encode()
         if read_bytes(path) != lines:
             replace_file(path, lines.decode())
-        self._file = path.open("r+b", buffering=0)
+        self._path, self._file = path, path.open("r+b", buffering=0)
         self._size = self._file.seek(0, os.SEEK_END)  # of the complete rows
         self._pending: list[bytes] = []
         self._flushing = threading.Lock()
@@ -103,11 +104,9 @@ class JsonLines:
                 line = self._pending[0]
                 self._file.seek(self._size)
                 written = 0
-                try:
+                with naming(self._path):
                     while written < len(line):
                         written += self._file.write(line[written:])
-                except OSError as error:
-                    raise OSError(error.errno, error.strerror, self._file.name) from error
                 self._size += written
                 del self._pending[0]
 
@@ -118,7 +117,8 @@ class JsonLines:
             OSError: the file cannot be written.
         """
         self.flush()
-        os.fsync(self._file.fileno())
+        with naming(self._path):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()

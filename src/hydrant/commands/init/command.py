@@ -14,7 +14,7 @@ from hydrant.commands.trust import described
 from hydrant.config.command_line import Flags
 from hydrant.config.distribution import NAME, requirement, version
 from hydrant.config.trust import trust, trusted_projects
-from hydrant.errors import ConfigError
+from hydrant.errors import ConfigError, naming
 from hydrant.runs.console import notice, say
 
 _TEMPLATE = Path(__file__).parent / "template"
@@ -61,10 +61,8 @@ def package_name(root: Path) -> str:
     folder = root.resolve().name
     name = re.sub(r"[-. ]+", "_", folder)
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
-        message = (
-            f"{folder!r} cannot be the name of a package; use letters, digits and '_', and a letter first"
-        )
-        raise ConfigError("", message)
+        remedy = "use the letters a to z, digits and '_', and a letter first"
+        raise ConfigError("", f"{folder!r} cannot be the name of a package; {remedy}")
     if name in {"conf", "tests", "test", "src", "outputs", "multirun"}:
         raise ConfigError("", f"{name!r} is the name of another folder in a project; choose another name")
     if name in sys.stdlib_module_names or _is_importable_elsewhere(name, root.resolve()):
@@ -102,7 +100,8 @@ def write_project(root: Path, package: str) -> None:
     try:
         for file, text in files.items():
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8")
+            with naming(file):
+                file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError("", f"{error.filename} cannot be written ({error.strerror})") from error
 

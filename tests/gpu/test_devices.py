@@ -72,6 +72,7 @@ def test_visible_devices_are_chosen_as_cuda_does() -> None:
     assert seen("3,1") == [every[3], every[1]]
     uuid = torch.cuda.get_device_properties(5).uuid
     assert seen(f"GPU-{uuid}") == seen(f"GPU-{str(uuid)[:8]}") == [every[5]]
+    assert seen(f"MIG-GPU-{uuid}/1/0") == [every[5]]
     assert seen("2,9,3") == [every[2]]
     assert seen("") == []
 

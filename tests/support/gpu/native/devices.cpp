@@ -12,8 +12,9 @@ namespace {
 constexpr int CUDA_VERSION_ANSWERED = 13020;
 constexpr int MAX_SHARED_BYTES = 232448;
 
-// The number of a GPU that CUDA_VISIBLE_DEVICES names, or -1.
-int number_of_name(const std::string &name) {
+// The number of a GPU that CUDA_VISIBLE_DEVICES names, or -1. A part of one, "MIG-GPU-<uuid>/1/0", is the whole here.
+int number_of_name(std::string name) {
+  if (name.compare(0, 4, "MIG-") == 0) name = name.substr(4, name.find('/') - 4);
   if (name.empty()) return -1;
   if (name.find_first_not_of("0123456789") == std::string::npos) {
     int number = atoi(name.c_str());

@@ -110,8 +110,10 @@ def test_the_table_is_read_completely() -> None:
 
 def test_a_job_that_cannot_be_prepared_stops_the_sweep_before_it_starts(refused: Refused) -> None:
     message = refused("train", "-m", *TINY, "name=study", "optimizer.lr=1e-3,-1", "scheduler.warmup=0,1")
-    assert message.startswith("optimizer.lr: torch.optim.AdamW refuses it: Invalid learning rate: -1 [job: ")
-    assert message.endswith("; 2 of 4 cannot run; optimizer.lr=0.001 runs the rest]")
+    assert message.startswith(
+        "optimizer.lr: torch.optim.AdamW refuses it: Invalid learning rate: -1; 2 of 4 jobs cannot run, "
+    )
+    assert message.endswith("; optimizer.lr=0.001 leaves them out")
 
 
 def test_existing_folders_are_kept(workdir: Path, refused: Refused) -> None:
@@ -179,11 +181,7 @@ def test_a_run_is_not_continued_with_another_config(workdir: Path, finished: Pat
     shutil.copytree(finished, workdir / "outputs" / "run")
     message = refused("train", *TINY, "name=run", "seed=7", "optimizer=sgd")
     assert message.startswith("resume: ")
-    for part in (
-        "optimizer._target_ ('torch.optim.AdamW' there, 'torch.optim.SGD' here)",
-        "seed (0 there, 7 here)",
-    ):
-        assert part in message
+    assert ": optimizer (AdamW there, SGD here), seed (0 there, 7 here). Give " in message
     assert message.endswith("or a longer duration with resume_strict=false")
     message = refused("train", *TINY, "name=run", "resume=null")
     assert matches("resume: ... holds a run; resume=auto continues it, name=<folder> (in Python ...", message)
@@ -347,7 +345,8 @@ def test_errors_about_user_configs(workdir: Path, refused: Refused) -> None:
         ("train.py optimizer=adamm", "optimizer: no option 'adamm'; ..."),
         (
             "train.py --multirun seed=0,x",
-            "seed: needs a whole number, not 'x' [job: seed=x; 1 of 2 cannot run; seed=0 runs the rest]",
+            "seed: needs a whole number, not 'x'; 1 of 2 jobs cannot run, so none starts (the first: seed=x); "
+            "seed=0 leaves them out",
         ),
         ("hydrant evaluate nowhere", "nowhere does not exist; ..."),
     ],

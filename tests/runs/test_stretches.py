@@ -175,7 +175,7 @@ def test_a_finished_sweep_with_another_config_is_refused_and_a_longer_one_record
     before = files(folder)
     for strict in ("true", "false"):
         assert cli.main([*words, "duration=4", "optimizer.lr=0.5", f"resume_strict={strict}"]) == 2
-        assert "2 of 2 cannot run" in capsys.readouterr().err.splitlines()[-1]
+        assert "2 of 2 jobs cannot run" in capsys.readouterr().err.splitlines()[-1]
     assert files(folder) == before
     assert cli.main([*words, *LONGER]) == 0, capsys.readouterr().err
     assert [summary(folder / seed)["stretches"] for seed in "01"] == [TWO, TWO]

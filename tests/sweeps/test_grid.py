@@ -59,7 +59,7 @@ def test_any_exception_of_a_model_refuses_the_sweep(tmp_path: Path) -> None:
     assert refused.returncode == 2
     last = refused.stderr.splitlines()[-1]
     assert "model: custom.model refuses it: Odd: strange (at custom.py:10: raise Odd(" in last
-    assert " has the traceback) [job: " in last
+    assert " has the traceback); " in last
     assert "Traceback" not in refused.stderr
     assert not (tmp_path / "multirun").exists()
 

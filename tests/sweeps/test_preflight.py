@@ -39,7 +39,7 @@ def test_a_changed_config_is_refused_before_anything_starts(
     assert cli.main(["train", "-m", *words]) == 2
     message = capsys.readouterr().err.splitlines()[-1]
     assert "optimizer-sgd_seed-1 holds a run of another config: duration (50 there, '60ep' here)" in message
-    assert message.endswith("[job: seed=1 optimizer=sgd name=study; 1 of 2 cannot run; seed=0 runs the rest]")
+    assert message.endswith("the first: seed=1 optimizer=sgd name=study); seed=0 leaves them out")
     assert [path.name for path in other.parent.iterdir()] == [other.name]
 
 
@@ -159,7 +159,9 @@ def test_a_run_on_another_machine_is_left_to_it(workdir: Path, capsys: pytest.Ca
     assert re.search(
         r"name: multirun/study/seed-0 holds a run on node7, which wrote its record \d s ago; wait", message
     )
-    assert message.endswith("[job: name=study seed=0; 1 of 2 cannot run; seed=1 runs the rest]")
+    assert message.endswith(
+        "; 1 of 2 jobs cannot run, so none starts (the first: name=study seed=0); seed=1 leaves them out"
+    )
     os.utime(run / "summary.json", (0, time.time() - 1000))
     assert trained_elsewhere(run) == ""
     assert "1000 s ago: that machine is taken for lost, so the run continues here" in capsys.readouterr().err

@@ -33,6 +33,8 @@ _LENGTHENING = ("duration", "patience", "eval_every", "best.", "hooks")
 _SAMPLES = ("global_batch_size", "limit_train_samples", "data.", "fold", "model.", "task.")
 """The beginnings of keys that decide how many updates a duration has that is given in another unit."""
 
+_TARGET = "._target_"
+
 Changes = Mapping[str, tuple[Any, Any]]
 """Keys of the config that differ: key -> (value in the run folder, value in this config)."""
 
@@ -162,8 +164,25 @@ def _check_strict(config: Mapping[str, Any], folder: Path, changes: Changes) -> 
 
 
 def describe_changes(changes: Changes) -> str:
-    """Return changed keys as text, with both values."""
-    return ", ".join(f"{key} ({shown(old)} there, {shown(new)} here)" for key, (old, new) in changes.items())
+    """Return changed keys as text, with both values. Another part has other keys, so it is named alone.
+
+    >>> sgd, adamw = {"_target_": "torch.optim.SGD"}, {"_target_": "torch.optim.AdamW", "eps": 1e-8}
+    >>> describe_changes(differences({"seed": 0, "optimizer": sgd}, {"seed": 1, "optimizer": adamw}))
+    'optimizer (SGD there, AdamW here), seed (0 there, 1 here)'
+    """
+    parts = {key.removesuffix(_TARGET): both for key, both in changes.items() if key.endswith(_TARGET)}
+    inside = tuple(f"{part}." for part in parts)
+    texts = {key: tuple(map(shown, both)) for key, both in changes.items() if not key.startswith(inside)}
+    texts |= {key: _classes(*both) for key, both in parts.items() if not key.startswith(inside)}
+    return ", ".join(f"{key} ({old} there, {new} here)" for key, (old, new) in sorted(texts.items()))
+
+
+def _classes(old: Any, new: Any) -> tuple[str, str]:
+    """Return the names of two classes, with their modules if these alone differ; `null` for none."""
+    short = tuple(
+        shown(target) if target is None else str(target).rpartition(".")[2] for target in (old, new)
+    )
+    return (short[0], short[1]) if short[0] != short[1] else (str(old), str(new))
 
 
 def saved_config(folder: Path, key: str) -> dict[str, Any]:

@@ -104,13 +104,7 @@ class GridSweeper(BasicSweeper):
         unfinished = [job for job in jobs if not is_finished(job.config, job.folder)]
         faults = faults or self._find_faults(unfinished)
         if faults:
-            error, words = faults[0]
-            counts = f"{len(faults)} of {len(job_words)} cannot run"
-            rest = _rest_of_grid(job_words, [words for _, words in faults])
-            remedy = f"; {rest} runs the rest" if rest else ""
-            raise ConfigError(
-                error.key, f"{error.reason} [job: {' '.join(redacted(words))}; {counts}{remedy}]"
-            )
+            raise _refusal(faults, job_words)
         say(describe_start(folder, {job.folder: job not in unfinished for job in jobs}))
         current_sweep.get().print_stacks({job.folder: number for number, job in enumerate(jobs)})
         return self._launch(folder, jobs)
@@ -242,6 +236,16 @@ def _have_same_options(jobs: Sequence[Sequence[str]]) -> bool:
         tuple(word for word in words if re.split("[@=]", word.lstrip("+~"))[0] in groups) for words in jobs
     }
     return len(options) == 1
+
+
+def _refusal(faults: Sequence[_Fault], jobs: Sequence[Sequence[str]]) -> ConfigError:
+    """Return the error for a sweep with these faults: the first one, its job, and the override without such jobs."""
+    error, words = faults[0]
+    counts = f"{len(faults):,} of {len(jobs):,} jobs cannot run, so none starts"
+    rest = _rest_of_grid(jobs, [words for _, words in faults])
+    remedy = f"; {rest} leaves them out" if rest else ""
+    first = f"the first: {' '.join(redacted(words))}"
+    return ConfigError(error.key, f"{error.reason}; {counts} ({first}){remedy}")
 
 
 def _rest_of_grid(jobs: Sequence[Sequence[str]], faulty: Sequence[Sequence[str]]) -> str:

@@ -65,6 +65,7 @@ def test_the_project_depends_on_this_installation(project: Path) -> None:
     [
         ({}, "hydrant-ml==0.1.0"),
         ({"url": "file:///dist/h.whl", "archive_info": {}}, "hydrant-ml @ file:///dist/h.whl"),
+        ({"url": "file:///opt/h", "dir_info": {}}, "hydrant-ml==0.1.0"),  # of an image
         ({"url": "file:///home/h", "dir_info": {"editable": True}}, "hydrant-ml @ file:///home/h"),
         (
             {"url": "https://host/h.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},

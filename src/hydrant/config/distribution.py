@@ -68,9 +68,12 @@ def install_command(extra: str) -> str:
 def requirement() -> str:
     """Return the requirement of this installation, for a project that needs it: from the same source, in this version.
 
-    For a checkout this is its folder, which exists on this machine only.
+    For an editable checkout or a wheel this is a path, which exists on this machine only. A folder that was copied into
+    the environment, as in an image, need not exist any more.
     """
-    url = _url(_origin())
+    origin = _origin()
+    is_copied = "dir_info" in origin and not origin["dir_info"].get("editable")
+    url = "" if is_copied else _url(origin)
     return f"{NAME} @ {url}" if url else f"{NAME}=={version()}"
 
 

@@ -108,6 +108,8 @@ def write_project(root: Path, package: str) -> None:
 
 def _source(requirement: str) -> str:
     """Return a comment that says where Hydrant comes from, and what to do if only this machine has it."""
+    if requirement.startswith(f"{NAME}=="):
+        return f"the Hydrant that made this project; if no index has it, name {NAME} @ git+https://..."
     if "file://" not in requirement:
         return "the Hydrant that made this project"
     return f"on this machine only: for others, name {NAME}=={version()} or {NAME} @ git+https://..."

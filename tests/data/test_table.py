@@ -314,6 +314,14 @@ def test_an_underscore_makes_no_number(tmp_path: Path) -> None:
         read(file, val=str(other))
 
 
+def test_a_file_in_another_encoding_is_named_with_its_line(tmp_path: Path) -> None:
+    """Far beyond the first chunk that is decoded."""
+    file = tmp_path / "train.csv"
+    file.write_bytes(b"x,price\n" + b"1,2\n" * 20_000 + b"\xfc,2\n")
+    with pytest.raises(DataError, match=rf"^{file}: line 20002 is no text in UTF-8 \(byte 0xfc\); save "):
+        read(file)
+
+
 def test_too_many_categories_of_a_column_of_numbers_are_said(
     workdir: Path, train: Train, capsys: pytest.CaptureFixture[str]
 ) -> None:

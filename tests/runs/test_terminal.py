@@ -63,6 +63,25 @@ def test_the_first_line_comes_before_slow_imports_and_is_replaced() -> None:
     assert output_in_terminal(FIRST) == "hydrant train: starting...\r\x1b[Kset()\r\n"
 
 
+SWEEP = """
+import sys
+from hydrant import cli
+sys.argv, seeds = ["hydrant"], ",".join(map(str, range(20)))
+print(cli.main(["train", "--multirun", "name=study", f"seed={seeds},x"]))
+"""
+"""A sweep that is refused when its jobs are composed."""
+
+
+@pytest.mark.usefixtures("workdir")
+def test_a_sweep_counts_the_jobs_that_it_has_composed_on_a_terminal() -> None:
+    counted = [f"hydrant train: composed {number} of 21 jobs..." for number in (0, 10, 20)]
+    assert re.findall(r"hydrant train: composed [^\r]*", output_in_terminal(SWEEP)) == counted
+    elsewhere = subprocess.run([sys.executable, "-c", SWEEP], capture_output=True, text=True, check=True)
+    assert elsewhere.stdout == "2\n"
+    [line] = elsewhere.stderr.splitlines()
+    assert line.startswith("error: seed: needs a whole number, not 'x'; 1 of 21 jobs cannot run, ")
+
+
 def test_there_is_no_such_line_for_the_other_ranks_and_dumb_terminals() -> None:
     assert output_in_terminal(FIRST, TERM="dumb") == "set()\r\n"
     assert output_in_terminal(FIRST, RANK="1", WORLD_SIZE="2") == "set()\r\n"

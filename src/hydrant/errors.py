@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import logging
 import os
 import sysconfig
@@ -216,7 +217,8 @@ def why_no_folder(path: Path, error: OSError) -> str:
             return f"{place} is a link to {os.readlink(place)}, which does not exist"  # noqa: PTH115
         if exists and not place.is_dir():
             return f"{place} is a file, and a folder is needed"
-    return f"{path} cannot be made ({error.strerror or error})"
+    verb = "written" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else "made"
+    return f"{path} cannot be {verb} ({error.strerror or error})"
 
 
 def location(error: BaseException) -> str:

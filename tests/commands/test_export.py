@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,15 @@ def test_export_replaces_only_files_and_needs_only_one_sample(
     folder = train(*RUN, "limit_val_samples=1", "model.hidden=[8]")
     os.mkfifo(workdir / "pipe.pt2")
     (workdir / "link.pt2").symlink_to("real.pt2")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))  # as a full disk
+    try:
+        assert cli.main(["export", str(folder), "--output", "full.safetensors"]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "--output: full.safetensors cannot be written (File too large)" in capsys.readouterr().err.replace(
+        f"{workdir}/", ""
+    )
     command = ["export", str(folder), "--format", "torch_export", "--output"]
     assert cli.main([*command, "pipe.pt2"]) == 2
     assert "--output: pipe.pt2 cannot be written (it is not a file)" in capsys.readouterr().err

@@ -131,7 +131,7 @@ def test_a_sweep_on_a_full_disk_names_the_file(workdir: Path, capfd: pytest.Capt
     assert cli.main(["train", "--multirun", *WORDS, "name=study", "seed=0,1"]) == 2
     last_line = capfd.readouterr().err.splitlines()[-1]
     file = "multirun/study/multirun.yaml"
-    assert last_line.startswith(f"error: hydra.sweep.dir: {file} cannot be made (File too large); give a")
+    assert last_line.startswith(f"error: hydra.sweep.dir: {file} cannot be written (File too large); give a")
 
 
 READ_ONLY = """

@@ -104,10 +104,18 @@ def _write_safetensors(model: nn.Module, inputs: Tensor, metadata: Mapping[str, 
     import copy
 
     import torch
+    from safetensors import SafetensorError
     from safetensors.torch import load_model, save_model
     from torch import nn
 
-    save_model(model, str(path), dict(metadata) or None)
+    from hydrant.training.checkpoint.storage import system_error
+
+    try:
+        save_model(model, str(path), dict(metadata) or None)
+    except SafetensorError as error:
+        if (of_disk := system_error(error)).errno is None:
+            raise
+        raise of_disk from error
     loaded = copy.deepcopy(model)
     for tensor in (*loaded.parameters(), *loaded.buffers()):
         tensor.data.zero_()

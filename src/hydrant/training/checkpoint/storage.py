@@ -125,11 +125,11 @@ def _save(file: Path, tensors: dict[str, Tensor], offsets: Mapping[str, Any]) ->
     try:
         save_file(tensors, file, entry)
     except SafetensorError as error:
-        raise _system_error(error) from error
+        raise system_error(error) from error
     file.chmod(file.parent.stat().st_mode & 0o666)  # safetensors makes it readable only for its owner
 
 
-def _system_error(error: SafetensorError) -> OSError:
+def system_error(error: SafetensorError) -> OSError:
     """Return the error of the operating system in safetensors' message, as a type that can be pickled."""
     match = re.search(r"os error (\d+)", str(error))
     return OSError(int(match[1]), os.strerror(int(match[1]))) if match else OSError(first_line(error))

@@ -7,6 +7,7 @@ run that saves in the background, because a start takes half a second, that of r
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -18,11 +19,14 @@ from typing import Any
 import pytest
 from attacks import Trials
 from killing import KilledStart, differing, start_and_kill
-from tiny_runs import sweep, tiny_job, train, train_on_two_ranks
+from tiny_runs import TINY, sweep, tiny_job, train, train_on_two_ranks
 from wandb_rows import Make, log_rows, rows, without_sdk_keys
 from wandb_server import WandbServer
 
 from hydrant import cli
+from hydrant.config.check import check
+from hydrant.config.compose import compose
+from hydrant.runs.job import Job
 from hydrant.runs.lease import LEASE
 from hydrant.trackers.base import RunIdentity
 
@@ -66,6 +70,17 @@ def attack(
 def test_a_killed_run_ends_like_a_whole_one(mode: str, trials: Trials, workdir: Path) -> None:
     start = starts(train, lambda folder: (tiny_job(folder, mode),))
     assert attack(trials, start, workdir) == []
+
+
+def tested_job(folder: Path) -> Job:
+    """Return the job of a tiny run that evaluates its best checkpoint on a test set at its end."""
+    digits = ("data=digits", "data.test_ratio=0.1", "limit_train_samples=64", "limit_test_samples=16")
+    words = [*(word for word in TINY if not word.startswith("data")), *digits, "test_at_end=true"]
+    return dataclasses.replace(tiny_job(folder), config=check(compose(words)))
+
+
+def test_a_run_killed_before_or_in_its_test_ends_like_a_whole_one(trials: Trials, workdir: Path) -> None:
+    assert attack(trials, starts(train, lambda folder: (tested_job(folder),)), workdir) == []
 
 
 @pytest.mark.slow

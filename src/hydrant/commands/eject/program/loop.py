@@ -143,7 +143,7 @@ def main() -> None:
         if RANKED:
             measured = [(size, metrics.to(DEVICE)) for size, metrics in state["measured"][RANK]]
         else:
-            measured = [(size, metrics.to(DEVICE)) for size, metrics in state["measured"]]
+            measured = [(size, values.to(DEVICE)) for size, values in state["measured"]]
         if not RANKED or RANK == 0:
             # Later rows are made again, and the last one may be incomplete.
             rows = (FOLDER / "metrics.jsonl").read_text().splitlines(keepends=True)

@@ -113,12 +113,11 @@ def test_the_config_has_the_vocabulary_and_the_identity_of_the_corpus(library: P
     assert (data["root"], data["vocab_size"], data["separator"]) == ("data/docstrings", 257, 256)
     assert data["fingerprint"] == fingerprint(files)
     (workdir / "data" / "docstrings" / "tokens.json").unlink()
-    other = check(compose(["data=tokens", "data.root=data/docstrings"]))["data"]
-    assert (other["vocab_size"], other["separator"], other["fingerprint"]) == (
-        None,
-        None,
-        data["fingerprint"],
-    )
+    words = ["data=tokens", "data.root=data/docstrings"]
+    with pytest.raises(ConfigError, match=r"^data\.vocab_size: data/docstrings has no tokens\.json"):
+        check(compose(words))
+    other = check(compose([*words, "data.vocab_size=300"]))["data"]
+    assert (other["separator"], other["fingerprint"]) == (None, data["fingerprint"])
     default = Path(__file__).parents[2] / "conf" / "data" / "tokens.yaml"
     assert yaml.safe_load(default.read_text())["root"] == "${docstring_corpus:data/docstrings}"
 

@@ -30,7 +30,7 @@ class Record(TypedDict, total=False):
 BOMB = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
 
 WRONG_JSON: dict[str | bytes, str] = {
-    b"\xff": "utf-8",
+    b"\xff": "line 1 is no text in UTF-8",
     b"\x00\x00": "Expecting value",
     "": "Expecting value",
     "{": "Expecting property name",
@@ -53,7 +53,7 @@ WRONG_JSON: dict[str | bytes, str] = {
     '{"x": "\\u0000"}': "a text has a zero byte",
 }
 WRONG_YAML: dict[str | bytes, str] = {
-    b"\xff": "utf-8",
+    b"\xff": "line 1 is no text in UTF-8",
     "x: [1": "line 2: ",
     "x: '": "line 1: ",
     "[" * 60: f"nested more than {MAX_DEPTH} levels",

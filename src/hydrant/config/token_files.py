@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import json
@@ -256,7 +257,10 @@ def tokens_setting(name: str, *, _parent_: DictConfig) -> int | str | None:
     """
     if name == "fingerprint":
         return fingerprint(splits_of(_parent_))
-    folder = vocabulary_folder(_parent_["root"], splits_of(_parent_))
+    folder = Path(_parent_["root"])
+    # Without its files, a config whose vocabulary is given can still be composed, to be looked at.
+    with contextlib.nullcontext() if name == "size" else contextlib.suppress(ConfigError):
+        folder = vocabulary_folder(str(folder), splits_of(_parent_))
     vocabulary = read_vocabulary(folder)
     if vocabulary is None and name == "size":
         raise size_unknown(folder)

@@ -137,11 +137,10 @@ def main() -> None:
         average = Average(model)
 
     if (FOLDER / "last.pt").exists():
-        # On the CPU, where counts of steps stay: on a GPU, some optimizers would wait for it in each step.
-        state = torch.load(FOLDER / "last.pt", map_location="cpu", weights_only=True)
+        state = torch.load(FOLDER / "last.pt", map_location="cpu", weights_only=True)  # step counts stay
         num_updates, best = state["num_updates"], state["best"]
         if RANKED:
-            measured = [(size, metrics.to(DEVICE)) for size, metrics in state["measured"][RANK]]
+            measured = [(size, values.to(DEVICE)) for size, values in state["measured"][RANK]]
         else:
             measured = [(size, values.to(DEVICE)) for size, values in state["measured"]]
         if not RANKED or RANK == 0:

@@ -205,7 +205,8 @@ def naming(file: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or str(file)
+        if error.errno is not None:  # else its text would be lost
+            error.filename = error.filename or str(file)
         raise
 
 

@@ -96,7 +96,9 @@ def test_the_record_tells_the_arguments_of_a_partial() -> None:
     run = train("run", "duration=2", data=own_data(), task=smoothed(0.1))
     assert train("run", "duration=2", data=own_data(), task=smoothed(0.1)).status == "finished"
     assert run.config["task"]["type"] == "hydrant.tasks.classification.Classification"
-    with pytest.raises(hydrant.ConfigError, match=r"another config, which has no update left: task\.arguments"):
+    with pytest.raises(
+        hydrant.ConfigError, match=r"another config, which has no update left: task\.arguments"
+    ):
         train("run", "duration=2", data=own_data(), task=smoothed(0.2))
 
 
@@ -136,7 +138,9 @@ def test_a_resume_needs_the_same_objects(finished: hydrant.Run) -> None:
     with pytest.raises(hydrant.ConfigError, match=words) as caught:
         train(finished.folder, data=own_data(), task=OwnTask)
     assert caught.value.key == "model"
-    with pytest.raises(hydrant.ConfigError, match=r"another config, which has no update left: model\.structure"):
+    with pytest.raises(
+        hydrant.ConfigError, match=r"another config, which has no update left: model\.structure"
+    ):
         train(finished.folder, **objects() | {"model": OwnModel(width=7)})
 
 

@@ -16,7 +16,8 @@ from yaml import YAMLError
 
 from hydrant.config.bounded_yaml import BoundedComposer, reason_of
 from hydrant.config.option_lists import expand_defaults
-from hydrant.config.read_file import check_plain, check_regular
+from hydrant.config.read_file import check_plain
+from hydrant.config.regular_file import check_regular
 from hydrant.errors import ConfigError, shown, suggestion
 
 _ERRORS = (OSError, YAMLError, OmegaConfBaseException, ValueError, LookupError, TypeError, AttributeError,

@@ -6,7 +6,6 @@ The content is checked against a type, so that readers meet no other types than 
 from __future__ import annotations
 
 import json
-import os
 import stat
 import types
 import typing
@@ -27,17 +26,6 @@ _MAX_YAML_BYTES = 1 << 20  # parsed in a second
 _MAX_DIGITS = 18  # of a whole number in JSON: others fit into no array
 _MAX_SHOWN = 40  # characters of a wrong value in a message
 _MAX_BITS = 64  # of a whole number in YAML, which seeds may have
-
-
-def check_regular(file: str | Path) -> None:
-    """Check that a path is no pipe, socket or device, because opening one may wait for ever.
-
-    Raises:
-        OSError: it is one, or there is nothing.
-    """
-    mode = os.stat(file).st_mode  # noqa: PTH116  # half of the time of Path.stat, for each image
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise OSError("it is a pipe, a socket or a device, but a file is needed")
 
 
 def read_bytes(file: Path, remedy: str = "") -> bytes | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from hydrant.config.read_file import check_regular
+from hydrant.config.regular_file import check_regular
 from hydrant.errors import ConfigError, DataError, typed_line
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from hydrant.config.distribution import require_extra
-from hydrant.config.read_file import check_regular
+from hydrant.config.regular_file import check_regular
 from hydrant.data.jpeg import first_rows
 from hydrant.data.pixels import open_rgb, to_bytes
 from hydrant.errors import ConfigError, DataError, unknown_name

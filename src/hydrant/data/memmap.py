@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from hydrant.batch import Tensors
-from hydrant.config.read_file import check_regular
+from hydrant.config.regular_file import check_regular
 from hydrant.data.base import Data
 from hydrant.data.dataset import map_style_source
 from hydrant.data.in_memory import tensor_reader

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.read_file import check_regular
+from hydrant.config.regular_file import check_regular
 from hydrant.errors import CheckpointError, shown, typed_line
 
 MANIFEST = "manifest.json"

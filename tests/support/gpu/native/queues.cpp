@@ -132,6 +132,7 @@ void stub::finish_all() {
     all = *streams;
   }
   // The default stream first, so that work in it which waits for no other stream is done before theirs.
-  std::stable_sort(all.begin(), all.end(), [](Stream *one, Stream *other) { return one->is_default > other->is_default; });
+  std::stable_sort(all.begin(), all.end(),
+                   [](Stream *one, Stream *other) { return one->is_default > other->is_default; });
   for (Stream *stream : all) finish(stream, num_given(stream));
 }

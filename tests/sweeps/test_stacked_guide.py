@@ -8,7 +8,7 @@ import re
 
 from repository import ROOT
 
-from hydrant.sweeps import program, stacks
+from hydrant.sweeps import program
 from hydrant.training.stack import check
 
 GUIDE = (ROOT / "docs" / "guides" / "stacked.md").read_text(encoding="utf-8")

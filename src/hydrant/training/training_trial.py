@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -14,11 +14,17 @@ from hydrant import seeding
 
 @contextmanager
 def training_trial(task: nn.Module) -> Generator[None]:
-    """Put a task on the host into training mode; then restore its modes, its buffers and the random generators."""
+    """Put a task on the host into training mode; then restore its modes, attributes and buffers, and the random states.
+
+    An attribute that a forward pass assigns, such as a count of calls, is restored; a list that it extends is not.
+    """
     modules: list[Any] = list(task.modules())
-    modes = [module.training for module in modules]
     # A forward pass may add a buffer, or assign a new tensor to one, so the places are kept.
-    places = [(module._buffers, dict(module._buffers)) for module in modules]
+    places = [
+        (held, dict(held))
+        for module in modules
+        for held in (cast("dict[str, Any]", vars(module)), module._buffers)
+    ]
     buffers, host = [(buffer, buffer.clone()) for buffer in task.buffers()], seeding.host_state()
     try:
         with torch.random.fork_rng(devices=[]):
@@ -26,8 +32,6 @@ def training_trial(task: nn.Module) -> Generator[None]:
             yield
     finally:
         seeding.set_host_state(host)
-        for module, mode in zip(modules, modes, strict=True):
-            module.training = mode
         for held, before in places:
             held.clear()
             held.update(before)

@@ -17,6 +17,7 @@ from training_runs import Train, UserModule
 from hydrant import cli, seeding
 from hydrant.batch import Batch, Outcome
 from hydrant.training.profiling import count_flops
+from hydrant.training.training_trial import training_trial
 
 BATCH, LENGTH, WIDTH, HIDDEN = 2, 5, 8, 16
 MATRIX, ATTENTION = 2 * WIDTH * WIDTH, 2 * 2 * LENGTH * LENGTH * WIDTH
@@ -146,6 +147,27 @@ def test_counting_changes_nothing() -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_an_attribute_that_training_assigns_is_as_before() -> None:
+    """A model may count its calls in training, and choose by that what it computes."""
+
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head, self.calls = nn.Linear(WIDTH, 2), 0
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            self.calls += self.training
+            self.seen = True
+            return self.head(inputs)
+
+    model = Counts().eval()
+    with training_trial(model):
+        model(torch.ones(3, WIDTH))
+        assert (model.calls, model.training) == (1, True)
+    assert (model.calls, model.training, model.head.training) == (0, False, False)
+    assert not hasattr(model, "seen")
 
 
 def test_buffers_that_training_makes_or_replaces_are_as_before() -> None:

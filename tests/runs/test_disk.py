@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from repository import ROOT
 from run_folders import assert_same_state, rows, saved_updates, summary, training, weights
 from training_runs import Train, run_command
 
-from hydrant import cli
 from hydrant.commands.init.command import write_project
 from hydrant.config.atomic_write import replace_file
 from hydrant.errors import ConfigError
@@ -124,14 +124,19 @@ def test_an_error_of_a_full_disk_names_the_file(write: Callable[[Path], None], t
         write(tmp_path / "file")
 
 
-@pytest.mark.usefixtures("_restore_limits")
-def test_a_sweep_on_a_full_disk_names_the_file(workdir: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    size = 400  # of the output, which is captured in a file, is less
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-    assert cli.main(["train", "--multirun", *WORDS, "name=study", "seed=0,1"]) == 2
-    last_line = capfd.readouterr().err.splitlines()[-1]
+def test_a_sweep_on_a_full_disk_names_the_file(workdir: Path) -> None:
+    """In a process of its own: a fork server that starts with the limit would keep it for later tests."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+    words = [sys.executable, str(ROOT / "train.py"), "--multirun", *WORDS, "name=study", "seed=0,1"]
+    done = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
     file = "multirun/study/multirun.yaml"
-    assert last_line.startswith(f"error: hydra.sweep.dir: {file} cannot be written (File too large); give a")
+    assert done.stderr.splitlines()[-1].startswith(
+        f"error: hydra.sweep.dir: {file} cannot be written (File too large); give a"
+    )
 
 
 READ_ONLY = """

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hydrant import seeding
 
@@ -25,7 +25,8 @@ def training_trial(task: nn.Module) -> Generator[None]:
         for module in modules
         for held in (cast("dict[str, Any]", vars(module)), module._buffers)
     ]
-    buffers, host = [(buffer, buffer.clone()) for buffer in task.buffers()], seeding.host_state()
+    buffers = [(buffer, buffer.clone()) for buffer in task.buffers() if not _is_expanded(buffer)]
+    host = seeding.host_state()
     try:
         with torch.random.fork_rng(devices=[]):
             task.train()
@@ -38,3 +39,10 @@ def training_trial(task: nn.Module) -> Generator[None]:
         with torch.no_grad():
             for buffer, value in buffers:
                 buffer.copy_(value)
+
+
+def _is_expanded(buffer: Tensor) -> bool:
+    """Return whether several elements share their memory: then torch refuses to write into the buffer."""
+    if buffer.layout != torch.strided:
+        return False
+    return any(stride == 0 and size > 1 for stride, size in zip(buffer.stride(), buffer.shape, strict=True))

@@ -1,6 +1,6 @@
 """Every command and example on a documentation page runs, in the order of the page, in one folder.
 
-The environment is the one that the page tells to make: Hydrant with its requirements, and the extras that it names.
+The environment has what the page installs: Hydrant with its requirements, and the extras that the page names.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _Identity = tuple[str, ...]
 
 
 class JobFolders:
-    """Gives each job of a sweep its folder: the one that has its overrides, else a new one named by `job_slug`.
+    """Gives each job of a sweep the folder with its overrides, else a new folder, which `job_slug` names.
 
     So a job keeps its folder if a later command varies other keys, and no job takes the folder of another one.
 
@@ -89,7 +89,7 @@ def _is_left_out(key: str) -> bool:
 
 
 def _identity(words: Sequence[str], digest: str) -> _Identity:
-    """Return what makes a job. Jobs that differ in a secret are told apart by the hash at the end of their names."""
+    """Return what makes a job. The hash at the end of their names separates jobs that differ in a secret."""
     public = tuple(redacted(list(words)))
     return (*public, digest) if any(HIDDEN in word for word in public) else public
 

@@ -56,7 +56,7 @@ class Archive:
         open: reads the files.
         fetch: downloads files of these names into an empty folder, or below it.
         holds: what `root` has to hold, for messages.
-        is_published: whether a file is the one that was published.
+        is_published: whether a file equals the published file.
     """
 
     name: str

@@ -129,7 +129,7 @@ def tokens(
         raise ConfigError(key, f"{folder} has no tokens.json; {needed}")
     if separator is not None and not 0 <= separator < size:
         message = f"{separator} is no token: they are 0 to {size - 1}, by data.vocab_size"
-        raise ConfigError("data.separator", f"{message}; give the one that divides documents")
+        raise ConfigError("data.separator", f"{message}; give the token that divides documents")
     shards = {name: TokenShards(part) for name, part in files.items()}
 
     def source(name: str, _: object) -> TokenSource:

@@ -19,7 +19,7 @@ def has_modes(optimizer: Optimizer) -> bool:
 
 
 def arguments_of(optimizer: Optimizer) -> frozenset[str]:
-    """Return the fields of an optimizer's groups that are arguments: of its class, or of the one that it wraps.
+    """Return the fields of an optimizer's groups that are arguments of its class, or of the optimizer that it wraps.
 
     Other fields are notes of the optimizer for itself, such as timm's `max_lr_snapshot`.
     """

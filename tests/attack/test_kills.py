@@ -72,7 +72,7 @@ def test_a_killed_run_ends_like_a_whole_one(mode: str, trials: Trials, workdir: 
     assert attack(trials, start, workdir) == []
 
 
-def tested_job(folder: Path) -> Job:
+def job_with_test(folder: Path) -> Job:
     """Return the job of a tiny run that evaluates its best checkpoint on a test set at its end."""
     digits = ("data=digits", "data.test_ratio=0.1", "limit_train_samples=64", "limit_test_samples=16")
     words = [*(word for word in TINY if not word.startswith("data")), *digits, "test_at_end=true"]
@@ -80,7 +80,7 @@ def tested_job(folder: Path) -> Job:
 
 
 def test_a_run_killed_before_or_in_its_test_ends_like_a_whole_one(trials: Trials, workdir: Path) -> None:
-    assert attack(trials, starts(train, lambda folder: (tested_job(folder),)), workdir) == []
+    assert attack(trials, starts(train, lambda folder: (job_with_test(folder),)), workdir) == []
 
 
 @pytest.mark.slow

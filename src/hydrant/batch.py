@@ -21,7 +21,7 @@ Tensors = Any
 
 
 class Batch(NamedTuple):
-    """Samples on the device of the run. The first side of every tensor has one entry for each sample."""
+    """Samples on the device of the run. The first dimension of every tensor is the batch."""
 
     inputs: Tensors  # images: (B, *input_shape), float32
     targets: Tensors  # class indices: (B,), int64
@@ -31,11 +31,11 @@ class Batch(NamedTuple):
         """B, the number of samples.
 
         Raises:
-            ConfigError: no tensor has a side.
+            ConfigError: no tensor has a dimension for the samples.
         """
         sides = next((len(tensor) for tensor in tensors_of(self) if tensor.ndim), None)
         if sides is None:
-            raise ConfigError("data", "a batch has no tensor with a side for its samples")
+            raise ConfigError("data", "no tensor of a batch has a dimension for its samples")
         return sides
 
 
@@ -94,12 +94,12 @@ def _children(tree: Tensors) -> Iterable[Tensors] | None:
 class Outcome(NamedTuple):
     """What a task returns for one batch. Scalars (shape ()) are means over the `num_targets` targets of the batch.
 
-    The loss of an update is the mean over its targets, however many micro-batches and ranks they are divided among. A
-    number that depends on the values of a batch, such as that of the tokens in a mask, is a tensor: reading it would
-    wait for the device.
+    The loss of an update is the mean over its targets, however many micro-batches and ranks they are divided among. If
+    `num_targets` depends on the values of a batch, such as a mask, it is a tensor: reading it would wait for the
+    device.
 
-    If the batch has no targets, scalars may be NaN; their gradients may not with sharded weights. If `num_targets` is
-    a tensor, losses are finite even without targets: divide by `num_targets.clamp(min=1)`.
+    If the batch has no targets, scalars may be NaN, but with sharded weights their gradients may not. If `num_targets`
+    is a tensor, losses are finite even without targets: divide by `num_targets.clamp(min=1)`.
 
     A measurement may also be a bool tensor of any shape, such as which targets were predicted correctly. Its logged
     value is the fraction that is true. The fractions of many updates are computed together, which saves kernel
@@ -109,7 +109,7 @@ class Outcome(NamedTuple):
     losses: dict[str, Tensor]  # their sum is backpropagated, and logged as `loss`
     measurements: dict[str, Tensor]
     predictions: Tensors  # (B, ...), detached: for metrics that are not means
-    num_targets: int | Tensor  # of shape (), integer; always of the same kind
+    num_targets: int | Tensor  # a tensor is an integer of shape (); a task returns the same type for every batch
 
     def clone(self) -> Outcome:
         """Copy all tensors to new memory; gradients still flow through the copies."""

@@ -13,12 +13,13 @@ from types import FrameType
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 """The signals after which a run saves and stops. SLURM sends one of them other than SIGINT before a job's time ends."""
 
-_ORPHAN_SECONDS = 600  # in which an orphan may finish its update and save
+_ORPHAN_SECONDS = 600  # the time in which an orphan may finish its update and save
 _START_SECONDS = 2.0
 _TRAINING_SECONDS = 10.0
-"""In which the main thread must handle a signal that stops at once. In training, it may be in a long kernel."""
+"""The time in which the main thread must handle a signal that stops at once. In training, it may be in a long
+kernel."""
 _REPEATED_SECONDS = 1.0
-"""A signal that comes again in this time is the same one: it reached the process in two ways, or is sent on and on."""
+"""A signal that comes again in this time counts once: a launcher and a terminal may both have sent it."""
 
 _SAVING = "stopping when this update is saved; Ctrl-C again stops at once, without saving"
 
@@ -70,7 +71,7 @@ class StopRequest:
     def __init__(self, message: str = _SAVING) -> None:
         self._message = message
         self.is_urgent = False
-        """Whether a second signal stops at once."""
+        """Whether a second signal stops the process at once."""
         self._has_reacted = threading.Event()  # the main thread, to such a signal or by leaving the context
         self._signum: int | None = None
         self._handled = _Signals()

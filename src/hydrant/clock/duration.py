@@ -11,7 +11,7 @@ from typing import Any
 from hydrant.errors import ConfigError, shown
 
 _PREFIXES = {"k": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
-"""Of the units that count by the million. `B` is what language models count tokens by."""
+"""Multipliers in front of `sa`, `tok` and `flop`. `B` is the billion of language models."""
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(
     r"(?P<amount>\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+)\s*"

@@ -30,7 +30,7 @@ def rounded_to_nearest(numerator: int, denominator: int) -> int:
 class Interval:
     """Due at every multiple of `every` updates, or never. Each multiple is rounded by `rounded`.
 
-    With `axis`, `every` is an amount of which `axis` tells how much an update has, such as samples.
+    With `axis`, `every` counts samples or another amount instead of updates; `axis` is the amount of each update.
 
     >>> [n for n in range(7) if Interval(3).due(n)], Interval(None).due(3)
     ([3, 6], False)
@@ -52,7 +52,7 @@ class Interval:
 
     @property
     def length(self) -> Fraction:
-        """The updates before the first multiple, before they are rounded; it must be due at all."""
+        """The updates up to the first multiple, not rounded. `every` must not be None."""
         assert self.every is not None
         return Fraction(self.every) if self.axis is None else self.axis.reach(self.every)
 
@@ -68,11 +68,11 @@ class Interval:
         return num_below + (self.multiple(num_below + 1) <= num_updates)  # the next one may be rounded down
 
     def following(self, num_updates: int) -> int:
-        """Return the first update after `num_updates` at which it is due; it must be due at all."""
+        """Return the first update after `num_updates` at which it is due. `every` must not be None."""
         return self.multiple(self.count(num_updates) + 1)
 
     def multiple(self, number: int) -> int:
-        """Return the update of the multiple `number`; it must be due at all."""
+        """Return the update of the multiple `number`. `every` must not be None."""
         assert self.every is not None
         if self.axis is not None:
             return self.round(self.axis.reach(number * self.every))
@@ -139,8 +139,9 @@ class Intervals:
     _quiet: range = field(default=range(0), init=False)  # updates after which nothing is due
 
     def due(self, num_updates: int, *, is_last: bool = False) -> Due:
-        """Return what is due after `num_updates` updates. After the last, everything with an interval is due, but no
-        hook: what it does may depend on the number of updates only.
+        """Return what is due after `num_updates` updates.
+
+        After the last update, everything with an interval is due except hooks, which follow their own interval.
         """
         if num_updates in self._quiet and not is_last:
             return NOTHING

@@ -13,11 +13,11 @@ from hydrant.clock.steps import Steps
 from hydrant.clock.update_seconds import UpdateSeconds
 from hydrant.errors import ConfigError
 
-_MAX_UPDATES = 2**53  # a float counts no further
+_MAX_UPDATES = 2**53  # up to here, a float holds every whole number
 
 
 class SampleCosts(NamedTuple):
-    """What one training sample has of the units that some samples lack; 0: none, or an unknown number."""
+    """The tokens and FLOPs of one training sample; 0 if it has none, or their number is unknown."""
 
     tokens: int = 0
     flops: int = 0  # to train on it
@@ -34,7 +34,7 @@ class Clock:
         num_samples: of the training set.
         batch_sizes: samples per update.
         total_updates: the number of updates of the run.
-        costs: of a sample.
+        costs: the tokens and FLOPs of a sample.
         update_seconds: how long an update takes.
 
     >>> clock = Clock.start("2ep", num_samples=1000, batch_sizes=Steps.constant(64))
@@ -107,7 +107,7 @@ class Clock:
     def _measured(
         self, duration: object, key: str
     ) -> tuple[Fraction, Steps[int] | Steps[Fraction] | None, Rounding]:
-        """Return an amount, how much of it an update has (None: one), and how its updates are rounded."""
+        """Return the amount of a duration, the amount in each update (None: 1), and the rounding to updates."""
         amount, unit = (parsed := Duration.parse(duration, key)).amount, parsed.unit
         match unit:
             case "ep":

@@ -9,9 +9,9 @@ from fractions import Fraction
 from hydrant.clock.steps import Steps
 
 ASSUMED_UPDATES = 10_000
-"""The updates of a run whose duration is in seconds, as long as its pace is not measured."""
+"""The assumed number of updates of a run whose duration is in seconds, until its pace is measured."""
 _ASSUMED_SECONDS = Fraction(1, 10)
-"""Of an update, if only other durations of the run are in seconds."""
+"""The assumed seconds of an update, if other durations are in seconds but that of the run is not."""
 
 
 @dataclass
@@ -19,7 +19,8 @@ class UpdateSeconds:
     """The seconds of an update, by its number of samples. Where they are not measured, they are assumed.
 
     Args:
-        measured: once, before the first update; checkpoints hold it. So the horizon of a run stays the same.
+        measured: the seconds by number of samples, measured once before the first update. Checkpoints hold them, so
+            that the horizon of a run stays the same.
     """
 
     measured: Mapping[int, float] = field(default_factory=dict[int, float])
@@ -27,7 +28,7 @@ class UpdateSeconds:
     _assumed: Fraction = field(default=_ASSUMED_SECONDS, init=False)
 
     def assume(self, run_seconds: Fraction) -> None:
-        """Assume a run of `ASSUMED_UPDATES` updates, if it takes so many seconds."""
+        """Assume that a run of this many seconds makes `ASSUMED_UPDATES` updates."""
         self._assumed = run_seconds / ASSUMED_UPDATES
 
     def missing(self, batch_sizes: Steps[int]) -> list[int]:

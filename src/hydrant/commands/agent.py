@@ -28,7 +28,7 @@ from hydrant.trackers.wandb_sdk import SERVICE, sdk_session
 from hydrant.trackers.wandb_sweeps import Command, SweepAgent
 
 MAX_FAILURES = 5
-"""The agent stops if its first runs, this many, all fail, because the cause is then the sweep or this machine."""
+"""The agent stops if this many of its first runs fail in a row, because the sweep or this machine is then the cause."""
 
 _HEARTBEAT_SECONDS = 5.0
 _POLL_SECONDS = 0.2

@@ -75,7 +75,7 @@ def _write(
             file.replace(path)
     except HydrantError:
         raise
-    except Exception as error:  # an exporter passes on whatever the model's code raises
+    except Exception as error:  # an exporter passes on any error of the model's code
         message = f"{file_format} cannot hold this model ({typed_line(error)}); try another --format"
         raise ExportError(message) from error
     return difference

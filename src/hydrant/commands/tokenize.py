@@ -118,7 +118,7 @@ def _text_files(words: Sequence[str], suffixes: tuple[str, ...]) -> list[Path]:
 
 
 def _split(files: Sequence[Path], val: float) -> dict[str, list[Part]]:
-    """Return the parts of each split: the ratio `val` of all bytes, at their end, validates. A line is not divided.
+    """Return the parts of each split. The last part of all bytes, the ratio `val`, validates. Lines are not divided.
 
     Raises:
         ConfigError: a split is empty.
@@ -164,7 +164,7 @@ def _tokenizer(encoding: str, parts: Sequence[Part]) -> Tokenizer:
 
 
 def _write(folder: Path, split: str, parts: Sequence[Part], tokenizer: Tokenizer, shard_size: int) -> str:
-    """Write the tokens of a split, a document for each part, and return how many there are, for people."""
+    """Write the tokens of a split, one document per part, and return a text with their number."""
     import numpy as np
 
     vocabulary = tokenizer.vocabulary
@@ -179,7 +179,7 @@ def _write(folder: Path, split: str, parts: Sequence[Part], tokenizer: Tokenizer
 
 
 def _cut(texts: Iterator[str], tokenizer: Tokenizer) -> Iterator[str]:
-    """Yield the same text in parts that have the tokens of the whole."""
+    """Yield the same text in parts that give the same tokens as the whole."""
     rest = ""
     for text in texts:
         rest += text

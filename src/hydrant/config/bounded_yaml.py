@@ -21,14 +21,14 @@ from hydrant.clock.duration import clock_forms
 from hydrant.errors import first_line, shown
 
 MAX_DEPTH = 50
-"""Of nested lists and maps. OmegaConf needs about ten frames of Python's stack for each."""
+"""The deepest nesting of lists and maps. OmegaConf needs about ten frames of Python's stack for each level."""
 MAX_NODES = 20_000
-"""Of lists, maps and values, where every alias counts as many as it repeats. OmegaConf needs 7 s for these."""
+"""The most lists, maps and values. An alias counts as many as it repeats. OmegaConf takes 7 s for so many."""
 _MAX_NUMBER = 100
-"""Characters of a number."""
+"""The most characters of a number."""
 _INT, _FLOAT, _BOOL, _STR = (f"tag:yaml.org,2002:{name}" for name in ("int", "float", "bool", "str"))
 TEXT_KEYS = ("name", "claim", "notes", "resume", "init_from")
-"""Keys whose value is a text, also where it looks like a number: `name: 1e5` is not 100000.0."""
+"""Keys whose value is a text, even if it looks like a number: `name: 1e5` is not 100000.0."""
 _PLAIN = {
     _INT: re.compile(r"[-+]?(0|[1-9][0-9_]*)"),
     _FLOAT: re.compile(r"[^:]*"),
@@ -70,7 +70,8 @@ class BoundedComposer(Composer):
         return node
 
     def _resolve(self, node: yaml.ScalarNode, is_text: bool) -> None:
-        """Make a text of a number where one is needed, and refuse what means something else on the command line."""
+        """Turn a number into a text where a text is needed, and refuse values that mean something else on the command
+        line."""
         text = node.value
         if is_text and not node.style and node.tag != _BOOL:
             node.tag = _STR

@@ -21,7 +21,7 @@ from hydrant.config.type_hints import accepts, check_value
 from hydrant.errors import ConfigError, shown
 
 _EXAMPLES = {"hooks.freeze.stages": "'hooks.freeze.stages=[{match: backbone, until: 2ep}]'"}
-"""Overrides of keys without a default whose values have a form of their own."""
+"""Examples of overrides for keys without a default whose values have a special form."""
 _MAX_TIMEOUT_SECONDS = 366 * 24 * 3600
 _MAX_PROCESSES = 1024  # on one machine; each needs some 300 MB
 
@@ -179,7 +179,7 @@ def _complete_optimizers(resolved: Mapping[str, Any]) -> dict[str, dict[str, Any
             common = resolved[key]
             value = settings.setdefault(key, common)
             if isinstance(value, dict) and isinstance(common, dict) and "_target_" not in value:
-                settings[key] = common | value  # it changes single keys of the top-level setting
+                settings[key] = common | value  # it changes only some keys of the top-level setting
         completed[name] = _typed(f"optimizers.{name}.", schema.NamedOptimizer, settings)
     return completed
 

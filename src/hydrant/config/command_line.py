@@ -25,7 +25,7 @@ from hydrant.config.schema import LISTED_GROUPS, TrainConfig
 from hydrant.errors import ConfigError, first_line, shown, suggestion
 
 MAX_JOBS = 10_000
-"""Of a grid. Each has a folder and a process of its own, and all are checked before the first one starts."""
+"""The most jobs of a grid. Each has its own folder and process, and all are checked before the first one starts."""
 
 
 class Flags(argparse.ArgumentParser):
@@ -254,7 +254,7 @@ def _check_options(override: Override, options: Sequence[str]) -> None:
 
 
 def _quoted(override: Override, options: Sequence[str]) -> str:
-    """Return how to choose options whose names Hydra reads as a number, true, false or null; "" if none has such."""
+    """Return how to choose options whose names Hydra reads as a number, true, false or null; "" if there are none."""
 
     def quote(match: re.Match[str]) -> str:
         is_text = match[0] not in options or isinstance(parser.parse_override(f"x={match[0]}").value(), str)

@@ -1,4 +1,4 @@
-"""What the columns of a CSV file mean: which are numbers, categories and targets. It decides shapes of the config."""
+"""The meaning of a CSV file's columns: numbers, categories and targets. Shapes in the config depend on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 MAX_GUESSED_CLASSES = 20
-"""Whole numbers with at most so many different values may be classes or numbers."""
+"""Whole numbers with at most this many different values may be classes or numbers."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Layout:
 
     @property
     def num_inputs(self) -> int:
-        """How many numbers the input of a sample has, if categories are one-hot."""
+        """The number of inputs of a sample, if categories are one-hot."""
         return len(self.numbers) + sum(map(len, self.categories.values()))
 
     @property
     def num_outputs(self) -> int:
-        """How many outputs a model needs: one for each class, or for each target."""
+        """The number of outputs that a model needs: one for each class, or one for each target."""
         return len(self.targets) if self.classes is None else len(self.classes)
 
 
@@ -70,7 +70,7 @@ def read_layout(settings: Mapping[str, Any]) -> tuple[Layout, Table]:
 
 
 def layout_of(node: DictConfig) -> Layout | None:
-    """Return the layout of a node `data`; None if a key that the user must give is missing, which is said elsewhere."""
+    """Return the layout of a node `data`; None if a required key is missing, which the check of the config reports."""
     from omegaconf import OmegaConf  # the training loop imports this module, but no config library
 
     shapes = ("input_shape", "num_classes")

@@ -23,7 +23,7 @@ _REFUSED = re.compile(
     r"|TORCH_(EXTENSIONS_DIR|CUSTOM_PYTHONPATH|LOGS_OUT)|.*TRUST_REMOTE_CODE|HYDRANT_ALLOW_TARGETS"
     rf"|{DOTENV_NAMES}"
 )
-"""Variables that decide which code runs, as programs, compilers, libraries or caches of code, and what is trusted."""
+"""Variables that decide what is trusted or which code runs: programs, compilers, libraries, caches of code."""
 
 _MAX_BYTES = 1 << 16
 

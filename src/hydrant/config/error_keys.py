@@ -14,11 +14,10 @@ from hydrant.errors import ConfigError, HydrantError, first_line, typed_line
 
 _ARGUMENT_ERRORS = (HydraException, TypeError, ValueError, RuntimeError, AssertionError, LookupError,
                     AttributeError, ArithmeticError, OSError)  # fmt: skip
-"""What third-party code raises for arguments that it rejects. An error of another type is shown with its type
-and line."""
+"""The errors by which third-party code rejects arguments. Errors of other types are shown with their type and line."""
 
 _BUGS = (TypeError, LookupError, AttributeError, ArithmeticError)
-"""What user code seldom raises on purpose."""
+"""Errors that user code seldom raises on purpose."""
 
 
 @contextmanager

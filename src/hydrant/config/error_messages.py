@@ -129,7 +129,7 @@ def _first_unresolvable(node: Container, prefix: str) -> HydrantError | None:
 
 
 _NO_LIST = re.compile(r"node `([^`]+)` is not a container and thus cannot contain")
-"""What OmegaConf says about `${data.input_shape[0]}` if the shape is null."""
+"""OmegaConf's message about `${data.input_shape[0]}` if the shape is null."""
 
 
 def _reason(error: BaseException) -> str:
@@ -212,7 +212,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException, YAMLError)
-"""What Hydra and OmegaConf raise on purpose while they compose and resolve."""
+"""The errors that Hydra and OmegaConf raise on purpose while they compose and resolve."""
 
 BUILTIN_ERRORS = (ValueError, TypeError, AssertionError, LookupError, AttributeError, RecursionError)
-"""What Hydra raises in addition, for inputs that it does not check."""
+"""Further errors of Hydra, for inputs that it does not check."""

@@ -1,4 +1,4 @@
-"""Where Hydra reads config files: a file that cannot be read is named in the error."""
+"""The source from which Hydra reads config files. An error names the file that cannot be read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from hydrant.errors import ConfigError, shown, suggestion
 
 _ERRORS = (OSError, YAMLError, OmegaConfBaseException, ValueError, LookupError, TypeError, AttributeError,
            ArithmeticError)  # fmt: skip
-"""What reading and parsing raise, the built-in errors for scalars that do not fit their tag, such as `!!int x`."""
+"""The errors of reading and parsing. The built-in ones come from scalars that do not fit their tag, such as `!!int
+x`."""
 
 PACKAGE_KEYWORDS = ("_global_", "_group_", "_name_", "_here_")
 

@@ -68,7 +68,7 @@ def values_by_key(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_after_training(key: str) -> bool:
-    """Whether a key decides only about the test at the end of a run, and nothing before it."""
+    """Whether a key affects only the test at the end of a run."""
     return key in _AFTER_TRAINING or key.startswith("data.test.")
 
 

@@ -77,7 +77,7 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "compile": {"True": "compile=default", "False": "compile=eager"},
 }  # fmt: skip
-"""Options that others have: group -> pattern of the option -> what to write."""
+"""Options of other frameworks: group -> pattern of the option -> what to write."""
 
 CALLBACKS: Mapping[str, str] = {
     "": "choose a hook, such as hook=diagnostics, or write one of your own (`hydrant init` writes an example)",
@@ -92,7 +92,7 @@ CALLBACKS: Mapping[str, str] = {
     "(rich_?)?model_?summary": "leave it out (hydrant preview describes the model)",
     "none": "leave it out",
 }
-"""Callbacks that others have: pattern of the name -> what to write; "" for any other name."""
+"""Callbacks of other frameworks: pattern of the name -> what to write; "" for any other name."""
 
 KEYS: Mapping[str, str | Mapping[str, str]] = {
     "lr": _LR, "learning_rate": _LR, "model.lr": _LR, "model.optimizer.lr": _LR, "model.learning_rate": _LR,
@@ -166,7 +166,7 @@ KEYS: Mapping[str, str | Mapping[str, str]] = {
     "net": "model={value}", "arch": "model={value}", "run_name": "name={value}", "task_name": "name={value}",
     "output_dir": "hydra.run.dir={value}", "label_smoothing_factor": "task.label_smoothing={value}",
 }  # fmt: skip
-"""Keys that others have: key -> what to write, or pattern of the value -> what to write ("" for any other value).
+"""Keys of other frameworks: key -> what to write, or pattern of the value -> what to write ("" for any other value).
 
 What to write is an override, or a sentence. {value} is the value, {1} the first group of the pattern.
 """
@@ -175,11 +175,11 @@ _PREFIXES = ("trainer.", "training.", "args.", "training_args.", "hparams.", "ca
 _MOVED = {
     "model.optimizer": "optimizer", "model.scheduler": "scheduler", "model.net": "model", "logger.wandb": "tracker",
 }  # fmt: skip
-"""Nodes of others that have most of the same keys here: node -> ours."""
+"""Nodes of other frameworks whose keys are mostly the same here: node -> our node."""
 
 
 def own_words(key: str, value: str) -> str | None:
-    """Return what to do instead of writing `key=value` of another framework; None if it is no such word.
+    """Return what to do instead of writing `key=value` of another framework; None if the word is unknown.
 
     >>> own_words("trainer.max_epochs", "10"), own_words("seed", "1")
     ('write duration=10ep', None)
@@ -197,7 +197,7 @@ def own_words(key: str, value: str) -> str | None:
 
 
 def moved_key(key: str, value: str) -> str | None:
-    """Return what to write instead of a key of a node that others have and the config lacks; None if it is none.
+    """Return what to write instead of a key below a node that only other frameworks have; None if it is unknown.
 
     >>> moved_key("model.net.width", "3")
     'write model.width=3'
@@ -235,7 +235,7 @@ def is_override(text: str) -> bool:
 
 
 def own_option(group: str, option: str, options: Sequence[str]) -> str | None:
-    """Return what to do instead of choosing an option that a group does not have; None if it is no known word.
+    """Return what to do instead of choosing an option that a group does not have; None if the word is unknown.
 
     `torch.optim.AdamW` is the option `adamw`. A model of timm or torchvision is looked up there only if no option is
     similar to its name, because the import of both takes seconds.

@@ -15,13 +15,13 @@ _NO_FOLDERS: Mapping[str, Sequence[str]] = MappingProxyType({})
 _MAX_BYTES = 120
 
 _Identity = tuple[str, ...]
-"""What makes a job: its overrides that have an effect on the result, sorted, without secrets."""
+"""The identity of a job: its overrides that have an effect on the result, sorted, without secrets."""
 
 
 class JobFolders:
     """Gives each job of a sweep the folder with its overrides, else a new folder, which `job_slug` names.
 
-    So a job keeps its folder if a later command varies other keys, and no job takes the folder of another one.
+    So a job keeps its folder if a later command varies other keys, and no job gets the folder of another one.
 
     Args:
         swept: the keys that the sweep varies.
@@ -89,7 +89,7 @@ def _is_left_out(key: str) -> bool:
 
 
 def _identity(words: Sequence[str], digest: str) -> _Identity:
-    """Return what makes a job. The hash at the end of their names separates jobs that differ in a secret."""
+    """Return the identity of a job. The hash at the end of folder names separates jobs that differ in a secret."""
     public = tuple(redacted(list(words)))
     return (*public, digest) if any(HIDDEN in word for word in public) else public
 

@@ -1,4 +1,4 @@
-"""JSON schemas by which editors complete and check the YAML of conf folders, a run's check in small.
+"""JSON schemas by which editors complete and check the YAML of conf folders: a subset of what a run checks.
 
 Names of keys are checked where the target's arguments are known. Every value may also be an interpolation (`${...}`) or
 a node with a `_target_`.

@@ -1,4 +1,4 @@
-"""Let a package export names of modules that it imports only when a name is used."""
+"""Let a package export names whose modules it imports only when a name is used."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from hydrant.errors import ConfigError
 _LOADED = re.compile(
     r"(?!.*drop_path)(.*_)?(path|dir|folder|file|filename|url|uri|checkpoint)s?|pretrained_cfg.*"
 )
-"""The names of such arguments. `drop_path` and the like are ratios."""
+"""The names of such arguments. Those like `drop_path` are ratios."""
 
 
 def check_loads_nothing(key: str, arguments: Mapping[str, Any]) -> None:

@@ -24,11 +24,11 @@ PLURALS = {"tracker": "trackers"}
 
 
 _NUMBER = re.compile(r"[-+]?[\d._]+(e[-+]?[\d_]+)?", re.IGNORECASE)
-"""All that Hydra's grammar takes for a number, and some texts more."""
+"""Everything that Hydra's grammar reads as a number, and some other texts."""
 
 
 def expand_lists(overrides: Sequence[str]) -> list[str]:
-    """Return the overrides with one option each, for Hydra. What cannot be parsed is returned as it is.
+    """Return the overrides with one option each, for Hydra. An override that cannot be parsed is returned as it is.
 
     A name that looks like a number is put in quotes, so that it stays as it was typed.
 

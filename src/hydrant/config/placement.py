@@ -1,4 +1,4 @@
-"""Options whose keys lie elsewhere than at the name of their group: their files begin with a line that places them.
+"""Options whose keys do not lie below the name of their group. The first line of their files places them.
 
 Of a grid in conf/sweep, only the settings of Hydra reach the sweep.
 """
@@ -50,7 +50,7 @@ def check_grid_file(name: str | None) -> None:
 
 
 def misplaced(group: str, keys: Any) -> ConfigError:
-    """Return the error for an option of one of these groups whose keys have come to lie at the name of the group."""
+    """Return the error for an option of one of these groups whose keys lie below the name of the group."""
     found = _texts(keys) if isinstance(keys, Mapping) else {}
     files = {file: _texts(_content(file)) for file in _unplaced_files(group)}
     likely = [file for file in files if files[file].keys() <= found.keys()]

@@ -1,6 +1,6 @@
 """Read files that a kill, a disk or a stranger may have damaged: whatever is wrong with one is a `RecordError`.
 
-The content is checked against a type, so that readers meet no other types than they expect.
+The content is checked against a type, so readers get only the types that they expect.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _read(file: Path, parse: Callable[[bytes], Any], kind: type[T], remedy: str)
 
 
 def check_plain(value: Any, depth: int = 0) -> None:
-    """Check that a value is made of what both JSON and a config can hold, such as no dates, and can be printed.
+    """Check that a value has only types that JSON and a config can hold (no dates, for example), and can be printed.
 
     Raises:
         ValueError: it is not, or it is nested too deep.

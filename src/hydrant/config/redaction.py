@@ -44,7 +44,8 @@ _VARIABLE = re.compile(
     re.IGNORECASE,
 )
 _PUBLIC = re.compile(r"(?:WANDB|MLFLOW|CUDA|OMP|NCCL|TORCH)_.*")
-"""Settings of libraries, which are shown: WANDB_ENTITY is in an address. WANDB_API_KEY is a secret by name."""
+"""Settings of libraries whose values are shown, because addresses contain them (WANDB_ENTITY). WANDB_API_KEY is a
+secret by its name."""
 
 _ESCAPES = r"%[0-9A-Fa-f]{2}|\\+[abfnrtv]|\\+[xuU][0-9A-Fa-f]{2,8}|[\s'\"\\]"
 

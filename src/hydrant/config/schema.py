@@ -22,7 +22,7 @@ class Best:
 
 @dataclass(frozen=True)
 class ParamGroups:
-    """How the parameters are divided into the optimizer's param groups."""
+    """The division of the parameters into the optimizer's param groups."""
 
     no_decay: bool
     layer_decay: float | None
@@ -115,7 +115,7 @@ class NamedOptimizer(OptimizerSettings):
 
 
 _MAX_NAME_BYTES = 255
-"""Of the file systems of Linux and macOS."""
+"""The longest file name on the file systems of Linux and macOS."""
 
 
 def check_name(name: str) -> None:
@@ -154,4 +154,4 @@ POSITIVE = ("patience", "micro_batch_size", "eval_batch_size", "keep_last", "kee
 """Keys whose value must be above 0, `auto` or null."""
 
 OPTIMIZER_POSITIVE = ("lr_base_size", "max_grad_norm", "max_grad_value", "agc")
-"""The same among the settings of an optimizer."""
+"""The settings of an optimizer whose value must be above 0, `auto` or null."""

@@ -29,11 +29,11 @@ MAGIC = {"uint16": (20240520, 1), "uint32": (20240801, 7)}
 """The magic number and the version in the header of the files of llm.c and modded-nanogpt, by the type of a token."""
 
 _SAMPLED_BLOCKS, _BLOCK_BYTES = 16, 4096
-_MIN_SEEN, _MAX_UPPER_HALF = 64, 31  # numbers, and what the upper half of a wider one may be: 2 million ids
+_MIN_SEEN, _MAX_UPPER_HALF = 64, 31  # numbers to look at; the largest upper half: 2 million ids
 _SMALL = 16 * 2**20  # bytes: a file of this size is hashed as a whole
 
 Position = Literal["start", "end"]
-"""Where in a document its separator is."""
+"""The position of the separator in a document."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class TokenFile:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What the ids of tokens mean, as `tokens.json` describes it.
+    """The vocabulary of tokens: the content of `tokens.json`.
 
     Args:
         encoding: what turns text into tokens: `bytes`, `char` or the name of an encoding of tiktoken.
@@ -194,10 +194,10 @@ def _read_bin(path: Path, dtype: str) -> TokenFile:
 
 
 def _check_width(path: Path, item: np.dtype) -> None:
-    """Refuse numbers that are the halves of wider ones: every second of them is tiny.
+    """Refuse numbers that are halves of wider numbers: every second one is tiny.
 
     Raises:
-        DataError: the first ones are so.
+        DataError: the first numbers are halves.
     """
     with path.open("rb") as opened:
         halves = np.frombuffer(opened.read(_BLOCK_BYTES), item)
@@ -258,7 +258,7 @@ def tokens_setting(name: str, *, _parent_: DictConfig) -> int | str | None:
     if name == "fingerprint":
         return fingerprint(splits_of(_parent_))
     folder = Path(_parent_["root"])
-    # Without its files, a config whose vocabulary is given can still be composed, to be looked at.
+    # A config whose vocabulary is given can be composed and shown without its files.
     with contextlib.nullcontext() if name == "size" else contextlib.suppress(ConfigError):
         folder = vocabulary_folder(str(folder), splits_of(_parent_))
     vocabulary = read_vocabulary(folder)

@@ -16,7 +16,7 @@ from hydrant.config.atomic_write import sync
 from hydrant.config.token_files import HEADER, MAGIC
 
 MAX_SHARD_TOKENS = 2**31 - 1
-"""The header counts the tokens of a file by an int32."""
+"""The largest number of tokens in a file, because the header counts them by an int32."""
 
 
 @contextmanager
@@ -42,7 +42,7 @@ class TokenWriter:
     """Writes the tokens of a split into files `<split>_000000.bin` and so on, each with a header.
 
     Args:
-        folder: where to.
+        folder: the folder of the files.
         split: `train` or `val`.
         dtype: a type of `MAGIC`.
         shard_size: how many tokens a file holds; the last one may hold fewer.

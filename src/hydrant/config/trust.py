@@ -124,7 +124,7 @@ def distrust(root: Path) -> None:
 
 
 def packages_in(root: Path) -> list[str]:
-    """Return the names of the packages and modules in a project: at its root and in `src`, without its tests."""
+    """Return the names of the packages and modules at the root and in `src` of a project, without its tests."""
     found = {path.parent.name for path in root.glob("*/__init__.py")}
     found |= {path.parent.name for path in root.glob("src/*/__init__.py")}
     found |= {path.stem for path in root.glob("*.py")}
@@ -159,7 +159,7 @@ def _can_be_trusted(root: Path, name: str) -> bool:
 
 
 _NO_PARTS = {"tests", "test", "setup", "conftest", "hydra_plugins", "hydrant"}
-"""Names at the root of a project that are no packages with its parts."""
+"""Names at the root of a project that are not packages with its parts."""
 
 
 def _list_file() -> Path | None:

@@ -17,7 +17,7 @@ _PLAIN_TYPES: dict[Any, tuple[str, str]] = {
     str: ("a string", "strings"),
     type(None): ("null", "null"),
 }
-"""How messages name a value of a plain type, in singular and plural."""
+"""The names of plain types in messages, in singular and plural."""
 
 _UNIONS = (typing.Union, types.UnionType)
 

@@ -1,4 +1,4 @@
-"""Errors in a user's code that checks find, before there is a run with a log."""
+"""Errors in user code that checks find before a run, and so a log, exists."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def is_in_user_code(error: BaseException) -> bool:
 
 
 def place(error: BaseException) -> str:
-    """Return where an error was raised: `file:line`. In user code also the line, and where the traceback is now."""
+    """Return the place of an error: `file:line`. For user code, also the code of the line and the file of the
+    traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     found = innermost((frame.filename, frame.lineno) for frame in frames)
     line = next((frame.line for frame in frames if (frame.filename, frame.lineno) == found), "")

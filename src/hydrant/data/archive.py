@@ -17,7 +17,7 @@ from torch import Tensor
 from hydrant.config.atomic_write import locked
 from hydrant.errors import ConfigError, DataError, HydrantError
 
-# Everything that torchvision raises for missing files, damaged files and failed downloads.
+# The errors that torchvision raises for missing files, damaged files and failed downloads.
 _READ_ERRORS = (
     RuntimeError,
     OSError,

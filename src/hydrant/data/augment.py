@@ -96,6 +96,6 @@ def _shifted(padded: Tensor, max_shift: int, draws: Tensor, seed: int) -> Tensor
 
 
 def _reflected(side: int, margin: int, device: torch.device) -> Tensor:
-    """Return the places of a side that is padded by reflection, (side + 2 margin,); torch pads no uint8 so."""
+    """Return the indices of a reflection-padded dimension, (side + 2 margin,). torch cannot pad uint8 this way."""
     places = torch.arange(-margin, side + margin, device=device).abs()
     return torch.where(places < side, places, 2 * (side - 1) - places)

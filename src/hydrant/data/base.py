@@ -24,7 +24,7 @@ from hydrant.errors import ConfigError
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """Which part of the sample stream this rank reads, in batches of which size, and onto which device."""
+    """The part of the sample stream that this rank reads, the sizes of its batches, and its device."""
 
     seed: int
     batch_sizes: Steps[int]  # samples of each update, over all ranks
@@ -61,7 +61,7 @@ class Stream(Protocol):
 
 @runtime_checkable
 class PositionedStream(Stream, Protocol):
-    """A stream whose samples are no function of the seed and the update. Checkpoints hold its position."""
+    """A stream whose samples are not a function of seed and update. Checkpoints hold its position."""
 
     def state_dict(self, num_updates: int) -> dict[str, Any]:
         """Return the position after `num_updates` completed updates, the same on every rank."""
@@ -112,7 +112,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads inputs that are in no split, and prepares them as in an evaluation: for predictions.
+    """Reads inputs that are in no split, for predictions. They are prepared as in an evaluation.
 
     The sources that it returns need no targets, which may be `()`.
 
@@ -131,22 +131,21 @@ class Reader:
 
 @dataclass(frozen=True)
 class Data:
-    """A data set: a source for each of its splits, and what a model needs to know, if it is defined.
+    """A data set: a source for each split, and the shapes that a model needs, if they are defined.
 
     Args:
         train: the samples to train on.
         val: the main validation set. It may be empty, if folds are cut from the training set.
-        input_shape: of a sample's input.
-        num_classes: of a classification.
+        input_shape: the shape of a sample's input.
+        num_classes: the number of classes of a classification.
         damaged: the samples that cannot be read, shared by all sources.
         extra_val: further validation sets by name, evaluated together with `val`.
         test: evaluated only on request.
         class_names: the name of each class.
-        reader: of inputs that are in no split; None: only splits can be predicted.
-        in_target_units: turns targets, and predictions of them, into numbers of the unit that they had before they were
-            standardized; None: they were not.
-        with_statistics_of: returns the data prepared by the statistics of these training samples alone, such as means,
-            so that those of a fold stay unseen; None: the data have no such statistics.
+        reader: reads inputs that are in no split; None: only splits can be predicted.
+        in_target_units: undoes the standardization of targets, in them and in predictions; None: there is none.
+        with_statistics_of: returns the data, prepared with the statistics (such as means) of these training samples
+            alone, so that the samples of a fold stay unseen; None: the data need no statistics.
     """
 
     train: Source
@@ -237,7 +236,7 @@ class SampleOrder:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy a tensor from the host to a device, without a wait for the work that is queued there."""
+    """Copy a tensor from the host to a device without waiting for the work that is queued there."""
     if device.type == "cpu":
         return tensor
     pinned = tensor.pin_memory() if device.type == "cuda" else tensor

@@ -27,16 +27,16 @@ class DirectCopies:
 
 
 MAX_WAITING_BATCHES = 8
-"""How many copied batches may wait in the memory of the device. With CUDA graphs, the host can be far ahead of it."""
+"""The most copied batches that wait in the device's memory. With CUDA graphs, the host can be far ahead of the
+device."""
 
 
 class SideStreamCopies:
     """Copies to a CUDA device on a separate stream, while the device computes.
 
     The host asks for a batch while the device still computes earlier ones, so the copy is mostly done when the device
-    comes to it. The work that uses the copies waits for them. The allocator keeps the memory of a copy, and the pinned
-    memory that it is made from, until the stream that uses it has passed. So the host waits for the device before it
-    copies more than `MAX_WAITING_BATCHES`.
+    needs it. The work that uses a copy waits for it. The allocator keeps the copy and its pinned memory until the
+    stream has used them. So the host waits for the device before it copies more than `MAX_WAITING_BATCHES`.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 log = logging.getLogger("hydrant")
 
 MAX_DAMAGED_IN_A_ROW = 100
-"""So many damaged samples in a row mean that the folder is gone or that the transform fails."""
+"""This many damaged samples in a row mean that the folder is gone or that the transform fails."""
 
 
 @dataclass

@@ -146,7 +146,7 @@ class _Pairs:
 
     @property
     def targets(self) -> Any:
-        """Those of the items, if they have some, like the data sets of torchvision."""
+        """The `targets` of the items, if they have this attribute, as in torchvision's data sets."""
         return getattr(self.items, "targets", None)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
@@ -204,9 +204,9 @@ def tensors(
     """Return samples from files, one for each set, held on the device.
 
     A file holds `inputs` and `targets`: a `.pt` file a dict of both, written by `torch.save`, each a tensor or nested
-    dicts, tuples and lists of tensors; an `.npz` file two arrays. The first side of every tensor counts the samples. A
-    tensor of floats or uint8 pixels is normalized by `mean` and `std`, one number or one for each channel (the second
-    side). Doubles become float32; integers keep their type, and class indices need int64.
+    dicts, tuples and lists of tensors; an `.npz` file two arrays. The first dimension of every tensor is the sample. A
+    tensor of floats or uint8 pixels is normalized by `mean` and `std`: one number, or one for each channel (the second
+    dimension). Doubles become float32; integers keep their type, and class indices need int64.
 
     Raises:
         ConfigError: a file is missing or holds something else.

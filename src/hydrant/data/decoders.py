@@ -1,8 +1,8 @@
-"""Decoders of image files: the whole image as before, or only as much of it as a crop needs.
+"""Decoders of image files: of the whole image, or only of the part that a crop needs.
 
-A JPEG stores frequencies, so that a half, a quarter or an eighth of its size is cheaper to decode than all of it. A
-reducing decoder knows the crop before it decodes. It chooses the smallest of these sizes that is not below the input.
-simplejpeg also stops below the last row of the crop.
+A JPEG stores frequencies, so it is cheaper to decode at a half, a quarter or an eighth of its size. A reducing decoder
+knows the crop before it decodes. It chooses the smallest size that is still at least the model's input. simplejpeg also
+stops below the last row of the crop.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class _Region:
     width: int
 
     def reduction(self, size: tuple[int, int]) -> int:
-        """Return the largest reduction by which this region is not smaller than `size` (H, W).
+        """Return the largest reduction that leaves this region at least as large as `size` (H, W).
 
         >>> [_Region(0, 0, 500, width).reduction((100, 100)) for width in (1000, 300, 199)]
         [4, 2, 1]
@@ -147,7 +147,7 @@ class _File:
         """
         with _naming_file(self.path):
             pixels = np.ascontiguousarray(self.decode(region, region.reduction(size)))
-        # This order of the operations gives the strides of channels_last, which torch resizes fastest.
+        # This order of operations gives channels_last strides, which torch resizes fastest.
         images = torch.from_numpy(pixels[np.newaxis].transpose(0, 3, 1, 2))
         return interpolate(images, size, mode=interpolation, antialias=True)[0]
 

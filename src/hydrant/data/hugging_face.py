@@ -114,7 +114,7 @@ def _load(path: str, name: str | None, options: Mapping[str, Any]) -> Mapping[st
 
 @dataclass(frozen=True)
 class _Columns:
-    """Which columns of a data set are inputs and targets."""
+    """The columns of a data set that are inputs and targets."""
 
     inputs: str | Sequence[str] | None
     target: str | None
@@ -154,9 +154,9 @@ class _Columns:
 class _Rows:
     """The rows of a split as pairs (input, target)."""
 
-    others: Any  # the columns that are no images, as tensors and strings
-    pictures: Any  # the columns of images, as those of Pillow
-    images: tuple[str, ...]  # the names of the latter
+    others: Any  # the rows with the columns that are not images, as tensors and strings
+    pictures: Any  # the rows with the columns of images, as images of Pillow
+    images: tuple[str, ...]  # the names of the columns of images
     inputs: tuple[str, ...]
     target: str | None
     is_single: bool  # the input is a column, not a dict of columns

@@ -19,8 +19,8 @@ from hydrant.errors import ConfigError
 Augment = Callable[[Tensor, Tensor, int], Tensor]
 """`(images (B, C, H, W), draws (B,), seed) -> images`: random, but a pure function of `(seed, draw)`.
 
-An augmentation whose truth value is false changes nothing and is not called. One with a method
-`for_samples(num_samples)` is replaced by what that returns for the number of training samples."""
+An augmentation whose truth value is false changes nothing and is not called. If it has a method
+`for_samples(num_samples)`, the result of that method is used instead."""
 
 
 class DeviceReader(Protocol):
@@ -120,9 +120,9 @@ class InMemorySource:
         leaves = list(leaves_of((self.inputs, self.targets)))
         for leaf in leaves:
             if not isinstance(leaf, Tensor) or not leaf.ndim:
-                kind = "tensor without sides" if isinstance(leaf, Tensor) else type(leaf).__name__
+                kind = "tensor without dimensions" if isinstance(leaf, Tensor) else type(leaf).__name__
                 raise ConfigError(
-                    "data", f"holds a {kind}; it needs tensors whose first side counts the samples"
+                    "data", f"holds a {kind}; it needs tensors whose first dimension is the sample"
                 )
         lengths = set(map(len, leaves))
         if len(lengths) != 1:

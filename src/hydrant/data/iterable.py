@@ -136,7 +136,7 @@ class _Update:
 
 @dataclass(frozen=True)
 class _Position:
-    """Before which update a stream stands, and the state of its items there."""
+    """The position of a stream: the next update, and the state of the items before it."""
 
     num_updates: int
     state: Any
@@ -239,7 +239,8 @@ class IterableStream:
         return update
 
     def _others_have_read(self) -> bool:
-        """Return whether another reader has moved the position of the items, which the readers of a process share."""
+        """Return whether another reader of this process has moved the position of the items, which all readers
+        share."""
         is_shared = self._source.items.has_state and not self._source.num_workers
         return is_shared and self._num_readings != self._source.items.num_readings
 

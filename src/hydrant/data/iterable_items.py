@@ -38,7 +38,7 @@ class IterableItems:
         return copy.deepcopy(self._items.state_dict()) if self.has_state else None
 
     def rewind(self) -> None:
-        """Go back to where the items were at first, if they have a state."""
+        """Go back to the first position of the items, if they have a state."""
         if self.has_state:
             self._items.load_state_dict(copy.deepcopy(self.first_state))
 

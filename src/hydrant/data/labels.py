@@ -1,4 +1,4 @@
-"""The classes of samples, as far as they are known without reading the samples."""
+"""The classes of samples, if they are known without reading the samples."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ Collate = Callable[[list[tuple[Tensors, Tensors]]], tuple[Tensors, Tensors]]
 """A list of (input, target) -> the inputs and targets of a batch, such as sequences padded to the longest one."""
 
 _CACHED_PIXELS = 2**17
-"""How many floats each core of a CPU keeps in its cache, so that three operations read the memory once."""
+"""Floats per core and step, few enough to stay in the core's cache over three operations."""
 
 _Samples = tuple[tuple[Tensors, Tensors], dict[str, str]]
 """Inputs and targets, and messages about damaged samples, by name. The tensors are empty if all samples are damaged."""
@@ -55,8 +55,7 @@ class LoaderSource:
     is; integers stay integers. `collate` makes a batch of samples. With `num_workers=0` the training process reads.
 
     `name_of` returns the name of a sample for messages; with `names_are_files`, its file. A damaged sample ends the run
-    unless `damaged.skip` is set. In that case, evaluation leaves it out, and training uses the next readable sample of
-    the set instead.
+    unless `damaged.skip` is set. Then evaluations leave it out, and training uses the next readable sample instead.
     """
 
     samples: SampleSet
@@ -81,7 +80,7 @@ class LoaderSource:
 
     @property
     def labels(self) -> np.ndarray | None:
-        """What the samples have as `targets`, like the data sets of torchvision, if those are classes."""
+        """The attribute `targets` of the samples, as in torchvision's data sets, if it holds classes."""
         return as_labels(getattr(self.samples, "targets", None), self.num_samples)
 
     def stream(self, spec: StreamSpec) -> LoaderStream:

@@ -20,7 +20,7 @@ from hydrant.data.parts import make_parts
 from hydrant.errors import ConfigError, DataError, typed_line
 
 _AS_TORCH = {"uint16": np.int64, "uint32": np.int64}
-"""The types that torch's embeddings do not take, and those that hold the same integers."""
+"""Integer types that torch's embeddings refuse, with a type that holds the same integers."""
 
 
 def memmap(
@@ -35,7 +35,7 @@ def memmap(
 ) -> Data:
     """Return the samples in folders of `.npy` files, which are memory-mapped and read by worker processes.
 
-    The first side of every array counts the samples. `targets.npy` holds the targets, if there are any. `inputs.npy`
+    The first dimension of every array is the sample. `targets.npy` holds the targets, if there are any. `inputs.npy`
     alone is the input; if there are other files, the input is a dict of them by name. Integers stay integers.
 
     Raises:
@@ -98,11 +98,11 @@ def _mapped(file: Path) -> np.ndarray:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
         torch.from_numpy(
             np.zeros(1, _AS_TORCH.get(array.dtype.name, array.dtype))
-        )  # does torch have this type?
+        )  # fails if torch lacks this type
     except (OSError, ValueError, TypeError, EOFError) as error:
         raise DataError(f"{file} cannot be read: {typed_line(error)}") from error
     if not array.ndim:
-        raise DataError(f"{file} holds a single number; the first side of an array counts the samples")
+        raise DataError(f"{file} holds a single number, but the first dimension of an array must be the sample")
     return array
 
 

@@ -95,9 +95,10 @@ class MixupCutmix:
 
 
 class _RatiosOnHost:
-    """The inputs of a micro-batch, with the host as the device where timm makes the ratios of pairs and samples.
+    """The inputs of a micro-batch. timm makes the ratios of pairs and samples on the host, because it takes the host
+    for their device.
 
-    timm would make them on the device of the inputs, which waits for the work that is queued there.
+    On the device of the inputs, it would wait for the work that is queued there.
     """
 
     device = torch.device("cpu")

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 _OF_16_BITS = ("PNG", "PPM")
-"""The formats whose mode `I` means 16 bits: Pillow opens their 16 bits so, or scales other ranges to 65535."""
+"""The file formats whose mode `I` has a range of 16 bits: Pillow opens 16 bits as `I`, or scales other ranges to
+65535."""
 _AS_THEY_ARE = ("L", "LA", "RGB", "RGBA")
 
 

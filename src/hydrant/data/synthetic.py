@@ -28,7 +28,7 @@ def synthetic(
     """Return standard normal images with random labels, for benchmarks and tests. There is nothing to learn."""
     shape = tuple(input_shape)
     if not shape or min(shape) < 1:
-        raise ConfigError("data.input_shape", f"{list(shape)} has a side below 1")
+        raise ConfigError("data.input_shape", f"{list(shape)} has a dimension below 1")
     counts = {"num_classes": num_classes, "num_samples": num_samples, "num_val_samples": num_val_samples}
     for key, value in counts.items():
         if value < 1:

@@ -92,7 +92,7 @@ def csv(
 
 @dataclass(frozen=True)
 class _Lines:
-    """The lines of all files, and what becomes of their columns."""
+    """The lines of all files, and the layout of their columns."""
 
     layout: Layout
     table: Table  # of the training file

@@ -100,7 +100,7 @@ class Order(Protocol):
 
 @dataclass(frozen=True)
 class FileOrder:
-    """The order of the files, in every epoch and with every seed."""
+    """The order of the files, the same in every epoch and with every seed."""
 
     num_samples: int
 
@@ -115,7 +115,7 @@ class FileOrder:
 class ShuffledOrder:
     """A random order: a permutation of all samples for each epoch.
 
-    In contrast to `SampleOrder`, no permutation is held in memory, and any of its places is known at once.
+    Unlike `SampleOrder`, it holds no permutation in memory and computes any place at once.
     """
 
     seed: int

@@ -14,7 +14,7 @@ from hydrant.config.token_files import Vocabulary
 from hydrant.errors import ConfigError, typed_line
 
 SEPARATOR_TEXT = "<|endoftext|>"
-"""What the separator of documents is decoded to, as in the encodings of tiktoken."""
+"""The text of the separator between documents, as in the encodings of tiktoken."""
 
 
 class Tokenizer(Protocol):
@@ -138,7 +138,7 @@ class TiktokenTokenizer:
 
 
 _CUT = re.compile(r"(?<=\S) |(?<=\S\n)(?=\w)")
-"""Where the patterns by which tiktoken's encodings divide text always begin a new part, whatever follows."""
+"""Positions where the patterns of tiktoken's encodings always begin a new part, whatever text follows."""
 
 
 def _last_cut(text: str, start: int) -> int:

@@ -43,7 +43,7 @@ class TokenData(Data):
 
     @property
     def token_bytes(self) -> Sequence[int] | None:
-        """How many bytes of UTF-8 each token stands for, (vocab_size,), 0 for special tokens; None: it is not known."""
+        """The number of UTF-8 bytes that each token stands for, (vocab_size,); 0 for special tokens; None: unknown."""
         if self.vocabulary is None:
             return None
         known = self.vocabulary.token_bytes

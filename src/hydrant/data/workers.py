@@ -27,7 +27,8 @@ _DEATH_SECONDS = 0.5  # a worker that dies closes its pipe up to this long befor
 
 
 def start_method() -> str:
-    """Return how worker processes start: as the program has chosen for multiprocessing, else by fork on Linux.
+    """Return the start method of worker processes: the one that the program has chosen for multiprocessing, else fork
+    on Linux.
 
     Linux forks by default up to Python 3.13. From 3.14 on, the default is a fork server, whose processes import torch
     again, and to which the data set must be pickled. A worker computes on one thread of the CPU, and so may be forked.
@@ -80,7 +81,7 @@ def _identity(batch: Any) -> Any:
 
 
 class WorkerProgress:
-    """Which sample each worker is reading, in shared memory, so that it can be read after a worker died."""
+    """The sample that each worker is reading, in shared memory, so that it is known after the worker's death."""
 
     def __init__(self, num_workers: int) -> None:
         self.num_workers = num_workers

@@ -1,6 +1,6 @@
 """Hooks: freezing weights, ending a run early, diagnostics of updates, samples of a model.
 
-A new hook needs no entry here: its `_target_` is the path of its class, and the names below are only shorter paths.
+A new hook needs no entry here: its `_target_` is the path of its class. The names below are only shorter paths.
 docs/guides/hooks.md describes the methods of a hook. Importing this package imports no torch.
 """
 

@@ -22,8 +22,8 @@ class Diagnostics:
     - `gradient_cosine/<layer>`: the cosine of the angle between this gradient and the one that was logged before.
       Near 1 the gradients agree, so a larger lr may do; below 0 the updates go back and forth.
 
-    It keeps a copy of the weights during an update that is logged, and one of the gradients from one to the next, which
-    every checkpoint holds; of sharded weights, each rank copies its shard. Other updates cost nothing.
+    It copies the weights during an update that is logged, and keeps a copy of the gradients until the next such update,
+    also in checkpoints. Of sharded weights, each rank copies its shard. Other updates cost nothing.
 
     Args:
         every: a duration; null is every update.
@@ -63,7 +63,7 @@ class Diagnostics:
         totals, parallel = torch.stack(list(sums.values())), trainer.plan.parallel
         if (
             parallel.is_sharded
-        ):  # a shard on several ranks counts several times in every sum, so in no ratio of sums
+        ):  # a shard on several ranks counts several times in every sum, but not in ratios of sums
             totals = parallel.all_reduce(totals.to(trainer.plan.world.device))
         rows: list[list[float]] = totals.tolist()
         for layer, row in zip(sums, rows, strict=True):
@@ -92,6 +92,6 @@ def _metrics(
         f"weight_rms/{layer}": (weights / count) ** 0.5,
         f"gradient_rms/{layer}": (gradients / count) ** 0.5,
     }
-    if before and gradients:  # there was a gradient before, and the angle exists
+    if before and gradients:  # there is an earlier gradient, and the angle exists
         metrics[f"gradient_cosine/{layer}"] = product / (gradients * before) ** 0.5
     return metrics

@@ -1,4 +1,4 @@
-"""Freeze weights, and train them from declared updates on."""
+"""Freeze weights until declared updates."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ log = logging.getLogger("hydrant")
 @dataclass(frozen=True)
 class _Stage:
     pattern: re.Pattern[str]
-    end: int | None  # the update from which on its weights train; None: never
+    end: int | None  # the first update that trains its weights; None: none
 
 
 class Freeze:
     """Keeps weights as they are until an update, or for the whole run.
 
-    A frozen weight has no gradient, so no optimizer moves it, also not by weight decay, and its state begins when it
-    trains. What is frozen depends on the number of updates only, so a resumed run continues exactly. Running
-    statistics of batch norm are not weights and continue to be updated. A run has at most one such hook.
+    A frozen weight has no gradient, so no optimizer changes it, not even by weight decay, and its optimizer state
+    begins when it trains. What is frozen depends on the number of updates only, so a resumed run continues exactly.
+    Running statistics of batch norm are not weights and continue to be updated. A run has at most one such hook.
 
     Args:
         stages: each has `match`, a regular expression for the beginning of a parameter's name, and `until`, a
@@ -43,14 +43,14 @@ class Freeze:
         self._rules = [_parse_stage(stage) for stage in stages]
         self.every = [until for _, until in self._rules if until is not None]
         self._stages: list[_Stage] = []
-        self._trainable: list[str] = []  # what the model itself trains
+        self._trainable: list[str] = []  # the parameters that the model itself trains
 
     def check(self, plan: Plan) -> None:
         """Check that the stages fit the model and the run.
 
         Raises:
             ConfigError: a pattern matches nothing, an optimizer has nothing to train, the weights cannot be frozen, or
-                another hook freezes some too.
+                another hook freezes weights too.
         """
         if len(names := plan.hooks.of(Freeze)) > 1:
             message = f"the hooks {' and '.join(names)} all freeze weights; put all stages into one hook"
@@ -76,12 +76,12 @@ class Freeze:
                     raise ConfigError("stages", message)
 
     def on_start(self, trainer: Trainer) -> None:
-        """Freeze what is frozen at this update, where the run starts or resumes."""
+        """Freeze the weights that are frozen at the update where the run starts or resumes."""
         self._trainable = [name for name, p in trainer.model.named_parameters() if p.requires_grad]
         self._apply(trainer, trainer.state.num_updates)
 
     def after_update(self, trainer: Trainer, num_updates: int) -> None:
-        """Let the weights train whose stage ends here."""
+        """Unfreeze the weights whose stages end at this update."""
         self._apply(trainer, num_updates)
 
     def _apply(self, trainer: Trainer, num_updates: int) -> None:

@@ -1,4 +1,4 @@
-"""Pictures and texts that a function of the user's makes with the model."""
+"""Pictures and texts that a function of the user makes with the model."""
 
 from __future__ import annotations
 

@@ -48,10 +48,10 @@ class TextSamples:
         self._temperature, self._top_k = temperature, top_k
 
     def check(self, plan: Plan) -> None:
-        """Check that the data are tokens of text, and that the run is evaluated.
+        """Check that the data have a tokenizer, and that the run is evaluated.
 
         Raises:
-            ConfigError: they are not, or it is not.
+            ConfigError: they have none, or it is not.
         """
         if not getattr(plan.data, "has_tokenizer", False):
             message = "text_samples needs data that turn text into tokens and back"

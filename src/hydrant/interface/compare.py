@@ -44,8 +44,8 @@ class Comparison:
 
     @property
     def verdicts(self) -> dict[str, list[str]]:
-        """What the results show and what they do not, in sentences, by verdict: `noise`, and if they are asked for or
-        the runs can give them `against`, `sensitivity`, `tuning` and `scaling`. `to_dict` has the numbers.
+        """Sentences about what the results show and what they do not show, by verdict: `noise`; also `against`,
+        `sensitivity`, `tuning` and `scaling` if they are asked for or the runs allow them. `to_dict` has the numbers.
         """
         verdicts = self.to_dict()["verdicts"]
         return {name: verdict["sentences"] for name, verdict in verdicts.items() if verdict is not None}

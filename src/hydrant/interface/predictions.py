@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a run predicts for samples.
+    """The predictions of a run for samples.
 
     Args:
         arrays: what the task predicts, (N, ...) each by name, and the `target` of a split. A classification predicts

@@ -54,8 +54,8 @@ def _determinism() -> tuple[bool, bool]:
 def _float32_precision() -> Generator[None]:
     """Restore the precisions of float32 kernels, which torch has older and newer settings for.
 
-    A run sets the older ones, and these set the newer ones. Torch refuses to read an older one that the user has since
-    contradicted by a newer one; it is then left.
+    A run sets the older ones, and these set the newer ones. Torch refuses to read an older setting that contradicts a
+    newer one of the user; such a setting is left as it is.
     """
     backends: Any = torch.backends
     flags = [backends.cuda.matmul, backends.mkldnn.matmul, backends.cudnn.conv, backends.cudnn.rnn]

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from hydrant.tasks import Task
 
 Weights = Literal["best", "last", "ema"]
-"""Which weights of a run: of its best checkpoint, of its newest one, or the average (`averaging=ema`) in the newest."""
+"""The weights of a run: of its best checkpoint, of its newest one, or their average (`averaging=ema`) in the newest."""
 
 _CHECKPOINT = {"best": "best", "last": "last", "ema": "last"}
 
 
 class Run:
-    """A run, finished or not. Its properties read the folder each time, so they also show how it goes on.
+    """A run, finished or not. Its properties read the folder at each access, so they show the progress of a run.
 
     Args:
         folder: the run folder.

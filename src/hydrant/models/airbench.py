@@ -82,7 +82,7 @@ class AirbenchNet(nn.Module):
 
     @torch.no_grad()
     def whiten(self, images: Tensor) -> None:
-        """Set the first weights so that what they give of the patches of these images is white.
+        """Set the first weights so that they whiten the patches of these images.
 
         They are the eigenvectors of the patches' covariance, divided by the roots of the eigenvalues, and the same
         with the other sign.

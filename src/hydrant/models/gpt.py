@@ -151,7 +151,7 @@ class GPT(nn.Module):
         Args:
             inputs: tokens, (B, L) int64; or `tokens` and `documents`, the number of the document of each token, both
                 (B, L) int64. A token attends to those of its own document, where the positions begin at 0.
-            readout: False: return what `logits` takes, (B, L, width).
+            readout: False returns the hidden states, the input of `logits`, (B, L, width).
 
         Raises:
             ConfigError: the sequence is too long.
@@ -177,7 +177,7 @@ class GPT(nn.Module):
         return self.logits(x) if readout else x
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the logits of the next token, (..., V), of what the blocks give, (..., width)."""
+        """Return the logits of the next token, (..., V), for the hidden states of the blocks, (..., width)."""
         tied = self.embedding.weight
         logits = F.linear(hidden, tied) if self.readout is None else self.readout(hidden)
         if self._width_ratio != 1:
@@ -187,8 +187,8 @@ class GPT(nn.Module):
     def mup_roles(self) -> dict[str, tuple[str, float]]:
         """Return the role of each parameter and by how much wider it is than at the base width; {} without muP.
 
-        A role says which sides of a weight grow with the width: both (`hidden`), what it returns (`input`, also
-        vectors), or what it takes (`output`).
+        A role says which dimensions of a weight grow with the width: both (`hidden`), only the output dimension
+        (`input`, also vectors), or only the input dimension (`output`).
         """
         if not self._is_mup:
             return {}

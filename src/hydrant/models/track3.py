@@ -83,7 +83,7 @@ class Track3GPT(nn.Module):
 
         Args:
             inputs: the tokens.
-            readout: False: return what `logits` takes, (B, L, width).
+            readout: False returns the hidden states, the input of `logits`, (B, L, width).
 
         Raises:
             ConfigError: the tokens are packed documents.
@@ -102,7 +102,7 @@ class Track3GPT(nn.Module):
         return self.logits(x) if readout else x
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the logits of the next token, (..., V) float32, of what the blocks give, (..., width)."""
+        """Return the logits of the next token, (..., V) float32, for the hidden states of the blocks, (..., width)."""
         logits = self.readout(hidden).float()
         return _SOFTCAP * logits * (logits.square() + _SOFTCAP**2).rsqrt()
 

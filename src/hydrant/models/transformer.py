@@ -15,7 +15,7 @@ Activation = Literal["swiglu", "gelu", "relu2"]
 
 
 class RMSNorm(nn.RMSNorm):
-    """torch's, with the gain in the precision of the input, so that autocast keeps its fused kernel."""
+    """torch's RMSNorm with the gain in the dtype of the input, so that the fused kernel is used under autocast."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, self.normalized_shape, self.weight.type_as(x), self.eps)
@@ -101,7 +101,7 @@ class Attention(nn.Module):
             "GQA", 2023).
         head_dim: D, of each head.
         scale: factor of the products of queries and keys.
-        qk_norm: makes the norm of queries and keys from D (Henry et al., 2020); None: there is none.
+        qk_norm: makes the norm of queries and keys for D (Henry et al., 2020); None: no norm.
         dropout: probability of dropping an attention weight.
         bias: the matrices have biases.
     """

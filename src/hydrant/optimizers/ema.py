@@ -81,7 +81,8 @@ class ModelAverage:
     copied: Sequence[str]
 
     def weight(self, num_updates: int) -> float:
-        """Return which part of the way the average moves to the model after `num_updates`: 1 for all, 0 for nothing."""
+        """Return how far the average moves towards the model after `num_updates`: 1: it becomes the model; 0: it
+        stays."""
         raise NotImplementedError
 
     def update(self, num_updates: int) -> None:
@@ -104,7 +105,7 @@ class ModelAverage:
 
     @torch.no_grad()
     def move(self, weight: float) -> None:
-        """Move the average towards the model: by this part of the way, 1 for all of it."""
+        """Move the average towards the model by this ratio of the distance; 1: it becomes the model."""
         averages, values = self.states()
         # ModelEmaV3.update cannot take the shards of parameters together with unsharded buffers.
         average, value = _select(averages, self.averaged), _select(values, self.averaged)

@@ -1,4 +1,4 @@
-"""Which of torch's kernels update the weights, where the config leaves the choice open."""
+"""Choose the kernels of torch that update the weights, where the config leaves the choice open."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KERNEL_FIELDS = ("foreach", "fused")
 _FUSED_IF_SHARDED = frozenset((Adam, AdamW, MuonWithAdamW, NorMuonWithAdamW))
 _FUSED = _FUSED_IF_SHARDED | {SGD, Adagrad}
 _FOREACH_IF_SHARDED = frozenset((SGD, Adagrad, RMSprop, Adadelta, Adamax, ASGD, NAdam, RAdam))
-"""Optimizers whose operations DTensor knows: not Rprop's `_foreach_copy_`, for example."""
+"""Optimizers whose foreach operations DTensor has. It lacks Rprop's `_foreach_copy_`, for example."""
 
 _DENSE = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
 

@@ -1,4 +1,4 @@
-"""What an optimizer needs from the training loop, and what its user sets."""
+"""Properties of optimizers: what they need from the training loop, and which fields their user sets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def has_modes(optimizer: Optimizer) -> bool:
 def arguments_of(optimizer: Optimizer) -> frozenset[str]:
     """Return the fields of an optimizer's groups that are arguments of its class, or of the optimizer that it wraps.
 
-    Other fields are notes of the optimizer for itself, such as timm's `max_lr_snapshot`.
+    Other fields are internal notes of the optimizer, such as timm's `max_lr_snapshot`.
     """
     kinds = [
         kind for kind in type(optimizer).__mro__ if issubclass(kind, Optimizer) and kind is not Optimizer

@@ -54,7 +54,7 @@ LEFT_OUT = {
     "sophiah": _SECOND_ORDER,
     "spam": _RANDOM,
 }
-"""Optimizers of the package that are refused, each with the reason."""
+"""The optimizers of the package that are refused, with the reason."""
 
 _ONE_RATE = ("dadaptadagrad", "dadaptadam", "dadaptadan", "dadaptlion", "dadaptsgd", "prodigy")
 """Optimizers that estimate one learning rate for all parameters: they would ignore the `lr` of all groups but the

@@ -14,7 +14,7 @@ _EXPONENTS = {
     "muon": {"hidden": -0.5},
     "spectral": {},
 }
-"""By the kind of optimizer, the exponent of the width ratio by which the lr of each role is multiplied; 0 if absent."""
+"""The lr of a role is multiplied by the width ratio to this exponent, by the kind of optimizer; 0 if absent."""
 
 RULES = tuple(_EXPONENTS)
 
@@ -29,7 +29,7 @@ def mup_scales(model: nn.Module, rule: str | None) -> dict[str, tuple[str, float
     norm grow as the root of the width.
 
     Args:
-        model: its `mup_roles()` are used: by parameter name, `input`, `hidden` or `output`, and the width ratio.
+        model: its `mup_roles()` returns, by parameter name, `input`, `hidden` or `output`, and the width ratio.
         rule: a name of `RULES`.
 
     Raises:

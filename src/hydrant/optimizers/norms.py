@@ -29,7 +29,7 @@ def full_tensor(tensor: Tensor) -> Tensor:
 def local_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Return this rank's shards of sharded tensors, and other tensors as they are.
 
-    An operation on a DTensor takes the host some 50 us, so what treats all entries alike takes their shards together.
+    An operation on a DTensor takes the host some 50 us. Code that treats all entries alike uses their shards instead.
     """
     return [t.to_local() if is_sharded(t) else t for t in tensors]
 

@@ -65,7 +65,7 @@ def param_groups(
     patterns: Mapping[str, Mapping[str, Any]],
     mup: str | None,
 ) -> list[dict[str, Any]]:
-    """Return the param groups of a model, each with a `name`; a single group, `all`, if no argument asks for more.
+    """Return the param groups of a model, each with a `name`; by default a single group, `all`.
 
     Args:
         model: its layers and its `no_weight_decay()` are used.

@@ -63,13 +63,13 @@ class FieldSchedules:
 
     def __init__(self, optimizers: Mapping[str, Optimizer], schedules: Schedules) -> None:
         self.fields: dict[str, ScheduledField] = {}
-        """By `optimizer.group.field`, the group by its position: `main.0.lr`."""
+        """The scheduled fields by `optimizer.group.field`, with the group's position: `main.0.lr`."""
         self.metric_names: dict[str, str] = {}
-        """Their names in the metrics: `lr`, for later groups `lr/head`, for other optimizers `critic/lr`."""
+        """The metric name of each field: `lr`; `lr/head` for later groups; `critic/lr` for other optimizers."""
         self._configured_as: dict[str, str] = {}
-        """The field for which their schedule is configured: `lr`, `head/lr`."""
+        """The key for which the schedule of each field is configured: `lr`, `head/lr`."""
         self._pure: list[str] = []
-        """Those that do not depend on metrics."""
+        """The fields that do not depend on metrics."""
         self._plateaus: dict[str, Plateau] = {}
         for name, optimizer in optimizers.items():
             by_field = schedules.get(name, {})

@@ -1,4 +1,4 @@
-"""The configs of runs of earlier versions, which lack the keys that were added since."""
+"""Keys that were added since earlier versions, for configs of runs that lack them."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def say(text: str) -> None:
 
 
 def public(text: str) -> str:
-    """Return a text for people: without secrets, and with control characters as escapes, for a terminal obeys them.
+    """Return a text without secrets, and with control characters as escapes, because a terminal would obey them.
 
     >>> public("a name\x1b]0;title\x07")
     'a name\\\\x1b]0;title\\\\x07'
@@ -77,7 +77,7 @@ def _broken(text: str, stream: TextIO) -> str:
 
 
 def begin_activity(name: str) -> None:
-    """Let `show_activity` show what this process does, under this name: now that it starts."""
+    """Show on stderr that this process starts, under this name; `show_activity` then shows what it does."""
     if isinstance(sys.stderr, _Output) and is_terminal(sys.stderr):
         sys.stderr.descriptor.activity_name = name
         show_activity("starting")
@@ -105,10 +105,10 @@ def relative(path: Path) -> str:
 
 @contextlib.contextmanager
 def standard_streams() -> Generator[None]:
-    """Let stdout and stderr of this process fail nowhere: what cannot be written is discarded, and the runs continue.
+    """Make stdout and stderr of this process safe: text that cannot be written is discarded, and runs continue.
 
-    Descriptors that are closed (`>&-`) lead to /dev/null, so that no file of a run gets their numbers and the text that
-    libraries write there. Streams that have been replaced, as in a notebook, stay.
+    Closed descriptors (`>&-`) are opened on /dev/null. Otherwise a file of a run could get their number, and the text
+    that libraries write to it. Streams that have been replaced, as in a notebook, stay.
     """
     for descriptor in range(3):
         _open_if_closed(descriptor)
@@ -127,7 +127,7 @@ def standard_streams() -> Generator[None]:
 
 
 def output_status() -> int:
-    """Return the exit status of a command whose result is what it has printed: not 0 if stdout could not be written."""
+    """Return the exit status of a command that prints its result: not 0 if stdout could not be written."""
     sys.stdout.flush()
     error = sys.stdout.descriptor.error if isinstance(sys.stdout, _Output) else None
     if error is None:

@@ -13,8 +13,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def as_csv(rows: Iterable[Sequence[Any]], end: str = "\r\n") -> str:
-    """Return rows as CSV. A text that a spreadsheet would compute gets a quote in front, because folders of others
-    may hold any text.
+    """Return rows as CSV. A text that a spreadsheet would run as a formula gets a quote in front of it.
 
     >>> as_csv([["run", "loss"], ["=HYPERLINK(1)", -0.5], ["-1e-3", "-"]], end=" ")
     "run,loss '=HYPERLINK(1),-0.5 -1e-3,- "

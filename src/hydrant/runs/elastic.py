@@ -28,10 +28,10 @@ from hydrant.training.distributed.env import is_started_as_rank, num_cores
 from hydrant.training.distributed.world import check_gpus
 
 _MODULE = "hydrant.runs.rank_main"
-_PREFIX = "hydrant-ranks-"  # of the temporary folder through which this process and the ranks exchange files
+_PREFIX = "hydrant-ranks-"  # prefix of the temporary folder through which this process and the ranks exchange files
 _PIDS_FILE, _SIGNAL_FILE = "pids.json", "signal.json"
 _CONSEQUENCES = (RankDied.__name__, "DistBackendError", "DistNetworkError", "DistStoreError")
-"""Types of errors, also of NCCL and of torch's store, that the end of another rank may have caused."""
+"""Types of errors that the end of another rank may have caused, such as those of NCCL and torch's store."""
 
 
 def needs_ranks(job: Job) -> bool:
@@ -94,7 +94,7 @@ def write_result(folder: Path, rank: int, result: RunResult) -> None:
 
 
 def write_error_file(message: str) -> None:
-    """Write why a rank failed where torchrun reads it for its final report."""
+    """Write the reason for a rank's failure into the file that torchrun reads for its final report."""
     details = {"py_callstack": redacted_text(message), "timestamp": int(time.time())}
     content = {"message": {"message": details["py_callstack"], "extraInfo": details}}
     _write(Path(os.environ["TORCHELASTIC_ERROR_FILE"]), content)

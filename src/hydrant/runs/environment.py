@@ -12,10 +12,10 @@ from hydrant.config import distribution
 
 
 def describe_environment(device: torch.device, world_size: int) -> dict[str, Any]:
-    """Return versions, GPU, number of ranks and git commits; None for what there is not.
+    """Return versions, GPU, number of ranks and git commits; None for values that do not exist here.
 
-    `git_commit` and `git_dirty` are those of the current folder, in which a project of its own may be;
-    `hydrant_commit` is that of Hydrant.
+    `git_commit` and `git_dirty` describe the current folder, which may be the user's project; `hydrant_commit` is the
+    commit of Hydrant.
     """
     commit = _git("rev-parse", "HEAD")
     return {

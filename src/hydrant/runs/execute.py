@@ -120,7 +120,7 @@ def prepare_start(plan: Plan, start: Start) -> None:
 
 
 def has_updates_left(plan: Plan, state: TrainState) -> bool:
-    """Return whether a run that continues here has updates left. If hooks have ended it, they decide anew."""
+    """Return whether a run that continues here has updates left. If hooks have ended it, they decide again."""
     num_updates = state.num_updates
     has_ended = state.is_pruned or plan.early_stopping.has_stalled(state.best, num_updates)
     return num_updates < plan.clock.total_updates and not has_ended

@@ -1,4 +1,4 @@
-"""The types in the files of a run folder, as far as they are read again. A file with others is damaged.
+"""The types in those files of a run folder that are read again. A file with other types is damaged.
 
 A number that is not finite is `null` in JSON.
 """

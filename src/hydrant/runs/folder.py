@@ -44,7 +44,7 @@ PROFILE = "profile"
 EXPORT = "export"
 
 ROOTS = ("outputs", "multirun")
-"""Where runs and sweeps are, unless their folder is given."""
+"""The parent folders of runs and sweeps whose folder is not given."""
 _NUM_NEWEST = 6
 
 SWEEP_PLAN = "sweep.json"  # in the folder of a sweep
@@ -52,7 +52,7 @@ SWEEP_TABLE = "sweep.csv"
 
 
 class RunStatus(StrEnum):
-    """How far a run is, or how it ended. summary.json records the first four; the others follow from the folder."""
+    """The state of a run. summary.json records the first four; the others follow from the folder."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -122,10 +122,10 @@ def is_run_folder(path: Path) -> bool:
 
 
 def newest_folders(example: str) -> str:
-    """Return the end of a message that asks for a run or a sweep: the newest of this working folder, if there are any.
+    """Return the end of a message that asks for a run or a sweep: the newest ones in this working folder, if any.
 
     Args:
-        example: a command with a folder at its end, which the newest one replaces.
+        example: a command that ends with a folder. The newest folder replaces it.
     """
     found = [path for root in ROOTS for level in ("*", "*/*") for path in Path(root).glob(level)]
     folders = [path for path in found if is_run_folder(path) or (path / SWEEP_PLAN).exists()]

@@ -22,21 +22,21 @@ from hydrant.runs.console import notice
 
 LEASE = ".lease"
 _PLAIN_FILE = os.O_NOFOLLOW | os.O_NONBLOCK
-"""A folder from elsewhere may hold a link or a pipe under this name; these are errors."""
+"""The flags refuse a link or a pipe under this name, which a folder from elsewhere may hold."""
 
 RENEW_SECONDS = 5.0
 POLL_SECONDS = 1.0
 LOST_POLLS = 60
-"""How often an owner must be seen without a renewal to be taken for lost. Reads are counted, not seconds, because a
-file server that hangs delays the owner and the reader alike."""
+"""After this many reads without a renewal, the owner is taken for lost. Reads are counted, not seconds, because a file
+server that hangs delays the owner and the reader alike."""
 _EMPTY_POLLS = 3
 SETTLE_SECONDS = 2.0
-"""How long a process that takes over a lease waits until it reads who was the last one to do so."""
+"""The seconds that a process waits after it takes over a lease. Then it reads which process took it over last."""
 
 
 @cache
 def this_machine() -> str:
-    """Return what differs between machines, and between two starts of one: locks end with the machine."""
+    """Return the identity of this machine and its start. A restart changes it, because it ends all locks."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

@@ -49,7 +49,7 @@ class SavedRun:
     num_updates: int
     weights: str  # `model`, or `ema`: the average
     plan: Plan  # with the class names that the run learned
-    _names_of_data: Sequence[str] | None = None  # those that the data have now
+    _names_of_data: Sequence[str] | None = None  # the class names that the data have now
 
     def check_classes(self) -> None:
         """Check that the splits of the data still have the classes that the run learned.
@@ -61,7 +61,7 @@ class SavedRun:
         check_class_names(self.checkpoint, self._names_of_data, key="data", remedy=remedy)
 
     def split(self, name: str, key: str) -> Split:
-        """Return a split of the data by name; `key` is what the user gave it by.
+        """Return a split of the data by name. `key` is the option or argument by which the user named it.
 
         Raises:
             ConfigError: there is no such split, or it has other classes than the run learned.
@@ -110,8 +110,8 @@ def open_run(
 def open_model(path: str, *, weights: str, allow_targets: Sequence[str] = ()) -> nn.Module:
     """Load the model of a run in evaluation mode, without its data. The arguments are those of `open_run`.
 
-    A task may add layers to the model. Therefore it is made too, unless it is an object that was not passed now; if
-    the weights need it, they do not fit then.
+    The task is built too, because it may add layers to the model. It is left out if it is an object that was not passed
+    now; weights that need its layers then do not fit.
 
     Raises:
         ConfigError: as `open_run`; or the weights do not fit.
@@ -164,7 +164,7 @@ def evaluate_saved(saved: SavedRun, split: Split) -> dict[str, float]:
 
 
 def _find_weights(path: str, weights: str) -> tuple[Path, str]:
-    """Return the checkpoint that a path and `weights` mean, and the part of it that holds the weights.
+    """Return the checkpoint that a path and `weights` select, and the part of it that holds the weights.
 
     Raises:
         ConfigError: there is no such checkpoint, or no such name of weights.

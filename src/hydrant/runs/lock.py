@@ -1,9 +1,9 @@
 """Locks on folders: exclusive for the process of a run, shared for the processes of a sweep; and probes of them.
 
-An exclusive lock also holds a lease, which keeps out other machines. The lease is a file in the folder: while it is
-held, nobody can remove the folder as an empty one. So a start that is refused may remove the empty folders it made.
+An exclusive lock also holds a lease, which keeps out other machines. The lease is a file, so the folder is not empty,
+and cleaning up empty folders never removes one in use.
 
-A probe also takes the lock, for an instant. So an attempt to lock is repeated for longer than a probe lasts.
+A probe takes the lock for an instant. So an attempt to lock is repeated for longer than a probe lasts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PROBE_SECONDS = 0.02
 """How long the probe of `is_in_use` is repeated: longer than another probe lasts."""
 _POLL_SECONDS = 0.2
 _ATTEMPTS = 100
-"""How often a folder that other processes remove is made again."""
+"""How often a folder is made again while other processes remove it."""
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
 """The errors of file systems without locks."""
 _GONE = (errno.ENOENT, errno.EEXIST, errno.ESTALE)
@@ -44,7 +44,7 @@ class _Held:
 
     descriptor: int
     status: os.stat_result
-    """Of the folder, when it was opened."""
+    """The status of the folder when it was opened."""
     lease: Lease | None = None
 
 
@@ -109,7 +109,7 @@ def _lock_folder(folder: Path, kind: int, stack: contextlib.ExitStack) -> int:
     except OSError as error:
         if error.errno not in _READ_ONLY or os.access(folder, os.W_OK):
             raise
-        # Who cannot write here cannot train here either; a finished run needs no lease to say so.
+        # Without permission to write, a run cannot train here; a finished run is only read and needs no lease.
     return descriptor
 
 
@@ -182,7 +182,7 @@ def wait_until_free(folders: Sequence[Path], patience: float = math.inf) -> list
 
 
 def _held_at(folder: Path, locks: Sequence[_Held]) -> _Held | None:
-    """Return the lock of the folder to which the path leads; None if it leads to none of them."""
+    """Return the one of these locks that is on the folder at a path; None if none is."""
     try:
         status = folder.stat()
         held = next((held for held in locks if os.path.samestat(status, held.status)), None)

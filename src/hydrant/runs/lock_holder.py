@@ -1,4 +1,4 @@
-"""Find out whether a process waits for a lock that one of its own ancestors holds, and so would wait for ever."""
+"""Find the ancestor of this process that holds a lock, because to wait for an ancestor is to wait for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run measures of itself: its compilation, its speed and its memory."""
+"""The measurements of a run: its compilation, speed and memory."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _PERFORMANCE = ("updates_per_second", "samples_per_second", "mfu")
 
 
 def figures(plan: Plan, row: Mapping[str, float]) -> dict[str, float]:
-    """Return what is added to a row: the figures of the compilation, and the utilization of the device's FLOPs."""
+    """Return the metrics that are added to a row: figures of the compilation, and `perf/mfu`."""
     report = plan.compilation.report()
     compiled = {f"compile/{k}": v for k, v in report.summary().items()} if report.graphs else {}
     return compiled | _model_flops_utilization(plan, row)
 
 
 def measurements(plan: Plan, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what summary.json has about this process and the rows of the run."""
+    """Return the part of summary.json about this process and the rows of the run."""
     performance = {key: typical_value(rows, f"perf/{key}") for key in _PERFORMANCE}
     return {
         "compile": plan.compilation.report().summary(),
@@ -36,7 +36,8 @@ def measurements(plan: Plan, rows: list[dict[str, Any]]) -> dict[str, Any]:
 def training_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
     """Return the seconds of all updates up to the last one that was logged, over all starts of the run.
 
-    Evaluations and checkpoints are not among them; the first updates are, which may compile. None: nothing was logged.
+    The time of evaluations and checkpoints does not count; that of the first updates, which may compile, does. None:
+    nothing was logged.
     """
     total, num_updates = 0.0, 0
     for row in rows:

@@ -41,7 +41,7 @@ def identify(job: Job) -> RunIdentity:
 
 
 def _is_left_out(override: str, shown: Collection[str]) -> bool:
-    """Return whether the group leaves out an override: it is named already, or does not affect the result."""
+    """Return whether the group's name leaves out an override: it is in the name already, or affects no result."""
     key = override.lstrip("+~").partition("=")[0]
     return key in {*shown, *INTERVALS, "optimizer", "scheduler", *REPETITIONS} or is_neutral(key)
 

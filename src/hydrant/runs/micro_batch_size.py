@@ -1,4 +1,4 @@
-"""The size of the micro-batches of a run that searches it, or that continues with the size it had."""
+"""The micro-batch size of a run that searches it, or that continues with the size that it had."""
 
 from __future__ import annotations
 

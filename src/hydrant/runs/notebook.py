@@ -1,4 +1,4 @@
-"""What a run shows in a notebook: its progress bar and its pictures, below the cell. Imports IPython only there."""
+"""The progress bar and the pictures of a run below the cell of a notebook. Imports IPython only there."""
 
 from __future__ import annotations
 

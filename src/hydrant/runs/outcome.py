@@ -27,7 +27,7 @@ log = logging.getLogger("hydrant")
 _LOST_RANK = re.compile(
     "gloo.*(Connection (closed|reset) by peer|Broken pipe)|remote process exited|Connection was likely closed"
 )
-"""What gloo, NCCL and torch's store say on a rank when another one has ended."""
+"""Messages of gloo, NCCL and torch's store on a rank whose partner has ended."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class RunResult:
     error: Mapping[str, str] | None = None  # type and message, as in summary.json
     exception: BaseException | None = field(default=None, repr=False, compare=False)  # in this process only
     lanes: Mapping[str, RunResult] = field(default_factory=dict[str, "RunResult"], repr=False)
-    """If its process trained several runs, the results of all by run folder."""
+    """The results of all runs by run folder, if the process trained several."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", RunStatus(self.status))  # a plain string in JSON

@@ -1,4 +1,4 @@
-"""What a call of Hydrant sets in its process, which may live on: a notebook, or a program of the user."""
+"""The settings that a call of Hydrant makes in its process, which may live on, such as a notebook."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def restored_gc() -> Generator[None]:
 
 
 def end_command(status: int) -> NoReturn:
-    """End this process as multiprocessing ends its own: after its threads and exit handlers, but without taking every
-    module apart, which takes half a second after torch was imported.
+    """End this process after its threads and exit handlers, as multiprocessing ends its own. Python's finalization,
+    which takes half a second once torch is imported, is skipped.
     """
     if _returns_to_a_caller() or any(os.environ.get(name) for name in _INJECTED):
         sys.exit(status)

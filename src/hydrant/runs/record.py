@@ -31,8 +31,8 @@ class History:
     Args:
         folder: of this run or of the one that it continues.
         num_updates: of the checkpoint. Rows of later updates are dropped, because the updates are made again.
-        num_rows: the number of rows by file, if the checkpoint records it. The bytes behind them are not read: after a
-            power failure they may be anything.
+        num_rows: the number of rows by file, if the checkpoint records it. The bytes after these rows are not read,
+            because after a power failure they may be anything.
     """
 
     folder: Path

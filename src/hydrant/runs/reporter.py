@@ -76,7 +76,7 @@ class RunReporter(RunLogger):
 
     Args:
         history: the rows that the run continues.
-        environment: as `describe_environment` returns it, if that was called for several runs.
+        environment: the result of `describe_environment`, if it was called once for several runs.
 
     Raises:
         ConfigError: a tracker rejects its settings; nothing is written then.
@@ -207,7 +207,7 @@ class RunReporter(RunLogger):
         show_activity("writing the last checkpoint")
 
     def conclude(self, result: RunResult, state: TrainState) -> None:
-        """Write how the run ended and its results into the summary, and log them. `close` writes `finished`.
+        """Write the results and the end of the run into the summary, and log them. Only `close` writes `finished`.
 
         Raises:
             FolderLost: the run folder was removed or replaced.
@@ -249,7 +249,7 @@ class RunReporter(RunLogger):
     def close(self, result: RunResult) -> None:
         """Write the plots and reports and finish the trackers, even if one of them fails.
 
-        The status `finished` comes last, so the next start completes a run that is killed before.
+        The status `finished` is written last. If the process is killed earlier, the next start finishes the job.
 
         Raises:
             FolderLost: the run folder was removed or replaced.

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from hydrant.training.checkpoint.weights import Weights
 
 _LENGTHENING = ("duration", "patience", "eval_every", "best.", "hooks")
-"""The beginnings of keys that decide after how many updates a run ends."""
+"""Prefixes of the keys that decide after how many updates a run ends."""
 _SAMPLES = ("global_batch_size", "limit_train_samples", "data.", "fold", "model.", "task.")
-"""The beginnings of keys that decide how many updates a duration has that is given in another unit."""
+"""Prefixes of the keys that decide how many updates a duration in another unit has."""
 
 _TARGET = "._target_"
 
@@ -53,7 +53,7 @@ class Start:
 
 @dataclass(frozen=True)
 class ExistingRun:
-    """What a run folder holds for a config."""
+    """The state of a run folder, as a config sees it."""
 
     is_finished: bool  # with the same config, so nothing is left to do
     changes: Changes
@@ -86,7 +86,7 @@ def starting_point(config: Mapping[str, Any], folder: Path) -> Start:
 
 
 def existing_run(config: Mapping[str, Any], folder: Path) -> ExistingRun:
-    """Return what a run folder holds for a config.
+    """Return the state of a run folder, as a config sees it.
 
     A run that failed or was killed before its first checkpoint may have another config: nothing of it can continue, so
     the new run replaces it. That it is not running any more is known from the lock on the folder.
@@ -127,7 +127,7 @@ def no_update_left(folder: Path, changes: Changes) -> ConfigError:
 
 
 def is_for_training(changes: Changes) -> bool:
-    """Return whether changed keys are about more than the test at the end of a run."""
+    """Return whether changed keys affect more than the test at the end of a run."""
     return not all(map(is_after_training, changes))
 
 

@@ -94,10 +94,10 @@ class Session:
 
     @contextlib.contextmanager
     def opened(self, stop: StopRequest) -> Generator[Trainer | None]:
-        """Build the run, yield it to be trained, and write how it ended; then `result` has that.
+        """Build the run, yield it to be trained, and write how it ended. Sets `result`.
 
-        An error in the block ends the run, and is not raised again. None is yielded if the run has ended already,
-        because it cannot be built.
+        An error in the block ends the run and is not raised again. Yields None if the run could not be built and has
+        already ended.
         """
         is_built = False
         try:
@@ -131,7 +131,7 @@ class Session:
 
     @contextlib.contextmanager
     def _built(self, stop: StopRequest) -> Generator[Trainer]:
-        """Build and restore the run, yield it to be trained, and do what follows training."""
+        """Build and restore the run, yield it to be trained, and do the work after training."""
         plan, state = self._plan, self._state
         if self._world.is_rank_zero:
             log_fields(start_lines(self._job, plan))
@@ -229,7 +229,7 @@ class Session:
         return failed
 
     def _result_of(self, error: BaseException, stop: StopRequest) -> RunResult:
-        # After a second Ctrl-C, any error may be a lost connection to ranks that have stopped.
+        # After a second Ctrl-C, an error may only mean that other ranks have stopped.
         if stop.is_urgent or isinstance(error, KeyboardInterrupt):
             return self._stopped_at_once("without saving", stop)
         log.debug("the run failed", exc_info=error)

@@ -82,9 +82,8 @@ class _RunLane:
         return self._opened is not None
 
     def prepare(self, like: Plan | None) -> Plan | None:
-        """Lock the folder and prepare the run, on the data of another plan if there is one. Return the plan.
-
-        None: the run is finished, or it cannot begin; `result` has why.
+        """Lock the folder and prepare the run, on the data of another plan if there is one. Return the plan; None if
+        the run is finished or cannot begin, with the reason in `result`.
         """
         job = self._job
         try:

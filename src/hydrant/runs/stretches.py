@@ -34,7 +34,7 @@ def stretches_of(config: Mapping[str, Any], history: History) -> list[Stretch]:
     parts = [
         (stretch["begin"], {key: stretch["config"].get(key, before.get(key)) for key in keys})
         for stretch in recorded or [Stretch(begin=0, end=None, config={})]
-        if stretch["begin"] < history.num_updates  # else no update of it is left
+        if stretch["begin"] < history.num_updates  # else no update of this config is left
     ]
     return _joined([*parts, (history.num_updates, {key: now.get(key) for key in keys})])
 

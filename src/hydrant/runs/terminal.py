@@ -1,4 +1,4 @@
-"""What a terminal shows with colours and above a live display. Imports rich, and only where there is a terminal."""
+"""Output on a terminal: colours, and lines above a live display. Imports rich, only where there is a terminal."""
 
 from __future__ import annotations
 

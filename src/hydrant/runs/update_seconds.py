@@ -19,7 +19,7 @@ log = logging.getLogger("hydrant")
 def prepare_timed(config: Mapping[str, Any], start: Start) -> Plan:
     """Prepare a run. If durations are in seconds, measure how long its updates take; all ranks call it.
 
-    A run that continues keeps what was measured when it began, so that its horizon and its schedules stay the same.
+    A run that continues keeps the times from its beginning, so that its horizon and its schedules stay the same.
     """
     saved = {} if start.checkpoint is None else saved_state(start.checkpoint).update_seconds
     known = {int(size): seconds for size, seconds in saved.items()}

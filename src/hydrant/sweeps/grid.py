@@ -220,11 +220,11 @@ def _check_folder(job: Job, of_sweep: Path) -> None:
 
 
 def recorded_jobs(sweep: Path) -> dict[str, Sequence[str]]:
-    """Return the overrides of the job in each folder of a sweep, also of those that another command has planned."""
+    """Return the overrides of the job in each folder of a sweep, including jobs that another command has planned."""
     jobs = {os.path.relpath(job.folder, sweep): job.overrides for job in usable_plan(sweep)[0].jobs}
     present = [path.name for path in sweep.iterdir()] if sweep.is_dir() else []
     for name in {*jobs, *present}:
-        with suppress(RecordError):  # then the plan says it, or the job itself reports the damage
+        with suppress(RecordError):  # then the plan has them, or the job itself reports the damage
             jobs[name] = read_overrides(sweep / name) or jobs.get(name, [])
     return {name: overrides for name, overrides in jobs.items() if overrides}
 

@@ -23,7 +23,7 @@ _DRAW_SECONDS = 0.5
 _BY_URGENCY = (RunStatus.RUNNING, RunStatus.RUNNING_ELSEWHERE, RunStatus.FAILED, RunStatus.REFUSED, RunStatus.DAMAGED,
                RunStatus.KILLED, RunStatus.PREEMPTED, RunStatus.QUEUED, RunStatus.NOT_STARTED,
                RunStatus.FINISHED)  # fmt: skip
-"""Most urgent first: shown when the terminal is too short for all runs."""
+"""The states in the order of urgency. If the terminal is too short for all runs, it shows the first ones."""
 
 _STYLES = {
     "green": (RunStatus.FINISHED,),

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from hydrant.training.plan import Plan
 
 _NEUTRAL_KEYS = ("name", *REPETITIONS)
-"""Keys that do not decide whether a run can start: jobs that differ only in these are checked once."""
+"""Keys that do not decide whether a run can start. Of jobs that differ only in these, one is checked."""
 
 _BUILT_GROUPS = ("task", "model", "averaging", "param_groups")
-"""Groups of which any value may decide whether the parts can be built and fit each other."""
+"""Groups whose values may decide whether the parts can be built and fit each other."""
 
 _LOST_SECONDS = 300.0
-"""A run on another machine that has not written its record for this long is taken for lost."""
+"""A run on another machine is taken for lost if it has not written its record for this many seconds."""
 
 
 def is_finished(config: Mapping[str, Any], folder: Path) -> bool:
@@ -113,8 +113,9 @@ def without_repetitions(config: Mapping[str, Any]) -> str:
 def prepare_all(configs: Sequence[Mapping[str, Any]]) -> list[ConfigError | None]:
     """Return why each checked config cannot run on this machine; None if it can. Imports torch.
 
-    Of configs that differ in numbers of optimizers and schedules only, the first one that can run is prepared; of the
-    others, only what these numbers decide. They are checked one after the other, because a plan holds its data.
+    Of configs that differ only in numbers of optimizers and schedules, the first one that can run is prepared; for the
+    others, only what depends on these numbers is checked. Configs are checked one after the other, because a plan holds
+    its data.
     """
     begin_activity("hydrant train")  # this process has streams of its own
     alike, errors = defaultdict[str, list[int]](list), dict[int, ConfigError | None]()

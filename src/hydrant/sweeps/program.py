@@ -1,4 +1,4 @@
-"""Which jobs are the same program: they differ in values only that training reads as numbers."""
+"""Jobs that are the same program: they differ only in values that training reads as numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def program_of(config: Mapping[str, Any]) -> str:
 
 
 def _without_fractions(key: str, value: Any) -> Any:
-    """Return what must be equal in the lanes of a stack: `...` for nothing."""
+    """Return the values that must be equal in the lanes of a stack; `...` for a value that may differ."""
     if key in _ANY_VALUE:
         return None if value is None and key.startswith("max_grad") else ...
     if key.startswith(_ANY_GROUPS):

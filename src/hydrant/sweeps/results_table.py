@@ -31,7 +31,7 @@ def write_sweep_csv(folder: Path, runs: Sequence[RunFolder]) -> None:
 def print_table(folder: Path, runs: Sequence[RunFolder], claims: Sequence[str]) -> None:
     """Print a line per run: the choices that differ between the runs, its state, and its best value or its error.
 
-    With `claims` (the config's `claim`), print these and each run's speed and memory too.
+    With `claims` (the `claim` of the configs), also print the claims and each run's speed and memory.
     """
     shared = set.intersection(*(set(run.choices.items()) for run in runs))
     differing = [[f"{k}={v}" for k, v in run.choices.items() if (k, v) not in shared] for run in runs]

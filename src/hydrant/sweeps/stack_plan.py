@@ -14,19 +14,19 @@ Lanes = int | Literal["auto"]
 """The most lanes of a stack; auto: as many as fit into memory, spread over the processors."""
 
 ONLY_ONE = "no other job is the same program"
-"""Why a job trains alone that could be stacked."""
+"""The reason why a job trains alone although it could be stacked."""
 
 
 @dataclass(frozen=True)
 class StackPlan:
-    """How jobs train, by their position: those of a stack together, a stack of one alone."""
+    """How jobs train. Jobs are given by their position; a stack of one job trains alone."""
 
     stacks: Sequence[Sequence[int]]
     reasons: Mapping[int, str] = field(default_factory=dict[int, str])  # why a job trains alone
     errors: Mapping[int, ConfigError] = field(default_factory=dict[int, ConfigError])  # why a job cannot run
 
     def with_errors_as_reasons(self) -> StackPlan:
-        """Return the plan of jobs that train on other machines, where the data may be that are missing here."""
+        """Return the plan of jobs that train on other machines. Data that are missing here may be there."""
         reasons = {n: f"it cannot be prepared on this machine ({error})" for n, error in self.errors.items()}
         return StackPlan(self.stacks, {**self.reasons, **reasons})
 

@@ -25,7 +25,8 @@ from hydrant.training.stack.reasons import CannotStack
 log = logging.getLogger("hydrant")
 
 _MEMORY_RATIO = 0.5
-"""The part of the free memory that the stacks of a machine may take, because temporary tensors are not counted."""
+"""The part of the free memory that the stacks of a machine may take. The rest is for temporary tensors, which are not
+counted."""
 _FILES_PER_LANE = 6
 """Open files of a lane: the lock of its folder, its log and its rows, and those of a checkpoint that is written."""
 
@@ -114,7 +115,7 @@ def _try(configs: Sequence[Mapping[str, Any]], like: Plan) -> int:
 def _num_stacks(
     count: int, size: int, lanes: Lanes, num_processes: int | None, num_programs: int, device: torch.device
 ) -> int:
-    """Return into how many stacks jobs are divided: as few as the limits allow, but one for each process."""
+    """Return the number of stacks: as few as the limits allow, but at least one for each process."""
     at_once = num_processes or torch.cuda.device_count() or num_cores()
     if lanes != "auto":
         return math.ceil(count / lanes)

@@ -49,11 +49,11 @@ from hydrant.sweeps.stacks import plan_stacks
 from hydrant.training.checkpoint.folder import newest_checkpoint
 
 _TEMPORARY_SECONDS = 60.0
-"""A temporary file as old as this was left by a kill. Other processes may write into the folder of a sweep."""
+"""A temporary file that is at least this old was left by a killed process. Newer ones may belong to other processes."""
 
 
 _OUTCOMES: Mapping[str, str] = {RunStatus.PREEMPTED: "saved", RunStatus.PRUNED: "finished"}
-"""What a sweep that was stopped calls the states of its runs, where it is another word."""
+"""The words for states of runs in a sweep that was stopped, where they differ."""
 
 
 class Sweep:
@@ -68,8 +68,8 @@ class Sweep:
         self.has_run = False
         self.may_fail = False  # a failed job of a search does not fail the sweep
         self.closing_lines: list[str] = []  # printed below the table of results
-        self._same_command = "the same command"  # in words, with the folder if the sweep has no name
-        self._stacks: tuple[list[Path], StackPlan] = [], StackPlan([])  # the folders that it numbers
+        self._same_command = "the same command"  # the command in words, with the folder if the sweep has no name
+        self._stacks: tuple[list[Path], StackPlan] = [], StackPlan([])  # the folders that this plan numbers
 
     @contextmanager
     def active(self, folder: Path, jobs: Mapping[Path, Sequence[str]]) -> Generator[None]:

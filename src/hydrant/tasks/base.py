@@ -69,9 +69,9 @@ class Task(nn.Module):
     best_metric: ClassVar[str] = (
         DEFAULT_METRIC  # decides the best checkpoint unless the config names another one
     )
-    measures_training = True  # false if nothing reads the measurements of training batches
+    measures_training = True  # False if nothing reads the measurements of training batches
     class_names: Sequence[str] | None = None  # of the data, if they have some
-    ignore_index: int | None = None  # targets of this number do not count; None: all count
+    ignore_index: int | None = None  # targets with this value do not count; None: all count
 
     def __init__(self, model: nn.Module, metrics: Mapping[str, nn.Module] | None = None) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Task(nn.Module):
         raise NotImplementedError
 
     def receive_data(self, data: Any) -> None:
-        """Take from a `Data` what the task needs to know of it, before the first batch. Default: the class names."""
+        """Read from a `Data` what the task needs, before the first batch. Default: the class names."""
         self.class_names = data.class_names
 
     def predict(self, inputs: Tensors) -> Mapping[str, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from hydrant.errors import ConfigError
 
 _OUT_OF_BOUNDS = re.compile(r"Target (-?\d+) is out of bounds")
-_NO_INDEX = -(2**31)  # that no target has
+_NO_INDEX = -(2**31)  # a value that no target has
 
 
 def cross_entropy(

@@ -125,7 +125,7 @@ class LanguageModeling(Task):
         return losses, logits.logsumexp(-1).square() * (targets != ignored)
 
     def _hidden(self, inputs: Tensors) -> Tensor:
-        """Return what `_logits` takes; of a model without a separate readout the logits themselves."""
+        """Return the input of `_logits`: hidden states, or the logits of a model without a separate readout."""
         model: Any = self.model
         return model(inputs) if self._vocab_size is None else model(inputs, readout=False)
 

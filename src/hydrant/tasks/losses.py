@@ -1,4 +1,4 @@
-"""Losses that are given to a task: which of them are a mean over the targets, however these are divided."""
+"""Losses that users give to a task. They must be means over the targets, however micro-batches divide these."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class MeanOfValid(nn.Module):
 
 
 def checked_loss(loss: object) -> Loss:
-    """Return a loss whose value for several batches is the mean of its values, by their numbers of targets.
+    """Return a loss whose value for several batches is the mean of its values, weighted by their numbers of targets.
 
     Raises:
-        ConfigError: it is no function, such as its name, or an argument of it makes it no such mean.
+        ConfigError: it is no function (only a name, for example), or one of its arguments makes it another mean.
     """
     if not callable(loss):
         path = loss if isinstance(loss, str) and "." in loss else "torch.nn.CrossEntropyLoss"
@@ -49,7 +49,7 @@ def checked_loss(loss: object) -> Loss:
         raise ConfigError("task.loss", f"{loss!r} is no function of outputs and targets; {example}")
     given: Any = _as_module(loss)
     if not isinstance(given, nn.Module) or not type(given).forward.__module__.startswith("torch.nn."):
-        return given  # one's own, which is a mean by its contract
+        return given  # the user's own function, which must be a mean
     reduction = getattr(given, "reduction", "mean")
     if reduction not in _MEANS:
         message = f"{reduction} is no mean over the targets, so the result would depend on micro_batch_size; give mean"
@@ -66,14 +66,14 @@ def checked_loss(loss: object) -> Loss:
 
 
 def _as_module(loss: Callable[..., Any]) -> Loss:
-    """Return torch's module for its function, maybe with arguments, and everything else as it is."""
+    """Return torch's module instead of its function (also with arguments), and any other loss as it is."""
     function, arguments = (loss.func, loss.keywords) if isinstance(loss, partial) else (loss, {})
     is_known = function in _MODULES and not getattr(loss, "args", ())
     return _MODULES[function](**arguments) if is_known else loss
 
 
 def check_weight(loss: object, targets: object) -> None:
-    """Refuse a weight of the samples of a batch, which only fits micro-batches of one size.
+    """Refuse a loss with a weight per sample, because it fits only micro-batches of one size.
 
     Raises:
         ConfigError: the loss has one.

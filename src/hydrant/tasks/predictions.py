@@ -1,4 +1,4 @@
-"""What classifications predict, by the names under which `hydrant predict` writes it."""
+"""The predictions of classifications, by the names that `hydrant predict` writes."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Regression(Supervised):
         """Return the loss of the model's outputs. `batch.targets` (B, ...) are numbers.
 
         Raises:
-            ConfigError: the outputs have not the shape of the targets.
+            ConfigError: the outputs and the targets have different shapes.
         """
         targets = tensor_targets(batch.targets, "regression").float()
         outputs = fitted(outputs, targets)

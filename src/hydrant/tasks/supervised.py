@@ -15,8 +15,8 @@ from hydrant.tasks.losses import Loss, MeanOfValid, check_weight, checked_loss
 class Supervised(Task):
     """A model and a loss of its outputs and the targets, both of any structure.
 
-    Floating-point outputs become float32. Outputs (B, ..., 1) for targets (B, ...) lose their last side, because most
-    losses would broadcast them.
+    Floating-point outputs become float32. Outputs (B, ..., 1) for targets (B, ...) lose their last dimension, because
+    most losses would broadcast them.
 
     Args:
         model: `inputs -> outputs`. It gets the inputs of the batch as they are, such as a dict.
@@ -59,7 +59,7 @@ class Supervised(Task):
 
 
 def fitted(outputs: Tensors, targets: Tensors) -> Tensors:
-    """Return outputs (B, ..., 1) for targets (B, ...) without the last side, and all others as they are.
+    """Return outputs (B, ..., 1) for targets (B, ...) without the last dimension, and all others as they are.
 
     >>> import torch
     >>> fitted(torch.zeros(4, 1), torch.zeros(4)).shape, fitted(torch.zeros(4, 1), torch.zeros(4, 1)).shape

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """What a tracker may show about a run, in plain types."""
+    """The data about a run that a tracker may show, in plain types."""
 
     folder: Path
     name: str

@@ -35,20 +35,21 @@ _VARIABLES = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
-"""Set where the user has not, before MLflow is imported. By default, MLflow asks a lost server for minutes."""
+"""Variables that are set before MLflow is imported, unless the user has set them. By default, MLflow repeats requests
+to a lost server for minutes."""
 _PARAMS_IN_A_CALL, _METRICS_IN_A_CALL = 100, 1000  # MLflow's limits
 _MAX_VALUE = 6000  # characters of a parameter
 _LAST_KEY = "epoch"
-"""Each row has it. It is sent last, so a row that has it in the store is complete there."""
+"""The metric that every row has. It is sent last, so a row that has it in the store is complete there."""
 
 
 class MlflowTracker(NullTracker):
     """One MLflow run for one run folder. A resumed run continues it under the same id.
 
-    A thread of their own sends rows, pictures, texts and tables, so that the store does not delay training. It sends
-    all waiting rows at once. A resumed run sends the rows that its killed process has not sent. MLflow cannot remove
-    rows: those that were sent already are left out, because the run computes them again with the same values. A run
-    that starts again at update 0 gets another MLflow run, and the old one is deleted.
+    A separate thread sends rows, pictures, texts and tables, so that the store does not delay training. It sends all
+    waiting rows at once. A resumed run sends the rows that its killed process has not sent. MLflow cannot remove rows:
+    those that were sent already are left out, because the run computes them again with the same values. A run that
+    starts again at update 0 gets another MLflow run, and the old one is deleted.
 
     Args:
         experiment: the name of MLflow's experiment, which is created if it does not exist.
@@ -56,7 +57,8 @@ class MlflowTracker(NullTracker):
 
     Raises:
         ConfigError: MLflow is not installed.
-        Exception: MLflow cannot open the store; or, from a later call, what an earlier one could not write.
+        Exception: MLflow cannot open the store. A later call raises the error of an earlier one that could not be
+            written.
     """
 
     def __init__(

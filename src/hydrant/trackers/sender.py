@@ -11,7 +11,7 @@ from queue import SimpleQueue
 class Sender:
     """Makes calls one after the other in a thread of its own. After one that raises, it makes no other.
 
-    Python does not wait for the thread at its end, because a call to a server that is lost may take long.
+    Python does not wait for this thread when it exits, because a call to a lost server may take long.
     """
 
     def __init__(self) -> None:

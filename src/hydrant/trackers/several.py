@@ -60,7 +60,7 @@ class Trackers:
         self._each(lambda tracker: tracker.finish(exit_status, summary))
 
     def describe(self) -> Mapping[str, Any]:
-        """Return what all trackers describe. The first one that has a key decides it."""
+        """Return the descriptions of all trackers. If several have a key, the first one decides."""
         described = dict[str, Any]()
         self._each(lambda tracker: described.update({**tracker.describe(), **described}))
         return described

@@ -23,7 +23,7 @@ ID_FILE = Path("trackio", "run-id")
 """The file in a run folder with the id of its Trackio run."""
 
 _MAX_BYTES = 200
-"""Of the name of a project, of which Trackio makes the names of files."""
+"""The longest name of a project, because Trackio makes file names of it."""
 
 
 class TrackioTracker(NullTracker):
@@ -116,7 +116,7 @@ class TrackioTracker(NullTracker):
 
 
 def _check_project(name: str) -> None:
-    """Refuse names that would be another name in Trackio, which leaves out their other characters.
+    """Refuse a name that Trackio would change, because it leaves out characters.
 
     Raises:
         ConfigError: names the key.

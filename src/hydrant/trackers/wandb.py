@@ -66,7 +66,7 @@ STOPPED_FILE = "wandb/hydrant-stopped"
 
 MAX_NAME = 128  # characters that W&B accepts for a project, run, group or job type
 MAX_TAG = 64
-GRACE_SECONDS = 5.0  # the wait for a call of the SDK after its own time limit
+GRACE_SECONDS = 5.0  # the seconds to wait for a call of the SDK after its own time limit
 
 
 class WandbTracker:

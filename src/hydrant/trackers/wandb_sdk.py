@@ -60,7 +60,7 @@ def call_with_timeout(function: Callable[[], object], timeout: float) -> Excepti
 
 @dataclass(frozen=True)
 class Account:
-    """The server and the API key. The key is None where the SDK obtains a token from an identity file."""
+    """The server and the API key. The key is None if the SDK gets a token from an identity file."""
 
     base_url: str
     key: str | None
@@ -153,7 +153,8 @@ def access_problem(timeout: float = 10.0) -> str | None:
 
 
 class SdkSession:
-    """The open W&B runs of this process. They share one wandb-core, so what one finds out holds for all."""
+    """The open W&B runs of this process. They share one wandb-core, so the result of one check of the server holds for
+    all."""
 
     def __init__(self) -> None:
         self.num_open = 0

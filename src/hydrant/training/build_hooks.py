@@ -31,7 +31,7 @@ def make_hooks(nodes: Mapping[str, Mapping[str, Any]]) -> Hooks:
 
 
 def check_hooks(plan: Plan) -> None:
-    """Let each hook check the plan of the run.
+    """Call `check(plan)` of each hook.
 
     Raises:
         ConfigError: a hook does not fit the run; the error names the hook's key.

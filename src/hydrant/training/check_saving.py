@@ -13,7 +13,7 @@ from hydrant.training.checkpoint.content import Checkpoint, Snapshot
 from hydrant.training.hooks import Hooks
 
 _MAX_SIDE = 2
-"""Sides of tensors are at most this long in what is tried."""
+"""The largest size of a dimension in the tensors that are tried."""
 
 
 def check_saving(task: nn.Module, hooks: Hooks) -> None:

@@ -27,11 +27,11 @@ from hydrant.training.precision import Precision
 from hydrant.training.update import Optimizers
 
 _SHAPES = ((130, 6), (5,), (3, 2, 2, 2), (1,), (36, 129))
-"""Sizes that no number of ranks divides, and matrices that are large enough for Adafactor to factor."""
+"""Sizes that no number of ranks divides. Adafactor factors matrices of these sizes."""
 
 _TOLERANCE = 0.1
-"""Relative to the change in a few updates. Muon multiplies in bfloat16; an optimizer that uses only its shard differs
-by more."""
+"""The largest difference relative to the change in a few updates. Muon multiplies in bfloat16; an optimizer that uses
+only its own shard differs by more."""
 
 
 def check_sharding(

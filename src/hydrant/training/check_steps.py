@@ -23,7 +23,7 @@ from hydrant.training.memory import is_out_of_memory
 from hydrant.training.update import Optimizers
 
 _MAX_SIDE = 4
-"""Sides of weights are at most this long in their stand-ins."""
+"""The largest size of a dimension in the stand-ins of weights."""
 
 
 def check_steps(

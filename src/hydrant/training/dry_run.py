@@ -110,7 +110,7 @@ def read_samples(data: Data, source: Source, num_samples: int) -> Batch:
 
 
 class DryForward(NamedTuple):
-    """What a task gives on the host: for one validation sample, where nothing else is said."""
+    """What a task returned on the host for one validation sample, unless a comment names other samples."""
 
     flops: int  # of a sample in training
     uncounted: str  # what `flops` leaves out
@@ -256,10 +256,10 @@ def dry_collectives(task: Any, data: Data, source: Source, *, is_training: bool 
 
 
 def check_batch_norm(task: Any, data: Data, train: Source, micro_batch_size: int) -> None:
-    """Check that batch norm has more than one value per channel, if a micro-batch is one sample.
+    """Check that batch norm gets more than one value per channel where a micro-batch has one sample.
 
     Raises:
-        ConfigError: it has one, whose variance is not defined.
+        ConfigError: it gets a single value, which has no variance.
     """
     if micro_batch_size > 1 or not any(isinstance(module, _BATCH_NORMS) for module in task.modules()):
         return

@@ -1,4 +1,4 @@
-"""Which evaluation is the best, and when a run ends early because none was better for too long."""
+"""The best evaluation, and the early end of a run after too many evaluations without a better one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The test of a run that has trained: its best checkpoint on the test split, once."""
+"""Evaluate the best checkpoint on the test split once, when the run has trained."""
 
 from __future__ import annotations
 

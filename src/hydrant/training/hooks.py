@@ -1,4 +1,4 @@
-"""Hooks: objects of the user's whose methods the loop calls."""
+"""Hooks: objects of the user, whose methods the training loop calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVENTS = {
 """The methods that a hook may have, with their arguments. docs/guides/hooks.md says when each is called."""
 
 UPDATE_EVENTS = ("before_update", "after_update")
-"""Those that `every` of the hook applies to."""
+"""The events that follow the `every` of a hook."""
 
 
 class Hooks:
@@ -43,7 +43,7 @@ class Hooks:
         return [name for name, hook in self._hooks.items() if isinstance(hook, kind)]
 
     def intervals(self, clock: Clock) -> dict[str, Interval | Updates]:
-        """Return when each hook is called around an update; those without such a method are left out.
+        """Return the interval of each hook with a method for updates.
 
         Raises:
             ConfigError: `every` of a hook is neither a duration nor a list of durations.
@@ -56,11 +56,11 @@ class Hooks:
         return self.listens("state_dict")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of the hooks that have one. Ranks have equal states, of which that of rank 0 is saved."""
+        """Return the states of the hooks that have one. All ranks have equal states; the one of rank 0 is saved."""
         return {name: hook.state_dict() for name, hook in self._hooks.items() if hasattr(hook, "state_dict")}
 
     def load_state_dict(self, states: Mapping[str, Any]) -> None:
-        """Restore the states. A hook that was added since, which resume_strict=false allows, has none."""
+        """Restore the states. A hook that was added later (resume_strict=false) has no saved state."""
         for name in self.state_dict().keys() & states.keys():
             self._hooks[name].load_state_dict(states[name])
 

@@ -1,4 +1,4 @@
-"""The training loop. It receives built objects only: no config, no setup."""
+"""The training loop. It receives built objects; only a few settings are read from the config while it trains."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def skip_update(trainer: Trainer, saved: Sequence[Tensor], *, has_overflowed: bo
 
 
 def accumulate_gradients(trainer: Trainer) -> tuple[list[Outcome], int | None]:
-    """Accumulate the gradients of the next update: those of the mean loss over its targets on all ranks.
+    """Accumulate the gradients of the next update: the gradients of the mean loss over its targets on all ranks.
 
     Every call gives the same gradients. Returns the outcomes of the micro-batches, and the signal by which all ranks
     stop.
@@ -173,10 +173,10 @@ def accumulate_gradients(trainer: Trainer) -> tuple[list[Outcome], int | None]:
 
 
 def add_gradients(trainer: Trainer, outcome: Outcome) -> None:
-    """Add the gradients of a micro-batch: of its mean loss, weighted by its targets relative to the usual number.
+    """Add the gradients of a micro-batch's mean loss, weighted by its number of targets over the usual number.
 
-    The ranks average their gradients. So after all micro-batches they are those of the sum of the losses of all targets
-    of the update, divided by the usual number of its targets.
+    The ranks average their gradients. So after all micro-batches, they are the gradients of the sum of the losses of
+    all targets of the update, divided by the usual number of its targets.
     """
     optimizers, loss_weight, num_targets = trainer.optimizers, trainer.loss_weight, outcome.num_targets
     usual = trainer.plan.spec.micro_batch_size * trainer.plan.targets_per_sample
@@ -239,7 +239,7 @@ def is_last_update(trainer: Trainer) -> bool:
 
 
 def is_over(trainer: Trainer) -> bool:
-    """Return whether no update remains. The first one is made also if a hook ends the run before it."""
+    """Return whether no update remains. A run makes at least one update, even if a hook ends it earlier."""
     num_updates = trainer.state.num_updates
     return num_updates >= trainer.plan.clock.total_updates or (num_updates > 0 and ends_early(trainer))
 

@@ -72,15 +72,15 @@ def available_bytes(device: torch.device) -> int:
 
 
 _HEADROOM = 0.09
-"""Of the memory that is free on a CUDA device."""
+"""The part of a CUDA device's free memory that is kept free."""
 
 
 @contextlib.contextmanager
 def leave_headroom(device: torch.device) -> Generator[None]:
     """Let this process run out of memory in this context before a CUDA device is full.
 
-    A run needs more than the eager updates of one rank that are tried: for example buffers of DDP and NCCL, compiled
-    code, and a workspace of cuDNN.
+    A run needs more memory than the trial, which makes eager updates on one rank: buffers of DDP and NCCL, compiled
+    code, a workspace of cuDNN.
     """
     if device.type != "cuda":
         yield

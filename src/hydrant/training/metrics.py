@@ -211,7 +211,7 @@ class Pace:
             self._paused_seconds += time.perf_counter() - started
 
     def skip(self, seconds: float) -> None:
-        """Do not count this time, in which other runs were at work."""
+        """Do not count this time, because other runs used it."""
         self._paused_seconds += seconds
 
     def read(self, num_updates: int) -> float:

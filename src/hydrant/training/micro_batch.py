@@ -67,7 +67,7 @@ def _largest_that_fits(config: Mapping[str, Any], largest: int) -> int:
 
 
 def _try_size(config: Mapping[str, Any], size: int) -> Exception | None:
-    """Make two updates, so that the second one has the optimizer's state in memory; return the error, if any.
+    """Make two updates, because only the second has the optimizer's state in memory; return the error, if any.
 
     The updates call no collectives, because a rank that runs out of memory would leave the others waiting.
     """

@@ -58,7 +58,7 @@ def non_finite_error(trainer: Trainer, name: str, is_here: Sequence[bool]) -> No
 
 
 def _in_samples(trainer: Trainer) -> str | None:
-    """Read the samples since the last log point again, and return which of them holds NaN or infinity, if one does.
+    """Read the samples since the last log point again, and return the first one with NaN or infinity, if any.
 
     A stream whose position is saved cannot be read again.
     """

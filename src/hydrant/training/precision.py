@@ -72,7 +72,7 @@ class Precision:
         uses_fp8 = fp8 is not None and not emulate
         _require_support(device, uses_bf16=uses_bf16, uses_tf32=matmul == "high", uses_fp8=uses_fp8)
         self._parameters = _PARAMETERS[parameters]
-        self.keeps_float32 = parameters == "float32"  # which does not round small updates away
+        self.keeps_float32 = parameters == "float32"  # so small updates are not rounded away
         self._fp8 = fp8
         self._emulate = emulate
         self._device_type = device.type

@@ -19,10 +19,10 @@ from hydrant.training.memory import explain_out_of_memory
 from hydrant.training.precision import Precision
 
 NUMBERS, TARGET = "numbers", "target"
-"""The names of arrays that do not come from the task: the numbers of the samples in the source, and their targets."""
+"""The names of the arrays that do not come from the task: the index of each sample in the source, and its target."""
 
 _RESERVED = (NUMBERS, TARGET, "index", "file", "class_names")
-"""Names that have another meaning in files with predictions."""
+"""Names that files with predictions use for something else."""
 
 Arrays = dict[str, np.ndarray]
 """Arrays of a batch by name, (B, ...) each."""

@@ -74,10 +74,10 @@ def log_row(trainer: Trainer, row: Mapping[str, float]) -> None:
 
 
 def log_micro_batch_size(trainer: Trainer) -> None:
-    """Log what depends on the size of the micro-batches, if the number of ranks determines this size.
+    """Warn that results depend on the number of ranks, because it sets the micro-batch size.
 
-    A run that begins on one rank logs nothing: its micro-batches are its batches. Call this after an update with
-    another size than the update before.
+    A run that begins on one rank logs nothing: its micro-batches are its batches. Call this after the first update and
+    after each change of the micro-batch size.
     """
     plan, spec, state = trainer.plan, trainer.plan.spec, trainer.state
     before, state.micro_batch_size = state.micro_batch_size, spec.micro_batch_size

@@ -1,4 +1,4 @@
-"""Runs without a folder, for dry runs and measurements; most of them run in their own process."""
+"""Runs without a run folder, for dry runs and measurements. Most have a process of their own."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from hydrant.training.distributed.world import World
 
 _KEY = "parallel.split_muon"
 _MOMENTUM = "momentum_buffer"
-"""The state of a matrix has it in each of these optimizers, and that of other weights has not."""
+"""The state key that these optimizers have for matrices only."""
 
 
 def check_split_steps(optimizers: Iterable[Optimizer], *, compiles_steps: bool) -> None:

@@ -113,7 +113,7 @@ def metric_prefixes(splits: Mapping[str, Split], *, is_averaged: bool) -> list[s
 
 
 def find_split(config: Mapping[str, Any], splits: Mapping[str, Split], name: str, key: str) -> Split:
-    """Return a split by name; `key` is what the user gave it by.
+    """Return a split by name. `key` is the option or key by which the user named it.
 
     Raises:
         ConfigError: there is no such split.

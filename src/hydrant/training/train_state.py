@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a run, and how a run is restored from it, on the same or another number of ranks."""
+"""Save and restore the state of a run, on the same or another number of ranks."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def check_class_names(path: Path, names: Sequence[str] | None, *, key: str, reme
 
 
 def _stream_position(trainer: Trainer) -> dict[str, Any]:
-    """Return the position of the training samples, the same on every rank, if it is no function of the update."""
+    """Return the position in a stream of samples, the same on every rank; empty if the update determines it."""
     stream = trainer.stream
     return stream.state_dict(trainer.state.num_updates) if isinstance(stream, PositionedStream) else {}
 
@@ -219,7 +219,7 @@ def restore_outside_model(task: nn.Module, path: Path) -> None:
 
 
 def _shard_owner(model: nn.Module) -> Owner:
-    """Return a function that finds the sharded weight that a path of the saved state ends with."""
+    """Return a function from a path of the saved state to the sharded weight whose name it ends with."""
     shards = {name: parameter for name, parameter in model.named_parameters() if is_sharded(parameter)}
 
     def owner(key: str) -> Tensor | None:
@@ -231,7 +231,7 @@ def _shard_owner(model: nn.Module) -> Owner:
 
 
 def _optimizer_owner(trainer: Trainer) -> Owner:
-    """Return a function that finds the weight which a path of the saved state of the optimizers begins with."""
+    """Return a function from a path of the saved optimizer state to the weight whose name it begins with."""
     names = _parameter_names(trainer.task)
     owners: dict[str, Tensor] = {}
     for name, entry in trainer.optimizers.entries.items():

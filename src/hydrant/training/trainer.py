@@ -71,7 +71,7 @@ class NullRunLogger:
 
 @dataclass
 class Trainer:
-    """Everything that a run trains with. `plan` holds what does not depend on the device.
+    """Everything that a run trains with. `plan` holds the parts that do not depend on the device.
 
     The task of `plan` may still be the one on the host: use `task`, or `trained` for a training forward.
     """
@@ -92,8 +92,8 @@ class Trainer:
     log: HookLog = field(init=False, default_factory=HookLog)
     meter: Meter = field(init=False)
     pace: Pace = field(init=False)
-    loss_weight: Tensor = field(init=False)  # of a micro-batch with the usual number of targets, shape ()
-    _num_micro_steps: int = field(init=False)  # that `loss_weight` belongs to
+    loss_weight: Tensor = field(init=False)  # the weight of a micro-batch with the usual number of targets, shape ()
+    _num_micro_steps: int = field(init=False)  # `loss_weight` is 1 / this
     buffers: RankBuffers = field(init=False)
     phase_observers: list[Profiler | Watchdog] = field(init=False)
 
@@ -125,7 +125,7 @@ class Trainer:
             self.loss_weight.fill_(1.0 / num_micro_steps)
 
     def end(self, reason: str) -> None:
-        """Let the run end after this update, or after the first one if none was made: evaluated, saved and finished.
+        """End the run after this update, evaluated, saved and finished. A run makes at least one update.
 
         All ranks must call this alike.
 

@@ -36,10 +36,10 @@ Accumulate = Callable[[], tuple[list[Outcome], int | None]]
 
 
 class Update(NamedTuple):
-    """What one update did."""
+    """The result of one update."""
 
     outcomes: list[Outcome]  # of the micro-batches of this rank
-    stop: int | None  # the signal because of which all ranks stop after this update
+    stop: int | None  # the signal that stops all ranks after this update
     status: StepStatus
     grad_norms: dict[str, Tensor]  # `grad_norm`, `critic/grad_norm`: before clipping, shape (); if computed
 

@@ -1,4 +1,4 @@
-"""How long an update of a run takes: measured in a run without a folder, before the run itself."""
+"""Measure how long an update of a run takes, in a run without a folder before the run itself."""
 
 from __future__ import annotations
 

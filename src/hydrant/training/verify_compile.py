@@ -23,8 +23,9 @@ log = logging.getLogger("hydrant")
 _MAX_NAMES = 5  # parameters that an error lists
 _TINY = 1e-300  # instead of a norm of 0
 _SINGLE, _MAX_SINGLE = 5.0, 0.5
-"""How far the gradient of one parameter may differ, in tolerances and as a ratio of its norm. All gradients together
-may differ by one tolerance. In bf16, rounding changes single gradients of a ResNet-18 by up to 0.04 of their norm.
+"""The largest difference of one parameter's gradient: a multiple of the tolerance, and a ratio of its norm. All
+gradients together may differ by one tolerance. In bf16, rounding changes single gradients of a ResNet-18 by up to 0.04
+of their norm.
 """
 
 

@@ -258,7 +258,7 @@ def test_few_sizes_show_no_law(sizes: Path, judge: Judge) -> None:
     three = judge(f"{sizes}/[012]-*", metric="val/loss", scale="model.width").scaling
     assert three is not None
     assert three.methods[0].fit is None
-    assert "3 sizes with results cannot show one" in three.methods[0].sentence
+    assert "need 4 sizes with results, not 3" in three.methods[0].sentence
     four = judge(f"{sizes}/[0123]-*", metric="val/loss", scale="model.width").scaling
     assert four is not None
     assert four.methods[0].fit is not None

@@ -82,7 +82,7 @@ class Comparison:
 
     @property
     def moment(self) -> str:
-        """Which weights the results are of, in words."""
+        """The weights whose results are compared, in words."""
         counted = [run for run in self.runs if self.metric.has_result(run)]
         updates = {run.name: self.metric.measured_at(run) for run in counted}
         if all(updates[run.name] in (None, run.summary.get("num_updates")) for run in counted):
@@ -94,7 +94,7 @@ class Comparison:
 
     @property
     def caution(self) -> str:
-        """Why intervals and p-values are too small; "" if nothing is known to make them so."""
+        """Why intervals and p-values are too small; "" if there is no known reason."""
         if "folds" not in self.repetitions:
             return ""
         return "Folds share training samples, so intervals and p are too small (Nadeau & Bengio, 2003)."

@@ -57,11 +57,11 @@ class Metric:
 
     @property
     def is_test(self) -> bool:
-        """Whether its values are of the best checkpoint, which is tested at the end."""
+        """Whether the values are those of the best checkpoint, which is tested at the end."""
         return self.name.startswith(("test/", "test_ema/"))
 
     def measured_at(self, run: Run) -> int | None:
-        """Return after how many updates the weights of the last value were: a test is of the best checkpoint."""
+        """Return the number of updates of the weights that gave the last value: a test uses the best checkpoint."""
         series = run.series.get("test/num_updates" if self.is_test else self.name)
         if series is None or not math.isfinite(series.values[-1]):
             return None
@@ -88,7 +88,7 @@ class Group:
     estimate: Estimate
     best: float | None
     states: Mapping[str, int]  # number of runs by state, or NOT_FINITE
-    missing_repetitions: Sequence[str] = ()  # seeds (and folds) of most other groups, as `seed 1 fold 2`
+    missing_repetitions: Sequence[str] = ()  # seeds (and folds) that most other groups have, as `seed 1 fold 2`
     versus: Difference | None = None  # from the baseline
 
     @property
@@ -108,7 +108,7 @@ class Group:
 
     @property
     def shortfall(self) -> str:
-        """What makes the group incomplete, in words; "" if it is complete."""
+        """The reason why the group is incomplete, in words; "" if it is complete."""
         if not self.without_result:
             return ""
         states = ", ".join(f"{num} {state}" for state, num in self.without_result.items())

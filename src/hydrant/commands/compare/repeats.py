@@ -17,7 +17,7 @@ _NO_COPY = (RunStatus.MISSING, RunStatus.NOT_STARTED, RunStatus.DAMAGED, SEVERAL
 
 
 def mark_several_configs(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs, where those that continued with another config say what trained which of their updates."""
+    """Return the runs. Those that continued with another config say which config trained which updates."""
     return [
         replace(run, state=SEVERAL, error=_stretches_text(run)) if run.summary.get("stretches") else run
         for run in runs

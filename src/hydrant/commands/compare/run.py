@@ -19,7 +19,7 @@ REPEAT = "repeat"
 
 
 SEVERAL = "several configs"
-"""The state of a run of which different configs trained different updates, so that it is in no group."""
+"""The state of a run that several configs trained, one after the other. It is in no group."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Run:
     series: Mapping[str, Series] = field(default_factory=dict[str, Series])  # by metric
     schedules: Mapping[str, Series] = field(default_factory=dict[str, Series])  # by metric, such as optim/lr
     error: str = ""
-    has_own_name: bool = False  # unlike a job of a sweep, whose name consists of its overrides
+    has_own_name: bool = False  # False for a job of a sweep, whose name consists of its overrides
     title: str = ""  # replaces the name where the titles of all runs differ; "": the name of the folder
     is_read_twice: bool = False  # from its folder and from W&B
     last_logged: float = 0.0  # the time of its last row, in unix seconds

@@ -27,7 +27,7 @@ _MAX_ERROR = 100  # characters of an error in the table
 _MAX_CELLS = 6  # missing cells that are named
 _MAX_ROWS = 16  # of a verdict's table
 _MANY, _FEW = 100, 3
-"""Of more than so many runs or groups, a table has only the few best ones, so that the report fits on a screen."""
+"""If there are more runs or groups, a table has only the best few, so that the report fits on a screen."""
 
 
 def to_text(comparison: Comparison, page: Path | None) -> str:
@@ -134,7 +134,7 @@ def _legend(c: Comparison) -> str:
         legend += f"\np: paired t-test, corrected by Holm for {num} comparison{'' if num == 1 else 's'}."
     if num and not c.is_baseline_given:
         legend += (
-            "\nThe baseline is the best group. It was chosen by these results, so p is too small. "
+            "\nThe baseline is the best group. These p-values are optimistic: the same results picked and tested it. "
             "Choose a baseline beforehand with --baseline."
         )
     return "\n".join([legend, *([c.caution] if c.caution else [])])
@@ -203,7 +203,7 @@ def _evidence(lead: Difference) -> str:
     if lead.p is None:
         return f"n = {lead.num_pairs}, no test"
     test = f"95 % interval {interval(lead.low, lead.high)}, p {p_value(lead.p)}, {lead.num_pairs} pairs"
-    return f"{test}; p is too small, because the two were chosen by these results"
+    return f"{test}; this p-value is optimistic: the same results picked and tested the two"
 
 
 def _certainty(c: Comparison, group: Group) -> str:

@@ -62,7 +62,7 @@ def workload_time(studies: Mapping[str, Sequence[float]]) -> float:
 
 @dataclass(frozen=True)
 class GroupTime:
-    """How many runs of a group reached the target, and when: the median over the seeds (and folds), by unit."""
+    """The number of runs of a group that reached the target, and the median time over seeds (and folds), by unit."""
 
     num_reached: int
     times: Mapping[str, float]  # infinite if half of them did not reach it, NaN if a time is unknown

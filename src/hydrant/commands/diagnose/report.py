@@ -22,7 +22,7 @@ class Diagnosis:
     config: Mapping[str, Any]
     name: str  # of the given config among the timings
     breaks: Sequence[Incident]
-    breaks_behind: Sequence[Incident]  # breaks that appear once those are fixed
+    breaks_behind: Sequence[Incident]  # the breaks that appear when the first ones are fixed
     stages: Sequence[Stage]  # tried stages; only the last one may be wrong
     smallest_failure: SmallestFailure | str | None  # of the last stage, or why there is none
     timings: Sequence[CellResult]  # of each mode and of the given config

@@ -28,7 +28,7 @@ class Stage:
 def graph_breaks(config: Mapping[str, Any], reads_scalars: bool) -> list[Incident]:
     """Return the graph breaks of a first micro-batch, forward and backward.
 
-    With `reads_scalars` Dynamo traces code that reads numbers from tensors, and so reaches the breaks behind it.
+    With `reads_scalars`, Dynamo also traces code that reads numbers from tensors, and so reaches later breaks.
     """
     import torch._dynamo
 

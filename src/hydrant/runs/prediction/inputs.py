@@ -25,7 +25,7 @@ KEY = "inputs"
 """Names the inputs in error messages."""
 
 _DATA_FILES = ("*.npy", "*.bin", "*.arrow", "*/*.arrow", "*.parquet")
-"""What a folder that the settings of the data name holds of its samples, for data that do not name their files."""
+"""The files with samples in a folder that the settings of the data name. Used for data that do not name their files."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Inputs:
     Args:
         source: the samples.
         title: what they are, for people.
-        identity: changes if other samples are meant; JSON.
+        identity: JSON that identifies the samples: it changes if they do.
         file_of: returns the file of a sample; None: samples are named by their number.
         has_targets: whether the targets of the source are known ones.
     """
@@ -57,7 +57,7 @@ class Inputs:
 
 
 def find_inputs(plan: Plan, words: Sequence[str]) -> Inputs:
-    """Return the samples that words mean: one split or tensor file, or files and folders.
+    """Return the samples that the words name: one split or tensor file, or files and folders.
 
     Raises:
         ConfigError: there is no such split or file, or the data of the run cannot read it.
@@ -124,8 +124,8 @@ def _of_split(plan: Plan, name: str) -> Inputs:
 
 
 def _content(source: Source, settings: Mapping[str, Any]) -> Any:
-    """Return what changes if someone changes the samples of a split: a hash of those in memory; else size and time of
-    each sample's file or, if these are unknown, of the files that the settings of the data name."""
+    """Return a value that changes with the samples of a split: a hash of samples in memory; else size and time of each
+    sample's file or, if these are unknown, of the files that the settings of the data name."""
     if isinstance(source, InMemorySource):
         content = hashlib.sha256()
         for tensor in (*tensors_of(source.inputs), *tensors_of(source.targets)):
@@ -138,7 +138,7 @@ def _content(source: Source, settings: Mapping[str, Any]) -> Any:
 
 
 def _data_files(text: str) -> list[Path]:
-    """Return the file of this name, or the files of arrays and tables in the folder of this name; none if neither."""
+    """Return the file with this name, or the array and table files in the folder with this name; else nothing."""
     if os.path.isfile(text):  # noqa: PTH113  # of any length
         return [Path(text)]
     if not os.path.isdir(text):  # noqa: PTH112

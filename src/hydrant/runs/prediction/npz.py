@@ -1,4 +1,4 @@
-"""Write arrays as an .npz file: always the same bytes, and also more than the memory holds."""
+"""Write arrays as an .npz file: always the same bytes for the same arrays, which may be larger than the memory."""
 
 from __future__ import annotations
 

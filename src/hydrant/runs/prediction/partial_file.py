@@ -56,7 +56,7 @@ class PartialFile:
 
     @property
     def next_number(self) -> int:
-        """The number after that of the last sample."""
+        """The number of the next sample."""
         return int(self.last[NUMBERS][-1]) + 1 if self.last else 0
 
     def append(self, arrays: Arrays) -> None:
@@ -82,7 +82,7 @@ class PartialFile:
             self._file.seek(end)
 
     def _continue(self, path: Path, identity: Mapping[str, Any]) -> None:
-        """Read what the file holds, and remove what is not whole, or not of the same predictions."""
+        """Read the records of the file, and remove incomplete ones and those of other predictions."""
         self._file.seek(0)
         head = self._file.readline(_MAX_HEAD_BYTES)
         expected = (json.dumps(identity) + "\n").encode()
@@ -129,7 +129,7 @@ class PartialFile:
 
 
 def _check_rows(arrays: Arrays, next_number: int) -> None:
-    """Refuse a record unless it has a row for each of its samples, which come after those of the records before.
+    """Refuse a record unless it has one row per sample, and its samples come after those of the earlier records.
 
     Raises:
         ValueError, KeyError: it was damaged or forged.

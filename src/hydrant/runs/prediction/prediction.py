@@ -1,4 +1,4 @@
-"""What a saved run predicts for samples."""
+"""The predictions of a saved run for samples."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Prediction:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides about the predictions, by its name in messages."""
+        """Everything that determines the predictions, by its name in messages."""
         saved, config = self.saved, self.saved.plan.config
         data = {key: value for key, value in config["data"].items() if key not in _CHANGEABLE}
         times = [file.stat().st_mtime_ns for file in sorted(saved.checkpoint.iterdir())]

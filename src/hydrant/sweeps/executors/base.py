@@ -22,7 +22,7 @@ from hydrant.sweeps.fork_server.call import CallResult, ProcessDied, call_isolat
 from hydrant.sweeps.stack_plan import numbers_text
 
 _PATIENCE_SECONDS = 30.0
-"""How long a stack waits for lanes that another process still trains; then it begins without them."""
+"""The seconds that a stack waits for lanes that another process still trains. Then it begins without them."""
 
 StopSignal: TypeAlias = Callable[[], int | None]
 """Returns the signal that stops the sweep; None while none has arrived."""
@@ -53,8 +53,8 @@ class Executor(Protocol):
     def run(self, sweep_jobs: Sequence[SweepJob], stop_signal: StopSignal) -> JobResults:
         """Run the jobs and yield each with its result when it ends.
 
-        Once `stop_signal()` returns a signal, running jobs save and stop, and waiting jobs are left out. If an error
-        closes the generator before its end, no job goes on unseen: jobs end, or this process waits for them.
+        Once `stop_signal()` returns a signal, running jobs save and stop, and waiting jobs are left out. Closing the
+        generator stops the jobs or waits for them.
         """
         ...
 
@@ -68,8 +68,8 @@ class SweepJob:
     environment: Mapping[
         str, str
     ]  # `hydra.job.env_set`, added for the job to the environment of this process
-    in_table: bool = False  # the live table shows its progress, so nothing is printed about it
-    others: Sequence[SweepJob] = ()  # that train in its process, as lanes of one stack
+    in_table: bool = False  # the live table shows the progress, so nothing is printed
+    others: Sequence[SweepJob] = ()  # the jobs that train in its process, as lanes of one stack
 
     @property
     def lanes(self) -> Sequence[SweepJob]:

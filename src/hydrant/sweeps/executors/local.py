@@ -38,7 +38,7 @@ class Local:
     """Runs several jobs at once: each thread of a pool starts one job and waits for it.
 
     Args:
-        num_jobs: at once; null: as many as the GPUs suffice for, or the cores if there are no GPUs.
+        num_jobs: the jobs at once; null: as many as there are GPUs for them or, without GPUs, cores.
         jobs_per_gpu: how many jobs may share a GPU.
     """
 

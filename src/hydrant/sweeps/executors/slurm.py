@@ -25,20 +25,21 @@ from hydrant.sweeps.executors.local import check_num_jobs
 
 _POLL_SECONDS = 0.5
 _SQUEUE_SECONDS = 10
-"""Between two calls of squeue, because each call is work for the controller of the whole cluster."""
+"""The seconds between two calls of squeue, because each call is work for the controller of the whole cluster."""
 _COMMANDS = ("sbatch", "squeue", "scancel", "srun")
 _SHARED = ("timeout_min", "nodes", "tasks_per_node", "cpus_per_task", "gpus_per_node", "mem_gb")
 """Parameters that submitit has for every cluster. The others get the prefix `slurm_`."""
 
 
 class Slurm:
-    """Submits the jobs as one SLURM array. They continue if this process dies; a signal or an error here cancels them.
+    """Submits the jobs as one SLURM array. They continue if this process is killed; a signal or an error here cancels
+    them.
 
     Args:
-        num_jobs: at once; null: as many as SLURM starts.
+        num_jobs: the jobs at once; null: as many as SLURM starts.
         cluster: slurm; local: processes of submitit on this machine.
         max_requeues: how often a job may run out of time and be requeued.
-        parameters: of submitit; its defaults apply to those that are null.
+        parameters: those of submitit; null: its default.
     """
 
     is_remote = True

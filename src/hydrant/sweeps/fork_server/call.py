@@ -40,7 +40,7 @@ class ProcessDied(Exception):
 
 @dataclass(frozen=True)
 class CallResult(Generic[T]):
-    """What the function returned, and the last signal that was forwarded to its process."""
+    """The result of the function, and the last signal that was forwarded to its process."""
 
     result: T
     signum: int | None
@@ -94,7 +94,7 @@ _start_or_join = threading.Lock()
 
 
 def start_server(paths: Sequence[str]) -> None:
-    """Start the server, which then imports modules while this process goes on. A server that runs is left as it is."""
+    """Start the server, which imports modules while this process goes on. Does nothing if it runs already."""
     # With signals blocked: Ctrl-C in the terminal would end it in the middle of its imports.
     forkserver.set_forkserver_preload(
         [f"hydrant.sweeps.fork_server.{name}" for name in ("first_import", "preload", "freeze_gc")]

@@ -1,4 +1,4 @@
-"""What the fork server imports between `first_import` and `freeze_gc`: the paths in its environment variable."""
+"""The imports of the fork server between `first_import` and `freeze_gc`: the paths in its environment variable."""
 
 import json
 import os

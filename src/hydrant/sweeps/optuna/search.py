@@ -44,7 +44,7 @@ class Limits:
 
     n_trials: int  # finished or pruned
     n_jobs: int  # at once, in one or more processes
-    max_failures: int  # failed trials of this start that the study accepts
+    max_failures: int  # the failed trials of this start that are allowed
 
 
 class SearchLoop:

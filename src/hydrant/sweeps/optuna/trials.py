@@ -34,7 +34,7 @@ class Search:
     pruner: Mapping[str, Any]
 
     def describe(self) -> dict[str, Any]:
-        """Return by key what must not change when a study continues."""
+        """Return, by key, the values that must not change when a study continues."""
         fixed = choices_in(redacted(list(self.space.fixed)))
         parts = {"sampler": self.sampler, "pruner": self.pruner}
         return {

@@ -1,1 +1,1 @@
-"""A race: paired seeds of two settings until the better one is known, or the budget is spent."""
+"""A race: paired seeds of two settings until one is known to be better, or the budget is spent."""

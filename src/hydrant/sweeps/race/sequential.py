@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 EFFECT_VARIANCE = 2.0
-"""Between 0.5 and 10 the test is valid and hardly slower; larger values favour large effects with few pairs."""
+"""The test is valid for any value, and about as fast between 0.5 and 10. Larger values favour large effects with few
+pairs."""
 
 _ROUNDING = 1e-6
 """The relative distance up to which differences of float32 metrics count as equal."""

@@ -140,7 +140,7 @@ class RaceSweeper(GridSweeper):
         return pairs
 
     def _rule(self, pair: _Pair) -> Rule:
-        """Return what decides the race: the metric of the best checkpoints, by its last value as in `hydrant compare`.
+        """Return the rule of the race: the metric of the best checkpoints, by its last value as in `hydrant compare`.
 
         Raises:
             ConfigError: the settings disagree about it, or nothing says what is better.

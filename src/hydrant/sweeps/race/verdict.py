@@ -11,7 +11,7 @@ from hydrant.sweeps.race.sequential import Estimate, confidence_sequence
 
 @dataclass(frozen=True)
 class Rule:
-    """What decides a race."""
+    """The rule that decides a race."""
 
     metric: str
     mode: str  # "max" or "min"

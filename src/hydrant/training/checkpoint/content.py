@@ -25,7 +25,7 @@ Owner = Callable[[str], Tensor | None]
 _STRIDES = "strides"  # a key of training.json
 _ALIGNMENT = 64  # bytes
 _BLOCK_BYTES = 2**28
-"""Of host memory that is allocated at once, at most. A power of two, because torch pins such sizes only."""
+"""The largest block of host memory that is allocated at once. A power of two, because torch pins only such sizes."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def read_into(path: Path, part: str, targets: Mapping[str, Any]) -> None:
 
 
 def _other_strides(tensors: Mapping[str, Tensor], owner: Owner) -> dict[str, list[int]]:
-    """Return the strides of the tensors that `_empty` alone would not give them, by name.
+    """Return, by name, the strides of tensors for which `_empty` alone would choose others.
 
     A matrix product rounds differently if a factor has other strides. So an optimizer whose eigenvectors are
     column-major, as those of torch.linalg, would not continue exactly without them.

@@ -26,7 +26,7 @@ _CHUNK_BYTES = 2**23
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint records about itself."""
+    """The content of a checkpoint's manifest."""
 
     num_updates: int
     is_best: bool

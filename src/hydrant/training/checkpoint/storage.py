@@ -71,7 +71,7 @@ def _write_alone(parts: dict[str, dict[str, Tensor]], writer: _Writer) -> None:
 
 
 class _Writer(dcp.FileSystemWriter):
-    """Where a checkpoint is written. `dcp.save` calls `prepare_global_plan` and `finish` only on rank 0."""
+    """Writes a checkpoint into its folder. `dcp.save` calls `prepare_global_plan` and `finish` only on rank 0."""
 
     def __init__(
         self, folder: Path, texts: Mapping[str, str], notes: Mapping[str, Any], publish: Callable[[], None]

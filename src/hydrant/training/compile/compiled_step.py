@@ -32,7 +32,7 @@ NUM_WARMUP_CALLS = 3
 """Calls that may compile. A step that compiles later would do so again and again, and becomes eager."""
 
 _HOST_NUMBERS = frozenset(("step", "mu_product"))
-"""What an eager optimizer of torch reads as a number; it would wait for the device in each update."""
+"""The state that an eager optimizer of torch reads as a number. On the device, each update would wait for it."""
 
 
 def compile_step(

@@ -49,7 +49,7 @@ class CompileReport:
     planned: list[Incident] = field(default_factory=list)
     """Expected recompilations: the graph for evaluation, and the first graphs of the optimizer steps."""
     limits: list[Incident] = field(default_factory=list)
-    """Where torch reached its recompilation limit and runs eager since then."""
+    """The places where torch reached its recompilation limit and now runs eager."""
     cache: Mapping[str, int] = field(default_factory=lambda: {"hits": 0, "misses": 0})
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class CompileMonitor:
         """Return whether anything was compiled since the last call. Reads two counters only."""
         from torch._dynamo.utils import counters
 
-        # Two counters, because Dynamo does not count frames with fullgraph.
+        # Two counters, because with fullgraph Dynamo counts no frames.
         counts = (counters["frames"]["total"], counters["stats"]["unique_graphs"])
         last_counts, self._last_counts = self._last_counts, counts
         return counts != last_counts

@@ -77,7 +77,7 @@ True: they shrink the weights. False: they add the decay to the gradients.
 """
 
 _DECOUPLED_FIELDS = ("decoupled_weight_decay", "decoupled_decay", "decoupled")
-"""Fields of a group that choose between the two, in optimizers that can do both."""
+"""The field of a group that chooses between the two ways, in optimizers that have both."""
 
 _OTHER_DECAY_FIELDS = ("corrected_weight_decay", "fixed_decay", "unscaled_wd")
 """Fields of a group that, if true, make its decay another product than lr times weight_decay."""

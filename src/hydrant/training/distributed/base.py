@@ -1,4 +1,4 @@
-"""What the ranks of a run do together. With one rank there is nothing to do."""
+"""The collectives of a run's ranks. With one rank there is nothing to do."""
 
 from __future__ import annotations
 

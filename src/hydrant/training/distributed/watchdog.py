@@ -38,7 +38,7 @@ _HANG_KEY = "hang"
 
 @dataclass(frozen=True)
 class RankPosition:
-    """Where the main thread of a rank is."""
+    """The position of a rank's main thread."""
 
     num_phases: int  # phases entered so far; every rank enters the same ones
     phase: str  # such as "forward after update 4"

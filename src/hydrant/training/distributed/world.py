@@ -36,7 +36,7 @@ class Membership:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether the group is left as it is, because NCCL waits for all ranks to destroy it."""
+        """Whether to leave the group as it is: NCCL would wait until all ranks destroy it."""
         return self.is_owner and self.has_failed
 
 
@@ -191,7 +191,8 @@ _Meeting: TypeAlias = tuple[dist.Store, int, int]
 """The store of the ranks, this rank and their number."""
 
 _meetings: dict[tuple[str, ...], _Meeting] = {}
-"""By the launcher's variables. One store serves all groups of a process, because rank 0 serves only one on its port."""
+"""The store by the launcher's variables. All groups of a process share it, because rank 0 can serve one store per
+port."""
 
 
 def _meet(timeout: timedelta) -> _Meeting:

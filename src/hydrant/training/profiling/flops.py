@@ -46,7 +46,7 @@ def _rnn_layer_flops(inputs: Sequence[int], *weights: Any, **_: Any) -> int:
 
 @contextmanager
 def _unfused_attention() -> Generator[None]:
-    """Let torch's attention layers take no kernel for inference, which a frozen part may: it is not counted."""
+    """Keep torch's attention layers from their inference kernel, which a frozen part could use: it is not counted."""
     was_enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -64,9 +64,10 @@ _CHEAP = frozenset((
 
 
 class _WeightTracker(TorchDispatchMode):
-    """A context that finds the weights which operations without a count take together with data.
+    """A context that finds the weights that torch's FLOP counter misses: an operation that it does not count combines
+    them with data.
 
-    It follows each weight through what is made of weights alone, such as casts and normalized weights.
+    It follows each weight through tensors that are computed from weights alone, such as casts and normalized weights.
 
     Args:
         module: has the weights.
@@ -80,7 +81,7 @@ class _WeightTracker(TorchDispatchMode):
         self._counted = counted
         self._parameters = dict(module.named_parameters())
         self._origins = dict.fromkeys(map(_memory, module.buffers()), frozenset[str]())
-        """The names of the matrices that a tensor without data is made of, by its memory."""
+        """By memory address: the names of the matrices from which a tensor without data was computed."""
         for name, parameter in self._parameters.items():
             names = frozenset({name} if parameter.ndim > 1 else ())
             self._origins[_memory(parameter)] = names | self._origins.get(_memory(parameter), frozenset())
@@ -111,7 +112,8 @@ class _WeightTracker(TorchDispatchMode):
         return output
 
     def describe_uncounted(self) -> str:
-        """Return which matrices no counted operation takes, and what takes them instead; "" if there are none."""
+        """Return which matrices no counted operation uses, and which operation uses them instead; "" if there are
+        none."""
         missed = {name: operation for name, operation in self._missed.items() if name not in self._reached}
         if not missed:
             return ""

@@ -113,7 +113,7 @@ class TorchProfiler:
             self._span = None
 
     def _stop(self) -> None:
-        """Stop the profiler, which writes the profile. Called at the end of the window, or of the run before that."""
+        """Stop the profiler, which writes the profile: at the end of the window, or of a run that ends earlier."""
         if self._profile is None:
             return
         self._leave()

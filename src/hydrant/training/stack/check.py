@@ -24,11 +24,11 @@ from hydrant.training.trainer import Trainer
 
 _NUM_TRIED = 3  # updates: the first makes the states of the optimizers, the second traces their steps
 _LOSS_TOLERANCE, _ROUNDED_LOSS_TOLERANCE = 1e-3, 3e-2
-"""Of the relative difference of the loss to that of the run alone; the second one if the forward pass is rounded to
-bfloat16. Another random number or a wrong batch changes the loss by more."""
+"""The largest relative difference between the stacked loss and the loss of the run alone; the second one if the forward
+pass is rounded to bfloat16. Another random number or a wrong batch changes the loss by more."""
 _CHANGE_TOLERANCE = 0.5
-"""Of the difference between the changes of all weights, relative to the change. Some optimizers amplify rounding: an
-update by the sign of a gradient near 0 may have the other sign."""
+"""The largest difference between the changes of all weights, stacked and alone, relative to the change. Some optimizers
+amplify rounding: an update by the sign of a gradient near 0 may have the other sign."""
 
 
 def check_plan(plan: Plan) -> None:
@@ -74,7 +74,7 @@ def _check_compilation(settings: Mapping[str, Any]) -> None:
 
 
 def signature(plan: Plan) -> Hashable:
-    """Return what is equal for all runs of the same program: all but seeds, fractions and schedules."""
+    """Return what is equal for all runs of the same program: everything except seeds, fractions and schedules."""
     entries = plan.optimizers.entries
     return (
         tuple(_module_signature(module) for module in plan.task.modules()),
@@ -158,7 +158,7 @@ def _tensor_signature(name: str, tensor: Tensor) -> Hashable:
 
 
 def _module_signature(module: nn.Module) -> Hashable:
-    """Return the class of a module and its own numbers and strings; of a fraction only whether it is 0."""
+    """Return the class of a module, its own strings and numbers, and for a fraction only whether it is 0."""
     plain = {k: v for k, v in vars(module).items() if v is None or isinstance(v, int | float | str)}
     return type(module), tuple(
         (k, type(v), not v if type(v) is float else v) for k, v in sorted(plain.items())
@@ -168,7 +168,7 @@ def _module_signature(module: nn.Module) -> Hashable:
 def _optimizer_signature(optimizer: torch.optim.Optimizer) -> tuple[Hashable, ...]:
     groups = list[Hashable]()
     for group in optimizer.param_groups:
-        # To these optimizers, a weight decay of 0 is one of many; another number that is 0 may switch something off.
+        # These optimizers run the same code for a weight decay of 0. Another number that is 0 may switch something off.
         free = {"weight_decay"} if type(optimizer) in ELEMENTWISE else set[str]()
         fractions = {n: not value and n not in free for n, value in flat_numbers(group).items()}
         others = flat_numbers(group, kinds=(int, bool, str, type(None)))

@@ -10,7 +10,7 @@ from hydrant.training.compile.monitor import CompileReport
 
 
 class LaneCompilation(Eager):
-    """What a run in a stack knows of the compilation: its own task stays eager, the stack compiles all lanes as one.
+    """The compilation of a run in a stack: its own task stays eager, and the stack compiles all lanes as one.
 
     Args:
         of_stack: the configured compilation.

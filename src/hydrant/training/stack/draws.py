@@ -1,4 +1,4 @@
-"""The random numbers that a task draws: recorded once, then drawn for each lane as its run alone draws them."""
+"""The random numbers of a task: recorded once, then drawn for each lane as its run alone would draw them."""
 
 from __future__ import annotations
 

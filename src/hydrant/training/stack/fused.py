@@ -1,4 +1,4 @@
-"""torch's fused kernels, called for the weights of one lane in a line."""
+"""torch's fused kernels, called for the weights of one lane in a single row."""
 
 from __future__ import annotations
 

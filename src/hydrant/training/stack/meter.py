@@ -24,7 +24,7 @@ class StackedMeter:
         self._lanes = list(lanes)
         self._names: list[str] = []
         self._pending: list[Tensor] = []  # (lanes, metrics), float64, for each call
-        self._weights: list[Tensor | int] = []  # (lanes,), or the same for all lanes
+        self._weights: list[Tensor | int] = []  # (lanes,), or one for all lanes
 
     def add(self, values: Mapping[str, Tensor], weights: Tensor | int) -> None:
         """Add means of each lane: numbers, (lanes,), or bool tensors, (lanes, ...), of which the mean is taken.

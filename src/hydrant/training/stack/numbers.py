@@ -47,12 +47,12 @@ class LaneNumbers:
 class TensorNumbers(TorchFunctionMode):
     """Inside this context, torch's functions take tensors of shape () where they need Python numbers.
 
-    A number that is read from a tensor, such as the count of steps, stays a tensor. A number that is compared with a
-    constant counts as different from it: the caller excludes numbers that are 0 in some lanes only.
+    A number that is read from a tensor, such as the count of steps, stays a tensor. A comparison with a constant always
+    finds a difference, so the caller must exclude numbers that are 0 in some lanes only.
 
     Args:
-        zero: a tensor of shape () with a lane dimension. It is added to every new buffer, so that the buffer has one
-            too.
+        zero: a tensor of shape () with a lane dimension. It is added to every new buffer, so that the buffer gets a
+            lane dimension too.
 
     Raises:
         DecidesByNumber: other code branches on a tensor.

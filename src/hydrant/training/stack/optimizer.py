@@ -41,7 +41,7 @@ _UNMAPPED = (
 _NO_BATCHING_RULE = "There is a performance drop"
 
 Numbers = Sequence[Mapping[str, Sequence[float]]]
-"""For each group, the scheduled fields, such as `lr` or `betas.0`, with the value of each lane."""
+"""For each group, the scheduled fields (`lr`, `betas.0`) with the value of each lane."""
 
 
 class StackedOptimizer:
@@ -94,7 +94,7 @@ class StackedOptimizer:
             self._program(*self._arguments(numbers))
 
     def tensors(self) -> list[Tensor]:
-        """Return all that a step changes, with the lanes in front."""
+        """Return everything that a step changes, with the lanes in front."""
         slots = [slot for group in self._slots for slot in group]
         states = [value for slot in slots for value in slot.state.values()]
         return [

@@ -1,4 +1,4 @@
-"""The random numbers of all lanes: how a pass of a run alone draws them, and which weights get no gradient in it."""
+"""The random numbers of all lanes, and the weights without a gradient: both found by a forward pass of one run."""
 
 from __future__ import annotations
 

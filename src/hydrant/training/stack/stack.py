@@ -31,12 +31,13 @@ from hydrant.training.update import Update
 from hydrant.training.verify_compile import Gradients, difference
 
 _COPIES_OF_WEIGHTS = 6
-"""The weights, their gradients, two states of the optimizer, an average and what a step allocates."""
+"""A lane takes about this many times the memory of its weights: weights, gradients, two optimizer states, an average,
+and what a step allocates."""
 
 T = TypeVar("T")
 
 LaneUpdate = Update | NonFiniteError
-"""What an update did in a lane, or the error that ends its run."""
+"""The result of an update in one lane, or the error that ends its run."""
 
 
 class Stack:

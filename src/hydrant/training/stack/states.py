@@ -21,9 +21,10 @@ _States = Sequence[Sequence[dict[str, Any]]]  # of each lane: those of the weigh
 
 @dataclass
 class Slot:
-    """What an optimizer sees as one weight: a weight of the model, or all weights of a group in a line.
+    """One weight to the optimizer: a weight of the model, or all weights of a group in one row.
 
-    Its state is a tensor for all lanes, on the device of the weights: also numbers that the class keeps on the host.
+    Each entry of its state is one tensor for all lanes on the device of the weights, even numbers that the class keeps
+    on the host.
     """
 
     values: Tensor  # (lanes, ...)

@@ -46,7 +46,7 @@ class StackedSteps:
             separate_counts([entry.optimizer for lane in lanes for entry in lane.optimizers.entries.values()])
 
     def _limits(self, field: str) -> dict[str, Tensor | None]:
-        """Return the limits of a kind by optimizer, (lanes,) in the dtype of torch's numbers; None without."""
+        """Return one kind of clipping limit by optimizer, (lanes,), in torch's default dtype; None: no limit."""
         device, limits = self._first.plan.world.device, dict[str, Tensor | None]()
         for name, clippings in self._clippings.items():
             values = [getattr(clipping, field) for clipping in clippings]
@@ -67,7 +67,7 @@ class StackedSteps:
                 each = torch.stack([torch.linalg.vector_norm(row, dim=1) for row in rows])
                 norms[f"{metric_prefix(name)}grad_norm"] = norm = torch.linalg.vector_norm(each, dim=0)
                 if (limits := self._max_norms[name]) is not None:
-                    # As the run alone divides a number by a tensor: rounded to the dtype of the norm twice.
+                    # Rounded to the dtype of the norm twice, as when the run alone divides a number by a tensor.
                     ratios = ((norm + 1e-6).reciprocal() * limits).to(norm.dtype).clamp(max=1.0)
                     for row in rows:
                         row.mul_(ratios[:, None])

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class StackedWeights:
-    """Weights that one group of an optimizer trains: a row for each lane, with all of its weights in a line.
+    """The weights that one group of an optimizer trains: one row for each lane, which holds all of its weights.
 
     Args:
         parameters: of each lane, in the same order. They become views of the rows.
@@ -21,7 +21,7 @@ class StackedWeights:
         self._sizes = [p.numel() for p in self.parameters[0]]
         rows = [torch.cat([p.detach().reshape(-1) for p in of_lane]) for of_lane in self.parameters]
         self.rows = torch.stack(rows).requires_grad_()
-        """(lanes, number of weights); the leaf that backward gives a gradient."""
+        """(lanes, number of weights): the leaf tensor whose gradient backward computes."""
         for lane, of_lane in enumerate(self.parameters):
             for parameter, value in zip(of_lane, self.views(self.rows.detach()[lane]), strict=True):
                 parameter.data = value

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Basin:
-    """The best learning rate and its basin. An open end lies at the end of the tried rates, so the basin may "
-    "be wider."""
+    """The best learning rate and its basin. It may be wider at an open end, which is the last rate that was tried."""
 
     best_lr: float
     best: float

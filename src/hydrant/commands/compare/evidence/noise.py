@@ -1,4 +1,4 @@
-"""How much results scatter over seeds: standard deviations with chi-square intervals, of one group and pooled."""
+"""The scatter of results over seeds: standard deviations with chi-square intervals, of one group and pooled."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def spread(samples: Sequence[Sequence[float]]) -> Spread:
 def paired_spread(table: Sequence[Sequence[float]]) -> Spread:
     """Return the standard deviation of the difference of two groups with the same seed.
 
-    What remains of the results without the effects of group and seed (a two-way analysis of variance without
-    repetition) has the variance of one result; a difference has twice that. For two groups it is the standard deviation
-    of their differences.
+    The residuals without the effects of group and seed (a two-way analysis of variance without repetition) have the
+    variance of one result. A difference has twice that variance. For two groups it is the standard deviation of their
+    differences.
 
     Args:
         table: the results, (groups, seeds); two or more of both.

@@ -1,5 +1,4 @@
-"""How many seeds a difference of a given size needs: the power of two-sided t-tests by the noncentral t "
-"distribution."""
+"""The seeds that a difference needs: the power of two-sided t-tests, by the noncentral t distribution."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ function groupsSection() {
       number(group.median), number(group.best), difference, interval(versus.low, versus.high), pValue(versus.p), pValue(versus.p_holm), withoutResult(group) || "–"];
     return { cells, isBest: group.name === DATA.winner };
   });
-  const caution = DATA.baseline && !DATA.is_baseline_given ? " The baseline is the best group. It was chosen by these results, so p is too small. Choose a baseline beforehand with --baseline." : "", shared = DATA.caution && ` ${DATA.caution}`;
+  const caution = DATA.baseline && !DATA.is_baseline_given ? " The baseline is the best group. These p-values are optimistic: the same results picked and tested it. Choose a baseline beforehand with --baseline." : "", shared = DATA.caution && ` ${DATA.caution}`;
   shown.append(scrollable("Table of groups",
     plainTable(`n: runs with a result, of all runs. Difference: from the baseline (${DATA.baseline ?? "none"}), ${DATA.test}.${caution}${shared}`, titles, rows, Math.max(DATA.by.length, 1), { id: "groups-table" })));
   if (DATA.missing.length) {

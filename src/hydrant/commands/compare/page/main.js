@@ -13,7 +13,7 @@ function certainty({ num, low, high }) {
 
 function evidence({ low, high, p, num_pairs }) {
   if (p === null) return `n = ${num_pairs}, no test`;
-  return `${100 * DATA.confidence} % interval ${interval(low, high)}, p ${pValue(p)}, ${num_pairs} pairs; p is too small, because the two were chosen by these results`;
+  return `${100 * DATA.confidence} % interval ${interval(low, high)}, p ${pValue(p)}, ${num_pairs} pairs; this p-value is optimistic: the same results picked and tested the two`;
 }
 
 function winnerSection() {

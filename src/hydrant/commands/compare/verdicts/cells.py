@@ -1,4 +1,4 @@
-"""Configurations and their lines: what the pictures of learning rates, tuning and scaling are made of."""
+"""Configurations and their lines, for the pictures of learning rates, tuning and scaling."""
 
 from __future__ import annotations
 

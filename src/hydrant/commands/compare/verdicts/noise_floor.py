@@ -44,8 +44,8 @@ class NoiseFloor:
 
     groups: Mapping[str, Spread]
     pooled: Spread
-    bartlett_p: float | None  # that all groups scatter alike; None: undefined
-    compared: Sequence[str]  # the groups whose noise decides the needs
+    bartlett_p: float | None  # p-value that all groups scatter alike; None: undefined
+    compared: Sequence[str]  # the groups whose noise determines the needed seeds
     unpaired: Spread  # of the results of these groups
     paired: Spread | None  # of the differences of pairs with the same seed
     needs: Sequence[Need]
@@ -119,8 +119,8 @@ def _sentences(floor: NoiseFloor, best: Sequence[Group], repetitions: str, metri
     pooled = floor.pooled
     if pooled.degrees == 0:
         return [
-            f"The noise of {metric} is unknown, because every group has one result or none. A second seed shows it: "
-            "seed=0,1."
+            f"The noise of {metric} is unknown, because every group has one result or none. "
+            "A second seed shows it: seed=0,1."
         ]
     if pooled.std == 0.0:
         return [f"{metric} is the same for all {repetitions} of every group, so no noise can be measured."]
@@ -132,19 +132,15 @@ def _sentences(floor: NoiseFloor, best: Sequence[Group], repetitions: str, metri
     if floor.bartlett_p is not None and floor.bartlett_p < SIGNIFICANCE:
         names = " and ".join(floor.compared)
         sentences.append(
-            f"The groups scatter differently (Bartlett's test, p {p_value(floor.bartlett_p)}), so the pooled value "
-            + (
-                f"describes none of them. The seeds needed are for {names}."
-                if floor.needs
-                else "describes none of them."
-            )
+            f"The groups scatter differently (Bartlett's test, p {p_value(floor.bartlett_p)}), "
+            "so the pooled value describes none of them."
+            + (f" The seeds needed are for {names}." if floor.needs else "")
         )
     sentences += _power_sentences(floor, best)
     if floor.needs:
         sentences.append(
-            "The numbers assume normal results and a true difference of that size; a lead that was found is "
-            "often larger "
-            "than the true one. Nothing is said about other data, models or budgets."
+            "The numbers assume normally distributed results and a true difference of that size. An observed lead "
+            "is often larger than the true one. Other data, models and budgets may give other numbers."
         )
     return sentences
 
@@ -155,9 +151,8 @@ def _power_sentences(floor: NoiseFloor, best: Sequence[Group]) -> list[str]:
         return []
     found = detectable_difference(floor.paired.std, num_pairs, is_paired=True)
     return [
-        f"With {num_pairs} paired seeds, a paired t-test at 5 % finds a true difference of {number(found)} in "
-        "80 of 100 "
-        "comparisons, and smaller ones less often."
+        f"{num_pairs} paired seeds reliably (80 %) detect differences of {number(found)} or more "
+        "(paired t-test at 5 %)."
     ]
 
 

@@ -1,4 +1,4 @@
-"""What the user asks beyond the means: a fixed target, a difference, a tolerance, tuned keys and sizes."""
+"""The user's questions beyond the means: a fixed target, a difference, a tolerance, tuned keys and sizes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Questions:
     against: Target | None = None  # the fixed target of a test
     sigma: float | None = None  # the known standard deviation of a run, for this test
     critical: float | None = None  # the value that `margin * sqrt(n)` must reach, instead of a level of 5 %
-    difference: float | None = None  # whose number of seeds is asked for
-    tolerance: float | None = None  # by how much a result in the basin of a learning rate may be worse
+    difference: float | None = None  # the difference whose number of seeds is asked for
+    tolerance: float | None = None  # how much worse a result in the basin of a learning rate may be
     tuned: Sequence[str] | None = (
         None  # the keys whose values are trials; None: those of optimizers and schedules
     )

@@ -1,4 +1,4 @@
-"""How sensitive each optimizer is to its learning rate: results over the learning rate, and the width of the basin."""
+"""The sensitivity of each optimizer to its learning rate: results over the rate, and the width of the basin."""
 
 from __future__ import annotations
 
@@ -90,21 +90,19 @@ def _line(name: str, rates: dict[float, Group], tolerance: float | None, mode: s
 def _sentences(found: Sensitivity) -> list[str]:
     if found.tolerance is None:
         return [
-            "No width of the basins: the noise over seeds is unknown. Add seeds, or say how much worse than "
-            "the best is "
-            "still good: --tolerance."
+            "The basins have no width, because the noise over seeds is unknown. Add seeds, or say how much worse "
+            "than the best is still good: --tolerance."
         ]
     source = "as given" if found.is_given else "the standard deviation over seeds at the best learning rates"
     sentences = [
-        f"The basin of an optimizer holds the learning rates whose mean is within {number(found.tolerance)} of "
-        "its best "
-        f"({source})."
+        "The basin of an optimizer holds the learning rates whose mean is within "
+        f"{number(found.tolerance)} of its best ({source})."
     ]
     sentences += [_line_sentence(line) for line in found.lines if line.basin is not None]
     sentences.append(
-        "Between the tried rates the curve is taken as straight in log(lr). A wide basin says that the "
-        "optimizer forgives "
-        "a wrong lr here; it says nothing about its other settings, and basins move with batch size, width and budget."
+        "Between the tried rates, results are interpolated linearly in log(lr). In a wide basin, an lr that is a few "
+        "times off still works. This says nothing about other settings, and basins move with batch size, width and "
+        "budget."
     )
     return sentences
 
@@ -116,5 +114,5 @@ def _line_sentence(line: Line) -> str:
     text = f"{line.name}: best at lr {basin.best_lr:g}, basin {at_least}a factor of {number(basin.factor)}"
     if basin.best_lr in (line.lrs[0], line.lrs[-1]):
         end = "smallest" if basin.best_lr == line.lrs[0] else "largest"
-        return f"{text}; the best lr is the {end} tried, so try further."
+        return f"{text}. The best lr is the {end} tried, so try further."
     return f"{text}."

@@ -40,7 +40,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Scaling:
-    """The sizes of one method, the law through all of them, and the check of its prediction."""
+    """The sizes of one method, the law fitted to all of them, and the check of its prediction."""
 
     name: str
     sizes: Sequence[float]
@@ -140,9 +140,8 @@ def _refusal(scaling: Scaling) -> str:
     if num >= MIN_SIZES:
         return f"{scaling.name}: no law, because a loss is 0 or below."
     return (
-        f"{scaling.name}: no law, because {num} size{'s' * (num != 1)} with results cannot show one; its three "
-        "parameters "
-        f"need {MIN_SIZES} or more, and {MIN_SIZES + 1} to check a prediction."
+        f"{scaling.name}: no law, because its three parameters need {MIN_SIZES} sizes with results, not {num}. "
+        f"With {MIN_SIZES + 1}, a prediction is checked too."
     )
 
 
@@ -185,15 +184,14 @@ def _sentence(scaling: Scaling, size: str) -> str:
         text += " (no intervals: one result at each size, so the noise is unknown)"
     check = scaling.check
     if check is None:
-        return f"{text}. The prediction is not checked; that needs {MIN_SIZES + 1} sizes."
+        return f"{text}. The prediction is not checked, because that needs {MIN_SIZES + 1} sizes."
     predicted = f"{number(check.predicted)}"
     if check.is_hit is None:
         return f"{text}. The smaller sizes predict {predicted} at {check.size:.3g}; measured {number(check.measured)}."
     verdict = "as predicted" if check.is_hit else "not as predicted: do not extrapolate this law"
     return (
-        f"{text}. The smaller sizes predict {predicted} ({interval(check.low, check.high)}) at "
-        f"{check.size:.3g}; measured "
-        f"{number(check.measured)}, {verdict}."
+        f"{text}. The smaller sizes predict {predicted} ({interval(check.low, check.high)}) at {check.size:.3g}; "
+        f"measured {number(check.measured)}, {verdict}."
     )
 
 
@@ -201,8 +199,8 @@ def _sentences(found: Scalings, metric: Metric) -> list[str]:
     sentences = [scaling.sentence for scaling in found.methods]
     if any(scaling.fit is not None for scaling in found.methods):
         sentences.append(
-            f"At each size the best tuned setting counts. The law is {metric.name} = offset + factor * "
-            f"{found.size}^-exponent; "
-            "its intervals have the noise of the seeds, not the doubt whether the law holds beyond the tried sizes."
+            "At each size, the best tuned setting counts. The law is "
+            f"{metric.name} = offset + factor * {found.size}^-exponent. Its intervals include the noise of the seeds, "
+            "but not the doubt whether the law holds beyond the tried sizes."
         )
     return sentences

@@ -66,20 +66,19 @@ def _sentences(verdict: TargetVerdict, questions: Questions, groups: Sequence[Gr
     sentences: list[str] = []
     if verdict.passed:
         worst = max(verdict.passed, key=lambda name: verdict.tests[name].p or 0.0)
-        about = "" if len(verdict.passed) == 1 else ", at worst"
+        evidence = _evidence(verdict.tests[worst], verdict.test, questions)
+        weakest = "" if len(verdict.passed) == 1 else "weakest evidence: "
         sentences.append(
-            f"{_listed(verdict.passed)} reach{'es' * (len(verdict.passed) == 1)} {verdict.target}: the true "
-            "mean is better"
-            f"{about} by this evidence: {_evidence(verdict.tests[worst], verdict.test, questions)}."
+            f"{_listed(verdict.passed)} reach{'es' * (len(verdict.passed) == 1)} {verdict.target}: "
+            f"the true mean is better ({weakest}{evidence})."
         )
     untested = [name for name, test in verdict.tests.items() if test.p is None]
     if others := [name for name in verdict.tests if name not in verdict.passed and name not in untested]:
         closest = min(others, key=lambda name: verdict.tests[name].p or 0.0)
         sentences.append(
             f"Not shown for {len(others)} of {len(groups)} groups; closest is {closest} "
-            f"({_evidence(verdict.tests[closest], verdict.test, questions)}). This does not show that a group "
-            "misses the "
-            "target: more seeds may decide it."
+            f"({_evidence(verdict.tests[closest], verdict.test, questions)}). "
+            "This does not show that a group misses the target: more seeds may decide it."
         )
     if untested:
         sentences.append(
@@ -87,13 +86,13 @@ def _sentences(verdict: TargetVerdict, questions: Questions, groups: Sequence[Gr
             + (
                 "no result."
                 if questions.sigma is not None
-                else "not two different results. Add seeds, or give the noise if you know it: --sigma."
+                else "fewer than two different results. Add seeds, or give a known noise: --sigma."
             )
         )
     if incomplete := [group.name for group in groups if group.without_result]:
         sentences.append(f"The means leave out runs without a result, in {_listed(incomplete)}.")
     if questions.sigma is not None:
-        sentences.append("The test is right only if sigma is, which these runs do not check.")
+        sentences.append("The test is valid only if sigma is right, which these runs do not check.")
     return sentences
 
 

@@ -20,7 +20,7 @@ MIN_TRIALS = 3
 
 @dataclass(frozen=True)
 class Method:
-    """What one method reached with its trials."""
+    """The results of one method with its trials."""
 
     name: str
     num_trials: int
@@ -82,25 +82,22 @@ def _sentences(found: Tuning, cells: Cells, metric: Metric) -> list[str]:
     if len(set(numbers.values())) > 1:
         most = max(numbers, key=numbers.__getitem__)
         sentences.append(
-            f"The methods have {found.budget} to {numbers[most]} trials; all curves end at {found.budget}, so "
-            "that no method "
-            "is tuned more than another."
+            f"The methods have {found.budget} to {numbers[most]} trials; all curves end at {found.budget}, "
+            "so that no method is tuned more than another."
         )
     if failed := sum(method.num_failed for method in found.methods):
         sentences.append(f"{failed} trials failed or diverged; they count as the worst finished trial.")
     if len(found.methods) > 1:
         sentences.append(_leaders(found, metric))
     sentences.append(
-        "The curves hold for drawing trials at random from the tried settings, with replacement (Dodge et "
-        "al., 2019): they "
-        "underestimate near the whole budget, and another search range gives other curves. The best of n is "
-        "chosen by these "
-        "results, so fresh seeds will be a little worse."
+        "The curves assume trials that are drawn at random from the tried settings, with replacement (Dodge et al., "
+        "2019). They underestimate near the whole budget, and another search range gives other curves. The best of n "
+        "is picked by these results, so new seeds will be a little worse."
     )
     ranges = {_ranges(groups, found.tuned) for groups in cells.lines(found.tuned).values()}
     if len(ranges) > 1:
         sentences.append(
-            "The methods were tried on different values; each range is part of what is compared."
+            "The methods were tried on different values, so the choice of the ranges is part of the comparison."
         )
     return sentences
 

@@ -22,7 +22,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from hydrant.config.consent import check_consent, keys_set_by
+from hydrant.config.consent import RECEIVERS, check_consent, keys_set_by
 from hydrant.config.targets import lies_under, locate
 from hydrant.config.trust import working_project
 from hydrant.errors import ConfigError, shown
@@ -61,13 +61,9 @@ _CALLED = ("_target_", "()", "class", "filename")
 """Keys whose value Hydra or Python's logging imports and calls, or opens for writing."""
 
 _REFERENCE = re.compile(r"\$\{(?!hydra[.:](job|run|runtime|sweep)\.[\w.]+\}$).*\}", re.DOTALL)
-"""A value that starts and ends as an interpolation, except of hydra.job, run, runtime or sweep.
+"""Exactly one interpolation that is not ${hydra.job|run|runtime|sweep...}.
 
 It may resolve to a node with a `_target_` elsewhere in the config."""
-
-
-_RECEIVERS = {"entity": "WANDB_ENTITY", "tracking_uri": "MLFLOW_TRACKING_URI"}
-"""The keys of trackers that say who receives the results, and the variable that consents to one."""
 
 _Check = Callable[[DictConfig, Sequence[str]], None]
 
@@ -142,12 +138,12 @@ def _check_receiver(config: DictConfig, words: Sequence[str]) -> None:
             "trackers", "needs names of letters, digits and '_', each with the settings of a tracker"
         )
     nodes = ["tracker", *(f"trackers.{name}" for name in others)]
-    for key, variable in ((f"{node}.{name}", name) for node in nodes for name in _RECEIVERS):
+    for key, variable in ((f"{node}.{name}", name) for node in nodes for name in RECEIVERS):
         try:
             receiver: Any = OmegaConf.select(config, key)
         except OmegaConfBaseException:  # it depends on values that Hydra sets later
             receiver = f"<{variable}>"
-        variable = _RECEIVERS[variable]
+        variable = RECEIVERS[variable]
         if receiver in (None, os.environ.get(variable)) or key in keys_set_by(words):
             continue
         message = f"a config file sends the results to {shown(receiver)}; if you trust it"
@@ -182,7 +178,8 @@ def _is_allowed(value: Any, key: str, allowed: Sequence[str]) -> bool:
 
 
 def _is_trusted(value: Any, key: str, packages: Sequence[str]) -> bool:
-    """Whether `value` lies in one of these packages; one of the trusted working folder must be its own, see `trust`."""
+    """Whether `value` lies in one of these packages. The package of a trusted working folder must be its own, see
+    `trust`."""
     if not lies_under(value, packages):
         return False
     if (project := working_project()).named_by([value]):

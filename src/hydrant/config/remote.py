@@ -1,4 +1,4 @@
-"""Overrides that come from elsewhere: from a server, or from the folder of an earlier run.
+"""Overrides that the user did not write: from a server, or from the folder of an earlier run.
 
 The words of a command line are the user's consent: they may allow code, and name folders and receivers. Overrides from
 elsewhere become words of a command line too, so they are checked first.
@@ -13,10 +13,11 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from hydrant.config.command_line import check_overrides
+from hydrant.config.consent import RECEIVERS
 from hydrant.config.flat import children
 from hydrant.errors import ConfigError, shown
 
-CONSENT_KEYS = ("hydra", "allow_targets", "tracker.entity", "tracker.tracking_uri")
+CONSENT_KEYS = ("hydra", "allow_targets", *(f"tracker.{key}" for key in RECEIVERS))
 """Keys that decide which code runs and who receives the results: only the user may set them."""
 
 _NO_HYPERPARAMETERS = (*CONSENT_KEYS, "tracker", "trackers", "resume", "compile.cache_dir", "compile.options")
@@ -26,7 +27,7 @@ _NOT_BY_A_SERVER = "a server may not set it; remove it from the sweep, or give i
 
 _KEY = re.compile(r"[A-Za-z]\w*([./@]\w+)*")
 _ELSEWHERE = re.compile(r"/|~|.*(\.\./|\.\.$|://|\$\{)", re.DOTALL)
-"""Values that lead out of the current folder, to a server, or to another value."""
+"""Values that are a path out of the current folder, an address or an interpolation."""
 
 
 def remote_overrides(values: Mapping[str, Any]) -> list[str]:

@@ -30,9 +30,9 @@ from hydrant.config.type_hints import check_value
 from hydrant.errors import ConfigError, nearest, shown, suggestion, typed_line
 
 _OPEN_PACKAGES = ("hydrant.data", "hydrant.hooks", "hydrant.models", "hydrant.optimizers", "hydrant.schedules",
-                  "hydrant.tasks", "hydrant.trackers")  # fmt: skip
-"""The packages to which new parts are added as modules. Their classes and functions are parts, also if the package does
-not export them (CONTRIBUTING.md)."""
+                  "hydrant.tasks", "hydrant.trackers", "hydrant.training.precision")  # fmt: skip
+"""The packages and modules to which new parts are added. Their classes and functions are parts, also if the package
+does not export them (CONTRIBUTING.md)."""
 
 _HELPERS = (
     "hydrant.data.archive",
@@ -47,7 +47,7 @@ _TRAINING = "hydrant.training"
 """The package in which only what it exports is a part."""
 
 _TRACKERS = ("hydrant.trackers",)
-"""They send values of the config to a receiver, which a config file may choose in no other place."""
+"""Trackers. They send values of the config to a receiver, which a config file may choose nowhere else."""
 LIBRARIES = ("torch.nn", "torch.optim", "torchvision.models", "torchvision.ops", "torchvision.transforms",
              "timm.layers", "timm.loss", "timm.models", "timm.optim", "torchmetrics", "torchao.optim")  # fmt: skip
 """The packages whose modules, metrics, optimizers and schedulers are allowed, because these classes never import or

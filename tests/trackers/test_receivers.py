@@ -1,0 +1,29 @@
+"""Every key of a tracker is known to say who receives the results, or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from repository import ROOT
+
+from hydrant.config.consent import RECEIVERS
+from hydrant.config.remote import CONSENT_KEYS
+
+HARMLESS = {
+    "experiment", "finish_timeout", "flush_seconds", "group", "init_timeout", "job_type", "log_checkpoints",
+    "log_config", "machine_info", "mode", "name", "notes", "probe_timeout", "project", "save_code", "tags",
+}  # fmt: skip
+"""Keys that choose what is sent, when and under which name, but not to whom."""
+
+
+@pytest.mark.parametrize("option", sorted((ROOT / "conf" / "tracker").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_key_is_a_receiver_or_harmless(option: Path) -> None:
+    keys = {key for key in yaml.safe_load(option.read_text()) if not key.startswith("_")} - {"defaults"}
+    unknown = keys - HARMLESS - RECEIVERS.keys()
+    assert not unknown, f"add {unknown} to RECEIVERS, if it says who receives the results, or else to HARMLESS"
+
+
+def test_only_the_user_may_set_a_receiver() -> None:
+    assert CONSENT_KEYS == ("hydra", "allow_targets", "tracker.entity", "tracker.tracking_uri")

@@ -109,7 +109,7 @@ class Outcome(NamedTuple):
     losses: dict[str, Tensor]  # their sum is backpropagated, and logged as `loss`
     measurements: dict[str, Tensor]
     predictions: Tensors  # (B, ...), detached: for metrics that are not means
-    num_targets: int | Tensor  # a tensor is an integer of shape (); a task returns the same type for every batch
+    num_targets: int | Tensor  # a tensor is an integer of shape (); the type is the same for every batch
 
     def clone(self) -> Outcome:
         """Copy all tensors to new memory; gradients still flow through the copies."""

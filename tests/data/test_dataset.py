@@ -114,7 +114,7 @@ def test_items_are_pairs_or_dicts() -> None:
     assert (batch.inputs["ids"].tolist(), batch.num_samples) == ([7, 8], 2)
     with pytest.raises(ConfigError, match="sample 0 is a int, but a pair"):
         read(5)
-    with pytest.raises(ConfigError, match="no tensor with a side"):
+    with pytest.raises(ConfigError, match="no tensor of a batch has a dimension"):
         _ = read(("a", "b")).num_samples
     with pytest.raises(ConfigError, match=r"data.train: has no samples"):
         read()
@@ -178,7 +178,11 @@ def test_files_may_hold_further_splits(tmp_path: Path) -> None:
     [
         ({"inputs": torch.zeros(3), "targets": torch.zeros(2)}, ConfigError, "2 and 3 samples"),
         ({"inputs": ["a", "b"], "targets": torch.zeros(2)}, ConfigError, "holds a str; it needs tensors"),
-        ({"inputs": torch.tensor(1), "targets": torch.zeros(2)}, ConfigError, "holds a tensor without sides"),
+        (
+            {"inputs": torch.tensor(1), "targets": torch.zeros(2)},
+            ConfigError,
+            "holds a tensor without dimensions",
+        ),
         ({"images": torch.zeros(3)}, ConfigError, "holds images, but inputs and targets"),
         (torch.zeros(3), ConfigError, "holds a Tensor"),
         (b"no tensors", DataError, "cannot be read"),

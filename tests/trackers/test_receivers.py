@@ -18,11 +18,15 @@ HARMLESS = {
 """Keys that choose what is sent, when and under which name, but not to whom."""
 
 
-@pytest.mark.parametrize("option", sorted((ROOT / "conf" / "tracker").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "option", sorted((ROOT / "conf" / "tracker").glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_a_key_is_a_receiver_or_harmless(option: Path) -> None:
     keys = {key for key in yaml.safe_load(option.read_text()) if not key.startswith("_")} - {"defaults"}
     unknown = keys - HARMLESS - RECEIVERS.keys()
-    assert not unknown, f"add {unknown} to RECEIVERS, if it says who receives the results, or else to HARMLESS"
+    assert not unknown, (
+        f"add {unknown} to RECEIVERS, if it says who receives the results, or else to HARMLESS"
+    )
 
 
 def test_only_the_user_may_set_a_receiver() -> None:

@@ -48,15 +48,16 @@ def dataset(
         train, val, test: with `__len__` and `__getitem__`. None: no such set. If a set has `targets` that are classes,
             like those of torchvision, folds have the same ratio of each class.
         extra_val: further validation sets by name.
-        target: the key of a dict that is its target; the rest of the dict is the input. None: the items are pairs, or
-            dicts which are inputs as a whole, for a task that reads its targets from them.
-        collate: makes the inputs and targets of a batch of a list of pairs (input, target), for example by padding;
-            None: torch's `default_collate`, which stacks; doubles become float32, and images of Pillow, as the
-            data sets of torchvision return them without a transform, floats (C, H, W) in 0..1.
+        target: the key of a dict that is its target; None: pairs, or dicts for a task that takes its targets from them.
+            The rest of a dict is the input.
+        collate: makes a batch of a list of pairs (input, target); None: stack them. That is torch's `default_collate`,
+            but doubles become float32, and images of Pillow, as the data sets of torchvision return them without a
+            transform, floats (C, H, W) in 0..1.
         input_shape, num_classes: for models that need them.
         class_names: the name of each class.
-        on_error: `skip` leaves out samples that cannot be read, `fail` ends the run.
-        read: makes of a list of files a data set with the input of each of them, for predictions.
+        on_error: for a sample that cannot be read: `fail` ends the run, `skip` logs a warning and uses the next one in
+            training.
+        read: makes a data set of a list of files, for `hydrant predict`. An item is the input of a file.
 
     Raises:
         ConfigError: a data set is not map-style, or has no samples.

@@ -51,7 +51,8 @@ def hugging_face(
 
     Args:
         path, name, options: arguments of `datasets.load_dataset`; or `path` is a folder of `save_to_disk`.
-        inputs: one column is the input itself; several are a dict; None: all except the target.
+        inputs: a column, which is then the input itself, or a list of columns; None: all except the target. Several
+            columns are a dict.
 
     Raises:
         ConfigError: the data set cannot be loaded, or has no such split or column.

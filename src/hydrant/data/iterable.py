@@ -47,7 +47,7 @@ def stream(
         extra_val: further validation sets like `val`, by name.
         num_samples: how many samples count as an epoch, in durations such as `10ep`.
         target, collate, input_shape, num_classes: see `dataset`.
-        num_workers: 1 reads in a process of its own, ahead of training; 0 reads in the training process.
+        num_workers: 1: a process per rank reads ahead; 0: the training process reads.
 
     Raises:
         ConfigError: `train` cannot be iterated, or `val` has no length and `num_val_samples` is missing.

@@ -102,7 +102,9 @@ def _mapped(file: Path) -> np.ndarray:
     except (OSError, ValueError, TypeError, EOFError) as error:
         raise DataError(f"{file} cannot be read: {typed_line(error)}") from error
     if not array.ndim:
-        raise DataError(f"{file} holds a single number, but the first dimension of an array must be the sample")
+        raise DataError(
+            f"{file} holds a single number, but the first dimension of an array must be the sample"
+        )
     return array
 
 

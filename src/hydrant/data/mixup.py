@@ -44,10 +44,10 @@ class MixupCutmix:
     Args:
         mixup_alpha, cutmix_alpha: parameter of the Beta distribution of the mixing ratio; 0 disables that kind.
         cutmix_minmax: least and greatest side of the box, as ratios of the image's side; replaces `cutmix_alpha`.
-        prob: probability that a batch (pair, sample) is mixed at all, 0..1.
-        switch_prob: probability of CutMix instead of mixup if both are enabled, 0..1.
-        mode: whether one ratio is drawn for the `batch`, for each `pair` or for each sample (`elem`).
-        correct_lam: recompute the ratio from the part of the box that lies inside the image.
+        prob: probability of mixing at all, 0..1.
+        switch_prob: probability of CutMix instead of mixup, if both are enabled, 0..1.
+        mode: one ratio is drawn for the whole micro-batch (`batch`), each pair (`pair`) or each sample (`elem`).
+        correct_lam: recompute the ratio from the part of the box inside the image.
     """
 
     def __init__(

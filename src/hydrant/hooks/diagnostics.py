@@ -26,7 +26,7 @@ class Diagnostics:
     also in checkpoints. Of sharded weights, each rank copies its shard. Other updates cost nothing.
 
     Args:
-        every: a duration; null is every update.
+        every: a duration; None: each update.
     """
 
     def __init__(self, *, every: Any) -> None:

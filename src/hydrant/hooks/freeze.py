@@ -30,8 +30,8 @@ class Freeze:
     Running statistics of batch norm are not weights and continue to be updated. A run has at most one such hook.
 
     Args:
-        stages: each has `match`, a regular expression for the beginning of a parameter's name, and `until`, a
-            duration, or null (the default) for the whole run. A weight is frozen as long as any stage freezes it.
+        stages: each has `match`, a regular expression for the beginning of names, and maybe `until`, a duration.
+            Without `until` it holds for the whole run. A weight is frozen as long as any stage freezes it.
 
     Raises:
         ConfigError: a stage has another form.

@@ -25,7 +25,7 @@ class Lookahead:
 
     Args:
         interval: updates between two steps of the average.
-        decay: at the end of the run, 0..1.
+        decay: decay of the average at the end of the run, 0..1.
 
     Raises:
         ConfigError: a number is out of its range.

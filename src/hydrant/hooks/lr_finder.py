@@ -29,8 +29,8 @@ class LrFinder:
     schedule that grows, and no checkpoints.
 
     Args:
-        smoothing: the weight of the losses before in their moving average, from 0 to below 1.
-        max_growth: above 1.
+        smoothing: the weight of the earlier losses in their moving average, from 0 to below 1.
+        max_growth: end when the loss is this many times its least value; above 1.
 
     Raises:
         ConfigError: an argument is out of its range.

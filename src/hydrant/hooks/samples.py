@@ -21,7 +21,8 @@ class Samples:
     random numbers of torch are the same each time, so the samples of two updates can be compared.
 
     Args:
-        function: returns texts and pictures by name. A picture is what `trainer.log.picture` takes.
+        function: called with the model; returns pictures and texts by name. A picture is what `trainer.log.picture`
+            takes.
     """
 
     def __init__(self, *, function: Callable[[nn.Module], Mapping[str, Any]]) -> None:

@@ -18,10 +18,11 @@ class StopAt:
     """Ends the run at the first evaluation that reaches `metric`, or once it has trained for `time`.
 
     Args:
-        metric: `val/accuracy>=0.95` or `val/loss<=0.1`. The evaluation of the untrained model does not count.
-        time: `90s`, `30min`, `2h` or `1d`, in which the time before a resume counts too. Rank 0 has the clock. A run
-            that ends by the time is no function of its config: on a faster machine it makes more updates.
-        every: how often the clock is read, as a duration.
+        metric: end at the first evaluation that reaches it: `val/accuracy>=0.95` or `val/loss<=0.1`. The evaluation of
+            the untrained model does not count.
+        time: `90s`, `30min`, `2h` or `1d` of training, over all starts of the run. Rank 0 has the clock. A run that
+            ends by the time is no function of its config: on a faster machine it makes more updates.
+        every: updates, or another duration, between looks at the clock.
 
     Raises:
         ConfigError: neither is given, or one is not as above.

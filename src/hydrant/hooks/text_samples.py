@@ -24,9 +24,9 @@ class TextSamples:
 
     Args:
         prompts: the beginnings of the texts.
-        num_tokens: by how many tokens each is continued.
-        temperature: of the softmax from which tokens are drawn; 0: the most probable token.
-        top_k: draw from so many most probable tokens only; null: from all.
+        num_tokens: how many tokens continue each text.
+        temperature: temperature of the softmax from which tokens are drawn; 0: the most probable token.
+        top_k: draw from this many most probable tokens only; None: from all.
 
     Raises:
         ConfigError: an argument is out of its range.

@@ -14,7 +14,7 @@ class Whitening:
     """Calls `model.whiten(images)` with the first training images, normalized, when a run begins anew.
 
     Args:
-        num_samples: how many images.
+        num_samples: training images whose patches are whitened.
     """
 
     def __init__(self, *, num_samples: int) -> None:

@@ -36,7 +36,7 @@ class AirbenchNet(nn.Module):
         num_classes: size of the output.
         widths: channels of the three groups.
         scale: factor of the logits.
-        views: of an image in evaluation mode: `image` (itself), `mirror` or `mirror_translate`.
+        views: views of an image in evaluations: `image` (itself), `mirror`, or `mirror_translate` (six).
 
     Raises:
         ConfigError: the data are no images of this size with classes, or an argument does not fit.

@@ -15,7 +15,7 @@ class ConvNet(nn.Module):
     Args:
         input_shape: (C, H, W) of one image.
         num_classes: size of the output; None, of data without classes: 1, for a regression.
-        widths: channels of the stages; the image is halved `len(widths) - 1` times.
+        widths: channels of the stages; between two stages the image is halved.
         dropout: probability of dropping a pooled feature, 0..1.
     """
 

@@ -55,21 +55,22 @@ class GPT(nn.Module):
         num_heads: heads of the attention.
         num_kv_heads: heads of keys and values, which divide `num_heads`; None: as many.
         head_dim: size of a head, even with `rope`; None: width / num_heads.
-        hidden_width: of the feed-forward layers; None: 4 x width, or 8 / 3 x width rounded up to a multiple of 8 for
-            `swiglu`, which has three matrices instead of two.
+        hidden_width: width of the feed-forward layers; None: 4 width, for `swiglu` 8/3 width. The latter is rounded up
+            to a multiple of 8, because `swiglu` has three matrices instead of two.
         activation: `swiglu` (Shazeer, 2020), `gelu` (Hendrycks & Gimpel, 2016) or `relu2` (So et al., 2021).
         norm: `rms` (Zhang & Sennrich, 2019) or `layer` (Ba et al., 2016).
         norm_eps: added to the mean square before its root.
         qk_norm: normalize queries and keys (Henry et al., 2020).
         positions: `rope` (Su et al., 2021), `learned` embeddings, or `none`.
-        rope_base: the base of the angles.
-        tie_embeddings: the readout is the embedding (Press & Wolf, 2017).
-        logit_softcap: c of c tanh(logits / c) (Gemma 2, 2024, section 2); None: logits are not bounded.
-        zero_init: start projections into the residual stream, and an untied readout, at 0.
+        rope_base: the base of the angles of `rope`.
+        tie_embeddings: True: the embedding is also the readout (Press & Wolf, 2017).
+        logit_softcap: bound the logits to plus and minus this value by a tanh (Gemma 2, 2024, section 2); None: no
+            bound.
+        zero_init: projections into the residual stream, and an untied readout, start at 0.
         embedding_std: standard deviation of the first embeddings.
-        dropout: of the embeddings, the attention weights and what is added to the residual stream.
-        activation_checkpointing: keep only the inputs of the blocks for the backward pass, which computes the rest
-            again (Chen et al., 2016).
+        dropout: probability of dropping an embedding, an attention weight and a number that is added to the residual
+            stream.
+        activation_checkpointing: True: less memory; the backward pass computes the blocks again (Chen et al., 2016).
         mup_base_width: the width at which `lr` was tuned; None: the standard parametrization.
         mup_base_head_dim: the size of a head at that width; None: that of a model with as many heads.
 

@@ -17,7 +17,7 @@ class MLP(nn.Module):
     Args:
         input_shape: shape of one sample, e.g. (1, 8, 8).
         num_classes: size of the output; None, of data without classes: 1, for a regression.
-        hidden: widths of the hidden layers; none makes it logistic regression.
+        hidden: widths of the hidden layers; []: logistic regression.
         dropout: probability of dropping a hidden unit, 0..1.
     """
 

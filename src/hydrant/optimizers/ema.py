@@ -141,12 +141,13 @@ class Ema(ModelAverage):
     """Exponential moving average of weights and buffers: timm's `ModelEmaV3`, with a decay that depends on the update.
 
     Args:
-        decay: weight of the old average in an update, at least 0 and below 1.
+        decay: weight of the old average in an update. At least 0 and below 1.
         min_decay: least decay during the warmup.
         start_after: duration in which the average equals the model.
-        warmup: increase the decay as 1 - (1 + n / warmup_gamma) ** -warmup_power, n updates after the start.
+        warmup: the decay of update n is at most 1 - (1 + n / warmup_gamma) ** -warmup_power. Update n counts from
+            the start of averaging.
         warmup_gamma, warmup_power: constants of this formula.
-        exclude_buffers: copy buffers instead of averaging them.
+        exclude_buffers: True: copy buffers, such as batch norm statistics, instead of averaging them.
     """
 
     def __init__(
@@ -192,7 +193,7 @@ class TailAverage(ModelAverage):
     Kaddour, "Stop wasting my time! Saving days of ImageNet and BERT training with latest weight averaging", 2022.
 
     Args:
-        start: duration after which the tail begins. Until then, the average equals the model.
+        start: duration after which averaging begins; until then, the average equals the model.
         every: duration from one of the averaged weights to the next. The first ones are those at the end of the first
             such duration in the tail.
 

@@ -70,8 +70,8 @@ def library_optimizer(
 
     Args:
         params: parameter groups.
-        name: a name of `pytorch_optimizer.get_supported_optimizers()` that is not in `LEFT_OUT`.
-        weight_decay: null means the default of the optimizer.
+        name: a name of `pytorch_optimizer.get_supported_optimizers()`. Those in `LEFT_OUT` are refused.
+        weight_decay: None: the default of the optimizer.
         arguments: its other arguments.
 
     Raises:

@@ -19,8 +19,8 @@ class MuonWithAdamW(MatricesWithAdamW):
 
     Args:
         params: parameters or parameter groups.
-        lr: learning rate of both.
-        weight_decay: decoupled weight decay of both.
+        lr: learning rate of Muon and AdamW.
+        weight_decay: decoupled weight decay of Muon and AdamW.
         momentum, nesterov, ns_steps, ns_coefficients, adjust_lr_fn: arguments of Muon.
         betas, eps, fused: arguments of AdamW.
     """

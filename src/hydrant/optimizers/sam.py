@@ -24,9 +24,9 @@ class Sam(Optimizer):
     Args:
         params: parameters or parameter groups.
         lr: learning rate of `base`.
-        rho: the length of `e`.
-        adaptive: whether `e` is larger for larger weights.
-        base: makes the optimizer that applies the second gradient, from parameter groups and `lr`.
+        rho: distance to the point of the second gradient: the length of `e`.
+        adaptive: True: larger weights move further (Kwon et al., 2021).
+        base: the optimizer that makes the update. It is called with parameter groups and `lr`.
 
     Raises:
         ConfigError: `base` evaluates the loss itself, or has modes to train and to evaluate.

@@ -20,7 +20,7 @@ def timm_optimizer(
 
     Args:
         params: parameter groups.
-        name: a name of `timm.optim.list_optimizers()`, optionally with timm's prefix `lookahead_`. Some optimizers
+        name: a name of `timm.optim.list_optimizers()`. It may begin with timm's prefix `lookahead_`. Some optimizers
             (`bnb...`, `fused...`) need additional packages.
         kwargs: arguments of this optimizer.
 

@@ -28,7 +28,7 @@ from hydrant.training.distributed.env import is_started_as_rank, num_cores
 from hydrant.training.distributed.world import check_gpus
 
 _MODULE = "hydrant.runs.rank_main"
-_PREFIX = "hydrant-ranks-"  # prefix of the temporary folder through which this process and the ranks exchange files
+_PREFIX = "hydrant-ranks-"  # of the name of a temporary folder for files between this process and the ranks
 _PIDS_FILE, _SIGNAL_FILE = "pids.json", "signal.json"
 _CONSEQUENCES = (RankDied.__name__, "DistBackendError", "DistNetworkError", "DistStoreError")
 """Types of errors that the end of another rank may have caused, such as those of NCCL and torch's store."""

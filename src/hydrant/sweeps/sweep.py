@@ -68,7 +68,9 @@ class Sweep:
         self.has_run = False
         self.may_fail = False  # a failed job of a search does not fail the sweep
         self.closing_lines: list[str] = []  # printed below the table of results
-        self._same_command = "the same command"  # the command in words, with the folder if the sweep has no name
+        self._same_command = (
+            "the same command"  # the command in words, with the folder if the sweep has no name
+        )
         self._stacks: tuple[list[Path], StackPlan] = [], StackPlan([])  # the folders that this plan numbers
 
     @contextmanager

@@ -26,16 +26,18 @@ class Classification(Task):
 
     Args:
         model: `inputs (B, ...) -> logits (B, C, ...)`, or `(B, ..., C)` with `class_dim=-1`.
-        label_smoothing: part of the target probability that is spread evenly over all classes, 0..1; with `multi_label`
-            over having the label or not.
-        multi_label: a sample may have several classes (labels) or none. The loss is the binary cross entropy, and each
+        label_smoothing: part of the target probability that is spread evenly over all classes, 0..1. With `multi_label`
+            it is spread over having the label or not.
+        multi_label: binary cross entropy of each label. A sample may have several classes (labels) or none, and each
             label of a sample is a target.
-        class_weights: a number above 0 for each class. With `multi_label` it multiplies the terms of the targets that
-            have the label, like torch's `pos_weight`. `balanced` is N / (K * N_c) for class c of K with N_c of the N
-            training targets, as in scikit-learn (King & Zeng, "Logistic regression in rare events data", 2001).
+        class_weights: a number above 0 for each class, or `balanced`: by the counts of the training targets; None:
+            equal weights. With `multi_label` they multiply the terms of the targets that have the label, like torch's
+            `pos_weight`. `balanced` is N / (K * N_c) for class c of K with N_c of the N training targets, as in
+            scikit-learn (King & Zeng, "Logistic regression in rare events data", 2001).
         ignore_index: targets of this number do not count; None: all count.
-        class_dim: the dimension of the logits that has the classes, 1 or the last.
-        loss: replaces the cross entropy: `(logits (B, C, ...), targets)` -> the mean over the targets that count.
+        class_dim: the dimension of the logits with the classes: 1 in (B, C, H, W), -1 in (B, T, C).
+        loss: replaces the cross entropy. It takes (logits (B, C, ...), targets) and returns the mean over the targets
+            that count.
         metrics: torchmetrics by name, for evaluation. They get logits of shape (B, C, ...).
     """
 

@@ -24,14 +24,15 @@ class Distillation(Task):
     Args:
         model: the student, `inputs (B, ...) -> logits (B, num_classes)`.
         teacher: the same; runs in evaluation mode without gradients.
-        loss: `kl`, the Kullback-Leibler divergence of the class probabilities at `temperature`, times
-            `temperature ** 2` (section 2 of the paper); `mse`, the mean squared difference of the logits (Ba & Caruana,
-            2014); or `features`, that of the outputs of `layers` (Romero et al., "FitNets", 2015).
+        loss: `kl`: of the probabilities; `mse`: of the logits; `features`: mse of the outputs of `layers`. The first is
+            the Kullback-Leibler divergence of the class probabilities at `temperature`, times `temperature ** 2`
+            (section 2 of the paper); the others are mean squared differences (Ba & Caruana, 2014; Romero et al.,
+            "FitNets", 2015).
         temperature: divisor of the logits for `kl`, above 0.
         share: weight of the distillation loss, 0..1.
-        layers: for `features`, pairs of names: a layer of the student, and the layer of the teacher to imitate.
+        layers: for `features`: pairs of names, a layer of the student and the layer of the teacher to imitate.
         input_shape: shape of one sample.
-        metrics: torchmetrics by name, for evaluation of the student's logits.
+        metrics: torchmetrics by name, for evaluation. They get the student's logits.
     """
 
     best_metric: ClassVar[str] = "val/accuracy"

@@ -24,8 +24,8 @@ class Gan(Task):
     Args:
         model: `generator`, `(noise (B, latent_size), classes (B,)) -> samples`, and `discriminator`,
             `(samples, classes) -> logits (B,)`.
-        num_pictures: samples per class in the picture, made from the same noise each time.
-        metrics: torchmetrics by name, for evaluation of the discriminator's logits.
+        num_pictures: samples per class in the picture. They are made from the same noise each time.
+        metrics: torchmetrics by name, for evaluation. They get the discriminator's logits.
     """
 
     best_metric: ClassVar[str] = "val/kernel_distance"

@@ -44,10 +44,11 @@ class LanguageModeling(Task):
 
     Args:
         model: `inputs -> logits (B, L, V)`.
-        z_loss: factor of the mean squared log of the softmax's denominator, a loss that keeps it near 0 (Chowdhery et
+        z_loss: factor of the mean squared log of the softmax's denominator. This loss keeps it near 0 (Chowdhery et
             al., "PaLM", 2022, section 5); 0: none.
         ignore_index: targets of this number do not count; None: all count.
-        max_logits_gib: memory of the float32 logits of a part; None: all tokens are one part.
+        max_logits_gib: memory of float32 logits: the loss is computed for a part of the tokens at a time; None: at
+            once.
 
     Raises:
         ConfigError: an argument is out of its range.

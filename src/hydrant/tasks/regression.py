@@ -21,9 +21,9 @@ class Regression(Supervised):
 
     Args:
         model: `inputs (B, ...) -> outputs` in the shape of the targets; (B, 1) also fits targets (B,).
-        loss: `mse`, the mean squared error; `mae`, the mean absolute error; `huber`, which is squared below `delta` and
-            linear above it (Huber, 1964); or another loss.
-        delta: of the Huber loss, above 0.
+        loss: `mse`, `mae` or `huber`. The latter is squared below `delta` and linear above it (Huber, 1964). Or another
+            loss.
+        delta: for `huber`: errors above it count linearly. Above 0.
         metrics: torchmetrics by name, for evaluation.
     """
 

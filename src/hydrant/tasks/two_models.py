@@ -20,7 +20,7 @@ class TwoModels(Task):
 
     Args:
         model: `first` and `second`, each `inputs (B, ...) -> logits (B, num_classes)`.
-        metrics: torchmetrics by name, for evaluation of `2 o0 + 3 o1`.
+        metrics: torchmetrics by name, for evaluation. They get `2 o0 + 3 o1`.
     """
 
     best_metric: ClassVar[str] = "val/accuracy"

@@ -53,7 +53,8 @@ class MlflowTracker(NullTracker):
 
     Args:
         experiment: the name of MLflow's experiment, which is created if it does not exist.
-        tracking_uri: the store. None: MLFLOW_TRACKING_URI, else the SQLite file mlflow.db in the working folder.
+        tracking_uri: the store; None: MLFLOW_TRACKING_URI, else mlflow.db. The latter is an SQLite file in the working
+            folder.
 
     Raises:
         ConfigError: MLflow is not installed.

@@ -30,16 +30,17 @@ class Precision:
 
     Args:
         device: device of the run.
-        autocast: dtype of torch.autocast: `bfloat16`, `float16` or `None` (no autocast).
-        scale_loss: multiply the loss so that small float16 gradients do not underflow (torch.amp.GradScaler).
-        matmul: `highest` computes float32 products in float32, `high` in TensorFloat-32.
-        parameters: `float32`, or `bfloat16` for weights, buffers and the optimizer's state too.
-        fp8: recipe of torchao for float8 products in linear layers: `tensorwise`, `rowwise` or `None`.
-        emulate: compute float8 products in float32 on a device without float8: slow, for trying it out.
+        autocast: dtype of torch.autocast: `bfloat16`, `float16` or None.
+        scale_loss: True: multiply the loss so that small float16 gradients do not underflow (torch.amp.GradScaler).
+        matmul: float32 products: `highest` in float32, `high` in TensorFloat-32.
+        parameters: dtype of weights, buffers and optimizer state: `float32` or `bfloat16`.
+        fp8: float8 recipe of torchao for linear layers: `tensorwise`, `rowwise` or None.
+        emulate: True: emulate float8 on any device; slow, for trying it out.
         init_scale: first loss scale.
-        growth_factor: multiplies the scale after `growth_interval` updates without overflow; more than 1.
-        backoff_factor: multiplies the scale when a gradient overflows; between 0 and 1.
-        growth_interval: updates without overflow before the scale grows.
+        growth_factor: the loss scale grows by this factor after `growth_interval` updates without overflow. More than
+            1.
+        backoff_factor: the loss scale shrinks by this factor after an overflow. Between 0 and 1.
+        growth_interval: updates without overflow before the loss scale grows.
     """
 
     def __init__(

@@ -46,21 +46,22 @@ class Compile:
     Args:
         world: the rank and its device.
         mode, backend, dynamic, options: arguments of torch.compile.
-        fullgraph: argument of torch.compile; `auto` is true on one rank for a task that calls no collective, but
-            calls that fit no graph are eager once torch allows no more graphs.
-        scope: the unit of compilation: the `task` (model and loss), the `model`, the model and the loss separately
-            (`model_and_loss`), or the repeated block of the model, compiled once for all repetitions (`blocks`).
-        optimizer: compile the optimizer step too.
-        hyperparameters: pass lr and other scheduled fields to a compiled step as `tensors`, or as `numbers`, where a
-            new value may cause a recompilation.
-        evaluation: compile evaluation too, as one graph for any batch size. Otherwise it is eager.
+        fullgraph: refuse graph breaks. `auto`: on one rank, if the task calls no collective; True: always, and refuse
+            calls beyond torch's recompile limit; False: never. With `auto`, calls beyond this limit run eager.
+        scope: `task`: model and loss in one graph; `model`; `model_and_loss`: a graph each; `blocks`: the repeated
+            block of the model once, for all repetitions.
+        optimizer: True: compile the optimizer step too, if it compiles once.
+        hyperparameters: the type of lr and other scheduled fields in the compiled step: `tensors`, or `numbers` as in
+            plain torch, where a new value may recompile it.
+        evaluation: True: compile evaluation too, as one more graph for any batch size.
         check: compare the first loss and gradients with those of the eager task.
-        same_random: dropout draws the same numbers as in eager. False uses Inductor's generator, which is faster.
-        cache_dir: folder for compiled code that other processes reuse; None means torch's default.
-        max_recompiles, max_graph_breaks: the most that may occur; None means no limit.
-        over_budget: above such a limit, `fail` or `warn`.
-        on_failure: if the task cannot be compiled, or exceeds a limit, `fail`, or continue eager with a warning
-            (`fallback`).
+        same_random: dropout draws the same numbers as in eager; False: Inductor's own generator, which is faster.
+        cache_dir: folder for compiled code that processes share; None: torch's default.
+        max_recompiles: the most recompilations; None: no limit.
+        max_graph_breaks: the most graph breaks; None: no limit.
+        over_budget: above one of these limits: `fail` or `warn`.
+        on_failure: if the task cannot be compiled, or exceeds a limit: `fail`, or `fallback` (continue eager with a
+            warning).
 
     Raises:
         ConfigError: an argument is invalid; or the device is too old, or the backend needs a package that is not

@@ -35,14 +35,13 @@ class Ddp(Parallel):
     """DistributedDataParallel: gradients are averaged over the ranks while backward runs.
 
     Args:
-        num_processes: ranks that a plain `python train.py` starts on this machine. Under torchrun or srun, their
-            number applies instead.
-        max_restarts: how often such ranks restart from the last checkpoint after one of them dies.
-        timeout_seconds: time without progress after which the watchdog names the rank that hangs and ends the run.
-        sync_batch_norm: compute batch norm statistics over all ranks; needs CUDA.
+        num_processes: ranks that a plain `python train.py` starts on this machine; ignored under torchrun and srun.
+        max_restarts: restarts of these ranks from the last checkpoint, after one of them died or hung.
+        timeout_seconds: seconds without progress after which the run ends and names the rank that hangs.
+        sync_batch_norm: True: batch norm statistics over all ranks (needs CUDA).
         bucket_cap_mb, gradient_as_bucket_view, static_graph, find_unused_parameters: arguments of
             `torch.nn.parallel.DistributedDataParallel`.
-        split_muon: let each rank orthogonalise its share of the matrices, if the optimizer does that.
+        split_muon: True: each rank orthogonalises its share of the matrices of `muon`, `normuon` or `torch_muon`.
     """
 
     def __init__(

@@ -28,13 +28,11 @@ class Fsdp(Parallel):
 
     Args:
         num_processes, max_restarts, timeout_seconds, sync_batch_norm: as for `parallel=ddp`.
-        replicate: number of groups of ranks that each hold all the weights; `auto` is one group per node.
-        reshard_after_forward: `true` frees gathered weights after the forward pass and gathers them again for the
-            backward pass; `false` keeps them in between; `auto` keeps only those outside the blocks.
-        param_dtype: dtype in which weights are gathered and computed, `bfloat16` or `float16`, norms and biases
-            included. It must be the dtype of `precision`. None: the dtype in which they are stored.
-        reduce_dtype: dtype in which gradients are reduced; None: the dtype in which they are computed.
-        cpu_offload: keep weights, gradients and optimizer state in host memory; needs CUDA.
+        replicate: groups of ranks that each hold all the weights; `auto`: one per node.
+        reshard_after_forward: True: gather weights again for backward; False: keep them; `auto`: True for blocks only.
+        param_dtype: dtype of gathered weights, norms too: `bfloat16` or `float16`, as in `precision`; None: as stored.
+        reduce_dtype: dtype in which gradients are reduced; None: as computed.
+        cpu_offload: True: keep weights, gradients and optimizer state in host memory (needs CUDA).
     """
 
     is_sharded = True

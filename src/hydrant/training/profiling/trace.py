@@ -29,11 +29,11 @@ class TorchProfiler:
     warm up again.
 
     Args:
-        wait: duration before the profiler is switched on.
-        warmup: duration with the profiler on but its results discarded, because its start is slow.
-        active: duration that is profiled.
+        wait: updates, or another duration, before the profiler starts.
+        warmup: updates that are profiled but discarded, because the start of the profiler is slow.
+        active: updates in the profile.
         record_shapes, profile_memory, with_stack: passed to torch.profiler.
-        memory_snapshot: record every allocation during the window; CUDA only.
+        memory_snapshot: CUDA: record every allocation in the window, for pytorch.org/memory_viz.
     """
 
     is_on = True

@@ -46,7 +46,7 @@ def full_disk() -> int:
     return os.open("/dev/full", os.O_WRONLY)
 
 
-@pytest.mark.parametrize("words", [("--version",), ("list",), ("train", "--cfg", "job")])
+@pytest.mark.parametrize("words", [("--version",), *slow((("list",),), (("train", "--cfg", "job"),))])
 def test_a_command_fails_if_its_result_cannot_be_printed(words: tuple[str, ...]) -> None:
     done = subprocess.run(
         [HYDRANT, *words], stdout=full_disk(), stderr=subprocess.PIPE, text=True, check=False

@@ -88,6 +88,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_each_test_has_its_outcome(folder: Path) -> None:
     found = outcomes(folder, "-n", "0", "-k", "not left_out")
     ends = {name: ending for name, (ending, _) in found.items()}
@@ -119,6 +120,7 @@ def test_the_workers_of_xdist_report_the_same(folder: Path) -> None:
     } == {name: ending for name, (ending, _) in alone.items()}
 
 
+@pytest.mark.slow
 def test_without_a_compiler_they_are_skipped_with_what_installs_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

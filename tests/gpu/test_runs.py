@@ -121,16 +121,15 @@ class Killer:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.cuda
 @pytest.mark.parametrize(
     "words",
     [
         "precision=fp16 model.dropout=0.5",
-        *slow(
-            "precision=fp16 precision.init_scale=1e12 averaging=ema",
-            "precision=bf16 model.dropout=0.5 optimizer=muon",
-            "mixing=mixup micro_batch_size=16 model.dropout=0.2 data=synthetic",
-        ),
+        "precision=fp16 precision.init_scale=1e12 averaging=ema",
+        "precision=bf16 model.dropout=0.5 optimizer=muon",
+        "mixing=mixup micro_batch_size=16 model.dropout=0.2 data=synthetic",
     ],
 )
 def test_a_killed_run_continues_bit_for_bit(words: str, workdir: Path) -> None:
@@ -190,6 +189,7 @@ def test_an_ejected_program_trains_the_same(words: str, project: Path) -> None:
     assert "cuda" in check_equal(f"duration=8 {words}", project)
 
 
+@pytest.mark.slow
 @pytest.mark.cuda(memory_gib=0.25)
 def test_auto_finds_the_micro_batch_that_fits(train: Train) -> None:
     folder = train("tracker=local", "data=synthetic", "data.input_shape=[3,32,32]", "data.num_samples=4096",

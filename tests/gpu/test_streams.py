@@ -224,6 +224,7 @@ def test_each_wait_is_needed(see: Callable[[], dict[str, Any]], waits: Waits) ->
     assert not unneeded
 
 
+@pytest.mark.slow
 @SIDE_FIRST
 def test_the_memory_of_copies_is_kept_for_the_stream_that_computes(
     see: Callable[[], dict[str, Any]], waits: Waits

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from marks import slow
 from run_folders import rows, weights
 from torch import Tensor, nn
 from training_runs import Train, train_in_child
@@ -142,7 +143,7 @@ def test_another_ignored_target_than_that_of_the_loss_is_refused() -> None:
         )
 
 
-@pytest.mark.parametrize("task", ["supervised", "classification"])
+@pytest.mark.parametrize("task", ["classification", *slow("supervised")])
 @pytest.mark.parametrize(
     "parts",
     [

@@ -86,13 +86,13 @@ def free_ports(count: int) -> list[int]:
 
 def test_programs_of_ranks_train_the_same(workdir: Path) -> None:
     write_files(workdir)
-    compare(CASES[:2], workdir)
+    compare(CASES[:1], workdir)
 
 
 @pytest.mark.slow
 def test_other_programs_of_ranks_train_the_same(workdir: Path) -> None:
     write_files(workdir)
-    compare(CASES[2:], workdir)
+    compare(CASES[1:], workdir)
 
 
 @pytest.mark.slow

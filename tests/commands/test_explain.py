@@ -49,7 +49,10 @@ def test_an_option_is_printed_with_its_path_and_what_it_includes(explain: Explai
         ("duration", "duration: 60ep  # how long to train"),
         ("best.mode", "best.mode: auto  # max or min; auto: what is better for this metric"),
         ("optimizer.momentum", "optimizer=sgd         optimizer.momentum: 0.9"),
-        ("hooks.freeze.stages", "hook=freeze  hooks.freeze.stages: ???  # each has match, a regular expression"),
+        (
+            "hooks.freeze.stages",
+            "hook=freeze  hooks.freeze.stages: ???  # each has match, a regular expression",
+        ),
         ("data.augment.max_shift", "data=digits    data.augment.max_shift: 0  # pixels"),
         ("scheduler.warmup", "scheduler=wsd"),
         ("momentum", "optimizer=sgd         optimizer.momentum: 0.9"),

@@ -50,7 +50,7 @@ def test_a_state_is_read(checkpoint: Path) -> None:
 )  # fmt: skip
 def test_a_forged_state_is_refused(forged: dict[str, Any], checkpoint: Path) -> None:
     with pytest.raises(
-        CheckpointError, match=r"training\.json (cannot be read|holds a state that no run has)"
+        CheckpointError, match=r"training\.json (cannot be read|holds an impossible state of a run)"
     ):
         saved_state(with_state(checkpoint, {"num_updates": 10} | forged))
 

@@ -96,7 +96,7 @@ def log_micro_batch_size(trainer: Trainer) -> None:
     size, current = shared_size(spec, only_even=mixes), f"{spec.micro_batch_size} samples"
     if before is not None:
         message = (
-            "%s: computed per micro-batch (%s, before %d), so the earlier ranks would give other numbers"
+            "%s: computed per micro-batch (%s, before %d), so other numbers result than on the earlier ranks"
         )
         log.warning(message, names, current, before)
         return

@@ -83,7 +83,7 @@ def saved_class_names(path: Path) -> tuple[str, ...] | None:
     """
     names = plain_state(path, "class_names", default=None)
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise CheckpointError(f"{path / TRAINING} holds class names that no run has")
+        raise CheckpointError(f"{path / TRAINING} holds class names that are not texts")
     return None if names is None else tuple(names)
 
 
@@ -136,7 +136,7 @@ def saved_state(path: Path) -> TrainState:
     except (LookupError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path / TRAINING} cannot be read ({typed_line(error)})") from error
     if not is_possible:
-        raise CheckpointError(f"{path / TRAINING} holds a state that no run has")
+        raise CheckpointError(f"{path / TRAINING} holds an impossible state of a run")
     return state
 
 

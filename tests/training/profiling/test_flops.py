@@ -122,8 +122,8 @@ def test_weights_that_are_not_counted_are_named() -> None:
     flops, uncounted = count(Mixed(), WIDTH)
     assert flops == 2 * 7 * 8
     assert uncounted == (
-        "flops_per_sample is too small: torch does not count aten._trilinear, which 89% of the parameters are for "
-        "(model.pair.weight); durations in FLOPs and perf/mfu leave them out"
+        "flops_per_sample is too small: torch does not count aten._trilinear, which uses 89% of the parameters "
+        "(model.pair.weight); durations in FLOPs and perf/mfu leave it out"
     )
 
 

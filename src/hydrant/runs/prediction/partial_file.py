@@ -165,6 +165,6 @@ def _difference(head: bytes, identity: Mapping[str, Any], path: Path) -> str:
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(head)
     if not isinstance(found, dict) or cast(dict[str, Any], found).keys() != identity.keys():
-        message = f"{relative(path)}, which would hold the predictions so far, is a file of something else"
+        message = f"{relative(path)}, the place of unfinished predictions, is a file of something else"
         raise ConfigError("--out", f"{message}; move it, or give another file")
     return " and ".join(name for name, value in identity.items() if found[name] != value) or "form"

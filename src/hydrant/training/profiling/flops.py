@@ -121,8 +121,8 @@ class _WeightTracker(TorchDispatchMode):
         share = sum(self._parameters[name].numel() for name in missed) / total
         names = ", ".join([*missed][:3]) + (f" and {len(missed) - 3} more" if len(missed) > 3 else "")
         return (
-            f"flops_per_sample is too small: torch does not count {', '.join(sorted({*missed.values()}))}, which "
-            f"{share:.0%} of the parameters are for ({names}); durations in FLOPs and perf/mfu leave them out"
+            f"flops_per_sample is too small: torch does not count {', '.join(sorted({*missed.values()}))}, which uses "
+            f"{share:.0%} of the parameters ({names}); durations in FLOPs and perf/mfu leave it out"
         )
 
 

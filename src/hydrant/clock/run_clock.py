@@ -58,7 +58,11 @@ class Clock:
         costs: SampleCosts = _NO_COSTS,
         update_seconds: UpdateSeconds | None = None,
     ) -> Clock:
-        """Return the clock of a run of `duration` over a training set of `num_samples`."""
+        """Return the clock of a run of `duration` over a training set of `num_samples`.
+
+        Raises:
+            ConfigError: the duration is a percentage, or has less than one update or too many.
+        """
         key, update_seconds = "duration", update_seconds or UpdateSeconds()
         parsed = Duration.parse(duration, key)
         if parsed.unit == "%":
@@ -93,7 +97,11 @@ class Clock:
         return rounded(amount.numerator, amount.denominator)
 
     def interval(self, duration: object, key: str) -> Interval:
-        """Return how often something is due, at most once an update. If the key ends in `_every`, None means never."""
+        """Return how often something is due, at most once an update. If the key ends in `_every`, None means never.
+
+        Raises:
+            ConfigError: it is no duration, or it is 0.
+        """
         if duration is None and key.endswith("_every"):
             return Interval(None)
         amount, axis, rounded = self._measured(duration, key)

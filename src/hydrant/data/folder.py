@@ -54,7 +54,11 @@ class ImageAugment:
             raise unknown_name("data.augment.re_mode", "fill", self.re_mode, ("const", "rand", "pixel"))
 
     def transform(self, **common: Any) -> Transform:
-        """Return the training transform. `common` are the arguments shared with evaluation: size, mean, std ..."""
+        """Return the training transform. `common` are the arguments shared with evaluation: size, mean, std ...
+
+        Raises:
+            ConfigError: an argument is out of its range, or timm rejects it.
+        """
         jitter = self.color_jitter
         try:
             return _timm_transform(

@@ -78,6 +78,9 @@ class IterableSource:
     Every rank reads all items and keeps those of its micro-batches. So the samples of an update are the same on any
     number of ranks. Random numbers that an item draws, from Python, NumPy or torch, are a function of the seed and
     the number of items before it.
+
+    Raises:
+        ConfigError: `num_samples` or `num_workers` is out of its range.
     """
 
     def __init__(

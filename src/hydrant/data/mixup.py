@@ -48,6 +48,9 @@ class MixupCutmix:
         switch_prob: probability of CutMix instead of mixup, if both are enabled, 0..1.
         mode: one ratio is drawn for the whole micro-batch (`batch`), each pair (`pair`) or each sample (`elem`).
         correct_lam: recompute the ratio from the part of the box inside the image.
+
+    Raises:
+        ConfigError: an argument is out of its range, nothing would be mixed, or the data have no classes.
     """
 
     def __init__(

@@ -25,7 +25,11 @@ def synthetic(
     num_samples: int = 1_000_000,
     num_val_samples: int = 1000,
 ) -> Data:
-    """Return standard normal images with random labels, for benchmarks and tests. There is nothing to learn."""
+    """Return standard normal images with random labels, for benchmarks and tests. There is nothing to learn.
+
+    Raises:
+        ConfigError: a number is below 1.
+    """
     shape = tuple(input_shape)
     if not shape or min(shape) < 1:
         raise ConfigError("data.input_shape", f"{list(shape)} has a dimension below 1")

@@ -15,6 +15,9 @@ class Whitening:
 
     Args:
         num_samples: training images whose patches are whitened.
+
+    Raises:
+        ConfigError: `num_samples` is below 1.
     """
 
     def __init__(self, *, num_samples: int) -> None:

@@ -20,6 +20,9 @@ class AllReduceNet(nn.Module):
         input_shape: (C, H, W) of one image; H and W are 16 pixels or more.
         num_classes: size of the output.
         shift: factor of the sum before it is added to the features.
+
+    Raises:
+        ConfigError: the samples are no images of 16 pixels or more.
     """
 
     def __init__(self, *, input_shape: Sequence[int], num_classes: int, shift: float) -> None:

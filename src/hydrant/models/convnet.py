@@ -17,6 +17,9 @@ class ConvNet(nn.Module):
         num_classes: size of the output; None, of data without classes: 1, for a regression.
         widths: channels of the stages; between two stages the image is halved.
         dropout: probability of dropping a pooled feature, 0..1.
+
+    Raises:
+        ConfigError: the samples are no images, or an argument is out of its range.
     """
 
     def __init__(

@@ -22,6 +22,9 @@ class Generator(nn.Module):
         output_range: least and greatest value of a sample.
         num_classes: number of classes.
         hidden: widths of the hidden layers.
+
+    Raises:
+        ConfigError: `latent_size` is below 1.
     """
 
     def __init__(

@@ -18,6 +18,9 @@ class DeepLinear(nn.Module):
         input_shape: shape of one sample, e.g. (1, 8, 8).
         num_classes: size of the output.
         num_layers: number of layers, 1 or more.
+
+    Raises:
+        ConfigError: `num_layers` is below 1.
     """
 
     def __init__(self, *, input_shape: Sequence[int], num_classes: int, num_layers: int) -> None:

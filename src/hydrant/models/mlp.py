@@ -19,6 +19,9 @@ class MLP(nn.Module):
         num_classes: size of the output; None, of data without classes: 1, for a regression.
         hidden: widths of the hidden layers; []: logistic regression.
         dropout: probability of dropping a hidden unit, 0..1.
+
+    Raises:
+        ConfigError: `dropout` is out of its range, or a layer has no units.
     """
 
     def __init__(

@@ -148,6 +148,9 @@ class Ema(ModelAverage):
             the start of averaging.
         warmup_gamma, warmup_power: constants of this formula.
         exclude_buffers: True: copy buffers, such as batch norm statistics, instead of averaging them.
+
+    Raises:
+        ConfigError: a decay is out of its range.
     """
 
     def __init__(

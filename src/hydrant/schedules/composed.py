@@ -36,6 +36,9 @@ def sequential(
     """Run schedules one after the other, each as if its part were the whole run: torch's `SequentialLR`.
 
     `lengths` gives the duration of each schedule. Exactly one is null: that schedule gets the remaining updates.
+
+    Raises:
+        ConfigError: not exactly one length is null, or the parts do not fit into the curve.
     """
     if schedules.keys() != lengths.keys():
         raise ConfigError("lengths", f"needs a duration for each of {', '.join(schedules)}, one of them null")

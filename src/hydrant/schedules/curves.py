@@ -73,6 +73,9 @@ def exponential(clock: Clock, end: int, *, gamma: float | None, end_ratio: float
 
     The ratio is `gamma ** k`, as of torch's `ExponentialLR`, or `end_ratio ** t`. Exactly one of the two arguments is
     null.
+
+    Raises:
+        ConfigError: not exactly one of the two is given, or `end_ratio` is not above 0.
     """
     if (gamma is None) == (end_ratio is None):
         message = "give either gamma, the factor of one update, or end_ratio, not both"
@@ -148,6 +151,9 @@ def wsd(clock: Clock, end: int, *, decay: object, decay_shape: str, power: float
     `decay` is the duration of that part, `decay_shape` a name in `DECAY_SHAPES`; `power` is that of the shape `power`,
     `1 - t**power`. It equals transformers' `get_wsd_schedule` with its decay types. Hu et al., "MiniCPM", 2024; Hägele
     et al., "Scaling laws and compute-optimal training beyond fixed training durations", 2024.
+
+    Raises:
+        ConfigError: the decay does not fit into the curve, or an argument is out of its range.
     """
     if decay_shape not in DECAY_SHAPES:
         raise unknown_name("decay_shape", "shape", decay_shape, DECAY_SHAPES)
@@ -177,6 +183,9 @@ def multistep(clock: Clock, end: int, *, milestones: Sequence[Any], gamma: float
     """`gamma ** (number of milestones <= k)`: torch's `MultiStepLR`. The `milestones` are durations, in rising order.
 
     timm's multistep decays one update earlier: it is the same with each `decay_t` one higher.
+
+    Raises:
+        ConfigError: the milestones are not in rising order.
     """
     check_not_negative(gamma=gamma)
     updates = [clock.updates(milestone, "milestones") for milestone in milestones]

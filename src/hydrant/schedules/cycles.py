@@ -29,6 +29,9 @@ def cosine_restarts(
     Either `first_cycle` is a duration: each cycle is `cycle_mult` times as long as the previous one and starts at
     `cycle_decay` times its height. Or `num_cycles` gives the number of equal cycles, as in transformers'
     `get_cosine_with_hard_restarts_schedule_with_warmup`. The other one is null. Loshchilov & Hutter, "SGDR", 2017.
+
+    Raises:
+        ConfigError: not exactly one of the two is given, or an argument is out of its range.
     """
     if (first_cycle is None) == (num_cycles is None):
         raise ConfigError("first_cycle", "give either first_cycle, a duration, or num_cycles, not both")
@@ -107,6 +110,9 @@ def one_cycle(
     The rise takes the fraction `pct_start` of the curve. torch's `max_lr` is the optimizer's lr. With `three_phase`,
     the ratio first falls to its first value, in as many updates as it rose, then to the last value.
     `one_cycle_momentum` is the matching momentum. Smith & Topin, "Super-convergence", 2018.
+
+    Raises:
+        ConfigError: an argument is out of its range.
     """
     for key, factor in {"div_factor": div_factor, "final_div_factor": final_div_factor}.items():
         if factor <= 0:

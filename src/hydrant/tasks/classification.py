@@ -39,6 +39,9 @@ class Classification(Task):
         loss: replaces the cross entropy. It takes (logits (B, C, ...), targets) and returns the mean over the targets
             that count.
         metrics: torchmetrics by name, for evaluation. They get logits of shape (B, C, ...).
+
+    Raises:
+        ConfigError: an argument is out of its range, or belongs to the cross entropy that `loss` replaces.
     """
 
     best_metric: ClassVar[str] = "val/accuracy"

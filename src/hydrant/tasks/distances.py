@@ -48,6 +48,9 @@ class FeatureDistance(nn.Module):
         student, teacher: the models. Their weights do not become part of this module.
         layers: pairs of names: a layer of the student, and the layer of the teacher to imitate.
         input_shape: shape of one sample.
+
+    Raises:
+        ConfigError: a layer is unknown, returns no tensor, or differs from its partner in more than the width.
     """
 
     def __init__(

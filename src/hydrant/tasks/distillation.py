@@ -33,6 +33,9 @@ class Distillation(Task):
         layers: for `features`: pairs of names, a layer of the student and the layer of the teacher to imitate.
         input_shape: shape of one sample.
         metrics: torchmetrics by name, for evaluation. They get the student's logits.
+
+    Raises:
+        ConfigError: an argument is out of its range, or does not fit `loss`.
     """
 
     best_metric: ClassVar[str] = "val/accuracy"

@@ -26,6 +26,9 @@ class Gan(Task):
             `(samples, classes) -> logits (B,)`.
         num_pictures: samples per class in the picture. They are made from the same noise each time.
         metrics: torchmetrics by name, for evaluation. They get the discriminator's logits.
+
+    Raises:
+        ConfigError: `model` lacks one of the two, or `num_pictures` is below 1.
     """
 
     best_metric: ClassVar[str] = "val/kernel_distance"

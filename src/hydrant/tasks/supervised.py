@@ -33,7 +33,11 @@ class Supervised(Task):
         return self.assess(self.model(batch.inputs), batch)
 
     def assess(self, outputs: Tensors, batch: Batch) -> Outcome:
-        """Return the loss of the model's outputs."""
+        """Return the loss of the model's outputs.
+
+        Raises:
+            ConfigError: the loss is no mean, a tensor of shape ().
+        """
         outputs = fitted(map_tensors(as_float32, outputs), batch.targets)
         check_weight(self.loss, batch.targets)
         losses = self.loss(outputs, batch.targets)

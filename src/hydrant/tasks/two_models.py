@@ -21,6 +21,9 @@ class TwoModels(Task):
     Args:
         model: `first` and `second`, each `inputs (B, ...) -> logits (B, num_classes)`.
         metrics: torchmetrics by name, for evaluation. They get `2 o0 + 3 o1`.
+
+    Raises:
+        ConfigError: `model` lacks one of the two.
     """
 
     best_metric: ClassVar[str] = "val/accuracy"

@@ -41,6 +41,9 @@ class Precision:
             1.
         backoff_factor: the loss scale shrinks by this factor after an overflow. Between 0 and 1.
         growth_interval: updates without overflow before the loss scale grows.
+
+    Raises:
+        ConfigError: an argument is unknown or out of its range, two exclude each other, or the device lacks the format.
     """
 
     def __init__(

@@ -27,6 +27,9 @@ class Parallel:
 
     Args:
         sync_batch_norm: compute batch norm statistics over all ranks; needs CUDA.
+
+    Raises:
+        ConfigError: `sync_batch_norm` is true without CUDA.
     """
 
     is_sharded = False
@@ -121,7 +124,11 @@ class Parallel:
 
 
 class Single(Parallel):
-    """One process on one device."""
+    """One process on one device.
+
+    Raises:
+        ConfigError: there are several ranks.
+    """
 
     def __init__(self, world: World, *, num_processes: int) -> None:
         super().__init__(world)

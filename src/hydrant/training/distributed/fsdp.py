@@ -33,6 +33,9 @@ class Fsdp(Parallel):
         param_dtype: dtype of gathered weights, norms too: `bfloat16` or `float16`, as in `precision`; None: as stored.
         reduce_dtype: dtype in which gradients are reduced; None: as computed.
         cpu_offload: True: keep weights, gradients and optimizer state in host memory (needs CUDA).
+
+    Raises:
+        ConfigError: `cpu_offload` is true without CUDA.
     """
 
     is_sharded = True

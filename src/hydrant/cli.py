@@ -10,43 +10,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from hydrant.commands.help import help_of, overview
+from hydrant.commands.registry import COMMANDS
 from hydrant.config.import_without_gc import import_without_gc
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory, unknown_name
 from hydrant.runs.console import begin_activity, notice, output_status, standard_streams
 from hydrant.runs.process_settings import end_command, process_settings
 from hydrant.signals import Stopped, signal_name
-
-# Each command: its module in `hydrant.commands`, imported when called, and what `hydrant --help` says about it.
-COMMANDS = {
-    "init": ("init", "write a project of your own that trains at once"),
-    "trust": ("trust", "let configs name the packages of a project of yours"),
-    "tokenize": ("tokenize", "make the tokens of a language model's data from text"),
-    "train": ("train", "train a model, or a sweep of them with --multirun"),
-    "race": ("race", "train two settings with more and more seeds until one is better"),
-    "preview": ("preview", "show the schedules, groups and size of a config without training"),
-    "evaluate": ("evaluate", "evaluate a run or a checkpoint"),
-    "predict": ("predict", "write what a run predicts for files, tensors or a split"),
-    "export": ("export", "write a run's model as safetensors, torch_export or onnx"),
-    "eject": ("eject", "write a run as one file of plain PyTorch that trains the same"),
-    "diagnose": ("diagnose", "explain what torch.compile does with a config"),
-    "bench": ("bench", "compare precisions and compile settings by speed, memory and result"),
-    "status": ("status", "show the progress of a sweep's runs"),
-    "compare": ("compare", "compare runs and sweeps: groups over seeds, the winner, a page"),
-    "agent": ("agent", "train the runs that a W&B sweep hands out"),
-    "sync": ("sync", "send the offline data of runs to W&B, once"),
-    "explain": ("explain", "print what each option and key means, and where its file is"),
-    "schema": ("schema", "write JSON schemas by which editors complete and check YAML"),
-    "list": ("list_backends", "list the backends of torch.compile that this machine can use"),
-}
-
-WRITING_COMMANDS = ("tokenize", "train", "race", "export", "eject", "bench", "agent", "sync")
-"""Their results are files, or at W&B. The result of any other command is what it prints."""
-
-WITHOUT_DOTENV = ("init", "trust", "tokenize", "schema", "list")
-"""Commands that need no variables from `.env`."""
-
-WITHOUT_OWN_CODE = ("init", "trust", "tokenize", "list", "status", "compare", "sync", "explain")
-"""Commands that need no part of the user's, and so import nothing from the working folder."""
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -109,15 +79,15 @@ def _spelt_as_flags(arguments: list[str]) -> list[str]:
 
 
 def _call(command: str, *arguments: str) -> int:
-    if command not in COMMANDS:
+    if (known := COMMANDS.get(command)) is None:
         raise _no_command(command)
     if "-h" in arguments or "--help" in arguments:
         return _print(help_of(command))
     if "RANK" not in os.environ and "SLURM_STEP_ID" not in os.environ:  # else every rank would show it
         begin_activity(f"hydrant {command}")
-    if command not in WITHOUT_DOTENV:
+    if known.reads_dotenv:
         _read_dotenv()
-    if command not in WITHOUT_OWN_CODE:
+    if known.runs_own_code:
         _allow_own_code(arguments)
     with import_without_gc():
         from hydrant.runs.log_setup import preserve_loggers
@@ -125,7 +95,7 @@ def _call(command: str, *arguments: str) -> int:
         function = _function_of(command)
     with preserve_loggers():
         status = function(list(arguments))
-    return status if command in WRITING_COMMANDS else status or output_status()
+    return status if known.writes else status or output_status()
 
 
 def _print(text: str) -> int:
@@ -158,7 +128,7 @@ def _read_dotenv() -> None:
 
 
 def _function_of(command: str) -> Callable[[list[str]], int]:
-    return pkgutil.resolve_name(f"hydrant.commands.{COMMANDS[command][0]}:main")
+    return pkgutil.resolve_name(f"hydrant.commands.{COMMANDS[command].module or command}:main")
 
 
 def _no_command(word: str) -> ConfigError:
@@ -191,23 +161,3 @@ def _complete(arguments: list[str]) -> int:
         os.environ["COMP_LINE"] = " ".join([words[0], *words[2:]])
     flags = arguments if started_as_hydrant else arguments[1:]
     return _function_of("train")(flags)
-
-
-def overview() -> str:
-    """Return what `hydrant --help` prints."""
-    commands = "\n".join(f"  {name:<10} {what}" for name, (_, what) in COMMANDS.items())
-    more = "--help explains a command.\nhydrant --version prints the version and the commit."
-    return f"hydrant <command> [overrides]\n\n{commands}\n\nhydrant <command> {more}"
-
-
-def help_of(command: str) -> str:
-    """Return what `hydrant <command> --help` prints: one screen. Options are read from the conf folders."""
-    from hydrant.commands.help import TEXTS, groups
-
-    return TEXTS[command].strip().replace("{train}", _train_command()) + groups(command)
-
-
-def _train_command() -> str:
-    """Return the command that trains, as it was called: a script such as train.py, or `hydrant train`."""
-    program = Path(sys.argv[0]).name
-    return f"python {program}" if program.endswith(".py") else "hydrant train"

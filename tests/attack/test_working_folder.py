@@ -19,7 +19,7 @@ from attacks import Trials
 from data_files import write_images
 from tiny_runs import TINY, tiny_job, train
 
-from hydrant.cli import COMMANDS
+from hydrant.commands.registry import COMMANDS
 from hydrant.config import trust
 
 HYDRANT = Path(sys.executable).with_name("hydrant")

@@ -245,7 +245,7 @@ def test_onnx_names_missing_packages(
 
 
 @pytest.mark.parametrize(
-    ("launcher", "package"), [("joblib", "joblib"), ("ray", "ray"), ("slurm", "submitit")]
+    ("launcher", "package"), [("ray", "ray"), ("slurm", "submitit")]
 )
 def test_a_launcher_error_names_the_missing_package(
     launcher: str, package: str, refused: Refused, monkeypatch: pytest.MonkeyPatch

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from repository import ROOT
 
-from hydrant.commands.help import TAKE_GROUPS, TEXTS
+from hydrant.commands.help import overview
+from hydrant.commands.registry import COMMANDS
 from hydrant.config.groups import conf_dir
 
 TRAIN = str(ROOT / "train.py")
@@ -87,14 +88,13 @@ def test_help_is_one_screen_and_lists_every_option_that_the_command_takes(comman
     words = set(re.findall(r"[\w/]+", text[text.index("Groups") :]))
     for path in conf_dir().glob("*/**/[!_]*.yaml"):
         group = path.parent.relative_to(conf_dir()).as_posix()
-        if group != "wandb_sweep" and re.fullmatch(TAKE_GROUPS[command], group):  # W&B reads wandb_sweep
+        if group != "wandb_sweep" and re.fullmatch(COMMANDS[command].groups, group):  # W&B reads wandb_sweep
             assert {group, path.stem} <= words
 
 
 def test_help_and_overview_name_every_command() -> None:
-    from hydrant.cli import COMMANDS, overview
-
-    assert COMMANDS.keys() == TEXTS.keys()
+    texts = (ROOT / "src" / "hydrant" / "commands" / "help").glob("*.txt")
+    assert set(COMMANDS) == {text.stem for text in texts}
     assert all(f"  {command} " in overview() for command in COMMANDS)
 
 

@@ -43,7 +43,7 @@ ELSEWHERE = {
     "uv run --group dev scripts/pin",
     "uv run --only-group docs scripts/docs",
     "uv run scripts/kill_runs --kills 100 --output kills.json",
-    "uv run scripts/kill_sweep --launcher basic joblib slurm --output kills.json",
+    "uv run scripts/kill_sweep --launcher basic local slurm --output kills.json",
     "uv run hydrant status multirun/lr_study --watch",
     "uv run tests/support/gpu/run python train.py optimizer=adamw duration=100",  # tests/gpu/test_command_line.py
     "uv run tests/support/gpu/run --devices 2 --memory-gib 1 --trace calls.txt python train.py"

@@ -8,7 +8,6 @@ from pathlib import Path
 LAUNCHERS = {
     "basic": (),
     "local": ("hydra/launcher=local", "hydra.launcher.num_jobs=2"),
-    "joblib": ("hydra/launcher=joblib", "hydra.launcher.num_jobs=2"),
     "ray": ("hydra/launcher=ray", "hydra.launcher.num_jobs=2", "hydra.launcher.num_cpus=0.5"),
     "submitit_local": ("hydra/launcher=slurm", "hydra.launcher.cluster=local"),
     "slurm": ("hydra/launcher=slurm", "hydra.launcher.cpus_per_task=1", "hydra.launcher.partition=debug"),

@@ -40,7 +40,7 @@ def test_a_killed_sweep_equals_one_that_was_not(workdir: Path, capfd: pytest.Cap
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["basic", "local", "joblib", "ray"])
+@pytest.mark.parametrize("launcher", ["basic", "local", "ray"])
 def test_a_sweep_waits_for_jobs_that_still_save(launcher: str, workdir: Path) -> None:
     """Only the process of the sweep is killed: its jobs save and end, and the same command continues them at once."""
     words = (*LONG, "duration=2000", "name=study", "seed=0,1", f"hydra/launcher={launcher}")
@@ -56,7 +56,7 @@ def test_a_sweep_waits_for_jobs_that_still_save(launcher: str, workdir: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["basic", "joblib", "slurm"])
+@pytest.mark.parametrize("launcher", ["basic", "local", "slurm"])
 def test_a_sweep_killed_five_times_equals_one_that_was_not(
     launcher: str, workdir: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -177,11 +177,11 @@ def test_the_pairs_of_a_race_are_stacks(workdir: Path, capfd: pytest.CaptureFixt
 @pytest.mark.parametrize(
     "launcher",
     [
-        ("hydra/launcher=joblib", "hydra.launcher.num_jobs=2"),
+        LOCAL,
         ("hydra/launcher=ray", "hydra.launcher.num_cpus=0.5"),
         ("hydra/launcher=slurm", "hydra.launcher.cluster=local"),
     ],
-    ids=["joblib", "ray", "slurm"],
+    ids=["local", "ray", "slurm"],
 )
 def test_every_launcher_trains_stacks(
     launcher: tuple[str, ...], workdir: Path, capfd: pytest.CaptureFixture[str]

@@ -1,6 +1,6 @@
 """Registers the launchers with Hydra, which searches the packages in hydra_plugins for them."""
 
-from hydrant.sweeps.executors.local import Joblib, Local
+from hydrant.sweeps.executors.local import Local
 from hydrant.sweeps.executors.ray import Ray
 from hydrant.sweeps.executors.slurm import Slurm
 from hydrant.sweeps.launcher import ExecutorLauncher
@@ -8,10 +8,6 @@ from hydrant.sweeps.launcher import ExecutorLauncher
 
 class LocalLauncher(ExecutorLauncher):
     executor_class = Local
-
-
-class JoblibLauncher(ExecutorLauncher):
-    executor_class = Joblib
 
 
 class RayLauncher(ExecutorLauncher):

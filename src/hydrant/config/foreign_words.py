@@ -76,6 +76,7 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
         "reduce_lr_on_plateau": "scheduler=plateau", "ReduceLROnPlateau": "scheduler=plateau",
     },
     "compile": {"True": "compile=default", "False": "compile=eager"},
+    "hydra/launcher": {"joblib": "hydra/launcher=local"},
 }  # fmt: skip
 """Options of other frameworks: group -> pattern of the option -> what to write."""
 

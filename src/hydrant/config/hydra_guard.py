@@ -119,7 +119,7 @@ def _check_node(config: DictConfig, words: Sequence[str]) -> None:
         for key, value in _called_values(hydra.get(name), f"hydra.{name}"):
             is_plugin = lies_under(value, ("hydra_plugins",))
             if name == "launcher" and is_plugin and not lies_under(value, allowed):
-                reason = "it composes each config again when its job starts; use local, joblib, ray or slurm"
+                reason = "it composes each config again when its job starts; use local, ray or slurm"
                 raise ConfigError("hydra/launcher", f"{shown(value)} is not allowed: {reason}")
             if not (_is_allowed(value, key, allowed) or _is_trusted(value, key, trusted)):
                 message = f"{shown(value)} is not allowed, because Hydra would call it or write to it"

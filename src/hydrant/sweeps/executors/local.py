@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
-from hydrant.config.distribution import require_extra
 from hydrant.errors import ConfigError
 from hydrant.runs.outcome import RunResult
 from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, paths_to_preload
 from hydrant.sweeps.fork_server.call import forward_signals
 from hydrant.sweeps.gpus import reserve_gpus, visible_gpus
 from hydrant.training.distributed.env import num_cores
-
-_JobResult = tuple[SweepJob, RunResult | None]
-"""A job and its result; None if a signal arrived before the job began."""
 
 
 class Sequential:
@@ -61,45 +57,24 @@ class Local:
             needed = f"{max_ranks} ranks need as many GPUs, but there are {len(gpus)}"
             raise ConfigError("parallel.num_processes", f"{needed}; give {len(gpus)} or fewer")
         num_jobs = self.num_processes or max((len(gpus) * self._jobs_per_gpu or num_cores()) // max_ranks, 1)
-        for sweep_job, result in self._map(sweep_jobs, gpus, num_jobs):
-            if result is not None:
-                yield sweep_job, result
-
-    def _map(
-        self, sweep_jobs: Sequence[SweepJob], gpus: Mapping[str, str], num_jobs: int
-    ) -> Iterator[_JobResult]:
         with ThreadPoolExecutor(num_jobs) as pool:
-            futures = [pool.submit(self._run_with_gpus, sweep_job, gpus) for sweep_job in sweep_jobs]
-            yield from (future.result() for future in as_completed(futures))
+            futures = {pool.submit(self._run_with_gpus, job, gpus): job for job in sweep_jobs}
+            for future in as_completed(futures):
+                if (result := future.result()) is not None:
+                    yield futures[future], result
 
-    def _run_with_gpus(self, sweep_job: SweepJob, gpus: Mapping[str, str]) -> _JobResult:
-        """Reserve a GPU per rank, if there are GPUs, and run the job on them."""
+    def _run_with_gpus(self, sweep_job: SweepJob, gpus: Mapping[str, str]) -> RunResult | None:
+        """Reserve a GPU per rank, if there are GPUs, and run the job on them; None if a signal arrived before."""
         with forward_signals() as signals:
             count = num_ranks(sweep_job) if gpus else 0
             with reserve_gpus(
                 gpus, count, lambda: signals.signum is not None, self._jobs_per_gpu
             ) as reserved:
                 if signals.signum is not None:
-                    return sweep_job, None
+                    return None
                 sweep_job.announce()
                 variables = {"CUDA_VISIBLE_DEVICES": ",".join(reserved)} if gpus else {}
-                return sweep_job, sweep_job.run(variables, is_silent=True).result
-
-
-class Joblib(Local):
-    """Like `Local`, with the threads of joblib.Parallel."""
-
-    def prepare(self) -> None:
-        require_extra("joblib", ["joblib"], "hydra/launcher", "joblib")
-        super().prepare()
-
-    def _map(
-        self, sweep_jobs: Sequence[SweepJob], gpus: Mapping[str, str], num_jobs: int
-    ) -> Iterator[_JobResult]:
-        from joblib import Parallel, delayed
-
-        pool: Any = Parallel(n_jobs=num_jobs, backend="threading", return_as="generator_unordered")
-        yield from pool(delayed(self._run_with_gpus)(sweep_job, gpus) for sweep_job in sweep_jobs)
+                return sweep_job.run(variables, is_silent=True).result
 
 
 def num_ranks(sweep_job: SweepJob) -> int:

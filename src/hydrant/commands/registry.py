@@ -1,0 +1,61 @@
+"""The commands of `hydrant`: one record for each, which the command line, its help and its completion read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command. `help/<name>.txt` is what its `--help` prints.
+
+    Args:
+        summary: what `hydrant --help` says about it.
+        module: the module in `hydrant.commands` with its `main`, imported when it is called; "": that of its name.
+        groups: a pattern of the config groups whose overrides it takes.
+        writes: its results are files, or at W&B. The result of any other command is what it prints.
+        reads_dotenv: it needs variables from `.env`.
+        runs_own_code: it needs parts of the user's, and so imports from the working folder.
+    """
+
+    name: str
+    summary: str
+    module: str = ""
+    groups: str = ""
+    writes: bool = False
+    reads_dotenv: bool = True
+    runs_own_code: bool = True
+
+
+_SAVED_RUN, _ONE_RUN = "data|precision|task", "(?!sweep$|hydra/).*"
+
+# fmt: off
+_COMMANDS = (
+    Command("init", "write a project of your own that trains at once", reads_dotenv=False, runs_own_code=False),
+    Command("trust", "let configs name the packages of a project of yours", reads_dotenv=False, runs_own_code=False),
+    Command("tokenize", "make the tokens of a language model's data from text", writes=True, reads_dotenv=False,
+            runs_own_code=False),
+    Command("train", "train a model, or a sweep of them with --multirun", groups=".*", writes=True),
+    Command("race", "train two settings with more and more seeds until one is better",
+            groups="(?!sweep$|hydra/sweeper).*", writes=True),
+    Command("preview", "show the schedules, groups and size of a config without training", groups=_ONE_RUN),
+    Command("evaluate", "evaluate a run or a checkpoint", groups=_SAVED_RUN),
+    Command("predict", "write what a run predicts for files, tensors or a split", groups=_SAVED_RUN),
+    Command("export", "write a run's model as safetensors, torch_export or onnx", writes=True),
+    Command("eject", "write a run as one file of plain PyTorch that trains the same", groups=_ONE_RUN, writes=True),
+    Command("diagnose", "explain what torch.compile does with a config", groups=_ONE_RUN),
+    Command("bench", "compare precisions and compile settings by speed, memory and result", groups=_ONE_RUN,
+            writes=True),
+    Command("status", "show the progress of a sweep's runs", runs_own_code=False),
+    Command("compare", "compare runs and sweeps: groups over seeds, the winner, a page", runs_own_code=False),
+    Command("agent", "train the runs that a W&B sweep hands out", groups=_ONE_RUN, writes=True),
+    Command("sync", "send the offline data of runs to W&B, once", writes=True, runs_own_code=False),
+    Command("explain", "print what each option and key means, and where its file is", runs_own_code=False),
+    Command("schema", "write JSON schemas by which editors complete and check YAML", reads_dotenv=False),
+    Command("list", "list the backends of torch.compile that this machine can use", module="list_backends",
+            reads_dotenv=False, runs_own_code=False),
+)
+# fmt: on
+
+COMMANDS = {command.name: command for command in _COMMANDS}
+"""The commands by name, in the order of `hydrant --help`."""

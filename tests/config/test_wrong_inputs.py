@@ -244,9 +244,7 @@ def test_onnx_names_missing_packages(
     assert message == f"--format: onnx needs onnx, onnxscript, onnxruntime: {install_command('onnx')}"
 
 
-@pytest.mark.parametrize(
-    ("launcher", "package"), [("ray", "ray"), ("slurm", "submitit")]
-)
+@pytest.mark.parametrize(("launcher", "package"), [("ray", "ray"), ("slurm", "submitit")])
 def test_a_launcher_error_names_the_missing_package(
     launcher: str, package: str, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:

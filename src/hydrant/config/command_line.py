@@ -93,9 +93,12 @@ def is_override(word: str) -> bool:
 
     >>> is_override("data.root=/data"), is_override("~hooks"), is_override("multirun/study/seed=0")
     (True, True, False)
+    >>> is_override("hydra/launcher=local")
+    True
     """
     key, equals, _ = word.partition("=")
-    has_form = "/" not in key if equals else word.startswith("~")
+    is_key = "/" not in key or key.lstrip("+~").partition("@")[0] in group_options()
+    has_form = is_key if equals else word.startswith("~")
     return has_form and not os.path.exists(word)  # noqa: PTH110  # of any length
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydrant.errors import unknown_name
 from hydrant.interface.arguments import list_of_texts
 from hydrant.interface.data_frame import data_frame
 from hydrant.interface.run import Run
@@ -136,28 +135,18 @@ def compare(
         ConfigError: no runs, an unknown key, metric, baseline or target, an impossible number, or `by` or `tuned` is no
             list of texts.
     """
-    from hydrant.commands.compare.from_words import compare_words  # slow: imports scipy
+    from hydrant.commands.compare import comparison  # slow: imports scipy
+    from hydrant.commands.compare.question import Question
+    from hydrant.commands.compare.sources import read_runs
 
-    if mode not in (None, "max", "min"):
-        raise unknown_name("mode", "mode", mode, ["max", "min"])
-    return Comparison(
-        compare_words(
-            _words(runs),
-            by=None if by is None else list_of_texts("by", by),
-            metric=metric,
-            mode=mode,
-            baseline=baseline,
-            target=target,
-            price_per_hour=price_per_hour,
-            against=against,
-            sigma=sigma,
-            critical=critical,
-            difference=difference,
-            tolerance=tolerance,
-            tuned=None if tuned is None else list_of_texts("tuned", tuned),
-            scale=scale,
-        )
-    )
+    by = None if by is None else list_of_texts("by", by)
+    tuned = None if tuned is None else list_of_texts("tuned", tuned)
+    question = Question(
+        by=by, metric=metric, mode=mode, baseline=baseline, target=target, price_per_hour=price_per_hour,
+        against=against, sigma=sigma, critical=critical, difference=difference, tolerance=tolerance, tuned=tuned,
+        scale=scale,
+    )  # fmt: skip
+    return Comparison(comparison.compare(read_runs(_words(runs), by or ()), question))
 
 
 def load_runs(*runs: str | Path | Run) -> pd.DataFrame:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from hydrant.config.atomic_write import remove_temporary, replace_file
 from hydrant.config.flat import flatten, is_neutral, redacted_yaml
@@ -12,6 +13,9 @@ from hydrant.runs.folder import CONFIG, HYDRA
 from hydrant.runs.job import Job
 from hydrant.trackers.base import RunIdentity
 
+_PARTS = ("data", "model", "optimizer", "scheduler", "task")
+"""The config groups whose options name a run."""
+
 
 def identify(job: Job) -> RunIdentity:
     """Return how trackers name and group a run, from its choices of config groups and its overrides.
@@ -19,11 +23,12 @@ def identify(job: Job) -> RunIdentity:
     Runs that differ only in the seed, the fold, or in keys that do not affect the result, share a group.
     """
     choices = {group: choice for group, choice in job.choices.items() if choice is not None}
-    subject = choices.get("experiment") or f"{choices['data']}-{choices['model']}"
+    parts = {group: choices.get(group) or _target_name(job, group) for group in _PARTS}
+    subject = choices.get("experiment") or f"{parts['data']}-{parts['model']}"
     overrides = redacted(list(job.overrides))
     shown = {"experiment"} if "experiment" in choices else {"data", "model"}
     others = [word for word in overrides if not _is_left_out(word, shown)]
-    group = "/".join([subject, choices["optimizer"], choices["scheduler"], ",".join(sorted(others))])
+    group = "/".join([subject, parts["optimizer"], parts["scheduler"], ",".join(sorted(others))])
     claim = [] if job.config["claim"] is None else [f"claim: {job.config['claim']}"]
     best, is_named = job.config["best"], job.config["name"] is not None
     sweep = [job.sweep_folder.name] if job.sweep_folder is not None and is_named else []
@@ -32,11 +37,21 @@ def identify(job: Job) -> RunIdentity:
         folder=job.folder.resolve(),
         name=f"{job.folder.parent.name}_{job.folder.name}" if is_dated else job.folder.name,
         group=group.rstrip("/"),
-        job_type=choices["task"],
+        job_type=parts["task"],
         tags=tuple(redacted(list(dict.fromkeys([*job.config["tags"], *sweep])))),
         notes=redacted(job.config["notes"] or "\n".join([*claim, " ".join(overrides)])),
         best=(best["metric"], best["mode"]),
         config=redacted({**flatten(job.config), **job.choices, "overrides": list(job.overrides)}),
+    )
+
+
+def _target_name(job: Job, group: str) -> str:
+    """Return the name of the class of a part that is no option, as in `~model '+model={_target_: ...}'`."""
+    node: Any = job.config.get(group)
+    return (
+        str(node["_target_"]).rpartition(".")[2]
+        if isinstance(node, Mapping) and "_target_" in node
+        else "none"
     )
 
 

@@ -82,7 +82,7 @@ class MlflowTracker(NullTracker):
         with _one_process_opens(uri):
             self._client = MlflowClient(tracking_uri=uri)
             self._run_id = self._start(identity, num_updates, experiment)
-        _log_config(self._client, self._run_id, identity.config)
+        _log_config(self._client, self._run_id, identity.config, num_updates)
         self._sender = Sender()
         self._metrics: deque[Metric] = deque()  # that wait for the sender
         for row in identity.history():
@@ -171,15 +171,21 @@ def _one_process_opens(uri: str) -> Generator[None]:
         yield
 
 
-def _log_config(client: MlflowClient, run_id: str, config: Mapping[str, Any]) -> None:
-    """Log the config as parameters. MLflow cannot change one, so those of a resumed run stay."""
+def _log_config(client: MlflowClient, run_id: str, config: Mapping[str, Any], num_updates: int) -> None:
+    """Log the config as parameters.
+
+    MLflow cannot change one. So of a run that continues with another config, `from_update_500/optimizer.lr` is the new
+    value beside the first one, `optimizer.lr`.
+    """
     from mlflow.entities import Param
 
-    known = client.get_run(run_id).data.params
-    texts = {
-        _allowed(key): value if isinstance(value, str) else shown(value) for key, value in config.items()
-    }
-    params = [Param(key, text[:_MAX_VALUE]) for key, text in texts.items() if key not in known]
+    known, params = client.get_run(run_id).data.params, list[Param]()
+    for key, value in config.items():
+        name, text = _allowed(key), (value if isinstance(value, str) else shown(value))[:_MAX_VALUE]
+        if known.get(name, text) != text:
+            name = f"from_update_{num_updates}/{name}"
+        if name not in known:
+            params.append(Param(name, text))
     for first in range(0, len(params), _PARAMS_IN_A_CALL):
         client.log_batch(run_id, params=params[first : first + _PARAMS_IN_A_CALL])
 

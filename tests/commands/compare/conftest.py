@@ -13,8 +13,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from hydrant.commands.compare.comparison import Comparison, compare
 from hydrant.commands.compare.page import write_page
+from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.sources import read_runs
-from hydrant.commands.compare.time_to_target import parse_target
 
 
 @pytest.fixture(scope="session")
@@ -25,12 +25,9 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def comparing() -> Compare:
-    def run(*words: Path | str, target: str | None = None, **options: Any) -> Comparison:
-        options = {"by": None, "metric": None, "mode": None, "baseline": None} | options
-        parsed = None if target is None else parse_target(target)
-        return compare(
-            read_runs([str(word) for word in words], options["by"] or ()), target=parsed, **options
-        )
+    def run(*words: Path | str, **options: Any) -> Comparison:
+        question = Question(**options)
+        return compare(read_runs([str(word) for word in words], question.by or ()), question)
 
     return run
 

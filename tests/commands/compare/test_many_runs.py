@@ -13,6 +13,7 @@ from planted import Compare, many_runs, write_run
 from hydrant.commands.compare import comparability
 from hydrant.commands.compare.comparison import Comparison, compare
 from hydrant.commands.compare.page import write_page
+from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.serialize import to_csv, to_json
 from hydrant.commands.compare.text_report import to_text
@@ -29,7 +30,7 @@ def grid(num_runs: int) -> list[Run]:
 
 
 def compared(runs: Sequence[Run]) -> Comparison:
-    return compare(runs, by=None, metric="val/accuracy", mode="max", baseline=None, target=None)
+    return compare(runs, Question(metric="val/accuracy", mode="max"))
 
 
 def test_a_report_of_many_runs_fits_on_a_screen_and_the_files_have_all() -> None:

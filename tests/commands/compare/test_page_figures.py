@@ -18,6 +18,7 @@ from reports import description, figure
 from hydrant.commands.compare.comparison import compare
 from hydrant.commands.compare.curves import MAX_POINTS
 from hydrant.commands.compare.page import write_page
+from hydrant.commands.compare.question import Question
 
 
 def test_curves_change_their_unit_metric_scale_and_smoothing(page: Page) -> None:
@@ -251,8 +252,7 @@ def test_every_figure_is_saved(page: Page, kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_many_long_curves_are_thinned(open_page: Callable[..., Page], tmp_path: Path) -> None:
-    options = {"by": None, "metric": None, "mode": None, "baseline": None, "target": None}
-    write_page(compare(many_runs(), **options), tmp_path / "report.html")
+    write_page(compare(many_runs(), Question()), tmp_path / "report.html")
     page = open_page(tmp_path / "report.html")
     page.get_by_label("Show", exact=True).select_option("runs")
     assert description(page, "curves").startswith("Curves: val/accuracy over updates, 200 runs")

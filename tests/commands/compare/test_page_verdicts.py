@@ -16,23 +16,15 @@ from reports import column, description, figure
 from hydrant.commands.compare import comparison
 from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.page import write_page
+from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.sources import read_runs
-from hydrant.commands.compare.verdicts.questions import Questions
-from hydrant.training.early_stopping import parse_target
 
 
-def compared(sweep: Path, questions: Questions) -> Comparison:
+def compared(sweep: Path, **options: Any) -> Comparison:
     """Compare the losses of a sweep, without the importance of its keys, which is slow."""
-    options: dict[str, Any] = {
-        "by": None,
-        "metric": "val/loss",
-        "mode": None,
-        "baseline": None,
-        "target": None,
-    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(comparison, "_importance", lambda *_: None)
-        return comparison.compare(read_runs([str(sweep)]), **options, questions=questions)
+        return comparison.compare(read_runs([str(sweep)]), Question(metric="val/loss", **options))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +40,7 @@ def rates(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
                 write_run(
                     sweep / f"{optimizer}-{lr}-{seed}", overrides, None if is_failed else 1 - loss, **status
                 )
-    return compared(sweep, Questions(against=parse_target("val/loss<=0.06", "--against")))
+    return compared(sweep, against="val/loss<=0.06")
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +50,7 @@ def sizes(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
         for seed in range(2):
             loss = 0.2 + 0.5 / width + float(noise.normal(0, 0.002))
             write_run(sweep / f"{width}-{seed}", {"model.width": width, "seed": seed}, 1 - loss)
-    return compared(sweep, Questions(scale="model.width"))
+    return compared(sweep, scale="model.width")
 
 
 @pytest.fixture
@@ -94,7 +86,7 @@ def test_the_figure_of_learning_rates_shows_lines_basins_and_failures(rates_page
         shown.locator("text", has_text="\N{MULTIPLICATION SIGN}").filter(has_text="optimizer").count() == 2
     ), "each basin has its width"
     assert shown.get_by_text("\N{MULTIPLICATION SIGN}", exact=True).count() == 1, "where runs of adamw failed"
-    assert column(rates_page, "best lr", "basin-table") == ["0.0100", "0.100"]
+    assert column(rates_page, "best lr", "basin-table") == ["0.01", "0.1"]
     initial = shown.locator("path.line").first.get_attribute("d")
     rates_page.get_by_label("Logarithmic results").click()
     assert shown.locator("path.line").first.get_attribute("d") != initial

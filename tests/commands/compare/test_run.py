@@ -13,7 +13,8 @@ from hydrant.clock import Steps
 from hydrant.commands.compare.comparability import _budget
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.series import Series
-from hydrant.commands.compare.time_to_target import parse_target, time_to_target
+from hydrant.commands.compare.time_to_target import time_to_target
+from hydrant.training.early_stopping import parse_target
 
 GROWING = {"global_batch_size.0": 64, "global_batch_size.100": 128}
 
@@ -40,5 +41,5 @@ def test_samples_are_those_of_every_update(
     one = run(config)
     assert one.batch_sizes == sizes
     assert _budget(one) == budget
-    reached = time_to_target(one, parse_target("val/loss<=0.5"))["samples"]
+    reached = time_to_target(one, parse_target("val/loss<=0.5", "--target"))["samples"]
     assert reached == pytest.approx(samples, nan_ok=True)

@@ -17,11 +17,10 @@ import hydrant
 from hydrant import cli
 from hydrant.commands.compare import comparison
 from hydrant.commands.compare.evidence.power import seeds_needed
+from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.sources import read_runs
 from hydrant.commands.compare.verdicts import Verdicts
-from hydrant.commands.compare.verdicts.questions import Questions
 from hydrant.errors import ConfigError
-from hydrant.training.early_stopping import parse_target
 
 Judge = Callable[..., Verdicts]
 
@@ -34,16 +33,11 @@ BEST = {"adamw": -2.0, "sgd": -1.0}
 def judge() -> Judge:
     """Runs are judged without the importance of their keys, which is slow."""
 
-    def run(
-        *words: Path | str, by: list[str] | None = None, metric: str | None = None, **asked: Any
-    ) -> Verdicts:
-        if "against" in asked:
-            asked["against"] = parse_target(asked["against"], "--against")
-        options: dict[str, Any] = {"by": by, "metric": metric, "mode": None, "baseline": None, "target": None}
+    def run(*words: Path | str, **asked: Any) -> Verdicts:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(comparison, "_importance", lambda *_: None)
             runs = read_runs([str(word) for word in words])
-            return comparison.compare(runs, **options, questions=Questions(**asked)).verdicts
+            return comparison.compare(runs, Question(**asked)).verdicts
 
     return run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from hydrant.config.command_line import Flags, writing_to
@@ -13,30 +14,18 @@ from hydrant.runs.console import emit, notice, say
 def main(arguments: Sequence[str]) -> int:
     """Compare runs. Return the exit status."""
     options, words = _parse(arguments)
-    from hydrant.commands.compare.from_words import compare_words  # slow: imports scipy
+    from hydrant.commands.compare.comparison import compare  # slow: imports scipy
     from hydrant.commands.compare.page import write_page
+    from hydrant.commands.compare.question import Question
     from hydrant.commands.compare.serialize import to_csv, to_json
+    from hydrant.commands.compare.sources import read_runs
     from hydrant.commands.compare.text_report import to_text
     from hydrant.commands.compare.wandb_views import check_login, save_views
 
     if options.wandb:
         check_login()
-    comparison = compare_words(
-        words,
-        by=_keys(options.by),
-        metric=options.metric,
-        mode=options.mode,
-        baseline=options.baseline,
-        target=options.target,
-        price_per_hour=options.price_per_hour,
-        against=options.against,
-        sigma=options.sigma,
-        critical=options.critical,
-        difference=options.difference,
-        tolerance=options.tolerance,
-        tuned=_keys(options.tuned),
-        scale=options.scale,
-    )
+    question = Question(**{field.name: getattr(options, field.name) for field in fields(Question)})
+    comparison = compare(read_runs(words, question.by or ()), question)
     if options.html is not None:
         with writing_to("--html", options.html):
             write_page(comparison, options.html)
@@ -54,8 +43,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     parser = Flags("compare")
-    for flag in ("--by", "--metric", "--baseline", "--target", "--against", "--tuned", "--scale"):
+    for flag in ("--metric", "--baseline", "--target", "--against", "--scale"):
         parser.add_argument(flag)
+    for flag in ("--by", "--tuned"):
+        parser.add_argument(flag, type=_keys)
     for flag in ("--price-per-hour", "--sigma", "--critical", "--difference", "--tolerance"):
         parser.add_argument(flag, type=float)
     parser.add_argument("--mode", choices=["max", "min"])
@@ -67,5 +58,5 @@ def _parse(arguments: Sequence[str]) -> tuple[Namespace, list[str]]:
     return parser.split(arguments)
 
 
-def _keys(text: str | None) -> list[str] | None:
-    return None if text is None else [key for key in text.split(",") if key]
+def _keys(text: str) -> list[str]:
+    return [key for key in text.split(",") if key]

@@ -19,6 +19,7 @@ from hydrant.commands.compare.groups import (
     with_differences,
 )
 from hydrant.commands.compare.importance import Importance, importance
+from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.repeats import mark_repeats, mark_several_configs
 from hydrant.commands.compare.run import REPEAT, SEVERAL, Run
 from hydrant.commands.compare.statistics import Difference
@@ -26,7 +27,6 @@ from hydrant.commands.compare.time_to_target import (
     UNITS,
     GroupTime,
     Profile,
-    Target,
     group_time,
     profile,
     runs_without_time,
@@ -34,10 +34,10 @@ from hydrant.commands.compare.time_to_target import (
     workload_time,
 )
 from hydrant.commands.compare.verdicts import Verdicts, find_verdicts
-from hydrant.commands.compare.verdicts.questions import Questions
 from hydrant.config.best import mode_by_name
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, unknown_name
+from hydrant.training.early_stopping import Target
 
 _WORKLOAD = ("data", "model", "task", "experiment")
 """The config groups that define what is trained, not how."""
@@ -100,22 +100,21 @@ class Comparison:
         return "Folds share training samples, so intervals and p are too small (Nadeau & Bengio, 2003)."
 
 
-def compare(
-    runs: Sequence[Run], *, by: Sequence[str] | None, metric: str | None, mode: str | None, baseline: str | None,
-    target: Target | None, price_per_hour: float | None = None, questions: Questions | None = None,
-) -> Comparison:  # fmt: skip
-    """Compare the last value of a metric, grouped by the keys `by`.
-
-    None: all keys that differ, except the seed and the fold.
+def compare(runs: Sequence[Run], question: Question) -> Comparison:
+    """Compare the last value of a metric, grouped by keys.
 
     Raises:
         ConfigError: unknown key, metric, baseline or target, or a question that the runs cannot answer.
     """
-    compared, keys = _choose_metric(runs, metric, mode), differing_keys(runs)
-    by = [key for key in keys if key not in REPETITIONS] if by is None else _known_keys(runs, by, keys)
-    questions = questions or Questions()
-    if questions.against is not None:
-        _check_metric(runs, "--against", questions.against.metric)
+    compared, keys = _choose_metric(runs, question.metric, question.mode), differing_keys(runs)
+    by = (
+        [key for key in keys if key not in REPETITIONS]
+        if question.by is None
+        else _known_keys(runs, question.by, keys)
+    )
+    target, baseline = question.goal, question.baseline
+    if (fixed := question.fixed_target) is not None:
+        _check_metric(runs, "--against", fixed.metric)
     runs = mark_repeats(mark_several_configs(runs), [*keys, *by])
     grouped = [run for run in runs if run.state != SEVERAL]
     times = _times(runs, target)
@@ -148,9 +147,9 @@ def compare(
         times=times,
         group_times={group.name: group_time(group.runs, times) for group in groups} if times else {},
         profiles=_profiles(grouped, by, times),
-        price_per_hour=price_per_hour,
+        price_per_hour=question.price_per_hour,
         repetitions=repetitions,
-        verdicts=find_verdicts(grouped, groups, best, keys, compared, repetitions, questions),
+        verdicts=find_verdicts(grouped, groups, best, keys, compared, repetitions, question),
     )
 
 

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from hydrant.commands.compare.comparison import Comparison
-from hydrant.commands.compare.config_keys import label
 from hydrant.commands.compare.groups import Group, passed_over
-from hydrant.commands.compare.run import Run
+from hydrant.commands.compare.run_values import FIGURES, objectives, run_to_dict
+from hydrant.commands.compare.section import Section
+from hydrant.commands.compare.sections import RUNS, sections_of
 from hydrant.commands.compare.statistics import CONFIDENCE
 from hydrant.commands.compare.verdicts import Verdicts
 from hydrant.config.atomic_write import json_safe
 from hydrant.runs.csv_text import as_csv
-from hydrant.sweeps.optuna.objectives import Objective
-
-FIGURES: dict[str, str] = {
-    **dict.fromkeys(("updates_per_second", "samples_per_second", "peak_memory_gib", "mfu"), "perf"),
-    **dict.fromkeys(("graphs", "graph_breaks", "recompiles", "compile_seconds"), "compile"),
-}
-"""Speed, memory and compilation, each with its section of the summary."""
 
 
 def to_dict(comparison: Comparison) -> dict[str, Any]:
@@ -65,6 +58,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
                 for unit, profile in c.profiles.items()
             },
             "verdicts": verdicts_to_dict(c.verdicts),
+            "sections": [_section(section) for section in sections_of(c) if section.name != RUNS],
         }
     )
 
@@ -81,6 +75,12 @@ def verdicts_to_dict(verdicts: Verdicts) -> dict[str, Any]:
             if scaling.check is not None:
                 entry["check"]["is_hit"] = scaling.check.is_hit
     return plain
+
+
+def _section(section: Section) -> dict[str, Any]:
+    fields = ("name", "caption", "titles", "rows", "num_labels", "best", "ranks")
+    tables = [{field: getattr(table, field) for field in fields} for table in section.tables]
+    return {"name": section.name, "title": section.title, "sentences": section.sentences, "tables": tables}
 
 
 def _name(group: Group | None) -> str | None:
@@ -104,49 +104,6 @@ def _group(group: Group, comparison: Comparison) -> dict[str, Any]:
         "runs": [run.name for run in group.runs],
         **times,
     }
-
-
-def run_to_dict(run: Run, comparison: Comparison) -> dict[str, Any]:
-    """Return the labels, state, results and figures of a run."""
-    metric, summary = comparison.metric, run.summary
-    return {
-        "name": run.name,
-        "labels": {key: label(run, key) for key in comparison.keys},
-        "state": run.state,
-        "error": run.error,
-        "num_updates": summary.get("num_updates"),
-        "total_updates": summary.get("total_updates"),
-        "final": metric.final(run),
-        "measured_at": metric.measured_at(run),
-        "best": metric.best_of(run),
-        "figures": {name: figure(summary, name) for name in FIGURES},
-        "to_target": comparison.times.get(run.name),
-        "stretches": summary.get("stretches") or [],
-        "trial": (summary.get("trial") or {}).get("number"),
-        "objectives": {o.metric: o.value(summary, _rows(run, o.metric)) for o in objectives([run])},
-    }
-
-
-def objectives(runs: Iterable[Run]) -> list[Objective]:
-    """Return the objectives of the studies whose trials are among the runs."""
-    entries = [entry for run in runs for entry in (run.summary.get("trial") or {}).get("objectives", ())]
-    return list(dict.fromkeys(Objective(entry["metric"], entry["mode"]) for entry in entries))
-
-
-def _rows(run: Run, metric: str) -> list[dict[str, float]]:
-    """Return the rows of metrics.jsonl that hold a metric."""
-    if (series := run.series.get(metric)) is None:
-        return []
-    pairs = zip(series.updates.tolist(), series.values.tolist(), strict=True)
-    return [{"num_updates": num_updates, metric: value} for num_updates, value in pairs]
-
-
-def figure(summary: Mapping[str, Any], name: str) -> float | None:
-    """Return a figure of a summary; None if it is unknown or nothing was compiled."""
-    section = summary.get(FIGURES[name]) or {}
-    if FIGURES[name] == "compile" and not section.get("graphs"):
-        return None
-    return section.get(name.removeprefix("compile_"))
 
 
 def to_json(comparison: Comparison) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 from hydrant.commands.compare.config_keys import repetition
 from hydrant.commands.compare.run import REPEAT, Run
 from hydrant.commands.compare.series import FloatArray
-from hydrant.training import early_stopping
 from hydrant.training.early_stopping import Target
 
 UNITS: tuple[str, ...] = ("updates", "samples", "seconds")
@@ -19,15 +18,6 @@ UNITS: tuple[str, ...] = ("updates", "samples", "seconds")
 MAX_TAU = 4.0
 NUM_POINTS = 100
 """A performance profile has this many points from 1 to MAX_TAU, as in AlgoPerf's scorer."""
-
-
-def parse_target(text: str) -> Target:
-    """Parse the value of `--target`, such as `val/accuracy>=0.95`.
-
-    Raises:
-        ConfigError: the text is not a target.
-    """
-    return early_stopping.parse_target(text, "--target")
 
 
 def time_to_target(run: Run, target: Target) -> dict[str, float]:

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+
+from hydrant.training.stack.function_mode import FunctionMode
 
 _DROPOUTS = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d)
 _FRESH = (torch.rand, torch.randn)
@@ -33,22 +34,14 @@ class Draw:
         return self.like.new_empty(*sizes, *self.like.shape, device=self.device)
 
 
-class RecordDraws(TorchFunctionMode):
+class RecordDraws(FunctionMode):
     """Records in `draws` the calls inside this context that draw random numbers, in their order."""
 
     def __init__(self) -> None:
         super().__init__()
         self.draws: list[Draw] = []
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        del types
-        named = dict(kwargs or {})
+    def call(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         result = func(*args, **named)
         if (fill := _fill_of(func, args, named)) is not None:
             dtype = torch.float32 if _is_rounded_once(func, args, named) else result.dtype
@@ -57,22 +50,14 @@ class RecordDraws(TorchFunctionMode):
         return result
 
 
-class ReplayDraws(TorchFunctionMode):
+class ReplayDraws(FunctionMode):
     """Gives the calls inside this context that draw random numbers those in `drawn`, one after the other."""
 
     def __init__(self, drawn: Sequence[Tensor]) -> None:
         super().__init__()
         self._drawn: Iterator[Tensor] = iter(drawn)
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        del types
-        named = dict(kwargs or {})
+    def call(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         if func in _DROPOUTS:
             return (args[0] * next(self._drawn)).to(args[0].dtype) if _drops(args, named) else args[0]
         return next(self._drawn) if func in _FRESH + _LIKE + _FILLS else func(*args, **named)

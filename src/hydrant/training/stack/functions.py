@@ -10,10 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch._functorch import pyfunctorch
-from torch.overrides import TorchFunctionMode
+
+from hydrant.training.stack.function_mode import FunctionMode
 
 
-class StackedFunctions(TorchFunctionMode):
+class StackedFunctions(FunctionMode):
     """Inside this context, some functions give the results of `torch.vmap` faster.
 
     `F.linear` gives gradients of the weights that lie in memory as the weights do. Those of the batching rule of torch
@@ -29,25 +30,18 @@ class StackedFunctions(TorchFunctionMode):
         super().__init__()
         self._level = pyfunctorch.retrieve_current_functorch_interpreter().level()
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        del types
-        named = {key: value for key, value in (kwargs or {}).items() if value is not None}
+    def call(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
+        given = {key: value for key, value in named.items() if value is not None}
         if func is F.linear and args and not torch.is_autocast_enabled(args[0].device.type):
             ours: Any = _linear
-        elif func is F.cross_entropy and _has_indices_alone(args, named):
+        elif func is F.cross_entropy and _has_indices_alone(args, given):
             ours = _cross_entropy
         else:
-            return func(*args, **(kwargs or {}))
+            return func(*args, **named)
         transform: Any = pyfunctorch.retrieve_current_functorch_interpreter()
         if transform.level() != self._level:
             return func(*args, **named)
-        return ours(transform, *args, **named)
+        return ours(transform, *args, **given)
 
 
 def _linear(vmap: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

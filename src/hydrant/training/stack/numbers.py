@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from hydrant.data.base import to_device
+from hydrant.training.stack.function_mode import FunctionMode
 
 _READS = (Tensor.item, Tensor.__float__, Tensor.__int__)
 _COMPARISONS = {Tensor.__eq__: False, Tensor.__ne__: True, Tensor.eq: False, Tensor.ne: True}
@@ -44,7 +44,7 @@ class LaneNumbers:
         return self._tensor
 
 
-class TensorNumbers(TorchFunctionMode):
+class TensorNumbers(FunctionMode):
     """Inside this context, torch's functions take tensors of shape () where they need Python numbers.
 
     A number that is read from a tensor, such as the count of steps, stays a tensor. A comparison with a constant always
@@ -62,15 +62,7 @@ class TensorNumbers(TorchFunctionMode):
         super().__init__()
         self._zero = zero
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        del types
-        named = dict(kwargs or {})
+    def call(self, func: Any, args: Sequence[Any], named: dict[str, Any]) -> Any:
         if func in _READS:
             return args[0] if args[0].is_floating_point() else args[0].double()
         if func in _COMPARISONS and args[0].ndim == 0 and isinstance(args[1], int | float):

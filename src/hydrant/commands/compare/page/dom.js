@@ -48,15 +48,6 @@ function joined(labels, separator = " ") {
   return Object.entries(labels).map(([key, value]) => `${key}=${value}`).join(separator);
 }
 
-function signed(value) {
-  return `${value > 0 ? "+" : ""}${number(value, 3)}`;
-}
-
-function pValue(value) {
-  if (isMissing(value)) return "–";
-  return value < 0.001 ? "< 0.001" : value.toFixed(3);
-}
-
 function interval(low, high) {
   return isMissing(low) ? "–" : `${number(low)} to ${number(high)}`;
 }

@@ -11,27 +11,13 @@ function counted(num) {
 }
 
 function groupsSection() {
-  const shown = section("groups", "Groups", h("p", { class: "note" },
-    `The mean of ${DATA.metric} ${DATA.moment} with its ${100 * DATA.confidence} % confidence interval (${DATA.interval}). Small marks are single runs.`));
   const order = DATA.groups.map((group, place) => ({ group, place }));
   const score = ({ group }) => (group.mean === null ? -Infinity : IS_MAX ? group.mean : -group.mean);
   order.sort((a, b) => score(b) - score(a));
-  figure(shown, { name: "groups", label: "Means and intervals of the groups", legend: false, draw: (svg, width) => drawGroups(svg, width, order) });
-  const titles = [...(DATA.by.length ? DATA.by : ["group"]), "n", "mean", "std", `${100 * DATA.confidence} % interval`, "median", "best", "difference", "its interval", "p", "p (Holm)", "without result"];
-  const rows = order.map(({ group }) => {
-    const versus = group.versus || {}, labels = Object.values(group.labels);
-    const difference = group.name === DATA.baseline ? "baseline" : versus.mean === undefined ? "–" : signed(versus.mean);
-    const cells = [...(labels.length ? labels.map(short) : ["all runs"]), `${group.num} of ${group.num_runs}`, number(group.mean), number(group.std), interval(group.low, group.high),
-      number(group.median), number(group.best), difference, interval(versus.low, versus.high), pValue(versus.p), pValue(versus.p_holm), withoutResult(group) || "–"];
-    return { cells, isBest: group.name === DATA.winner };
+  drawSection("groups", (shown) => {
+    shown.append(h("p", { class: "note" }, `The figure shows the mean of ${DATA.metric} ${DATA.moment} with its ${100 * DATA.confidence} % confidence interval (${DATA.interval}). Small marks are single runs.`));
+    figure(shown, { name: "groups", label: "Means and intervals of the groups", legend: false, draw: (svg, width) => drawGroups(svg, width, order) });
   });
-  const caution = DATA.baseline && !DATA.is_baseline_given ? " The baseline is the best group. These p-values are optimistic: the same results picked and tested it. Choose a baseline beforehand with --baseline." : "", shared = DATA.caution && ` ${DATA.caution}`;
-  shown.append(scrollable("Table of groups",
-    plainTable(`n: runs with a result, of all runs. Difference: from the baseline (${DATA.baseline ?? "none"}), ${DATA.test}.${caution}${shared}`, titles, rows, Math.max(DATA.by.length, 1), { id: "groups-table" })));
-  if (DATA.missing.length) {
-    const cells = DATA.missing.slice(0, 40).map((cell) => joined(cell));
-    shown.append(h("p", { class: "note", id: "missing" }, `Missing: ${DATA.missing.length} of ${DATA.num_cells} combinations have no run: ${cells.join("; ")}${DATA.missing.length > 40 ? "; …" : ""}`));
-  }
 }
 
 const MAX_ROWS = 60;

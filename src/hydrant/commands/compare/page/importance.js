@@ -3,9 +3,11 @@
 function importanceSection() {
   const importance = DATA.importance;
   if (!importance) return;
-  const shown = section("importance", "Importance", h("p", { class: "note" },
-    `How much worse a random forest explains ${DATA.metric} of ${importance.num_runs} runs if the values of a key are shuffled (loss of R²; the line is the standard deviation over the shuffles). Its R² on unseen runs is ${number(importance.fit, 2)}${!importance.is_reliable ? ", which is too low to rely on" : ""}. The bar of the seed shows the size of the noise.`));
-  figure(shown, { name: "importance", label: "Importance of the keys", legend: false, draw: (svg, width) => drawBars(svg, width, importance.keys) });
+  drawSection("importance", (shown) => {
+    if (importance.fit < 0) return;
+    shown.append(h("p", { class: "note" }, "The line is the standard deviation over the shuffles. The bar of the seed shows the size of the noise."));
+    figure(shown, { name: "importance", label: "Importance of the keys", legend: false, draw: (svg, width) => drawBars(svg, width, importance.keys) });
+  });
 }
 
 function drawBars(svg, width, rows) {

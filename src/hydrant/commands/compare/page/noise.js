@@ -1,26 +1,11 @@
-// The verdicts that are tables: the noise over seeds with the seeds that a difference needs, and the fixed target.
-
-/** A section with the sentences of a verdict. */
-function verdictSection(id, title, verdict) {
-  return section(id, title, verdict.sentences.map((text) => h("p", { class: "note" }, text)));
-}
+// The noise over seeds.
 
 function noiseSection() {
-  const { noise } = DATA.verdicts, shown = verdictSection("noise", "Noise and seeds", noise);
-  const scatter = Object.entries(noise.groups).filter(([, { degrees }]) => degrees > 0);
+  const { noise } = DATA.verdicts, scatter = Object.entries(noise.groups).filter(([, { degrees }]) => degrees > 0);
   if (scatter.length > 1) scatter.push(["pooled", noise.pooled]);
-  if (!scatter.length) return;
-  figure(shown, { name: "noise", label: "Standard deviation over seeds", legend: false, draw: (svg, width) => drawSpreads(svg, width, scatter) });
-  if (!noise.needs.length) return;
-  const seeds = (range) => (range === null ? "–" : `${atMost(range.needed)} (${atMost(range.low)} to ${atMost(range.high)})`);
-  const rows = noise.needs.map(({ about, difference, paired, unpaired }) => ({ cells: [about, number(difference), seeds(paired), seeds(unpaired)] }));
-  shown.append(scrollable("Seeds that a difference needs", plainTable(
-    "Seeds with which a two-sided t-test at 5 % finds a true difference of this size in 80 of 100 comparisons; in brackets at the ends of the interval of the noise.",
-    ["true difference", "size", "paired seeds", "seeds of each group, unpaired"], rows, 1, { id: "seeds-table" })));
-}
-
-function atMost(seeds) {
-  return seeds === null ? "> 10,000" : String(seeds);
+  drawSection("noise", (shown) => {
+    if (scatter.length) figure(shown, { name: "noise", label: "Standard deviation over seeds", legend: false, draw: (svg, width) => drawSpreads(svg, width, scatter) });
+  });
 }
 
 /** Standard deviations with their intervals, one row each. */
@@ -39,16 +24,4 @@ function drawSpreads(svg, width, rows) {
     svg.append(s("circle", { cx: xs(std), cy: y, r: 5, class: `dot ${fillOf(name === "pooled" ? 1 : 0)}`, "data-tip": tip }));
   });
   return { height, description: shown.map(([name, { std }]) => `${name} ${number(std)}`).slice(-6).join(", ") };
-}
-
-function againstSection() {
-  const { against } = DATA.verdicts;
-  if (!against) return;
-  const shown = verdictSection("against", `Against ${against.target}`, against);
-  const rows = Object.entries(against.tests).map(([name, test]) => ({
-    cells: [short(name), number(test.num), number(test.mean), interval(test.low, test.high), isMissing(test.margin) ? "–" : signed(test.margin), isMissing(test.statistic) ? "–" : signed(test.statistic), pValue(test.p), pValue(test.p_holm)],
-    isBest: against.passed.includes(name),
-  }));
-  shown.append(scrollable("Tests against the target", plainTable(`The ${against.test} of each group. Margin: by how much the mean is better than the target. Groups that reach it are marked.`,
-    ["group", "n", "mean", "95 % interval", "margin", "margin √n", "p", "p (Holm)"], rows, 1, { id: "against-table" })));
 }

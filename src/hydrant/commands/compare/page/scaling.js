@@ -3,10 +3,9 @@
 function scalingSection() {
   const { scaling } = DATA.verdicts;
   if (!scaling) return;
-  const shown = verdictSection("scaling", "Scaling", scaling);
-  if (scaling.methods.some(({ sizes }) => sizes.length)) figure(shown, { name: "scaling", label: `Loss over ${scaling.size}`, legend: false, draw: (svg, width) => drawScaling(svg, width, scaling) });
-  const rows = scaling.methods.flatMap(({ name, sizes, losses, nums }) => sizes.map((size, n) => ({ cells: [name, number(size), number(nums[n]), number(losses[n])] })));
-  shown.append(scrollable("Sizes", plainTable(`The mean of ${DATA.metric} at each size.`, ["method", scaling.size, "n", "mean"], rows, 1, { id: "scaling-table" })));
+  drawSection("scaling", (shown) => {
+    if (scaling.methods.some(({ sizes }) => sizes.length)) figure(shown, { name: "scaling", label: `Loss over ${scaling.size}`, legend: false, draw: (svg, width) => drawScaling(svg, width, scaling) });
+  });
 }
 
 function drawScaling(svg, width, { size, methods }) {

@@ -5,13 +5,11 @@ function sensitivitySection() {
   if (!sensitivity) return;
   const lines = sensitivity.lines, values = lines.flatMap(({ means }) => means).filter((value) => value !== null);
   const [low, high] = extent(values), chosen = { log: low > 0 && high > 20 * low };
-  const shown = verdictSection("sensitivity", "Learning rates", { sentences: [sensitivity.sentences[0], ...sensitivity.sentences.slice(1).slice(-1)] });
   const log = h("input", { type: "checkbox", checked: chosen.log, onchange: (event) => { chosen.log = event.target.checked; redraw(); } });
-  const redraw = figure(shown, { name: "sensitivity", label: "Results over the learning rate", legend: false, controls: [h("label", {}, log, "Logarithmic results")], draw: (svg, width) => drawSensitivity(svg, width, lines, chosen.log) });
-  const rows = lines.map(({ name, lrs, basin, failed }) => ({ cells: [name, number(lrs.length), number(failed.filter((num) => num > 0).length),
-    ...(basin ? [basin.best_lr.toPrecision(3), number(basin.best), `${basin.is_low_open ? "≤ " : ""}${basin.low.toPrecision(2)} to ${basin.is_high_open ? "≥ " : ""}${basin.high.toPrecision(2)}`, `${basin.is_low_open || basin.is_high_open ? "≥ " : ""}${number(basin.factor, 3)}`] : ["–", "–", "–", "–"])] }));
-  shown.append(scrollable("Basins", plainTable("The best learning rate of each optimizer, and the basin around it. ≥: the basin reaches the end of the tried rates, so it may be wider.",
-    ["optimizer", "rates", "rates with failed runs", "best lr", DATA.metric, "basin", "factor"], rows, 1, { id: "basin-table" })));
+  let redraw;
+  drawSection("sensitivity", (shown) => {
+    redraw = figure(shown, { name: "sensitivity", label: "Results over the learning rate", legend: false, controls: [h("label", {}, log, "Logarithmic results")], draw: (svg, width) => drawSensitivity(svg, width, lines, chosen.log) });
+  });
 }
 
 const ROW = 18;

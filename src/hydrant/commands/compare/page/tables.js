@@ -77,14 +77,26 @@ function runTable(parent) {
   show();
 }
 
-/** A table of texts without its empty columns, with numbers aligned to the right. */
-function plainTable(caption, titles, rows, numLabels, attributes = {}) {
+/** Adds a section of the comparison with its sentences, a figure by `drawFigure`, and its tables. */
+function drawSection(name, drawFigure = () => {}) {
+  const found = DATA.sections.find((shown) => shown.name === name);
+  if (!found) return null;
+  const shown = section(name, found.title, found.sentences.map((text) => h("p", { class: "note" }, text)));
+  drawFigure(shown);
+  for (const table of found.tables.filter(({ rows }) => rows.length)) shown.append(scrollable(`Table of ${table.name}`, plainTable(table)));
+  return shown;
+}
+
+/** A table without its empty columns, with numbers aligned to the right and the best rows first. */
+function plainTable({ name, caption, titles, rows, num_labels: numLabels, best, ranks }) {
   const kind = (place) => (place >= numLabels ? "number" : null);
-  const places = [...titles.keys()].filter((place) => place < numLabels || rows.some(({ cells }) => cells[place] !== "–"));
-  return h("table", attributes, captioned(caption),
+  const places = [...titles.keys()].filter((place) => place < numLabels || rows.some((cells) => cells[place] !== "-"));
+  const order = [...rows.keys()].sort((a, b) => compared(ranks[a], ranks[b], 1) || a - b);
+  const text = (cells, place) => (cells[place] === "-" ? "–" : place < numLabels ? short(cells[place]) : cells[place]);
+  return h("table", { id: `${name}-table` }, captioned(caption),
     h("thead", {}, h("tr", {}, places.map((place) => h("th", { scope: "col", class: kind(place) }, titles[place])))),
-    h("tbody", {}, rows.map(({ cells, isBest }) => h("tr", { class: isBest ? "best" : null }, places.map((place) =>
-      place === 0 ? h("th", { scope: "row" }, cells[place]) : h("td", { class: kind(place) }, cells[place]))))));
+    h("tbody", {}, order.map((row) => h("tr", { class: best.includes(row) ? "best" : null }, places.map((place) =>
+      place === 0 ? h("th", { scope: "row" }, text(rows[row], place)) : h("td", { class: kind(place) }, text(rows[row], place)))))));
 }
 
 /** A caption that stays where it is while the table scrolls. */

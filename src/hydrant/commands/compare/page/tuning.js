@@ -3,13 +3,7 @@
 function tuningSection() {
   const { tuning } = DATA.verdicts;
   if (!tuning) return;
-  const shown = verdictSection("tuning", "Equal tuning", tuning);
-  figure(shown, { name: "tuning", label: "Expected best of n trials", legend: false, draw: (svg, width) => drawTuning(svg, width, tuning) });
-  const rows = tuning.methods.map(({ name, num_trials: trials, num_failed: failed, curve }) => ({
-    cells: [name, number(trials), number(failed), number(curve.expected[0]), number(curve.expected[curve.expected.length - 1]), curve.low ? interval(curve.low[curve.low.length - 1], curve.high[curve.high.length - 1]) : "–"],
-  }));
-  shown.append(scrollable("Methods", plainTable(`The expected best of 1 and of ${tuning.budget} trials, with the bootstrap interval of the latter over the trials.`,
-    ["method", "trials", "failed", "best of 1", `best of ${tuning.budget}`, "95 % interval"], rows, 1, { id: "tuning-table" })));
+  drawSection("tuning", (shown) => figure(shown, { name: "tuning", label: "Expected best of n trials", legend: false, draw: (svg, width) => drawTuning(svg, width, tuning) }));
 }
 
 function drawTuning(svg, width, { methods, budget }) {

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hydrant.commands.compare.groups import Group, Metric
+from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.verdicts.cells import cells_of
 from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor, find_noise_floor
-from hydrant.commands.compare.verdicts.questions import Questions
 from hydrant.commands.compare.verdicts.sensitivity import Sensitivity, find_sensitivity
 from hydrant.commands.compare.verdicts.sizes import Scalings, find_scalings
 from hydrant.commands.compare.verdicts.target import TargetVerdict, judge_target
@@ -29,7 +29,7 @@ class Verdicts:
 
 def find_verdicts(
     runs: Sequence[Run], groups: Sequence[Group], best: Sequence[Group], keys: Sequence[str], metric: Metric,
-    repetitions: str, questions: Questions,
+    repetitions: str, question: Question,
 ) -> Verdicts:  # fmt: skip
     """Return the verdicts about runs. `best`: the winner and the runner-up, or as many as there are.
 
@@ -38,9 +38,9 @@ def find_verdicts(
     """
     cells = cells_of(runs, keys, metric)
     return Verdicts(
-        noise=find_noise_floor(groups, best, repetitions, metric.name, questions.difference),
-        against=judge_target(groups, questions),
-        sensitivity=find_sensitivity(cells, metric.mode, questions.tolerance),
-        tuning=find_tuning(cells, metric, questions.tuned),
-        scaling=find_scalings(cells, metric, questions.scale, questions.tuned),
+        noise=find_noise_floor(groups, best, repetitions, metric.name, question.difference),
+        against=judge_target(groups, question),
+        sensitivity=find_sensitivity(cells, metric.mode, question.tolerance),
+        tuning=find_tuning(cells, metric, question.tuned),
+        scaling=find_scalings(cells, metric, question.scale, question.tuned),
     )

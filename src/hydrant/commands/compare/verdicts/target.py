@@ -12,9 +12,9 @@ from hydrant.commands.compare.evidence.fixed_target import TargetTest, beats_tar
 from hydrant.commands.compare.evidence.power import SIGNIFICANCE
 from hydrant.commands.compare.groups import Group, Metric
 from hydrant.commands.compare.numbers import number, p_value
+from hydrant.commands.compare.question import Question
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.statistics import holm
-from hydrant.commands.compare.verdicts.questions import Questions
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class TargetVerdict:
     sentences: Sequence[str]
 
 
-def judge_target(groups: Sequence[Group], questions: Questions) -> TargetVerdict | None:
+def judge_target(groups: Sequence[Group], question: Question) -> TargetVerdict | None:
     """Return the verdict; None if no target is given."""
-    if (target := questions.against) is None:
+    if (target := question.fixed_target) is None:
         return None
     metric = Metric(target.metric, target.mode)
     tests = {
-        group.name: beats_target(_values(group.runs, metric), target.value, target.mode, questions.sigma)
+        group.name: beats_target(_values(group.runs, metric), target.value, target.mode, question.sigma)
         for group in groups
     }
     tests = dict(sorted(tests.items(), key=_rank))
@@ -43,12 +43,12 @@ def judge_target(groups: Sequence[Group], questions: Questions) -> TargetVerdict
         name: test if test.p is None else replace(test, p_holm=next(corrected))
         for name, test in tests.items()
     }
-    passed = [name for name, test in tests.items() if _passes(test, questions.critical)]
+    passed = [name for name, test in tests.items() if _passes(test, question.critical)]
     words = (
-        "one-sided t-test" if questions.sigma is None else f"one-sided z-test with sigma {questions.sigma:g}"
+        "one-sided t-test" if question.sigma is None else f"one-sided z-test with sigma {question.sigma:g}"
     )
     verdict = TargetVerdict(str(target), words, tests, passed, [])
-    return replace(verdict, sentences=_sentences(verdict, questions, groups))
+    return replace(verdict, sentences=_sentences(verdict, question, groups))
 
 
 def _values(runs: Sequence[Run], metric: Metric) -> list[float]:
@@ -62,11 +62,11 @@ def _passes(test: TargetTest, critical: float | None) -> bool:
     return test.p_holm is not None and test.p_holm < SIGNIFICANCE
 
 
-def _sentences(verdict: TargetVerdict, questions: Questions, groups: Sequence[Group]) -> list[str]:
+def _sentences(verdict: TargetVerdict, question: Question, groups: Sequence[Group]) -> list[str]:
     sentences: list[str] = []
     if verdict.passed:
         worst = max(verdict.passed, key=lambda name: verdict.tests[name].p or 0.0)
-        evidence = _evidence(verdict.tests[worst], verdict.test, questions)
+        evidence = _evidence(verdict.tests[worst], verdict.test, question)
         weakest = "" if len(verdict.passed) == 1 else "weakest evidence: "
         sentences.append(
             f"{_listed(verdict.passed)} reach{'es' * (len(verdict.passed) == 1)} {verdict.target}: "
@@ -77,7 +77,7 @@ def _sentences(verdict: TargetVerdict, questions: Questions, groups: Sequence[Gr
         closest = min(others, key=lambda name: verdict.tests[name].p or 0.0)
         sentences.append(
             f"Not shown for {len(others)} of {len(groups)} groups; closest is {closest} "
-            f"({_evidence(verdict.tests[closest], verdict.test, questions)}). "
+            f"({_evidence(verdict.tests[closest], verdict.test, question)}). "
             "This does not show that a group misses the target: more seeds may decide it."
         )
     if untested:
@@ -85,13 +85,13 @@ def _sentences(verdict: TargetVerdict, questions: Questions, groups: Sequence[Gr
             f"No test for {len(untested)} of {len(groups)} groups, because they have "
             + (
                 "no result."
-                if questions.sigma is not None
+                if question.sigma is not None
                 else "fewer than two different results. Add seeds, or give a known noise: --sigma."
             )
         )
     if incomplete := [group.name for group in groups if group.without_result]:
         sentences.append(f"The means leave out runs without a result, in {_listed(incomplete)}.")
-    if questions.sigma is not None:
+    if question.sigma is not None:
         sentences.append("The test is valid only if sigma is right, which these runs do not check.")
     return sentences
 
@@ -107,12 +107,12 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:3])}{more}"
 
 
-def _evidence(test: TargetTest, words: str, questions: Questions) -> str:
-    if questions.critical is not None and questions.sigma is not None:
-        level = float(stats.norm.sf(questions.critical / questions.sigma))
-        sign = ">=" if (test.statistic or 0.0) >= questions.critical else "<"
+def _evidence(test: TargetTest, words: str, question: Question) -> str:
+    if question.critical is not None and question.sigma is not None:
+        level = float(stats.norm.sf(question.critical / question.sigma))
+        sign = ">=" if (test.statistic or 0.0) >= question.critical else "<"
         return (
-            f"margin * sqrt(n) = {number(test.statistic)} {sign} {questions.critical:g}, n = {test.num}; "
+            f"margin * sqrt(n) = {number(test.statistic)} {sign} {question.critical:g}, n = {test.num}; "
             f"the rule is a {words} at {level:.2g}"
         )
     return f"{words}, p (Holm) {p_value(test.p_holm)}, n = {test.num}"

@@ -1,0 +1,187 @@
+"""What a comparison says, as one list of sections, which the terminal, JSON and the page show."""
+
+from __future__ import annotations
+
+import math
+
+from hydrant.commands.compare.comparison import LAST_UPDATE, Comparison
+from hydrant.commands.compare.groups import Group, passed_over
+from hydrant.commands.compare.numbers import interval, number, p_value, signed
+from hydrant.commands.compare.run_values import FIGURES, figure, run_to_dict
+from hydrant.commands.compare.section import Section, Table
+from hydrant.commands.compare.statistics import Difference
+from hydrant.commands.compare.time_to_target import UNITS
+from hydrant.commands.compare.verdict_sections import verdict_sections
+
+RUNS, BEST = "runs", "best"
+"""The names of the sections with a row for each run, and with the winner."""
+
+_TITLES = ("updates/s", "samples/s", "GiB", "MFU", "graphs", "breaks", "recompiles", "compile s")
+_GROUP_TITLES = ("n", "mean", "std", "95 % interval", "median", "best", "difference", "its interval", "p", "p (Holm)",
+                 "without result")  # fmt: skip
+_MAX_ERROR = 100  # characters of an error in the table
+_MAX_CELLS = 6  # missing cells that are named
+
+
+def sections_of(c: Comparison) -> list[Section]:
+    """Return the sections of a comparison, in the order of the terminal."""
+    sections = [_runs(c), _groups(c), *_target(c), *_importance(c), *verdict_sections(c.verdicts)]
+    return [*sections, Section(BEST, "Best", _conclusion(c), has_heading=False)]
+
+
+def _runs(c: Comparison) -> Section:
+    names = [name for name in FIGURES if any(figure(run.summary, name) is not None for run in c.runs)]
+    titles = [title for title, name in zip(_TITLES, FIGURES, strict=True) if name in names]
+    has_names = not c.keys or any(run.has_own_name for run in c.runs)
+    identifying = [*["run"] * has_names, *c.keys, "state"]
+    after = [] if c.moment == LAST_UPDATE else ["measured after"]
+    titles = [*identifying, "updates", *after, c.metric.name, "best", *titles]
+    rows, notes = list[list[str]](), list[str]()
+    for run in c.runs:
+        row = run_to_dict(run, c)
+        numbers = ["num_updates", *["measured_at"] * len(after), "final", "best"]
+        values = [*(row[name] for name in numbers), *(row["figures"][name] for name in names)]
+        labels = [*[row["name"]] * has_names, *row["labels"].values(), row["state"]]
+        rows.append([*labels, *map(number, values)])
+        notes.append(f"{run.error[:_MAX_ERROR]}{'...' if len(run.error) > _MAX_ERROR else ''}")
+    table = Table(
+        RUNS, "Runs and the keys in which they differ.", titles, rows, len(identifying), "runs", notes=notes,
+        ranks=[_rank(c, c.metric.final(run)) for run in c.runs],
+        dispensable=range(len(titles) - 1, len(titles) - 1 - len(names), -1),
+    )  # fmt: skip
+    return Section(RUNS, "Runs", tables=[table], has_heading=False)
+
+
+def _rank(c: Comparison, value: float | None) -> float:
+    """Return a number that is smaller for a better value."""
+    return math.inf if value is None else -value if c.metric.mode == "max" else value
+
+
+def _groups(c: Comparison) -> Section:
+    rows = [_group_row(group, is_baseline=group is c.baseline) for group in c.groups]
+    num_keys = max(len(c.by), 1)
+    places = {title: num_keys + place for place, title in enumerate(_GROUP_TITLES)}
+    table = Table(
+        "groups", "The results of each group.", [*(c.by or ["group"]), *_GROUP_TITLES], rows, num_keys, "groups",
+        best=[place for place, group in enumerate(c.groups) if group is c.winner],
+        ranks=[_rank(c, group.estimate.mean) for group in c.groups],
+        always=[place for place, group in enumerate(c.groups) if group is c.baseline],
+        page_only=[places[title] for title in ("its interval", "p", "without result")],
+        dispensable=[places[title] for title in ("median", "best", "std")],
+    )  # fmt: skip
+    return Section("groups", "Groups", [*_missing(c), *_legend(c)], [table], has_heading=False)
+
+
+def _group_row(group: Group, *, is_baseline: bool) -> list[str]:
+    estimate, versus = group.estimate, group.versus
+    lacking = ", ".join(f"{num} {state}" for state, num in group.states.items() if state != "finished")
+    difference = ["-"] * 4
+    if versus is not None:
+        difference = [
+            signed(versus.mean),
+            interval(versus.low, versus.high),
+            p_value(versus.p),
+            p_value(versus.p_holm),
+        ]
+    return [
+        *(group.labels.values() or ["all runs"]), f"{estimate.num}/{group.num_runs}",
+        number(estimate.mean), number(estimate.std), interval(estimate.low, estimate.high),
+        number(estimate.median), number(group.best), *(["baseline", "-", "-", "-"] if is_baseline else difference),
+        lacking or "-",
+    ]  # fmt: skip
+
+
+def _legend(c: Comparison) -> list[str]:
+    num = sum(group.versus is not None and group.versus.p is not None for group in c.groups)
+    legend = [
+        "n: runs with a result, of all runs. Interval: of the mean, Student's t. Difference: from the baseline, paired "
+        "by the keys that form no group."
+    ]
+    if num:
+        legend.append(f"p: paired t-test, corrected by Holm for {num} comparison{'' if num == 1 else 's'}.")
+    if num and not c.is_baseline_given:
+        legend.append(
+            "The baseline is the best group. These p-values are optimistic: the same results picked and tested it. "
+            "Choose a baseline beforehand with --baseline."
+        )
+    return [*legend, *([c.caution] if c.caution else [])]
+
+
+def _missing(c: Comparison) -> list[str]:
+    if not c.missing:
+        return []
+    cells = "; ".join(" ".join(f"{k}={v}" for k, v in cell.items()) for cell in c.missing[:_MAX_CELLS])
+    more = "; ..." if len(c.missing) > _MAX_CELLS else ""
+    return [f"missing: {len(c.missing)} of {c.num_cells} combinations have no run: {cells}{more}"]
+
+
+def _target(c: Comparison) -> list[Section]:
+    if c.target is None:
+        return []
+    num = sum(time.num_reached for time in c.group_times.values())
+    title = f"{num} of {sum(group.num_runs for group in c.groups)} runs reach {c.target}"
+    medians = [(group, c.group_times[group.name]) for group in c.groups]
+    times = Table(
+        "times", "When the runs of a group first reached the target; no time if half of them did not reach it.",
+        [f"median over the {c.repetitions}", "reached", *UNITS],
+        [[group.name, f"{time.num_reached}/{group.num_runs}", *(_time(time.times[unit]) for unit in UNITS)]
+         for group, time in medians],
+        items="groups", ranks=[time.times["updates"] for _, time in medians],
+    )  # fmt: skip
+    by_updates = c.profiles["updates"].scores
+    scores = Table(
+        "scores", "The area under the performance profile from 1 to 4, divided by 3.",
+        [f"AlgoPerf score for {c.target}", *c.profiles],
+        [[name, *(f"{profile.scores[name]:.4f}" for profile in c.profiles.values())] for name in by_updates],
+        items="scores", ranks=[-score for score in by_updates.values()],
+    )  # fmt: skip
+    return [Section("target", title, tables=[times, scores])]
+
+
+def _time(value: float) -> str:
+    return number(value if math.isfinite(value) else None)
+
+
+def _importance(c: Comparison) -> list[Section]:
+    if c.importance is None:
+        return []
+    keys = ", ".join(f"{key} {mean:.2f}" for key, mean, _ in c.importance.keys)
+    doubt = "" if c.importance.is_reliable else ", which is too low to rely on"
+    method = "loss of R2 of a random forest when the key's values are shuffled"
+    sentence = f"importance: {keys} ({method}; its R2 on unseen runs is {c.importance.fit:.2f}{doubt})"
+    if c.importance.fit < 0:
+        sentence = "importance: not shown, because a random forest of the keys predicts the runs worse than their mean"
+    return [Section("importance", "Importance", [sentence], has_heading=False)]
+
+
+def _conclusion(c: Comparison) -> list[str]:
+    """Return the winner, the runner-up, the lead, and the incomplete groups with a better mean."""
+    if c.winner is None:
+        return [f"no winner: no run has finished with a finite {c.metric.name}"]
+    winner, mean = c.winner, number(c.winner.estimate.mean)
+    lines = [f"best: {winner.name}, {c.metric.name} {mean} ({_certainty(c, winner)})"]
+    if winner.without_result:
+        lines.append(f"no group is complete, including this one: {winner.shortfall}")
+    if c.runner_up is not None:
+        mean = number(c.runner_up.estimate.mean)
+        lines.append(f"second: {c.runner_up.name}, {mean} ({_certainty(c, c.runner_up)})")
+    if c.lead is not None and c.lead.mean is not None:
+        lines.append(f"best - second: {signed(c.lead.mean)} ({_evidence(c.lead)})")
+    for group in passed_over(c.groups, winner, c.metric):
+        mean = number(group.estimate.mean)
+        lines.append(f"not counted as best: {group.name}, {mean}, because {group.shortfall}")
+    return lines
+
+
+def _evidence(lead: Difference) -> str:
+    if lead.p is None:
+        return f"n = {lead.num_pairs}, no test"
+    test = f"95 % interval {interval(lead.low, lead.high)}, p {p_value(lead.p)}, {lead.num_pairs} pairs"
+    return f"{test}; this p-value is optimistic: the same results picked and tested the two"
+
+
+def _certainty(c: Comparison, group: Group) -> str:
+    estimate, counted = group.estimate, c.counted(group.estimate.num)
+    if estimate.low is None:
+        return f"{counted}, {'too few for an interval' if estimate.num == 1 else 'all equal'}"
+    return f"95 % interval {interval(estimate.low, estimate.high)}, {counted}"

@@ -1,0 +1,102 @@
+"""The verdicts as sections."""
+
+from __future__ import annotations
+
+from hydrant.commands.compare.numbers import interval, number, p_value, signed
+from hydrant.commands.compare.section import Section, Table
+from hydrant.commands.compare.verdicts import Verdicts
+from hydrant.commands.compare.verdicts.noise_floor import NoiseFloor, seeds_text
+from hydrant.commands.compare.verdicts.sensitivity import Line, Sensitivity
+from hydrant.commands.compare.verdicts.sizes import Scalings
+from hydrant.commands.compare.verdicts.target import TargetVerdict
+from hydrant.commands.compare.verdicts.tuning import Tuning
+
+
+def verdict_sections(verdicts: Verdicts) -> list[Section]:
+    """Return a section for each verdict that there is."""
+    v = verdicts
+    sections = [_noise(v.noise)]
+    sections += [] if v.against is None else [_against(v.against)]
+    sections += [] if v.sensitivity is None else [_sensitivity(v.sensitivity)]
+    sections += [] if v.tuning is None else [_tuning(v.tuning)]
+    return [*sections, *([] if v.scaling is None else [_scaling(v.scaling)])]
+
+
+def _noise(noise: NoiseFloor) -> Section:
+    named = [*noise.groups.items(), *([("pooled", noise.pooled)] if len(noise.groups) > 1 else [])]
+    scatter = Table(
+        "scatter", "The standard deviation of each group, with its interval by chi-square.",
+        ["scatter over seeds", "n", "std", "95 % interval"],
+        [[name, str(s.num), number(s.std), interval(s.low, s.high)] for name, s in named if s.degrees],
+    )  # fmt: skip
+    needs = Table(
+        "seeds",
+        "Seeds with which a two-sided t-test at 5 % finds a true difference of this size in 80 of 100 comparisons; in "
+        "brackets at the ends of the interval of the noise.",
+        ["true difference", "size", "paired seeds", "seeds of each, unpaired"],
+        [[n.about, number(n.difference), seeds_text(n.paired), seeds_text(n.unpaired)] for n in noise.needs],
+    )  # fmt: skip
+    return Section("noise", "Noise floor and seeds for a power of 80 %", noise.sentences, [scatter, needs])
+
+
+def _against(verdict: TargetVerdict) -> Section:
+    rows: list[list[str]] = []
+    for name, test in verdict.tests.items():
+        means = [number(test.mean), interval(test.low, test.high), signed(test.margin), p_value(test.p_holm)]
+        rows.append([name, str(test.num), *means, signed(test.statistic), p_value(test.p)])
+    table = Table(
+        "against", f"The {verdict.test} of each group. Margin: by how much the mean is better than the target.",
+        ["group", "n", "mean", "95 % interval", "margin", "p (Holm)", "margin √n", "p"], rows,
+        best=[place for place, name in enumerate(verdict.tests) if name in verdict.passed], page_only=[7],
+    )  # fmt: skip
+    return Section("against", f"Against {verdict.target}", verdict.sentences, [table])
+
+
+def _sensitivity(found: Sensitivity) -> Section:
+    table = Table(
+        "basin",
+        "The best learning rate of each optimizer, and the basin around it. ≥: the basin reaches the end of the tried "
+        "rates, so it may be wider.",
+        ["optimizer", "lrs", "best lr", "best", "basin", "factor", "lrs with failed runs"],
+        [_basin_row(line) for line in found.lines], page_only=[6],
+    )  # fmt: skip
+    sentences = [found.sentences[0], *found.sentences[1:][-1:]]  # those between are the rows
+    return Section("sensitivity", "Sensitivity to the learning rate", sentences, [table])
+
+
+def _basin_row(line: Line) -> list[str]:
+    basin, cells = line.basin, ["-"] * 4
+    if basin is not None:
+        low, high = "≤" if basin.is_low_open else "", "≥" if basin.is_high_open else ""
+        cells = [
+            f"{basin.best_lr:g}",
+            number(basin.best),
+            f"{low}{basin.low:.2g} to {high}{basin.high:.2g}",
+            f"{'≥' if low or high else ''}{number(basin.factor)}",
+        ]
+    return [line.name, str(len(line.lrs)), *cells, str(sum(num > 0 for num in line.failed))]
+
+
+def _tuning(found: Tuning) -> Section:
+    counts = [1, *[n for n in (2, 4, 8, 16, 32) if n < found.budget][-3:], found.budget]
+    rows: list[list[str]] = []
+    for method in found.methods:
+        curve = method.curve
+        ends = None if curve.low is None or curve.high is None else (curve.low[-1], curve.high[-1])
+        values = [number(curve.expected[n - 1]) for n in counts]
+        counted = [str(method.num_trials), *values, interval(*ends) if ends else "-", str(method.num_failed)]
+        rows.append([method.name, *counted])
+    titles = ["method", "trials", "best of 1", *(f"of {n}" for n in counts[1:]), "95 % interval", "failed"]
+    caption = "The expected best of n trials, with the bootstrap interval of the last one over the trials."
+    table = Table("tuning", caption, titles, rows, page_only=[len(titles) - 1])
+    return Section("tuning", "Tuning under equal budgets", found.sentences, [table])
+
+
+def _scaling(found: Scalings) -> Section:
+    rows: list[list[str]] = []
+    for scaling in found.methods:
+        for size, loss, num in zip(scaling.sizes, scaling.losses, scaling.nums, strict=True):
+            law = None if scaling.fit is None else float(scaling.fit.law.at(size))
+            rows.append([scaling.name, f"{size:.4g}", str(num), number(loss), number(law)])
+    table = Table("scaling", "The mean at each size.", ["method", found.size, "n", "loss", "law"], rows)
+    return Section("scaling", "Scaling", found.sentences, [table])

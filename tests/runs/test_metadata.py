@@ -43,6 +43,15 @@ def test_the_group_leaves_out_intervals_and_no_other_keys(tmp_path: Path) -> Non
     assert identify(job).group == "any-any/any/any/model.downsample_every=2"
 
 
+def test_a_part_that_is_no_option_is_named_by_its_class(tmp_path: Path) -> None:
+    """As with `~model '+model={_target_: own.Net}'`, and without a scheduler."""
+    choices = {**CHOICES, "model": None}
+    del choices["scheduler"]
+    config = {**CONFIG, "model": {"_target_": "own.Net"}}
+    job = Job(config, tmp_path, choices, {}, ["~model", "+model={_target_: own.Net}"], None)
+    assert identify(job).group == "any-Net/any/none"
+
+
 @pytest.mark.parametrize(
     ("changes", "sweep", "tags", "notes"),
     [

@@ -135,7 +135,10 @@ def test_a_partial_file_of_something_else_is_left(
         predict(digits, "val", status=130)
     capsys.readouterr()
     rows = rows_of(predict(digits, "val", "--weights", "ema", "--batch-size", "90"))
-    assert "out.csv.partial is of other weights and batch size; starting anew" in capsys.readouterr().err
+    assert (
+        "out.csv.partial was made with other weights and batch size; starting again"
+        in capsys.readouterr().err
+    )
     assert len(rows) == 360
 
 
@@ -254,7 +257,7 @@ def test_a_partial_file_of_a_split_that_changed_is_left(
     else:
         table = digits_module._table()
         monkeypatch.setattr(digits_module, "_table", lambda: (table + table[:, -1:]).clamp(max=9))
-    assert "out.csv.partial is of other inputs; starting anew" in resumed()
+    assert "out.csv.partial was made with other inputs; starting again" in resumed()
 
 
 def test_without_a_file_the_same_rows_are_printed(

@@ -230,7 +230,7 @@ def _hints(target: str | None) -> dict[str, Any]:
 
 
 def _of_hint(hint: Any) -> Schema:
-    """Return the schema of what a type hint accepts; an empty one accepts everything."""
+    """Return the schema of the values that a type hint allows; an empty schema accepts everything."""
     plain = _plain(hint)
     return {"anyOf": [plain, {"$ref": "#/definitions/anywhere"}]} if plain else {}
 

@@ -2,9 +2,9 @@
 
 Several options of one group at once: `tracker=[wandb,tensorboard]`, or `override /tracker: [...]` in a config file.
 
-Hydra merges the options of such a list into one node, in which each overwrites the keys of the one before. So the
-first option stays at the group's own key, with its keys as ever (`tracker.project`), and each other one is composed at
-a key of its own (`trackers.tensorboard.flush_seconds`), as `+tracker@trackers.tensorboard=tensorboard` does.
+Hydra merges the options of such a list into one node, in which each overwrites the keys of the one before. So the first
+option stays at the group's own key, with its usual keys (`tracker.project`), and every further option is composed at a
+key of its own (`trackers.tensorboard.flush_seconds`), as `+tracker@trackers.tensorboard=tensorboard` does.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def could_be_trusted(package: str) -> bool:
 
 
 def check_private(path: Path, key: str) -> None:
-    """Refuse what another user than the current one (or root) owns, and what anybody may write.
+    """Refuse a path that neither the current user nor root owns, or that anybody may write.
 
     Raises:
         ConfigError: names the path and the reason.

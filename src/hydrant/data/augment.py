@@ -60,7 +60,7 @@ class AlternatingFlip:
         _check_shift(self.max_shift)
 
     def for_samples(self, num_samples: int) -> AlternatingFlip:
-        """Return the augmentation of a training set of so many samples."""
+        """Return this augmentation for a training set of `num_samples` samples."""
         return replace(self, num_samples=num_samples)
 
     def __call__(self, images: Tensor, draws: Tensor, seed: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""The sources of a data set, made of what a config says about each split."""
+"""The sources of a data set, made from the config of each split."""
 
 from __future__ import annotations
 

@@ -34,15 +34,15 @@ def load_tensors(path: Path) -> Any:
             return torch.from_numpy(loaded)
         with loaded as arrays:
             return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-    except Exception as error:  # the file may hold anything, of which the libraries raise anything
+    except Exception as error:  # a library may raise anything for a file of another kind
         raise DataError(f"{path} cannot be read: {typed_line(error)}") from error
 
 
 def _dense(content: Any) -> Any:
-    """Return what a file holds, if all its tensors are dense.
+    """Return the content of a file, if all its tensors are dense.
 
     Raises:
-        ValueError: one is not.
+        ValueError: a tensor is sparse or quantized.
     """
     if isinstance(content, torch.Tensor) and (content.layout != torch.strided or content.is_quantized):
         raise ValueError(
@@ -58,7 +58,7 @@ def read_inputs(path: Path, key: str) -> Tensors:
     """Return the inputs in a tensor file: all of it if it is one array, else the entry `inputs`.
 
     Raises:
-        ConfigError: there is no such entry; `key` is what the user gave the file by.
+        ConfigError: there is no such entry; the message names `key`, the config key of the file.
         DataError: the file cannot be read.
     """
     content = load_tensors(path)

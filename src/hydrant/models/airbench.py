@@ -24,9 +24,9 @@ class AirbenchNet(nn.Module):
     `hook=whitening` calls it. The convolutions of the groups begin as the identity of their first channels. Batch norms
     train no gains and keep 0.6 of their statistics in an update.
 
-    In evaluation mode, logits are those of several views of the images. `mirror` is the mean of the images and their
-    mirror images. `mirror_translate` is the mean of that, and of what it is for images that were shifted by one
-    pixel up-left and down-right.
+    In evaluation mode, the logits are averages over views of an image. `mirror`: the image and its mirror image.
+    `mirror_translate`: half of that, and a quarter of the same average for each of two images shifted by one pixel,
+    up-left and down-right.
 
     Source: Jordan, "94% on CIFAR-10 in 3.29 seconds on a single GPU", 2024 (arXiv 2404.00498), sections 3.1 to 3.3 and
     3.5; github.com/KellerJordan/cifar10-airbench.

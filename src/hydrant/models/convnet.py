@@ -61,6 +61,6 @@ class ConvNet(nn.Module):
 
     @staticmethod
     def group_matcher(coarse: bool = False) -> dict[str, str]:
-        """Return which parameters are of which layer, as timm's models do: for `param_groups.layer_decay`."""
+        """Return the parameters of each layer in the form of timm's models, for `param_groups.layer_decay`."""
         del coarse  # a stage is the smallest layer
         return {"blocks": r"^stages\.(\d+)"}

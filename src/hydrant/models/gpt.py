@@ -197,7 +197,7 @@ class GPT(nn.Module):
 
     @staticmethod
     def group_matcher(coarse: bool = False) -> dict[str, Any]:
-        """Return which parameters are of which layer, as timm's models do: for `param_groups.layer_decay`."""
+        """Return the parameters of each layer in the form of timm's models, for `param_groups.layer_decay`."""
         del coarse  # a block is the smallest layer
         return {
             "stem": r"^(embedding|positions)",

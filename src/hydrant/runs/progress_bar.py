@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 REDRAW_SECONDS = 0.1
-_RATE_DRAWS = 100  # the rate is that of the updates since so many draws
+_RATE_DRAWS = 100  # draws over which the rate of the updates is measured
 _MIN_WIDTH = 12  # of the bar alone
 
 Styled = tuple[str, str]

@@ -30,6 +30,6 @@ def label_predictions(logits: Tensor) -> dict[str, Tensor]:
     """Return the probability of each label, (B, C, ...), and the logits.
 
     Args:
-        logits: (B, C, ...) of C labels, of which a sample may have any.
+        logits: (B, C, ...), one for each of C labels; a sample may have any number of them.
     """
     return {"probabilities": logits.sigmoid(), "logits": logits}

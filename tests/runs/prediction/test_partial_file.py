@@ -81,7 +81,7 @@ def test_predictions_of_other_weights_are_replaced(
     fill(path := tmp_path / "partial", 2)
     with PartialFile.open(path, IDENTITY | {"weights": "other"}) as partial:
         assert partial.num_rows == 0
-    assert f"{path} is of other weights; starting anew" in capsys.readouterr().err
+    assert f"{path} was made with other weights; starting again" in capsys.readouterr().err
 
 
 def forged(*records: Arrays) -> bytes:
@@ -111,7 +111,7 @@ def test_forged_records_are_replaced(kind: str, tmp_path: Path, capsys: pytest.C
     (path := tmp_path / "partial").write_bytes(forged(*FORGED[kind]))
     with PartialFile.open(path, IDENTITY) as partial:
         assert partial.num_rows == 0
-    assert f"{path} is damaged; starting anew" in capsys.readouterr().err
+    assert f"{path} is damaged; starting again" in capsys.readouterr().err
 
 
 def test_damaged_records_are_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,7 +121,7 @@ def test_damaged_records_are_replaced(tmp_path: Path, capsys: pytest.CaptureFixt
     path.write_bytes(content)
     with PartialFile.open(path, IDENTITY) as partial:
         assert partial.num_rows == 0
-    assert f"{path} is damaged; starting anew" in capsys.readouterr().err
+    assert f"{path} is damaged; starting again" in capsys.readouterr().err
 
 
 def test_batches_of_other_shapes_are_refused(tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ class Metric:
     def final(self, run: Run) -> float | None:
         """Return the last value of a run; None if there is none or it is not finite.
 
-        A value whose square overflows counts as not finite, and one whose square is 0 as 0: statistics square them.
+        Statistics square values: a value whose square overflows counts as not finite, and a value whose square
+        underflows as 0.
         """
         series = run.series.get(self.name)
         value = math.nan if series is None else float(series.values[-1])

@@ -91,9 +91,11 @@ class PartialFile:
             with contextlib.suppress(ValueError, OSError, KeyError, zipfile.BadZipFile, ConfigError):
                 self._read_whole_records()
                 return
-            notice(f"{relative(path)} is damaged; starting anew")
+            notice(f"{relative(path)} is damaged; starting again")
         elif not expected.startswith(head):  # else it was killed before the first record
-            notice(f"{relative(path)} is of other {_difference(head, identity, path)}; starting anew")
+            notice(
+                f"{relative(path)} was made with other {_difference(head, identity, path)}; starting again"
+            )
         self.num_rows, self.last = 0, {}
         self._file.truncate(0)
         self._file.write(expected)

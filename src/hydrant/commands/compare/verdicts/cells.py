@@ -19,7 +19,7 @@ class Cells:
     keys: Sequence[str]
 
     def lines(self, without: Sequence[str]) -> dict[str, list[Group]]:
-        """Return the configurations that differ only in the keys `without`, by the name of what they share."""
+        """Return sets of configurations that differ only in the keys `without`, by the name of what a set shares."""
         lines: dict[str, list[Group]] = {}
         for group in self.groups:
             shared = {key: value for key, value in group.labels.items() if key not in without}

@@ -145,13 +145,13 @@ def check_type(value: Any, hint: Any, key: str = "") -> None:
     Raises:
         ValueError: names the key of a wrong or missing value.
     """
-    origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
+    origin, arguments, is_record, kinds = _parts(hint)
     if origin in (types.UnionType, typing.Union):
         if value is not None:
             check_type(value, arguments[0], key)
         return
-    is_record = typing.is_typeddict(hint)
-    kinds = {float: (int, float), Any: (type(value),)}.get(origin, (dict if is_record else origin,))
+    if origin is typing.Any:
+        return
     is_valid = value in arguments if origin is typing.Literal else type(value) in kinds
     if not is_valid:
         needed = describe(dict if is_record else hint)
@@ -164,6 +164,14 @@ def check_type(value: Any, hint: Any, key: str = "") -> None:
 
 
 @cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...], bool, tuple[Any, ...]]:
+    """Return the origin of a type, its arguments, whether it is a TypedDict, and the classes of its values."""
+    origin, is_record = typing.get_origin(hint) or hint, typing.is_typeddict(hint)
+    kinds = (int, float) if origin is float else (dict if is_record else origin,)
+    return origin, typing.get_args(hint), is_record, kinds
+
+
+@cache
 def _type_hints(record: Any) -> dict[str, Any]:
     return typing.get_type_hints(record)
 
@@ -173,11 +181,11 @@ def _items(value: Any, hint: Any, is_record: bool) -> Iterator[tuple[Any, Any, A
     if is_record:
         yield from (("a key", name, str) for name in value)
         yield from ((n, value[n], inner) for n, inner in _type_hints(hint).items() if n in value)
-    elif isinstance(value, dict) and (arguments := typing.get_args(hint)):
+    elif isinstance(value, dict) and (arguments := _parts(hint)[1]):
         for name, item in value.items():
             yield "a key", name, arguments[0]
             yield name, item, arguments[1]
-    elif isinstance(value, list) and (arguments := typing.get_args(hint)):
+    elif isinstance(value, list) and (arguments := _parts(hint)[1]):
         yield from ((place, item, arguments[0]) for place, item in enumerate(value))
 
 

@@ -161,8 +161,8 @@ def _damage(error: RecordError) -> dict[str, Any]:
 
 def runs_of_sweep(folder: Path, without: Container[Path] = ()) -> list[RunFolder]:
     """Return the runs in the folder of a sweep, by name, except those in the resolved folders `without`."""
-    paths = [path for path in sorted(folder.glob("*")) if is_run_folder(path)]
-    return [read_run(path) for path in paths if not without or path.resolve() not in without]
+    paths = [path for path in sorted(folder.glob("*")) if not without or path.resolve() not in without]
+    return [read_run(path) for path in paths if is_run_folder(path)]
 
 
 def status_of(summary: Mapping[str, Any]) -> str:

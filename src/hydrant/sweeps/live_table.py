@@ -14,6 +14,7 @@ from hydrant.runs.console import is_terminal, public
 from hydrant.runs.folder import RunStatus
 from hydrant.runs.terminal import format_duration
 from hydrant.sweeps.progress import RunProgress
+from hydrant.sweeps.sparing import sparing
 from hydrant.training.text_table import align_columns
 
 if TYPE_CHECKING:
@@ -117,18 +118,22 @@ def live_display(lines: Callable[[int, int], Sequence[str]]) -> Generator[None]:
     """Show lines at the bottom of the terminal, below everything this process prints; erase them at the end.
 
     Args:
-        lines: returns the lines for a width and a height; called twice a second in a thread.
+        lines: returns the lines for a width and a height; called up to twice a second in a thread.
     """
     from rich.live import Live
     from rich.text import Text
 
     latest = Text()
 
-    def render() -> Text:
+    @sparing
+    def read() -> None:
         nonlocal latest
         size = terminal.console().size
         with contextlib.suppress(OSError, HydrantError):  # unreadable now: the next drawing may succeed
             latest = styled(lines(size.width, size.height - 1))  # the last line is for the cursor
+
+    def render() -> Text:
+        read()
         return latest
 
     show = Live(

@@ -44,6 +44,7 @@ from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.progress import sweep_progress
 from hydrant.sweeps.results_table import print_table, write_sweep_csv
+from hydrant.sweeps.sparing import sparing
 from hydrant.sweeps.stack_plan import Lanes, StackPlan
 from hydrant.sweeps.stacks import plan_stacks
 from hydrant.training.checkpoint.folder import newest_checkpoint
@@ -72,6 +73,7 @@ class Sweep:
             "the same command"  # the command in words, with the folder if the sweep has no name
         )
         self._stacks: tuple[list[Path], StackPlan] = [], StackPlan([])  # the folders that this plan numbers
+        self._refresh = sparing(self._refresh_table)  # its time grows with the number of runs
 
     @contextmanager
     def active(self, folder: Path, jobs: Mapping[Path, Sequence[str]]) -> Generator[None]:
@@ -216,7 +218,7 @@ class Sweep:
             elif 0 < result.exit_status < 128:
                 _record_failure(job, result, began)
         for folder in filter(None, {sweep_job.job.sweep_folder for sweep_job, _ in ended}):
-            self._write_table(folder, self._runs(folder))
+            self._refresh(folder)
         for sweep_job, result in ended:
             report(result, f"job {sweep_job.number}: ")
 
@@ -262,6 +264,9 @@ class Sweep:
     def _write_plan(self, folder: Path) -> None:
         with _print_write_errors(folder / SWEEP_PLAN):
             write_plan(folder, Plan(self._began, list(self._jobs.values())))
+
+    def _refresh_table(self, folder: Path) -> None:
+        self._write_table(folder, self._runs(folder))
 
     def _write_table(self, folder: Path, runs: Sequence[RunFolder]) -> None:
         with _print_write_errors(folder / SWEEP_TABLE):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from hydrant.commands.sync.missing_rows import completed
 from hydrant.commands.sync.wandb_files import read_records, remaining_records, write_records
 from hydrant.config.atomic_write import remove_temporary, write_json
 from hydrant.config.read_file import read_json
@@ -99,7 +100,7 @@ def _send(part: Path, folder: Path, account: Account, timeout: float, lock: int)
     """
     temporary = folder / _TEMPORARY / part.parent.name
     copy = temporary / part.name
-    records = read_records(part)
+    records = completed(read_records(part), part, folder)
     run = _run_in(records)
     num_rows = sum(record.HasField("history") for record in records)
     if run is not None and not _marker(copy).exists():  # it exists if the command died after the upload

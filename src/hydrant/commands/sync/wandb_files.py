@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,12 @@ _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 def read_records(path: Path) -> list[Any]:
-    """Return the complete records of a run's file, up to one that a kill has truncated; none of an empty file.
+    """Return the complete records of a run's file. Arguments and errors are those of `each_record`."""
+    return list(each_record(path))
+
+
+def each_record(path: Path) -> Iterator[Any]:
+    """Yield the complete records of a run's file, up to one that a kill has truncated; none of an empty file.
 
     Raises:
         RecordError: the file is damaged, or has the format of another version of W&B.
@@ -34,15 +39,13 @@ def read_records(path: Path) -> list[Any]:
     data = read_bytes(path) or b""
     if data and not data.startswith(_HEADER):
         raise RecordError(f"{path} does not have the format of W&B 0.31; `wandb sync` may read it")
-    records: list[Any] = []
     for content in _contents(data):
         record: Any = wandb_internal_pb2.Record()  # type: ignore[attr-defined]
         try:
             record.ParseFromString(content)
         except DecodeError as error:
             raise RecordError(f"{path} is damaged ({first_line(error)})") from error
-        records.append(record)
-    return records
+        yield record
 
 
 def write_records(path: Path, records: Iterable[Any]) -> None:

@@ -26,7 +26,7 @@ from hydrant.training.checkpoint.folder import Retention
 from hydrant.training.checkpoint.manager import CheckpointManager
 from hydrant.training.checkpoint.tree import split
 from hydrant.training.loop import make_update
-from hydrant.training.scratch import prepare_at_least, scratch_trainer
+from hydrant.training.prepare.scratch import prepare_at_least, scratch_trainer
 from hydrant.training.train_state import checkpoint_content
 
 LARGE = ("data=digits", "model=mlp", "tracker=local", "optimizer.fused=true", "global_batch_size=8")

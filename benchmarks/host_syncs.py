@@ -20,9 +20,9 @@ from benchmarks.figures import Figure
 from benchmarks.report import Cell
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.training.build import prepare
 from hydrant.training.loop import train_update
-from hydrant.training.scratch import scratch_trainer
+from hydrant.training.prepare.build import prepare
+from hydrant.training.prepare.scratch import scratch_trainer
 
 LOG_EVERY = 50
 WORDS = (

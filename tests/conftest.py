@@ -24,7 +24,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 from hydrant import cli
 
-pytest_plugins = ["wandb_fixtures", "gpu.plugin"]
+pytest_plugins = ["strange_experiments", "wandb_fixtures", "gpu.plugin"]
 
 # Hydra's first scan for plugins executes its own plugin modules again, so `BasicSweeper` becomes another class. Modules
 # that derive from it, such as hydrant.sweeps.grid, must be imported after the scan: else `super(BasicSweeper, self)`

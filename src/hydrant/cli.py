@@ -12,11 +12,11 @@ from typing import NoReturn
 
 from hydrant.commands.help import help_of, overview
 from hydrant.commands.registry import COMMANDS
-from hydrant.config.import_without_gc import import_without_gc
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory, unknown_name
-from hydrant.runs.console import begin_activity, notice, output_status, standard_streams
+from hydrant.imports.without_gc import import_without_gc
 from hydrant.runs.process_settings import end_command, process_settings
 from hydrant.signals import Stopped, signal_name
+from hydrant.terminal.console import begin_activity, notice, output_status, standard_streams
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -41,7 +41,7 @@ def _run(arguments: list[str]) -> int:
         if not arguments or arguments[0] in ("-h", "--help"):
             return _print(overview())
         if arguments[0] == "--version":
-            from hydrant.config.distribution import commit, version
+            from hydrant.imports.distribution import commit, version
 
             return _print(f"hydrant {version()}" + (f" (commit {known})" if (known := commit()) else ""))
         return _call(*arguments)
@@ -113,7 +113,7 @@ def _check_working_folder() -> None:
 
 def _allow_own_code(words: Sequence[str]) -> None:
     """Let Python find the user's own parts, if the user allows to run code of the working folder."""
-    from hydrant.config.consent import allows_own_code, import_from_working_folder
+    from hydrant.safety.consent import allows_own_code, import_from_working_folder
 
     if allows_own_code(words):
         import_from_working_folder()
@@ -121,7 +121,7 @@ def _allow_own_code(words: Sequence[str]) -> None:
 
 def _read_dotenv() -> None:
     """Set the variables of `.env`. Only rank 0 says if the file is not read."""
-    from hydrant.config.dotenv import read_dotenv
+    from hydrant.safety.dotenv import read_dotenv
 
     if (reason := read_dotenv()) and os.environ.get("RANK", "0") == "0":
         notice(reason)
@@ -145,7 +145,7 @@ def _report(error: HydrantError) -> int:
 
 def _complete(arguments: list[str]) -> int:
     """Complete a word for the shell: in bash most from the conf files, otherwise by Hydra."""
-    from hydrant.config.completion import INSTALL_BASH, UNINSTALL_BASH, completions
+    from hydrant.editor.completion import INSTALL_BASH, UNINSTALL_BASH, completions
 
     words = os.environ.get("COMP_LINE", "").split(" ")
     started_as_hydrant = arguments[0] not in COMMANDS  # train.py passes the command itself

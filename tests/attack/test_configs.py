@@ -23,7 +23,7 @@ from hydrant.errors import HydrantError
 from hydrant.runs.job import Job
 from hydrant.runs.outcome import RunResult
 from hydrant.sweeps.grid import GridSweeper
-from hydrant.training.build import prepare
+from hydrant.training.prepare.build import prepare
 
 CPU_SECONDS = 10.0
 """How long a case may take."""

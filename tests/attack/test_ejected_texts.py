@@ -16,7 +16,7 @@ from hydrant.commands.eject.cutting import cut
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError
-from hydrant.training.build import prepare
+from hydrant.training.prepare.build import prepare
 
 TEXTS = [
     "plain", "größe 数 🌊", "", " ", "#", "# a comment", "a\nprint(1)", "a\r\nprint(1)", "a\rb", "\0", "\x0c\x1b[31m",

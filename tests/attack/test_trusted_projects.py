@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from hydrant import cli
-from hydrant.config import trust
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.config.consent import check_consent
 from hydrant.errors import ConfigError
+from hydrant.safety import trust
+from hydrant.safety.consent import check_consent
 
 CODE = "import os\nimport torch\nclass Net(torch.nn.Linear):\n    '''A layer.'''\n"
 NET = "_target_: {}\nin_features: 64\nout_features: 10\n"

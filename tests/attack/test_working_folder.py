@@ -20,7 +20,7 @@ from data_files import write_images
 from tiny_runs import TINY, tiny_job, train
 
 from hydrant.commands.registry import COMMANDS
-from hydrant.config import trust
+from hydrant.safety import trust
 
 HYDRANT = Path(sys.executable).with_name("hydrant")
 NAMES = sorted({*sys.stdlib_module_names, *filter(str.isidentifier, packages_distributions())} - {"__main__"})

@@ -17,8 +17,9 @@ from documentation import forget_modules
 import hydrant
 from hydrant import cli
 from hydrant.commands.init.command import package_name
-from hydrant.config import distribution, trust
 from hydrant.errors import ConfigError
+from hydrant.imports import distribution
+from hydrant.safety import trust
 
 SHORT = ("duration=2", "eval_every=2")
 

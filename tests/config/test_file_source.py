@@ -11,15 +11,15 @@ import pytest
 from hydra._internal.core_plugins.file_config_source import FileConfigSource as HydraSource
 
 from hydrant import cli
-from hydrant.config.bounded_yaml import MAX_DEPTH
 from hydrant.config.check import check
-from hydrant.config.completion import completions
 from hydrant.config.compose import compose
 from hydrant.config.file_source import FileConfigSource
 from hydrant.config.groups import conf_dir
-from hydrant.config.option_files import read_option
-from hydrant.config.read_file import read_json, read_yaml
+from hydrant.editor.completion import completions
+from hydrant.editor.option_files import read_option
 from hydrant.errors import ConfigError
+from hydrant.files.bounded_yaml import MAX_DEPTH
+from hydrant.files.read_file import read_json, read_yaml
 
 Refused = Callable[..., str]
 

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.flat import differences, flatten, group_choices, redacted_yaml
-from hydrant.config.redaction import redacted
+from hydrant.files.redaction import redacted
 
 
 def test_flatten_and_differences() -> None:

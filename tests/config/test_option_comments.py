@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from hydrant.config.groups import conf_dir
-from hydrant.config.option_files import read_option
-from hydrant.config.targets import locate
+from hydrant.editor.option_files import read_option
+from hydrant.safety.targets import locate
 
 OPTIONS = [
     (path.parent.name, path.stem)

@@ -15,8 +15,8 @@ from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.config.groups import conf_dir, group_options
 from hydrant.config.schema import DURATIONS, GROUPS, POSITIVE, Best, TrainConfig
-from hydrant.config.targets import locate, targets_of
-from hydrant.config.type_hints import accepts
+from hydrant.files.plain_values import accepts
+from hydrant.safety.targets import locate, targets_of
 
 PARTS = [f"{group}={option}" for group in GROUPS for option in group_options()[group]]
 OVERLAYS = [

@@ -17,7 +17,7 @@ from hydra._internal.hydra import Hydra
 from repository import ROOT
 
 from hydrant import cli
-from hydrant.config.distribution import install_command
+from hydrant.imports.distribution import install_command
 from hydrant.training.distributed.world import World
 
 TINY = shlex.split(
@@ -239,7 +239,7 @@ def test_an_export_goes_to_a_file(workdir: Path, finished: Path, refused: Refuse
 def test_onnx_names_missing_packages(
     finished: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hydrant.config.distribution.find_spec", lambda name: None)
+    monkeypatch.setattr("hydrant.imports.distribution.find_spec", lambda name: None)
     message = refused("export", str(finished), "--format", "onnx")
     assert message == f"--format: onnx needs onnx, onnxscript, onnxruntime: {install_command('onnx')}"
 
@@ -248,7 +248,7 @@ def test_onnx_names_missing_packages(
 def test_a_launcher_error_names_the_missing_package(
     launcher: str, package: str, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hydrant.config.distribution.find_spec", lambda name: None)
+    monkeypatch.setattr("hydrant.imports.distribution.find_spec", lambda name: None)
     message = refused("train", "-m", *TINY, f"hydra/launcher={launcher}", "seed=0,1")
     assert message == f"hydra/launcher: {launcher} needs {package}: {install_command(launcher)}"
 

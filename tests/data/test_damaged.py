@@ -20,8 +20,8 @@ from hydrant.config.compose import compose
 from hydrant.data import LoaderSource, StreamSpec
 from hydrant.data.damaged import MAX_DAMAGED_IN_A_ROW, DamagedSamples
 from hydrant.errors import DataError, OutOfMemory
-from hydrant.training.build import prepare
 from hydrant.training.distributed.world import World
+from hydrant.training.prepare.build import prepare
 
 SPEC = StreamSpec(0, Steps.constant(8), 4, 0, 1, torch.device("cpu"))
 RUN = shlex.split(

@@ -217,7 +217,7 @@ def test_an_unknown_decoder_is_refused() -> None:
 
 
 def test_a_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hydrant.config.distribution.find_spec", lambda name: None)
+    monkeypatch.setattr("hydrant.imports.distribution.find_spec", lambda name: None)
     with pytest.raises(
         ConfigError, match=r"^data\.decoder: simplejpeg needs simplejpeg: .*install .*\[simplejpeg\]"
     ):

@@ -13,7 +13,7 @@ from training_runs import Train
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.training.build import prepare
+from hydrant.training.prepare.build import prepare
 
 SMALL = ("global_batch_size=4", "precision.init_scale=1024.0", "data.download=false", "tracker=local")
 

@@ -17,9 +17,9 @@ from token_folders import write_bin
 from torch import Tensor
 
 from hydrant.batch import map_tensors
-from hydrant.config.token_files import token_files
 from hydrant.data import InMemorySource, LoaderSource, ShiftFlip, Source, digits, synthetic
 from hydrant.data.base import check_shapes
+from hydrant.data.token_files import token_files
 from hydrant.data.token_source import Sampling, TokenShards, TokenSource
 from hydrant.errors import ConfigError
 

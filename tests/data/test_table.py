@@ -13,10 +13,10 @@ from sources import joined, spec
 from training_runs import Train
 
 from hydrant import cli
-from hydrant.config.csv_file import read_table
-from hydrant.config.csv_layout import read_layout
 from hydrant.config.groups import conf_dir
 from hydrant.data import Data, csv
+from hydrant.data.csv_file import read_table
+from hydrant.data.csv_layout import read_layout
 from hydrant.data.folds import cut_fold
 from hydrant.errors import ConfigError, DataError, HydrantError
 
@@ -184,7 +184,7 @@ def test_rows_are_split_by_the_split_seed_and_statistics_are_those_of_training(t
 def test_large_files_are_read_in_parts_and_a_late_text_makes_a_column_of_texts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hydrant.config.csv_file._CHUNK_ROWS", 3)
+    monkeypatch.setattr("hydrant.data.csv_file._CHUNK_ROWS", 3)
     file = tmp_path / "rows.csv"
     file.write_text("a;b\n" + "".join(f"{n};0{n}\n" for n in range(10)) + "10;late\n")
     table = read_table(str(file), ";", "data.train")

@@ -13,8 +13,8 @@ from training_runs import Train
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.config.docstrings import BYTES
-from hydrant.training.build import make_model
+from hydrant.data.docstrings import BYTES
+from hydrant.training.prepare.build import make_model
 
 
 @pytest.fixture

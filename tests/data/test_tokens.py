@@ -16,9 +16,9 @@ from token_folders import write_bin, write_shards
 from training_runs import Train, whole_and_resumed
 
 from hydrant import cli
-from hydrant.config.docstrings import BYTES
 from hydrant.data import TokenData, tokens
 from hydrant.data.base import Indices, select
+from hydrant.data.docstrings import BYTES
 from hydrant.data.token_source import FileOrder, ShuffledOrder, TokenShards
 from hydrant.errors import ConfigError, DataError
 

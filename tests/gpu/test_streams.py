@@ -20,7 +20,8 @@ from run_folders import rows
 from safetensors.torch import load_file
 
 import hydrant
-from hydrant.training import metrics, update_timing
+from hydrant.training import metrics
+from hydrant.training.prepare import update_timing
 from hydrant.training.profiling import costs
 
 SOURCES = Path(hydrant.__file__).parent

@@ -17,7 +17,7 @@ from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import ConfigError
 from hydrant.models import Track3GPT
-from hydrant.training.build import make_model
+from hydrant.training.prepare.build import make_model
 
 TINY = (
     "experiment=track3", "data.root=tokens", "data.sequence_length=32", "data.vocab_size=64", "model.num_layers=2",

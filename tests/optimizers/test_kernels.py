@@ -20,7 +20,7 @@ from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.optimizers import MuonWithAdamW
 from hydrant.optimizers.kernels import KERNEL_FIELDS, with_fastest_kernel
-from hydrant.training.build import prepare
+from hydrant.training.prepare.build import prepare
 
 SHORT = ("tracker=local", "model.hidden=[16]", "duration=4", "log_every=2", "eval_every=4", "save_every=2")
 TORCH: dict[str, type[Any]] = {

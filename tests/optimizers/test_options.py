@@ -30,8 +30,8 @@ from hydrant.config.instantiate import instantiate_node
 from hydrant.errors import ConfigError
 from hydrant.optimizers import MuonWithAdamW, library_optimizer, timm_optimizer
 from hydrant.optimizers.library import LEFT_OUT, library_names
-from hydrant.training.build import prepare
 from hydrant.training.checkpoint.tree import join, split
+from hydrant.training.prepare.build import prepare
 
 OPTIONS = sorted(p.stem for p in (conf_dir() / "optimizer").glob("*.yaml"))
 SPARSE = ("sparse_adam",)
@@ -240,7 +240,7 @@ def test_an_unknown_name_or_argument_is_refused(arguments: dict[str, Any], key: 
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hydrant.config.distribution.find_spec", lambda _: None)
+    monkeypatch.setattr("hydrant.imports.distribution.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"pytorch_optimizer.*\[optimizers\]"):
         library_optimizer([], name="soap", lr=0.1, weight_decay=None)
 

@@ -17,8 +17,8 @@ from run_folders import assert_same_state, rows, saved_updates, summary, trainin
 from training_runs import Train, run_command
 
 from hydrant.commands.init.command import write_project
-from hydrant.config.atomic_write import replace_file
 from hydrant.errors import ConfigError
+from hydrant.files.atomic_write import replace_file
 from hydrant.runs.record import History, JsonLines
 from hydrant.training import loop
 

@@ -13,8 +13,8 @@ import yaml
 from training_runs import Train, UserModule, command
 
 from hydrant import cli
-from hydrant.runs.console import say
 from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
+from hydrant.terminal.console import say
 
 VARIABLES = {
     "WANDB_API_KEY": "0123456789abcdef0123456789abcdef01234567",

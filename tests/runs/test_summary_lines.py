@@ -15,7 +15,7 @@ from hydrant.config.flat import group_choices
 from hydrant.optimizers.kinds import arguments_of
 from hydrant.runs.job import Job
 from hydrant.runs.summary_lines import start_lines
-from hydrant.training.build import prepare
+from hydrant.training.prepare.build import prepare
 
 
 def header(*words: str) -> dict[str, str]:

@@ -14,8 +14,8 @@ from training_runs import DIGITS, Train, UserModule, whole_and_resumed
 from hydrant import cli
 from hydrant.runs import update_seconds
 from hydrant.runs.measurements import training_seconds
-from hydrant.training import update_timing
 from hydrant.training.plan import Plan
+from hydrant.training.prepare import update_timing
 
 PACE = 0.01  # seconds of an update, as the fixture `timed` measures them
 

@@ -14,8 +14,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from hydrant.config.targets import LIBRARIES, check_targets
+from hydrant.config.signatures import check_signatures
 from hydrant.errors import ConfigError
+from hydrant.safety.targets import LIBRARIES, check_targets
 
 RISKY = re.compile(
     r"path|dir$|dirs$|file|url|uri|folder|root|repo|hub|checkpoint|ckpt|cache|command|cmd|(?<!de)(?<!en)code|script"
@@ -116,6 +117,7 @@ def is_accepted(target: str, arguments: Mapping[str, Any]) -> bool:
     node = {"_target_": target, "_partial_": True, **arguments}
     try:
         check_targets({"allow_targets": [], "part": node})
+        check_signatures({"part": node})
     except ConfigError:
         return False
     return True

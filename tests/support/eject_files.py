@@ -9,7 +9,7 @@ import torch
 from data_files import CLASSES, NUM_TRAIN, NUM_VAL, write_images
 from token_folders import write_bin, write_shards
 
-from hydrant.config.docstrings import BYTES
+from hydrant.data.docstrings import BYTES
 
 
 def write_files(folder: Path) -> None:

@@ -20,10 +20,10 @@ from hydrant.commands.eject.refusals import check_possible
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.errors import NonFiniteError
-from hydrant.training.build import prepare
 from hydrant.training.loop import train as train_loop
 from hydrant.training.plan import Plan
-from hydrant.training.scratch import scratch_trainer
+from hydrant.training.prepare.build import prepare
+from hydrant.training.prepare.scratch import scratch_trainer
 from hydrant.training.trainer import NullRunLogger
 
 TINY = (

@@ -21,9 +21,9 @@ from run_folders import summary
 from tiny_runs import TINY, tiny_job
 
 from hydrant import cli
-from hydrant.runs.console import standard_streams
 from hydrant.runs.execute import execute
 from hydrant.runs.outcome import report
+from hydrant.terminal.console import standard_streams
 from hydrant.training import loop
 
 _LIBC = ctypes.CDLL(None, use_errno=True)

@@ -14,8 +14,8 @@ from typing import Any
 
 from processes import descendants, wait_until_gone
 
-from hydrant.config.atomic_write import write_json
 from hydrant.config.flat import flatten, group_choices
+from hydrant.files.atomic_write import write_json
 from hydrant.runs.folder import SUMMARY as SUMMARY_FILE
 from hydrant.runs.folder import read_config, read_metrics, read_options, read_overrides, read_summary
 from hydrant.trackers.base import RunIdentity

@@ -18,7 +18,7 @@ import pytest
 from training_runs import run_command
 
 import hydrant
-from hydrant.config.targets import preload_paths
+from hydrant.safety.targets import preload_paths
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 
 
@@ -70,7 +70,7 @@ def test_the_server_imports_what_a_part_lists() -> None:
         "preload('hydrant.no_part'); preload('hydrant.optimizers.NoPart'); preload('hydrant.optimizers.Ema')"
     )
     imported = "print(*({'timm.utils', 'hydrant.optimizers.ema', 'timm.models'} & sys.modules.keys()))"
-    code = f"import sys; from hydrant.config.targets import preload; {calls}; {imported}"
+    code = f"import sys; from hydrant.safety.targets import preload; {calls}; {imported}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) >= {"timm.utils", "hydrant.optimizers.ema"}
 

@@ -24,7 +24,7 @@ from hydrant.errors import ConfigError
 from hydrant.sweeps import grid
 from hydrant.sweeps.plan import Plan, PlannedJob, write_plan
 from hydrant.sweeps.preflight import config_error, prepare_all, trained_elsewhere
-from hydrant.training import build
+from hydrant.training.prepare import build
 
 
 def test_a_changed_config_is_refused_before_anything_starts(

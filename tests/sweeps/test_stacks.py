@@ -17,8 +17,8 @@ from sweeps import sweep_table
 from tiny_runs import sweep, tiny_job
 
 from hydrant import cli
-from hydrant.config.atomic_write import write_json
 from hydrant.errors import ConfigError
+from hydrant.files.atomic_write import write_json
 from hydrant.runs import stack as _  # noqa: F401
 from hydrant.runs.outcome import RunResult
 from hydrant.sweeps.executors import SweepJob

@@ -195,7 +195,7 @@ def test_a_store_that_fails_costs_one_warning(
 def test_a_missing_package_is_named_before_the_run_starts(
     identity: RunIdentity, make: Callable[..., MlflowTracker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hydrant.config.distribution.find_spec", lambda name: None)
+    monkeypatch.setattr("hydrant.imports.distribution.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"^tracker: tracker=mlflow needs mlflow: .*install.*\[mlflow\]"):
         make(identity)
 

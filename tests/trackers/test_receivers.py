@@ -8,8 +8,8 @@ import pytest
 import yaml
 from repository import ROOT
 
-from hydrant.config.consent import RECEIVERS
 from hydrant.config.remote import CONSENT_KEYS
+from hydrant.safety.consent import RECEIVERS
 
 HARMLESS = {
     "experiment", "finish_timeout", "flush_seconds", "group", "init_timeout", "job_type", "log_checkpoints",

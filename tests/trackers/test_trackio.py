@@ -123,6 +123,6 @@ def test_a_name_that_trackio_changes_is_refused(name: str, identity: RunIdentity
 def test_a_missing_package_is_named_before_the_run_starts(
     identity: RunIdentity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hydrant.config.distribution.find_spec", lambda name: None)
+    monkeypatch.setattr("hydrant.imports.distribution.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"^tracker: tracker=trackio needs trackio: .*install.*\[trackio\]"):
         TrackioTracker(identity, 0, project="study")

@@ -19,7 +19,7 @@ from hydrant.clock import Steps
 from hydrant.config.check import check
 from hydrant.config.compose import compose
 from hydrant.data import IterableSource, LoaderSource, Source, StreamSpec
-from hydrant.training.build import prepare
+from hydrant.training.prepare.build import prepare
 
 GROWING = (*DIGITS, "global_batch_size={0: 32, 3: 64, 7: 96}", "duration=12")
 SIZES = Steps((0, 2, 5), (8, 12, 4))

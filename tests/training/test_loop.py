@@ -13,8 +13,8 @@ from training_runs import DIGITS, Train
 from hydrant.batch import Batch, Outcome
 from hydrant.data import InMemorySource
 from hydrant.runs import session
-from hydrant.runs.progress_bar import ProgressBar
 from hydrant.tasks import Classification
+from hydrant.terminal.progress_bar import ProgressBar
 from hydrant.training import loop
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.trainer import Trainer

@@ -14,8 +14,8 @@ from hydrant.data import digits
 from hydrant.errors import ConfigError
 from hydrant.tasks.base import Task
 from hydrant.training import metrics
-from hydrant.training.dry_run import dry_forward
 from hydrant.training.metrics import Meter, Pace, merge_meters
+from hydrant.training.prepare.dry_run import dry_forward
 
 CPU = torch.device("cpu")
 

@@ -14,7 +14,7 @@ from training_runs import Train, whole_and_resumed
 from hydrant import cli, seeding
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.training.build import prepare
+from hydrant.training.prepare.build import prepare
 
 SHORT = ("tracker=local", "model.hidden=[32]", "duration=6", "log_every=1", "eval_every=3", "save_every=3")
 

@@ -15,14 +15,14 @@ from pathlib import Path
 from hydrant.config.command_line import Flags, check_overrides
 from hydrant.config.job_folders import job_slug
 from hydrant.config.option_lists import expand_lists
-from hydrant.config.redaction import redacted
 from hydrant.config.remote import check_recorded, remote_overrides
 from hydrant.errors import ConfigError
-from hydrant.runs.console import relative, say
+from hydrant.files.redaction import redacted
 from hydrant.runs.folder import RunStatus, mark_failed, read_overrides, runs_of_sweep
 from hydrant.runs.lock import is_in_use
 from hydrant.signals import killed_by
 from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
+from hydrant.terminal.console import relative, say
 from hydrant.trackers.wandb import STOPPED_FILE
 from hydrant.trackers.wandb_sdk import SERVICE, sdk_session
 from hydrant.trackers.wandb_sweeps import Command, SweepAgent

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from hydrant.config.atomic_write import json_safe
 from hydrant.config.command_line import Flags, is_override
 from hydrant.errors import ConfigError
-from hydrant.runs.console import emit, relative, say
+from hydrant.files.atomic_write import json_safe
+from hydrant.terminal.console import emit, relative, say
 
 
 def main(arguments: Sequence[str]) -> int:

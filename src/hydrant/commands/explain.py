@@ -9,11 +9,11 @@ import yaml
 
 from hydrant.config.command_line import Flags
 from hydrant.config.foreign_words import own_words
-from hydrant.config.groups import conf_dir, group_options, options_with
-from hydrant.config.option_files import Key, option_path, read_option
+from hydrant.config.groups import conf_dir, group_options, option_path, options_with
+from hydrant.editor.option_files import Key, read_option
 from hydrant.errors import ConfigError, first_line, shown, unknown_name
-from hydrant.runs.console import emit
-from hydrant.training.text_table import align_columns
+from hydrant.terminal.console import emit
+from hydrant.terminal.text_table import align_columns
 
 _PRIMARY = "train"
 _WANDB_SWEEPS = "wandb_sweep"

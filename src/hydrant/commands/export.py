@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydrant.config.command_line import Flags, is_override, writing_to
-from hydrant.config.distribution import require_extra
 from hydrant.errors import ConfigError, ExportError, HydrantError, typed_line, unknown_name
-from hydrant.runs.console import relative, say
+from hydrant.imports.distribution import require_extra
 from hydrant.runs.folder import EXPORT
+from hydrant.terminal.console import relative, say
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

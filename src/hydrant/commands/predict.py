@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hydrant.config.command_line import Flags, is_override
 from hydrant.errors import ConfigError
-from hydrant.runs.console import relative, say
+from hydrant.terminal.console import relative, say
 
 
 def main(arguments: Sequence[str]) -> int:

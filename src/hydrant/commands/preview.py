@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags, writing_to
 from hydrant.config.compose import compose
-from hydrant.runs.console import emit, say
+from hydrant.terminal.console import emit, say
 
 if TYPE_CHECKING:
     from hydrant.training.plan import Plan
@@ -27,8 +27,8 @@ def main(arguments: Sequence[str]) -> int:
     options, overrides = parser.split(arguments)
     config = check(compose(overrides))
     from hydrant.runs.schedule_files import schedule_curves
-    from hydrant.training.build import prepare  # imports torch
     from hydrant.training.plotting import draw_curves
+    from hydrant.training.prepare.build import prepare  # imports torch
 
     plan = prepare(config, is_preview=True)
     total = plan.clock.total_updates

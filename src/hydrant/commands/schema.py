@@ -8,11 +8,11 @@ from pathlib import Path
 
 import yaml
 
-from hydrant.config.atomic_write import replace_file
 from hydrant.config.command_line import Flags, writing_to
-from hydrant.config.json_schema import json_schemas
+from hydrant.editor.json_schema import json_schemas
 from hydrant.errors import ConfigError, first_line
-from hydrant.runs.console import relative, say
+from hydrant.files.atomic_write import replace_file
+from hydrant.terminal.console import relative, say
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from itertools import chain, islice
 from pathlib import Path
 
-from hydrant.config.atomic_write import json_safe
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError, near_folders
-from hydrant.runs.console import emit, is_terminal, notice, relative, say
+from hydrant.files.atomic_write import json_safe
 from hydrant.runs.folder import SWEEP_PLAN, RunStatus, is_run_folder, newest_folders
-from hydrant.runs.terminal import console, has_style
 from hydrant.sweeps.live_table import live_display, render_table, styled
 from hydrant.sweeps.plan import usable_plan
 from hydrant.sweeps.progress import sweep_progress
+from hydrant.terminal.console import emit, is_terminal, notice, relative, say
+from hydrant.terminal.styled import console, has_style
 
 _WATCH_SECONDS = 1
 

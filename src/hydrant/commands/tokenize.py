@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydrant.config.command_line import Flags
-from hydrant.config.token_writer import MAX_SHARD_TOKENS, TokenWriter, new_folder
+from hydrant.data.token_writer import MAX_SHARD_TOKENS, TokenWriter, new_folder
 from hydrant.errors import ConfigError, DataError
-from hydrant.runs.console import show_activity
+from hydrant.terminal.console import show_activity
 
 if TYPE_CHECKING:
     from hydrant.data.tokenizers import Tokenizer
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str]) -> int:
     except OSError as error:
         message = f"{options.out} cannot be written ({error.strerror or error}); give another folder"
         raise ConfigError("--out", message) from error
-    from hydrant.runs.console import say
+    from hydrant.terminal.console import say
 
     written = f"{', '.join(lines)}; a vocabulary of {tokenizer.vocabulary.size:,}"
     say(f"{options.out}: {written}. Train on them: data=tokens data.root={options.out}")

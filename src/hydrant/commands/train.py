@@ -20,16 +20,16 @@ from hydrant.config.error_messages import BUILTIN_ERRORS, HYDRA_ERRORS, explain
 from hydrant.config.groups import conf_dir
 from hydrant.config.hydra_guard import guard_hydra
 from hydrant.config.hydra_main import parse_flags, run_hydra
-from hydrant.config.import_without_gc import import_without_gc
 from hydrant.config.shared_options import share_options
 from hydrant.errors import ConfigError, HydrantError, concerns, typed_line, why_no_folder
-from hydrant.runs.console import notice, output_status, show_activity
+from hydrant.imports.without_gc import import_without_gc
 from hydrant.runs.folder import remove_if_empty
 from hydrant.runs.folder_callback import FolderCallback
 from hydrant.runs.job import Job, job_of
 from hydrant.runs.outcome import RunResult, report
 from hydrant.signals import Stopped, ignore_stop_signals, stop_when_orphaned
 from hydrant.sweeps.sweep import Sweep, current_sweep
+from hydrant.terminal.console import notice, output_status, show_activity
 from hydrant.training.distributed.env import is_started_as_rank
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from hydrant.config import trust
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError
-from hydrant.runs.console import say
+from hydrant.safety import trust
+from hydrant.terminal.console import say
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -11,8 +11,8 @@ from typing import Any, Literal, cast
 
 from hydrant.config.passed import PREFIX
 from hydrant.config.schema import DEFAULT_METRIC
-from hydrant.config.targets import locate, target_nodes
 from hydrant.errors import ConfigError
+from hydrant.safety.targets import locate, target_nodes
 
 Mode = Literal["max", "min"]
 

@@ -14,11 +14,12 @@ from hydrant.clock import Duration
 from hydrant.config import schema
 from hydrant.config.best import resolve_best
 from hydrant.config.error_messages import explain_interpolation, unknown_key
-from hydrant.config.flat import children, flatten
+from hydrant.config.flat import flatten
 from hydrant.config.placement import check_placed, in_defaults
-from hydrant.config.targets import check_targets, with_own_packages
-from hydrant.config.type_hints import accepts, check_value
+from hydrant.config.signatures import check_signatures
 from hydrant.errors import ConfigError, shown
+from hydrant.files.plain_values import accepts, check_value, children
+from hydrant.safety.targets import check_targets, with_own_packages
 
 _EXAMPLES = {"hooks.freeze.stages": "'hooks.freeze.stages=[{match: backbone, until: 2ep}]'"}
 """Examples of overrides for keys without a default whose values have a special form."""
@@ -48,6 +49,7 @@ def check(config: DictConfig) -> dict[str, Any]:
     _check_metrics(resolved["task"].get("metrics"))
     resolved["allow_targets"] = with_own_packages(resolved)
     check_targets(resolved)
+    check_signatures(resolved)
     resolved["best"] = resolve_best(resolved)
     _check_parallel(resolved["parallel"])
     return resolved

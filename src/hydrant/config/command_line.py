@@ -16,13 +16,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, RangeSweep
 from hydra.errors import HydraException
 
-from hydrant.config.bounded_yaml import MAX_DEPTH
-from hydrant.config.flat import children
 from hydrant.config.foreign_words import own_option, own_words
 from hydrant.config.groups import group_options, with_its_group
 from hydrant.config.option_lists import expand_lists
 from hydrant.config.schema import LISTED_GROUPS, TrainConfig
 from hydrant.errors import ConfigError, first_line, shown, suggestion
+from hydrant.files.bounded_yaml import MAX_DEPTH
+from hydrant.files.plain_values import children
 
 MAX_JOBS = 10_000
 """The most jobs of a grid. Each has its own folder and process, and all are checked before the first one starts."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
@@ -16,21 +16,30 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.version import VersionBase
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from hydrant.config.command_line import check_grid, check_overrides
-from hydrant.config.docstrings import docstring_corpus
 from hydrant.config.error_messages import explain_unchecked
 from hydrant.config.groups import conf_dir
 from hydrant.config.hydra_guard import guard_hydra
 from hydrant.config.job_folders import JobFolders
 from hydrant.config.option_lists import expand_lists
 from hydrant.config.schema import check_name
-from hydrant.config.token_files import tokens_setting
 from hydrant.errors import ConfigError
+from hydrant.imports.without_gc import import_without_gc
+from hydrant.safety.targets import locate
 
 ENTRY = "train"
 """The primary config: conf/train.yaml."""
+
+_READERS = {
+    "csv_input_shape": "hydrant.data.csv_layout.csv_input_shape",
+    "csv_num_outputs": "hydrant.data.csv_layout.csv_num_outputs",
+    "docstring_corpus": "hydrant.data.docstrings.docstring_corpus",
+    "tokens_setting": "hydrant.data.token_files.tokens_setting",
+}
+"""The resolvers that read files of data, by name. They are named by their paths, like a `_target_`, because the package
+`data` is above this one. Each gets its node's parent as `_parent_`."""
 
 HYDRA_LOCK = threading.RLock()
 """Held while a config is composed, because Hydra's state, and what is set for it, belong to the whole process."""
@@ -41,12 +50,21 @@ def register_resolvers(folders: JobFolders | None = None) -> None:
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
     OmegaConf.register_new_resolver("job_slug", (folders or JobFolders()).name_of, replace=True)
     OmegaConf.register_new_resolver("class_folders", class_folders, replace=True)
-    OmegaConf.register_new_resolver("csv_input_shape", csv_input_shape, replace=True)
-    OmegaConf.register_new_resolver("csv_num_outputs", csv_num_outputs, replace=True)
-    OmegaConf.register_new_resolver("docstring_corpus", docstring_corpus, replace=True)
     OmegaConf.register_new_resolver("largest", largest, replace=True)
-    OmegaConf.register_new_resolver("tokens_setting", tokens_setting, replace=True)
     OmegaConf.register_new_resolver("unless", unless, replace=True)
+    for name, path in _READERS.items():
+        OmegaConf.register_new_resolver(name, _imported(path), replace=True)
+
+
+def _imported(path: str) -> Callable[..., Any]:
+    """Return a resolver that imports the function at a path when it is first used."""
+
+    def resolve(*arguments: Any, _parent_: DictConfig) -> Any:
+        with import_without_gc():
+            function = locate(path, "")
+        return function(*arguments, _parent_=_parent_)
+
+    return resolve
 
 
 def compose(overrides: Sequence[str], from_user: Sequence[str] | None = None) -> DictConfig:
@@ -158,24 +176,6 @@ def largest(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     return max((number for number in value.values() if isinstance(number, int)), default=None)
-
-
-def csv_input_shape(*, _parent_: DictConfig) -> ListConfig | None:
-    """Return the shape of a sample's input of data=csv: see `Layout.num_inputs`; null if inputs are a dict."""
-    from hydrant.config.csv_layout import layout_of
-
-    layout = layout_of(_parent_)
-    if layout is None or not layout.is_one_hot:
-        return None
-    return ListConfig([layout.num_inputs])
-
-
-def csv_num_outputs(*, _parent_: DictConfig) -> int | None:
-    """Return how many outputs a model needs for data=csv: see `Layout.num_outputs`."""
-    from hydrant.config.csv_layout import layout_of
-
-    layout = layout_of(_parent_)
-    return None if layout is None else layout.num_outputs
 
 
 def class_folders(path: str) -> int:

@@ -13,12 +13,12 @@ from omegaconf import Container, DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
-from hydrant.config.bounded_yaml import MAX_DEPTH
 from hydrant.config.foreign_words import moved_key, own_option, own_words
 from hydrant.config.groups import options_with, with_its_group
 from hydrant.config.placement import listed, unplaced_option
-from hydrant.config.targets import takes
+from hydrant.config.signatures import takes
 from hydrant.errors import ConfigError, HydrantError, first_line, nearest, suggestion
+from hydrant.files.bounded_yaml import MAX_DEPTH
 
 _WORDINGS = {  # pattern of Hydra's message: Hydrant's message
     re.compile(r"Ambiguous value for argument '(?P<key>[^=]*)=(?P<value>.*?)' 1\."): (

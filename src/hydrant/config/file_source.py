@@ -14,11 +14,11 @@ from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from hydrant.config.bounded_yaml import BoundedComposer, reason_of
 from hydrant.config.option_lists import expand_defaults
-from hydrant.config.read_file import check_plain
-from hydrant.config.regular_file import check_regular
 from hydrant.errors import ConfigError, shown, suggestion
+from hydrant.files.bounded_yaml import BoundedComposer, reason_of
+from hydrant.files.read_file import check_plain
+from hydrant.files.regular_file import check_regular
 
 _ERRORS = (OSError, YAMLError, OmegaConfBaseException, ValueError, LookupError, TypeError, AttributeError,
            ArithmeticError)  # fmt: skip

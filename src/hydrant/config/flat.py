@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, cast
 
@@ -10,8 +10,8 @@ import yaml
 from omegaconf import Container, OmegaConf
 from omegaconf._utils import get_omega_conf_dumper  # quotes strings that YAML reads as another type
 
-from hydrant.config.redaction import redacted
 from hydrant.config.schema import INTERVALS
+from hydrant.files.redaction import redacted
 
 # Keys that have no effect on what a run computes: its folder, how it reads data, evaluates and is tracked.
 _NEUTRAL = ("name", "claim", "tags", "notes", "resume", "resume_strict", "keep_last", "keep_best",
@@ -21,15 +21,6 @@ _NEUTRAL = ("name", "claim", "tags", "notes", "resume", "resume_strict", "keep_l
 _NEUTRAL_GROUPS = ("tracker.", "tracker@", "trackers.", "profiler.", "parallel.")
 _NOT_NEUTRAL = ("parallel.sync_batch_norm", "parallel.param_dtype")
 _AFTER_TRAINING = ("test_at_end", "limit_test_samples", "data.test", "data.test_dir")
-
-
-def children(value: Any, key: str) -> Iterator[tuple[str, Any]]:
-    """Yield (key, value) of the entries of a mapping or a list at `key`, and nothing for other values."""
-    items = (
-        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    )
-    for name, item in items:
-        yield f"{key}.{name}" if key else str(name), item
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,6 +36,17 @@ def user_conf_dir() -> Path | None:
     return folder if folder.is_dir() and folder != conf_dir().resolve() else None
 
 
+def option_path(group: str, name: str) -> Path:
+    """Return the file of an option, which may be missing: of the user's conf folder or, if it is not there, Hydrant's.
+
+    >>> option_path("optimizer", "adamw").relative_to(conf_dir()).as_posix()
+    'optimizer/adamw.yaml'
+    """
+    folders = [folder for folder in (user_conf_dir(), conf_dir()) if folder]
+    paths = [folder / group / f"{name}.yaml" for folder in folders]
+    return next((path for path in paths if path.is_file()), paths[-1])
+
+
 def group_options() -> dict[str, list[str]]:
     """Return every config group with its options, from the user's and Hydrant's conf folders."""
     options: dict[str, set[str]] = {}

@@ -22,10 +22,10 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from hydrant.config.consent import RECEIVERS, check_consent, keys_set_by
-from hydrant.config.targets import lies_under, locate
-from hydrant.config.trust import working_project
 from hydrant.errors import ConfigError, shown
+from hydrant.safety.consent import RECEIVERS, check_consent, keys_set_by
+from hydrant.safety.targets import lies_under, locate
+from hydrant.safety.trust import working_project
 
 _SWEEPERS = (
     "hydra_plugins.hydrant_sweeper",

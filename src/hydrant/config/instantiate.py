@@ -12,7 +12,7 @@ from hydra.utils import instantiate as hydra_instantiate
 from omegaconf import OmegaConf
 
 from hydrant.config.error_keys import as_config_error
-from hydrant.config.flat import children
+from hydrant.files.plain_values import children
 
 _factories: ContextVar[dict[str, Any] | None] = ContextVar("factories", default=None)
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from hydrant.config.flat import is_neutral
-from hydrant.config.redaction import HIDDEN, redacted
+from hydrant.files.redaction import HIDDEN, redacted
 
 _NO_FOLDERS: Mapping[str, Sequence[str]] = MappingProxyType({})
 

@@ -16,8 +16,8 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from hydrant.config.bounded_yaml import TEXT_KEYS
 from hydrant.errors import ConfigError, shown
+from hydrant.files.bounded_yaml import TEXT_KEYS
 
 PLURALS = {"tracker": "trackers"}
 """The groups of which a run takes several options, and the key of the second and all further ones."""

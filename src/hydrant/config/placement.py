@@ -12,8 +12,7 @@ from typing import Any, get_origin, get_type_hints
 
 import yaml
 
-from hydrant.config.groups import conf_dir, user_conf_dir
-from hydrant.config.option_files import option_path
+from hydrant.config.groups import conf_dir, option_path, user_conf_dir
 from hydrant.config.schema import GROUPS, TrainConfig
 from hydrant.errors import ConfigError
 

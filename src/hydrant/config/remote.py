@@ -13,9 +13,9 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from hydrant.config.command_line import check_overrides
-from hydrant.config.consent import RECEIVERS
-from hydrant.config.flat import children
 from hydrant.errors import ConfigError, shown
+from hydrant.files.plain_values import children
+from hydrant.safety.consent import RECEIVERS
 
 CONSENT_KEYS = ("hydra", "allow_targets", *(f"tracker.{key}" for key in RECEIVERS))
 """Keys that decide which code runs and who receives the results: only the user may set them."""

@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 
 from torch import Tensor
 
-from hydrant.config.atomic_write import locked
 from hydrant.errors import ConfigError, DataError, HydrantError
+from hydrant.files.atomic_write import locked
 
 # The errors that torchvision raises for missing files, damaged files and failed downloads.
 _READ_ERRORS = (

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from hydrant.config.distribution import require_extra
-from hydrant.config.regular_file import check_regular
 from hydrant.data.jpeg import first_rows
 from hydrant.data.pixels import open_rgb, to_bytes
 from hydrant.errors import ConfigError, DataError, unknown_name
+from hydrant.files.regular_file import check_regular
+from hydrant.imports.distribution import require_extra
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from hydrant.batch import Tensors
-from hydrant.config.distribution import require_extra
 from hydrant.data.base import Data, check_normalization
 from hydrant.data.damaged import DamagedSamples
 from hydrant.data.dataset import map_style_source
@@ -16,6 +15,7 @@ from hydrant.data.loader import Collate, LoaderSource, Transform
 from hydrant.data.parts import make_parts
 from hydrant.data.pixels import to_tensor
 from hydrant.errors import ConfigError, suggestion, typed_line
+from hydrant.imports.distribution import require_extra
 
 PRELOAD = {"hugging_face": ("datasets",)}
 

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 from hydrant.batch import Tensors
-from hydrant.config.regular_file import check_regular
 from hydrant.data.base import Data
 from hydrant.data.dataset import map_style_source
 from hydrant.data.in_memory import tensor_reader
 from hydrant.data.loader import LoaderSource
 from hydrant.data.parts import make_parts
 from hydrant.errors import ConfigError, DataError, typed_line
+from hydrant.files.regular_file import check_regular
 
 _AS_TORCH = {"uint16": np.int64, "uint32": np.int64}
 """Integer types that torch's embeddings refuse, with a type that holds the same integers."""

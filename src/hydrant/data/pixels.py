@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hydrant.config.regular_file import check_regular
+from hydrant.files.regular_file import check_regular
 
 if TYPE_CHECKING:
     from PIL.Image import Image

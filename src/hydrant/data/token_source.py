@@ -14,8 +14,8 @@ from torch import Tensor
 
 from hydrant import seeding
 from hydrant.batch import Batch
-from hydrant.config.token_files import Position, TokenFile
 from hydrant.data.base import Indices, StreamSpec, batch_ranges, select, to_device
+from hydrant.data.token_files import Position, TokenFile
 from hydrant.errors import DataError
 
 Sampling = Literal["windows", "contiguous", "documents"]

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hydrant.config.distribution import require_extra
-from hydrant.config.docstrings import BYTES
-from hydrant.config.token_files import Vocabulary
+from hydrant.data.docstrings import BYTES
+from hydrant.data.token_files import Vocabulary
 from hydrant.errors import ConfigError, typed_line
+from hydrant.imports.distribution import require_extra
 
 SEPARATOR_TEXT = "<|endoftext|>"
 """The text of the separator between documents, as in the encodings of tiktoken."""

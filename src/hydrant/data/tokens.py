@@ -8,7 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from hydrant.config.token_files import (
+from hydrant.data.base import Data
+from hydrant.data.in_memory import tensor_reader
+from hydrant.data.parts import make_parts
+from hydrant.data.token_files import (
     Position,
     Vocabulary,
     read_vocabulary,
@@ -16,10 +19,7 @@ from hydrant.config.token_files import (
     splits_of,
     vocabulary_folder,
 )
-from hydrant.config.token_files import fingerprint as hash_of
-from hydrant.data.base import Data
-from hydrant.data.in_memory import tensor_reader
-from hydrant.data.parts import make_parts
+from hydrant.data.token_files import fingerprint as hash_of
 from hydrant.data.token_source import Sampling, TokenShards, TokenSource
 from hydrant.data.tokenizers import Tokenizer, make_tokenizer
 from hydrant.errors import ConfigError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from hydrant.errors import ConfigError
-from hydrant.training.dry_run import read_samples
 from hydrant.training.plan import Plan
+from hydrant.training.prepare.dry_run import read_samples
 from hydrant.training.trainer import Trainer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hydrant.config.distribution import require_extra
+from hydrant.imports.distribution import require_extra
 
 if TYPE_CHECKING:
     import pandas as pd

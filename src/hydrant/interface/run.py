@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.interface.arguments import list_of_texts
 from hydrant.interface.data_frame import data_frame
-from hydrant.runs.console import relative
 from hydrant.runs.folder import (
     CHECKPOINTS,
     is_run_folder,
@@ -20,6 +19,7 @@ from hydrant.runs.folder import (
     read_summary,
 )
 from hydrant.runs.process_settings import process_settings
+from hydrant.terminal.console import relative
 
 if TYPE_CHECKING:
     import pandas as pd

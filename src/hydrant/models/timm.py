@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from hydrant.config.loaded_files import check_loads_nothing
 from hydrant.errors import ConfigError, first_line, unknown_name
+from hydrant.safety.loaded_files import check_loads_nothing
 
 PRELOAD = {"timm_model": ("timm",)}
 

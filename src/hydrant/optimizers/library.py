@@ -7,8 +7,8 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from hydrant.config.distribution import require_extra
 from hydrant.errors import ConfigError, first_line, unknown_name
+from hydrant.imports.distribution import require_extra
 
 _LICENCE = "its licence (CC BY-NC-SA 4.0) forbids commercial use"
 _SECOND_ORDER = "it needs second derivatives, which are not computed"

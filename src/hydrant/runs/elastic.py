@@ -17,13 +17,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from hydrant.config.redaction import redacted, redacted_text
 from hydrant.errors import RankDied, RankHung, log_errors
-from hydrant.runs.console import clear_activity
+from hydrant.files.redaction import redacted, redacted_text
 from hydrant.runs.folder import SUMMARY, mark_failed, mark_preempted, read_run
 from hydrant.runs.job import Job
 from hydrant.runs.outcome import RunResult, report
 from hydrant.signals import STOP_SIGNALS, killed_by, send_signal, signal_name
+from hydrant.terminal.console import clear_activity
 from hydrant.training.distributed.env import is_started_as_rank, num_cores
 from hydrant.training.distributed.world import check_gpus
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from hydrant.config import distribution
+from hydrant.imports import distribution
 
 
 def describe_environment(device: torch.device, world_size: int) -> dict[str, Any]:

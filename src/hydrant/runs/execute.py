@@ -14,7 +14,6 @@ from typing import Any
 from torch import nn
 
 from hydrant.errors import ConfigError, HydrantError, RankHung, log_errors
-from hydrant.runs.console import relative, say, show_activity
 from hydrant.runs.elastic import announce_signal_handlers, is_launched_rank, launch_ranks, needs_ranks
 from hydrant.runs.folder import LOG, SUMMARY, mark_failed, read_summary
 from hydrant.runs.job import Job
@@ -25,9 +24,10 @@ from hydrant.runs.outcome import RunResult, first_failure, report, unexpected_fa
 from hydrant.runs.resume import Start, is_for_training, no_update_left, starting_point
 from hydrant.runs.session import open_session, timeout_seconds
 from hydrant.runs.summary_lines import next_commands
-from hydrant.runs.terminal import say_fields
 from hydrant.runs.update_seconds import prepare_timed
 from hydrant.signals import StopRequest, ignore_stop_signals
+from hydrant.terminal.console import relative, say, show_activity
+from hydrant.terminal.styled import say_fields
 from hydrant.training.checkpoint.weights import describe_misfits
 from hydrant.training.distributed.env import is_started_as_rank
 from hydrant.training.distributed.watchdog import Watchdog

@@ -17,9 +17,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.atomic_write import write_json
-from hydrant.config.read_file import check_plain, parse_json, read_bytes, read_json, read_yaml
 from hydrant.errors import JobFailed, RecordError, first_line, shown
+from hydrant.files.atomic_write import write_json
+from hydrant.files.read_file import check_plain, parse_json, read_bytes, read_json, read_yaml
 from hydrant.runs.file_types import HydraSettings, SavedConfig, Summary
 from hydrant.runs.lock import is_held
 from hydrant.training.checkpoint.folder import CHECKPOINTS as CHECKPOINTS

@@ -11,9 +11,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from hydrant.config.flat import group_choices, redacted_yaml
-from hydrant.runs.console import relative
 from hydrant.runs.folder import HYDRA_CONFIG, HYDRA_OVERRIDES, HYDRA_SETTINGS
 from hydrant.runs.optuna_trial import Trial
+from hydrant.terminal.console import relative
 
 
 @dataclass(frozen=True)

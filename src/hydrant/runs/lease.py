@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from hydrant.runs.console import notice
+from hydrant.terminal.console import notice
 
 LEASE = ".lease"
 _PLAIN_FILE = os.O_NOFOLLOW | os.O_NONBLOCK

@@ -14,14 +14,13 @@ from torch.nn.parameter import is_lazy
 
 from hydrant.config.check import check
 from hydrant.config.compose import compose
-from hydrant.config.consent import check_consent
 from hydrant.config.flat import flatten
 from hydrant.config.instantiate import instantiate
-from hydrant.config.targets import import_targets
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.runs.folder import choices_in, read_options, read_overrides
 from hydrant.runs.resume import saved_config
-from hydrant.training.build import make_model, prepare
+from hydrant.safety.consent import check_consent
+from hydrant.safety.targets import import_targets
 from hydrant.training.checkpoint.content import weight_parts
 from hydrant.training.checkpoint.folder import BEST, CHECKPOINTS, LAST, find_checkpoint
 from hydrant.training.checkpoint.weights import Weights
@@ -29,6 +28,7 @@ from hydrant.training.distributed.base import SINGLE_RANK
 from hydrant.training.evaluation import evaluate, with_prefix
 from hydrant.training.passed_objects import check_passed, is_missing
 from hydrant.training.plan import Plan
+from hydrant.training.prepare.build import make_model, prepare
 from hydrant.training.splits import Split, find_split
 from hydrant.training.train_state import (
     check_class_names,

@@ -11,8 +11,9 @@ from contextvars import ContextVar
 from io import TextIOWrapper
 from pathlib import Path
 
-from hydrant.runs.console import notice, public
-from hydrant.runs.terminal import TerminalHandler, has_style
+from hydrant.files.redaction import public
+from hydrant.terminal.console import notice
+from hydrant.terminal.styled import TerminalHandler, has_style
 
 log = logging.getLogger("hydrant")
 

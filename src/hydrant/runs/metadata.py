@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from hydrant.config.atomic_write import remove_temporary, replace_file
 from hydrant.config.flat import flatten, is_neutral, redacted_yaml
-from hydrant.config.redaction import redacted
 from hydrant.config.schema import INTERVALS, REPETITIONS
+from hydrant.files.atomic_write import remove_temporary, replace_file
+from hydrant.files.redaction import redacted
 from hydrant.runs.folder import CONFIG, HYDRA
 from hydrant.runs.job import Job
 from hydrant.trackers.base import RunIdentity

@@ -9,7 +9,7 @@ from typing import Any
 
 from hydrant.runs.resume import Start, saved_config
 from hydrant.training.distributed.world import World
-from hydrant.training.micro_batch import find_micro_batch_size
+from hydrant.training.prepare.micro_batch import find_micro_batch_size
 from hydrant.training.train_state import saved_state
 
 log = logging.getLogger("hydrant")

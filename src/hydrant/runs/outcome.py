@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydrant.errors import ConfigError, HydrantError, RankDied, first_line, location, typed_line
-from hydrant.runs.console import notice, relative
 from hydrant.runs.folder import LOG, RunStatus
 from hydrant.runs.log_setup import log_to
+from hydrant.terminal.console import notice, relative
 
 if TYPE_CHECKING:
     from hydrant.runs.job import Job

@@ -8,14 +8,14 @@ import shutil
 import sys
 from pathlib import Path
 
-from hydrant.config.consent import import_from_working_folder
-from hydrant.config.import_without_gc import import_without_gc
+from hydrant.imports.without_gc import import_without_gc
+from hydrant.safety.consent import import_from_working_folder
 from hydrant.signals import stop_when_orphaned
 
 with import_without_gc():
-    from hydrant.runs.console import begin_activity, standard_streams
     from hydrant.runs.elastic import take_job, write_result
     from hydrant.runs.execute import execute
+    from hydrant.terminal.console import begin_activity, standard_streams
     from hydrant.training.distributed.world import World, end_process
 
 

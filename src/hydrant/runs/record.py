@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.atomic_write import json_safe, json_text, replace_file, sync
-from hydrant.config.read_file import read_bytes
 from hydrant.errors import naming
+from hydrant.files.atomic_write import json_safe, json_text, replace_file, sync
+from hydrant.files.read_file import read_bytes
 from hydrant.runs.folder import HISTOGRAMS, HYDRA, METRICS, SUMMARY, read_rows, read_summary
 from hydrant.runs.lock import check_held
 from hydrant.trackers.base import Histogram

@@ -12,10 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.atomic_write import write_json
 from hydrant.errors import FolderLost, log_errors
-from hydrant.runs.console import show_activity
-from hydrant.runs.csv_text import as_csv
+from hydrant.files.atomic_write import write_json
+from hydrant.files.csv_text import as_csv
 from hydrant.runs.environment import describe_environment
 from hydrant.runs.folder import (
     CHECKPOINTS,
@@ -37,14 +36,15 @@ from hydrant.runs.job import Job
 from hydrant.runs.lock import check_held
 from hydrant.runs.measurements import figures, measurements
 from hydrant.runs.metadata import identify, write_records
-from hydrant.runs.notebook import show_picture
 from hydrant.runs.outcome import RunResult
-from hydrant.runs.progress_bar import ProgressBar
 from hydrant.runs.record import History, Record, last_values
 from hydrant.runs.schedule_files import draw_schedules, schedule_points
 from hydrant.runs.stretches import stretches_of
 from hydrant.runs.summary_lines import end_lines, result_text
-from hydrant.runs.terminal import log_fields
+from hydrant.terminal.console import show_activity
+from hydrant.terminal.notebook import show_picture
+from hydrant.terminal.progress_bar import ProgressBar
+from hydrant.terminal.styled import log_fields
 from hydrant.trackers.base import Histogram
 from hydrant.trackers.several import Trackers
 from hydrant.training.checkpoint.manager import NoRows

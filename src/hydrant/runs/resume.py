@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from hydrant.config.flat import differences, flatten, is_after_training
 from hydrant.config.passed import check_passed_again
-from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError, RecordError, near_folders, shown
+from hydrant.files.redaction import redacted
 from hydrant.runs.added_keys import with_added_keys
-from hydrant.runs.console import relative
 from hydrant.runs.folder import CHECKPOINTS, CONFIG, RunStatus, read_config, read_summary
 from hydrant.runs.lock import OTHER_FOLDER
+from hydrant.terminal.console import relative
 from hydrant.training.checkpoint.folder import (
     check_links,
     find_checkpoint,

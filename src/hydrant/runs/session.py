@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.errors import ConfigError, FolderLost, HydrantError, Interrupted, concerns
-from hydrant.runs.console import relative
 from hydrant.runs.folder import CHECKPOINTS, PROFILE, RunStatus
 from hydrant.runs.job import Job
 from hydrant.runs.optuna_trial import pruning_of
@@ -21,10 +20,10 @@ from hydrant.runs.record import History
 from hydrant.runs.reporter import NullRunReporter, RunReporter
 from hydrant.runs.resume import Start, describe_changes
 from hydrant.runs.summary_lines import start_lines
-from hydrant.runs.terminal import log_fields
 from hydrant.signals import StopRequest, signal_name
 from hydrant.tasks.entropy import explain_unknown_class
-from hydrant.training.build import build
+from hydrant.terminal.console import relative
+from hydrant.terminal.styled import log_fields
 from hydrant.training.checkpoint.folder import Retention, newest_checkpoint
 from hydrant.training.checkpoint.manager import CheckpointManager, Rows
 from hydrant.training.checkpoint.manifest import read_manifest
@@ -33,6 +32,8 @@ from hydrant.training.final_evaluation import test_best
 from hydrant.training.loop import is_over, train
 from hydrant.training.memory import TRAINING_REMEDY, explain_out_of_memory
 from hydrant.training.plan import Plan
+from hydrant.training.prepare.build import build
+from hydrant.training.prepare.verify_compile import try_compiled
 from hydrant.training.reports import log_inputs, log_row
 from hydrant.training.train_state import (
     check_stream,
@@ -41,7 +42,6 @@ from hydrant.training.train_state import (
     saved_state,
 )
 from hydrant.training.trainer import Trainer, TrainState
-from hydrant.training.verify_compile import try_compiled
 
 log = logging.getLogger("hydrant")
 

@@ -21,10 +21,10 @@ from hydrant.runs.outcome import RunResult, first_failure, unexpected_failure
 from hydrant.runs.resume import Start, starting_point
 from hydrant.runs.session import Session, open_session, timeout_seconds
 from hydrant.signals import StopRequest
-from hydrant.training.build import prepare, prepare_like
 from hydrant.training.distributed.watchdog import Watchdog
 from hydrant.training.distributed.world import World
 from hydrant.training.plan import Plan
+from hydrant.training.prepare.build import prepare, prepare_like
 from hydrant.training.stack.compilation import LaneCompilation
 from hydrant.training.stack.train import train_lanes
 from hydrant.training.trainer import Trainer

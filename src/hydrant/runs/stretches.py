@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hydrant.config.flat import differences, is_after_training, is_idle_interval, values_by_key
-from hydrant.config.redaction import redacted
+from hydrant.files.redaction import redacted
 from hydrant.runs.file_types import Stretch
 from hydrant.runs.folder import read_summary
 from hydrant.runs.record import History

@@ -10,11 +10,11 @@ import torch
 
 from hydrant.clock import Duration
 from hydrant.optimizers.scheduled_fields import metric_prefix
-from hydrant.runs.console import relative
 from hydrant.runs.folder import CHECKPOINTS
 from hydrant.runs.job import Job
 from hydrant.runs.record import last_values
-from hydrant.runs.terminal import format_duration
+from hydrant.terminal.console import relative
+from hydrant.terminal.styled import format_duration
 from hydrant.training.checkpoint.folder import newest_checkpoint
 from hydrant.training.plan import Plan
 from hydrant.training.profiling import count_parameters

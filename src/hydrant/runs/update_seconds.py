@@ -6,12 +6,12 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from hydrant.runs.console import show_activity
 from hydrant.runs.resume import Start
-from hydrant.training.build import prepare
+from hydrant.terminal.console import show_activity
 from hydrant.training.plan import Plan
+from hydrant.training.prepare.build import prepare
+from hydrant.training.prepare.update_timing import time_updates
 from hydrant.training.train_state import saved_state
-from hydrant.training.update_timing import time_updates
 
 log = logging.getLogger("hydrant")
 

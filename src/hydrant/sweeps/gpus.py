@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from hydrant.config.atomic_write import open_beside
+from hydrant.files.atomic_write import open_beside
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 
 _POLL_SECONDS = 0.2

@@ -15,7 +15,6 @@ from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from hydrant.config.atomic_write import replace_file
 from hydrant.config.check import check
 from hydrant.config.command_line import check_grid, check_overrides
 from hydrant.config.compose import register_resolvers
@@ -24,9 +23,9 @@ from hydrant.config.flat import redacted_yaml
 from hydrant.config.groups import group_options
 from hydrant.config.job_folders import JobFolders
 from hydrant.config.placement import check_grid_file, check_placed
-from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError, RecordError
-from hydrant.runs.console import relative, say, show_activity
+from hydrant.files.atomic_write import replace_file
+from hydrant.files.redaction import redacted
 from hydrant.runs.folder import RunStatus, read_overrides, read_run
 from hydrant.runs.job import Job, job_of
 from hydrant.runs.lock import shared
@@ -45,6 +44,7 @@ from hydrant.sweeps.preflight import (
 )
 from hydrant.sweeps.stack_plan import Lanes
 from hydrant.sweeps.sweep import current_sweep
+from hydrant.terminal.console import relative, say, show_activity
 
 
 @dataclass

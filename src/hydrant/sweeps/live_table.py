@@ -9,13 +9,17 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hydrant.errors import HydrantError
-from hydrant.runs import terminal
-from hydrant.runs.console import is_terminal, public
+from hydrant.files.redaction import public
 from hydrant.runs.folder import RunStatus
-from hydrant.runs.terminal import format_duration
 from hydrant.sweeps.progress import RunProgress
+<<<<<<< HEAD
 from hydrant.sweeps.sparing import sparing
-from hydrant.training.text_table import align_columns
+from hydrant.terminal.text_table import align_columns
+=======
+from hydrant.terminal.console import is_terminal
+from hydrant.terminal.styled import console, format_duration
+from hydrant.terminal.text_table import align_columns
+>>>>>>> 1905539 (Divide config/ into files, imports, safety, config and editor; move the terminal below training, and what precedes the first update into training/prepare)
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -128,7 +132,7 @@ def live_display(lines: Callable[[int, int], Sequence[str]]) -> Generator[None]:
     @sparing
     def read() -> None:
         nonlocal latest
-        size = terminal.console().size
+        size = console().size
         with contextlib.suppress(OSError, HydrantError):  # unreadable now: the next drawing may succeed
             latest = styled(lines(size.width, size.height - 1))  # the last line is for the cursor
 
@@ -137,12 +141,12 @@ def live_display(lines: Callable[[int, int], Sequence[str]]) -> Generator[None]:
         return latest
 
     show = Live(
-        console=terminal.console(),
+        console=console(),
         refresh_per_second=1 / _DRAW_SECONDS,
         transient=True,
         redirect_stderr=is_terminal(sys.stderr),
         get_renderable=render,
     )
     with show:
-        terminal.console().show_cursor(True)  # a process that is killed would leave the terminal without one
+        console().show_cursor(True)  # a process that is killed would leave the terminal without one
         yield

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
-from hydrant.config.atomic_write import write_json
-from hydrant.config.read_file import read_json
 from hydrant.errors import RecordError
+from hydrant.files.atomic_write import write_json
+from hydrant.files.read_file import read_json
 from hydrant.runs.folder import SWEEP_PLAN
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from hydrant.config.schema import REPETITIONS
 from hydrant.errors import ConfigError, HydrantError, RecordError
-from hydrant.runs.console import begin_activity, clear_activity, notice, relative, show_activity
 from hydrant.runs.folder import HYDRA, RunStatus, read_run, runs_of_sweep
 from hydrant.runs.resume import existing_run
 from hydrant.signals import Stopped, signal_name
@@ -19,6 +18,7 @@ from hydrant.sweeps.executors.base import paths_to_preload
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 from hydrant.sweeps.plan import read_plan
 from hydrant.sweeps.program import program_of
+from hydrant.terminal.console import begin_activity, clear_activity, notice, relative, show_activity
 
 if TYPE_CHECKING:
     from hydrant.training.plan import Plan
@@ -138,7 +138,7 @@ def config_error(config: Mapping[str, Any]) -> ConfigError | None:
 
 def _check(config: Mapping[str, Any], like: Plan | None) -> tuple[ConfigError | None, Plan | None]:
     """Return why a checked config cannot run on this machine, and a plan with which configs like it are checked."""
-    from hydrant.training.build import prepare, prepare_numbers  # imports torch
+    from hydrant.training.prepare.build import prepare, prepare_numbers  # imports torch
 
     try:
         if like is None:

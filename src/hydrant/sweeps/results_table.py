@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.atomic_write import replace_file
-from hydrant.runs.console import relative, say
-from hydrant.runs.csv_text import as_csv
+from hydrant.files.atomic_write import replace_file
+from hydrant.files.csv_text import as_csv
 from hydrant.runs.folder import SWEEP_TABLE, RunFolder, performance_text
+from hydrant.terminal.console import relative, say
 
 
 def write_sweep_csv(folder: Path, runs: Sequence[RunFolder]) -> None:

@@ -15,10 +15,10 @@ from hydrant.errors import ConfigError, typed_line
 from hydrant.runs.open_files import raise_limit
 from hydrant.sweeps.preflight import config_error, without_repetitions
 from hydrant.sweeps.stack_plan import ONLY_ONE, Lanes, StackPlan, even_parts
-from hydrant.training.build import prepare, prepare_like
 from hydrant.training.distributed.env import num_cores
 from hydrant.training.memory import available_bytes
 from hydrant.training.plan import Plan
+from hydrant.training.prepare.build import prepare, prepare_like
 from hydrant.training.stack.check import check_plan, has_plateau, signature, try_lanes
 from hydrant.training.stack.reasons import CannotStack
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hydrant.errors import ConfigError
-from hydrant.runs.console import notice
 from hydrant.signals import Stopped, signal_name
 from hydrant.sweeps.executors.base import paths_to_preload
 from hydrant.sweeps.fork_server.call import ProcessDied, call_isolated
 from hydrant.sweeps.program import program_of
 from hydrant.sweeps.stack_plan import Lanes, StackPlan
+from hydrant.terminal.console import notice
 
 
 def plan_stacks(configs: Sequence[Mapping[str, Any]], lanes: Lanes, num_processes: int | None) -> StackPlan:

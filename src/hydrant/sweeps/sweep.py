@@ -14,10 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.atomic_write import remove_temporary
-from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError, FolderInUse, JobFailed
-from hydrant.runs.console import is_terminal, notice, relative, say, show_activity
+from hydrant.files.atomic_write import remove_temporary
+from hydrant.files.redaction import redacted
 from hydrant.runs.folder import (
     CHECKPOINTS,
     SWEEP_PLAN,
@@ -35,7 +34,6 @@ from hydrant.runs.job import Job
 from hydrant.runs.lock import exclusive, remove_dead_lease
 from hydrant.runs.metadata import write_records
 from hydrant.runs.outcome import RunResult, report
-from hydrant.runs.terminal import console
 from hydrant.signals import Stopped
 from hydrant.sweeps.executors.base import Executor, SweepJob, lane_results, result_from_folder
 from hydrant.sweeps.fork_server.call import forward_signals
@@ -47,6 +45,8 @@ from hydrant.sweeps.results_table import print_table, write_sweep_csv
 from hydrant.sweeps.sparing import sparing
 from hydrant.sweeps.stack_plan import Lanes, StackPlan
 from hydrant.sweeps.stacks import plan_stacks
+from hydrant.terminal.console import is_terminal, notice, relative, say, show_activity
+from hydrant.terminal.styled import console
 from hydrant.training.checkpoint.folder import newest_checkpoint
 
 _TEMPORARY_SECONDS = 60.0

@@ -13,10 +13,10 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydrant.config.atomic_write import locked, replace_file
-from hydrant.config.distribution import require_extra
-from hydrant.config.read_file import read_bytes
 from hydrant.errors import ConfigError, shown
+from hydrant.files.atomic_write import locked, replace_file
+from hydrant.files.read_file import read_bytes
+from hydrant.imports.distribution import require_extra
 from hydrant.trackers.base import NullTracker, RunIdentity
 from hydrant.trackers.sender import Sender
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.atomic_write import replace_file
-from hydrant.config.distribution import require_extra
-from hydrant.config.read_file import read_bytes
 from hydrant.errors import ConfigError, shown
+from hydrant.files.atomic_write import replace_file
+from hydrant.files.read_file import read_bytes
+from hydrant.imports.distribution import require_extra
 from hydrant.trackers.base import Histogram, NullTracker, RunIdentity
 
 log = logging.getLogger("hydrant")

@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydrant.config.atomic_write import replace_file
-from hydrant.config.read_file import read_bytes
-from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError, RecordError, first_line, unknown_name
+from hydrant.files.atomic_write import replace_file
+from hydrant.files.read_file import read_bytes
+from hydrant.files.redaction import redacted
 from hydrant.trackers.base import Histogram, RunIdentity
 from hydrant.trackers.wandb_media import (
     log_artifact,

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.trust import working_project
 from hydrant.errors import first_line
+from hydrant.safety.trust import working_project
 
 SERVICE = "WANDB_SERVICE"
 """The variable with the address of wandb-core, the SDK's background process. Child processes inherit it."""

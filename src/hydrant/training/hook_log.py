@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 
 from torch import Tensor
 
-from hydrant.config.redaction import redacted, redacted_text
+from hydrant.files.redaction import redacted, redacted_text
 from hydrant.training.metric_values import is_own
 from hydrant.training.plotting import draw_pixels
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.batch import Batch, map_tensors
-from hydrant.config.distribution import require_extra
 from hydrant.errors import ConfigError, unknown_name
+from hydrant.imports.distribution import require_extra
 
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _PARAMETERS = {"float32": None, "bfloat16": torch.bfloat16}

@@ -14,8 +14,8 @@ from wandb_server import WandbServer
 from hydrant import cli
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.sources import read_runs
-from hydrant.config.atomic_write import write_json
 from hydrant.errors import ConfigError
+from hydrant.files.atomic_write import write_json
 from hydrant.runs.folder import read_summary
 from hydrant.trackers.base import RunIdentity
 from hydrant.trackers.wandb import SUMMARY_KEYS

@@ -9,7 +9,7 @@ import torch
 from lanes import TINY, plan_of
 from torch import Tensor, nn
 
-from hydrant.training.build import prepare_like
+from hydrant.training.prepare.build import prepare_like
 from hydrant.training.stack import CannotStack
 from hydrant.training.stack.check import check_plan, signature, try_lanes
 

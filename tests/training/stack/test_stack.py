@@ -14,7 +14,7 @@ from hydrant.errors import NonFiniteError
 from hydrant.optimizers.clipping import Clipping
 from hydrant.training.compile import Compilation
 from hydrant.training.loop import make_update
-from hydrant.training.scratch import build_scratch
+from hydrant.training.prepare.scratch import build_scratch
 from hydrant.training.stack import CannotStack, Stack, steps
 from hydrant.training.stack.compilation import LaneCompilation
 from hydrant.training.stack.steps import StackedSteps

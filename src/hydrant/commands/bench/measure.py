@@ -14,14 +14,14 @@ import torch
 
 from hydrant.commands.bench.results import CellResult, Measurement
 from hydrant.commands.isolated import run_isolated
-from hydrant.config.targets import preload_paths
 from hydrant.errors import ConfigError, HydrantError, NonFiniteError, location, typed_line
+from hydrant.safety.targets import preload_paths
 from hydrant.signals import Stopped, StopRequest
 from hydrant.training.loop import make_update
+from hydrant.training.prepare.scratch import prepare_at_least, scratch_trainer
+from hydrant.training.prepare.verify_compile import check_compiled
 from hydrant.training.profiling import matmul_rate, peak_flops, peak_memory_gib, synchronize
-from hydrant.training.scratch import prepare_at_least, scratch_trainer
 from hydrant.training.trainer import Trainer
-from hydrant.training.verify_compile import check_compiled
 
 
 def measure_cells(

@@ -12,16 +12,16 @@ import torch
 
 from hydrant.commands.bench.render import LEGEND, columns, draw, scalars, table, write_csv
 from hydrant.commands.bench.results import CellResult
-from hydrant.config.atomic_write import write_json
 from hydrant.config.check import check
 from hydrant.config.command_line import writing_to
 from hydrant.config.compose import compose, run_folder
 from hydrant.config.instantiate import instantiate
-from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError
-from hydrant.runs.console import emit, notice, relative, say
+from hydrant.files.atomic_write import write_json
+from hydrant.files.redaction import redacted
 from hydrant.runs.environment import describe_environment
 from hydrant.runs.folder import SUMMARY, missing_folders, remove_if_empty
+from hydrant.terminal.console import emit, notice, relative, say
 from hydrant.trackers.base import RunIdentity
 from hydrant.trackers.wandb import WandbTracker
 from hydrant.training.distributed.world import World

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from hydrant.commands.bench.results import CellResult
-from hydrant.runs.csv_text import as_csv
+from hydrant.files.csv_text import as_csv
+from hydrant.terminal.text_table import align_columns
 from hydrant.training.plotting import Bar, draw_bars
-from hydrant.training.text_table import align_columns
 
 _COLUMNS = {
     "ms per update": "{update_ms:.1f} ({update_ms_min:.1f}-{update_ms_max:.1f})",

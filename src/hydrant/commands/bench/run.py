@@ -16,8 +16,8 @@ from hydrant.commands.bench.output import BenchOutput
 from hydrant.commands.bench.results import CellResult
 from hydrant.commands.isolated import check_num_updates
 from hydrant.errors import ConfigError
-from hydrant.runs.console import notice
 from hydrant.signals import Stopped
+from hydrant.terminal.console import notice
 
 
 def run_bench(options: Namespace, overrides: Sequence[str]) -> int:

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from hydrant.config.command_line import Flags, writing_to
-from hydrant.runs.console import emit, notice, say
+from hydrant.terminal.console import emit, notice, say
 
 
 def main(arguments: Sequence[str]) -> int:

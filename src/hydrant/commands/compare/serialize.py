@@ -13,8 +13,8 @@ from hydrant.commands.compare.section import Section
 from hydrant.commands.compare.sections import RUNS, sections_of
 from hydrant.commands.compare.statistics import CONFIDENCE
 from hydrant.commands.compare.verdicts import Verdicts
-from hydrant.config.atomic_write import json_safe
-from hydrant.runs.csv_text import as_csv
+from hydrant.files.atomic_write import json_safe
+from hydrant.files.csv_text import as_csv
 
 
 def to_dict(comparison: Comparison) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from hydrant.config.read_file import read_json
 from hydrant.errors import RecordError
+from hydrant.files.read_file import read_json
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -17,7 +17,6 @@ from hydrant.commands.compare.series import last_logged, read_schedules, series_
 from hydrant.config.flat import flatten, group_choices
 from hydrant.errors import ConfigError, RecordError, near_folders
 from hydrant.runs.added_keys import flat_with_added_keys
-from hydrant.runs.console import notice, relative
 from hydrant.runs.folder import (
     SCHEDULE_VALUES,
     SWEEP_PLAN,
@@ -31,6 +30,7 @@ from hydrant.runs.folder import (
     read_run,
 )
 from hydrant.sweeps.plan import usable_plan
+from hydrant.terminal.console import notice, relative
 
 
 def read_runs(words: Sequence[str], by: Sequence[str] = ()) -> list[Run]:

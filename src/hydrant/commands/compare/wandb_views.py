@@ -9,8 +9,8 @@ from typing import Any
 from hydrant.commands.compare.comparison import Comparison
 from hydrant.commands.compare.run import Run
 from hydrant.commands.compare.text_report import to_text
-from hydrant.config.distribution import require_extra
 from hydrant.errors import ConfigError, first_line
+from hydrant.imports.distribution import require_extra
 from hydrant.trackers.wandb_sdk import access_problem, sdk_session
 
 _FLAG = "--wandb"

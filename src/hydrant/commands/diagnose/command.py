@@ -14,8 +14,8 @@ from hydrant.commands.diagnose.report import Diagnosis, as_json, as_text
 from hydrant.commands.diagnose.variants import Config, Variants, make_variants
 from hydrant.config.command_line import Flags
 from hydrant.errors import ConfigError
-from hydrant.runs.console import emit, notice, say
 from hydrant.sweeps.fork_server.call import ProcessDied
+from hydrant.terminal.console import emit, notice, say
 
 if TYPE_CHECKING:  # these import torch
     from hydrant.commands.diagnose.minify import SmallestFailure

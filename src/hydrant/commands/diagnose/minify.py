@@ -18,10 +18,10 @@ from torch import Tensor
 from hydrant.commands.diagnose.stages import Verdict
 from hydrant.errors import typed_line
 from hydrant.optimizers.norms import exceeds_distance
-from hydrant.training.build import prepare
 from hydrant.training.compile import parse_frames
-from hydrant.training.scratch import scratch_trainer
-from hydrant.training.verify_compile import first_gradients
+from hydrant.training.prepare.build import prepare
+from hydrant.training.prepare.scratch import scratch_trainer
+from hydrant.training.prepare.verify_compile import first_gradients
 
 _CAPTURE = "hydrant_capture"
 _MAX_SECONDS = 600  # for the whole search

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hydrant.errors import CompileError, CompileMismatch, location, typed_line
-from hydrant.training.build import prepare
 from hydrant.training.compile import Incident
-from hydrant.training.scratch import scratch_trainer
-from hydrant.training.verify_compile import check_compiled, check_repeatable, first_gradients
+from hydrant.training.prepare.build import prepare
+from hydrant.training.prepare.scratch import scratch_trainer
+from hydrant.training.prepare.verify_compile import check_compiled, check_repeatable, first_gradients
 
 Verdict = Literal["ok", "differs", "error"]
 

@@ -16,11 +16,11 @@ from omegaconf import DictConfig, OmegaConf
 from hydrant.config.check import check
 from hydrant.config.command_line import Flags, is_override, writing_to
 from hydrant.config.compose import compose
-from hydrant.config.consent import check_consent
 from hydrant.config.passed import PREFIX as PASSED
 from hydrant.errors import ConfigError, first_line
-from hydrant.runs.console import say
 from hydrant.runs.resume import saved_config
+from hydrant.safety.consent import check_consent
+from hydrant.terminal.console import say
 
 _LINE_LENGTH = 110
 _MOVE = "move it into a module (a file that can be imported)"
@@ -107,7 +107,7 @@ def program(config: Mapping[str, Any], overrides: Sequence[str] = (), folder: st
     from hydrant.commands.eject.assemble import assemble
     from hydrant.commands.eject.cutting import cut
     from hydrant.commands.eject.refusals import check_possible
-    from hydrant.training.build import prepare  # imports torch
+    from hydrant.training.prepare.build import prepare  # imports torch
 
     check_possible(config)
     plan = prepare(config, is_preview=True)

@@ -7,9 +7,9 @@ from hydrant.commands.eject.own import is_of_user
 
 SECTIONS = {
     "randomness": ("Random numbers", ("hydrant.seeding",)),
-    "data": ("Data", ("hydrant.data", "hydrant.config.csv_file", "hydrant.config.read_file")),
+    "data": ("Data", ("hydrant.data", "hydrant.files.read_file")),
     "mixing": ("Mixing", ()),
-    "model": ("Model", ("hydrant.models", "hydrant.training.memory_format")),
+    "model": ("Model", ("hydrant.models", "hydrant.training.prepare.memory_format")),
     "loss": ("Loss and metrics", ("hydrant.tasks",)),
     "own": ("Parts of the project", ()),
     "optimizer": ("Optimizer", ("hydrant.optimizers",)),

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from hydrant.commands.trust import described
 from hydrant.config.command_line import Flags
-from hydrant.config.distribution import NAME, requirement, version
-from hydrant.config.trust import trust, trusted_projects
 from hydrant.errors import ConfigError, naming
-from hydrant.runs.console import notice, say
+from hydrant.imports.distribution import NAME, requirement, version
+from hydrant.safety.trust import trust, trusted_projects
+from hydrant.terminal.console import notice, say
 
 _TEMPLATE = Path(__file__).parent / "template"
 _SUFFIX = ".template"

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from hydrant.commands.sync.upload import UploadResult, inspect, upload
 from hydrant.config.command_line import Flags
-from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError, near_folders
-from hydrant.runs.console import emit, notice, relative, say
+from hydrant.files.redaction import redacted
 from hydrant.runs.folder import ROOTS
+from hydrant.terminal.console import emit, notice, relative, say
+from hydrant.terminal.text_table import align_columns
 from hydrant.trackers.wandb import ID_FILE
 from hydrant.trackers.wandb_sdk import Account, NoAccessError, access_problem, sdk_session
-from hydrant.training.text_table import align_columns
 
 _PROBE_SECONDS = 10.0
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from hydrant.commands.sync.wandb_files import each_record
 from hydrant.errors import RecordError
-from hydrant.runs.console import notice
 from hydrant.runs.folder import read_metrics
+from hydrant.terminal.console import notice
 
 _BESTS: Mapping[str, Callable[[float, float], float]] = {"min": min, "max": max}
 """What the summary holds of some metrics besides the last value, as the tracker defines it."""

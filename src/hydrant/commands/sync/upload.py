@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 from hydrant.commands.sync.missing_rows import completed
 from hydrant.commands.sync.wandb_files import read_records, remaining_records, write_records
-from hydrant.config.atomic_write import remove_temporary, write_json
-from hydrant.config.read_file import read_json
 from hydrant.errors import FolderInUse, HydrantError, RecordError, UploadError, first_line
+from hydrant.files.atomic_write import remove_temporary, write_json
+from hydrant.files.read_file import read_json
 from hydrant.runs.folder import SUMMARY, read_summary
 from hydrant.runs.lock import exclusive
 from hydrant.trackers.wandb_media import STAGING

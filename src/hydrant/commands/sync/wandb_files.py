@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.read_file import read_bytes
 from hydrant.errors import RecordError, first_line
+from hydrant.files.read_file import read_bytes
 from hydrant.trackers.wandb_media import STAGING
 
 _HEADER = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)  # the 0 is the version

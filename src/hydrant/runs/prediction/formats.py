@@ -10,9 +10,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from hydrant.config.atomic_write import json_safe
 from hydrant.errors import unknown_name
-from hydrant.runs.csv_text import as_csv
+from hydrant.files.atomic_write import json_safe
+from hydrant.files.csv_text import as_csv
 from hydrant.runs.prediction.npz import write_joined
 from hydrant.runs.prediction.partial_file import PartialFile
 from hydrant.runs.prediction.prediction import Prediction

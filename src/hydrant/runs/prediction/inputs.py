@@ -18,7 +18,7 @@ from hydrant.data import InMemorySource, LoaderSource, Reader, Source
 from hydrant.data.in_memory import tensor_reader
 from hydrant.data.tensor_files import TENSOR_FILES, read_inputs, single
 from hydrant.errors import ConfigError
-from hydrant.runs.console import notice
+from hydrant.terminal.console import notice
 from hydrant.training.plan import Plan
 
 KEY = "inputs"

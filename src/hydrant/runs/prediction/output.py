@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hydrant.config.atomic_write import replacing
 from hydrant.config.command_line import writing_to
 from hydrant.errors import DataError
-from hydrant.runs.console import emit, notice, output_status, relative
+from hydrant.files.atomic_write import replacing
 from hydrant.runs.prediction.formats import Format, csv_text, format_of
 from hydrant.runs.prediction.partial_file import PartialFile
 from hydrant.runs.prediction.prediction import Prediction
 from hydrant.runs.prediction.table import Table
-from hydrant.runs.progress_bar import ProgressBar
+from hydrant.terminal.console import emit, notice, output_status, relative
+from hydrant.terminal.progress_bar import ProgressBar
 
 
 def print_predictions(prediction: Prediction) -> int:

@@ -18,10 +18,10 @@ from typing import IO, Any, cast
 
 import numpy as np
 
-from hydrant.config.atomic_write import open_beside
 from hydrant.errors import ConfigError, FolderInUse
-from hydrant.runs.console import notice, relative
+from hydrant.files.atomic_write import open_beside
 from hydrant.runs.prediction.npz import read_arrays, write_arrays
+from hydrant.terminal.console import notice, relative
 from hydrant.training.prediction import NUMBERS, Arrays
 
 _LENGTH_BYTES = 8

@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
-from hydrant.config.consent import import_from_working_folder
-from hydrant.config.targets import preload_paths
 from hydrant.errors import FolderInUse
-from hydrant.runs.console import say
 from hydrant.runs.folder import RunStatus, read_run
 from hydrant.runs.job import Job
 from hydrant.runs.lock import must_wait, wait_until_free
 from hydrant.runs.outcome import RunResult
+from hydrant.safety.consent import import_from_working_folder
+from hydrant.safety.targets import preload_paths
 from hydrant.sweeps.fork_server.call import CallResult, ProcessDied, call_isolated
 from hydrant.sweeps.stack_plan import numbers_text
+from hydrant.terminal.console import say
 
 _PATIENCE_SECONDS = 30.0
 """The seconds that a stack waits for lanes that another process still trains. Then it begins without them."""

@@ -12,16 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.distribution import require_extra
 from hydrant.config.flat import differences
 from hydrant.errors import ConfigError, first_line
-from hydrant.runs.console import notice, relative, say
+from hydrant.imports.distribution import require_extra
 from hydrant.runs.job import Job
 from hydrant.runs.outcome import RunResult
 from hydrant.runs.resume import describe_changes
 from hydrant.signals import sigint_blocked
 from hydrant.sweeps.executors.base import JobResults, StopSignal, SweepJob, result_from_folder
 from hydrant.sweeps.executors.local import check_num_jobs
+from hydrant.terminal.console import notice, relative, say
 
 _POLL_SECONDS = 0.5
 _SQUEUE_SECONDS = 10

@@ -20,9 +20,9 @@ from multiprocessing.connection import Connection, wait
 from types import FrameType, MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from hydrant.runs.console import standard_streams
 from hydrant.signals import STOP_SIGNALS, killed_by, send_signal, stop_this_process
 from hydrant.sweeps.fork_server import PRELOAD_VARIABLE
+from hydrant.terminal.console import standard_streams
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ def call_isolated(
     may call at once while the main thread is inside `forward_signals`.
 
     Args:
-        preload: the paths of modules and parts that the server imports before it forks (`config/targets.py:preload`).
+        preload: the paths of modules and parts that the server imports before it forks (`safety/targets.py:preload`).
             Only those of the first call, which starts the server.
         environment: variables to add to this process's environment, or to replace in it.
 

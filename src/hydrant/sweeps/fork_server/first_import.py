@@ -3,7 +3,7 @@ let torch ask NVML whether there is a GPU.
 
 Written against CPython 3.11. Imports create half a million objects that stay, so collections during the imports cost
 time and free nothing; `freeze_gc`, the last import, enables the collector again. Finalization would report every
-frozen object of Triton's bindings as a leak; tests/config/test_import_without_gc.py looks for such reports.
+frozen object of Triton's bindings as a leak; tests/imports/test_without_gc.py looks for such reports.
 
 Packages such as torchao call `torch.cuda.is_available()` when they are imported. Without NVML that initializes CUDA,
 and no process that is forked afterwards can use it.

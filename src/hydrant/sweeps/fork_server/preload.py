@@ -3,7 +3,7 @@
 import json
 import os
 
-from hydrant.config.targets import preload
+from hydrant.safety.targets import preload
 from hydrant.sweeps.fork_server import PRELOAD_VARIABLE, is_fork_server
 
 if is_fork_server():

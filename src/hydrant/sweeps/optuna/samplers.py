@@ -9,9 +9,10 @@ from typing import Any
 from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler, RandomSampler
 
-from hydrant.config.targets import check_arguments, locate, target_nodes
+from hydrant.config.signatures import check_arguments
 from hydrant.errors import ConfigError, typed_line
 from hydrant.runs.optuna_trial import make_part
+from hydrant.safety.targets import locate, target_nodes
 from hydrant.seeding import mix
 from hydrant.sweeps.optuna.space import Space
 

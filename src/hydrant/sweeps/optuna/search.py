@@ -12,9 +12,8 @@ from typing import Any
 
 import yaml
 
-from hydrant.config.atomic_write import replace_file
 from hydrant.errors import ConfigError, JobFailed
-from hydrant.runs.console import relative, say
+from hydrant.files.atomic_write import replace_file
 from hydrant.runs.folder import (
     RunStatus,
     read_metrics,
@@ -31,6 +30,7 @@ from hydrant.sweeps.fork_server.call import SignalForwarding, forward_signals
 from hydrant.sweeps.optuna.trials import PendingTrial, Trials
 from hydrant.sweeps.stack_plan import Lanes
 from hydrant.sweeps.sweep import Sweep
+from hydrant.terminal.console import relative, say
 
 RESULTS = "optimization_results.yaml"
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from omegaconf import OmegaConf
 
-from hydrant.config.atomic_write import replace_file
 from hydrant.config.best import unknown_mode
-from hydrant.config.distribution import require_extra
 from hydrant.config.error_messages import HYDRA_ERRORS, explain
 from hydrant.config.flat import redacted_yaml
 from hydrant.config.job_folders import shortened
-from hydrant.config.redaction import redacted
-from hydrant.config.type_hints import check_value
 from hydrant.errors import ConfigError
+from hydrant.files.atomic_write import replace_file
+from hydrant.files.plain_values import check_value
+from hydrant.files.redaction import redacted
+from hydrant.imports.distribution import require_extra
 from hydrant.runs.folder import runs_of_sweep
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps.executors import SweepJob

@@ -13,8 +13,8 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from hydrant.config.flat import flatten, is_neutral
-from hydrant.config.redaction import redacted
 from hydrant.errors import ConfigError
+from hydrant.files.redaction import redacted
 from hydrant.runs.folder import choices_in
 from hydrant.runs.optuna_trial import FILES, Trial, drop_torn_line, make_part, open_storage
 from hydrant.sweeps.optuna.objectives import Objective

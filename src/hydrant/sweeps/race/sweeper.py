@@ -12,20 +12,20 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobStatus
 
-from hydrant.config.atomic_write import replace_file, write_json
 from hydrant.config.best import unknown_mode
 from hydrant.config.compose import register_resolvers
 from hydrant.config.flat import redacted_yaml
 from hydrant.config.job_folders import JobFolders
-from hydrant.config.type_hints import check_value
 from hydrant.errors import ConfigError, JobFailed
-from hydrant.runs.console import relative, say
+from hydrant.files.atomic_write import replace_file, write_json
+from hydrant.files.plain_values import check_value
 from hydrant.runs.folder import read_metrics, read_summary
 from hydrant.runs.lock import exclusive
 from hydrant.sweeps.grid import ComposedJob, GridSweeper, recorded_jobs
 from hydrant.sweeps.preflight import is_finished
 from hydrant.sweeps.race.verdict import Rule, Verdict, judge, sentences
 from hydrant.sweeps.sweep import current_sweep
+from hydrant.terminal.console import relative, say
 
 RESULT = "race.json"
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hydrant.config.regular_file import check_regular
 from hydrant.errors import CheckpointError, typed_line
+from hydrant.files.regular_file import check_regular
 from hydrant.optimizers.norms import is_sharded, local_tensors
 from hydrant.training.checkpoint import storage
 from hydrant.training.checkpoint.manifest import TRAINING

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hydrant.clock import Interval
-from hydrant.config.atomic_write import remove, sync
 from hydrant.errors import CheckpointError, ConfigError, near_folders
+from hydrant.files.atomic_write import remove, sync
 from hydrant.training.checkpoint.manifest import MANIFEST, find_damage, folder_name, read_manifest
 
 log = logging.getLogger("hydrant")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydrant.config.regular_file import check_regular
 from hydrant.errors import CheckpointError, shown, typed_line
+from hydrant.files.regular_file import check_regular
 
 MANIFEST = "manifest.json"
 TRAINING = "training.json"  # every checkpoint has it

@@ -25,8 +25,8 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from hydrant.config.atomic_write import remove
 from hydrant.errors import CheckpointError, first_line, typed_line
+from hydrant.files.atomic_write import remove
 from hydrant.training.checkpoint.manifest import seal, write_manifest, write_text
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from torch.autograd import DeviceType
 from torch.autograd.profiler_util import FunctionEvent, FunctionEventAvg
 
+from hydrant.terminal.text_table import align_columns
 from hydrant.training.profiling.base import Phase
-from hydrant.training.text_table import align_columns
 
 PHASES: tuple[str, ...] = typing.get_args(Phase)
 

@@ -15,7 +15,7 @@ from hydrant.schedules import Plateau
 from hydrant.training.compile import Eager
 from hydrant.training.loop import make_update
 from hydrant.training.plan import Plan
-from hydrant.training.scratch import build_scratch
+from hydrant.training.prepare.scratch import build_scratch
 from hydrant.training.stack.fields import flat_numbers
 from hydrant.training.stack.optimizer import ELEMENTWISE
 from hydrant.training.stack.reasons import CannotStack

@@ -17,6 +17,7 @@ from hydrant.errors import CompileMismatch, NonFiniteError
 from hydrant.training.compile import Compilation, Eager
 from hydrant.training.loop import skip_update
 from hydrant.training.memory import is_out_of_memory
+from hydrant.training.prepare.verify_compile import Gradients, difference
 from hydrant.training.stack.averages import StackedAverages
 from hydrant.training.stack.compilation import LaneCompilation
 from hydrant.training.stack.forward import StackedTask, differing_numbers, explain_failure
@@ -28,7 +29,6 @@ from hydrant.training.stack.stream import StackedStream
 from hydrant.training.stack.tensors import StackedTensors
 from hydrant.training.trainer import Trainer
 from hydrant.training.update import Update
-from hydrant.training.verify_compile import Gradients, difference
 
 _COPIES_OF_WEIGHTS = 6
 """A lane takes about this many times the memory of its weights: weights, gradients, two optimizer states, an average,

@@ -14,12 +14,12 @@ from hydrant.commands.eject.bundle import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector, plain
 from hydrant.commands.eject.cutting.loaded_data import DATA, cut_dataset, cut_folder, cut_memmap
 from hydrant.commands.eject.own import check_source
-from hydrant.config.csv_file import MISSING
-from hydrant.config.csv_layout import read_layout
-from hydrant.config.token_files import splits_of, vocabulary_folder
 from hydrant.data.augment import AlternatingFlip, ShiftFlip
+from hydrant.data.csv_file import MISSING
+from hydrant.data.csv_layout import read_layout
 from hydrant.data.idx import IdxImages
 from hydrant.data.in_memory import InMemorySource
+from hydrant.data.token_files import splits_of, vocabulary_folder
 from hydrant.errors import ConfigError
 
 _COMMENTS = {

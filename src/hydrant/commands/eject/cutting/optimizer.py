@@ -19,7 +19,7 @@ from hydrant.optimizers.kinds import has_modes, needs_closure
 from hydrant.optimizers.matrices import MatricesWithAdamW
 from hydrant.optimizers.normuon import NorMuon
 from hydrant.optimizers.param_groups import param_groups, sparse_parameters, split_parameters
-from hydrant.training.dry_run import scaled_lr
+from hydrant.training.prepare.dry_run import scaled_lr
 
 _OPTIMIZER = "The optimizer and its schedule."
 TRAINED = "[p for p in model.parameters() if p.requires_grad]"

@@ -11,8 +11,8 @@ from hydrant.commands.eject.layout import keyword, literal
 from hydrant.commands.eject.parts import Constant
 from hydrant.errors import ConfigError
 from hydrant.training.distributed.ddp import buffer_setting
-from hydrant.training.dry_run import dry_collectives
 from hydrant.training.plan import Plan
+from hydrant.training.prepare.dry_run import dry_collectives
 
 _OF_TORCH = {
     "bucket_cap_mb": None,  # which makes the first bucket smaller than any number does

@@ -12,7 +12,7 @@ from hydrant.commands.eject.cutting.collector import Collector
 from hydrant.commands.eject.layout import literal
 from hydrant.errors import ConfigError
 from hydrant.models.blocks import repeated_blocks
-from hydrant.training.memory_format import uses_channels_last
+from hydrant.training.prepare.memory_format import uses_channels_last
 
 RUN = "The run."
 

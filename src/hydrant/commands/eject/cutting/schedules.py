@@ -12,7 +12,7 @@ from hydrant.commands.eject.cutting.schedule_writer import Place, ScheduleWriter
 from hydrant.commands.eject.cutting.stepped import write_stepped
 from hydrant.commands.eject.layout import literal
 from hydrant.schedules import SteppedScheduler
-from hydrant.training.build_optimizers import _scheduled  # pyright: ignore[reportPrivateUsage]
+from hydrant.training.prepare.build_optimizers import _scheduled  # pyright: ignore[reportPrivateUsage]
 
 _PARTS = f"{PROGRAM}.parts"
 

@@ -45,7 +45,7 @@ from hydrant.commands.eject.program.settings import (
     VAL,
     VAL_RATIO,
 )
-from hydrant.config.csv_file import one_spelling
+from hydrant.data.csv_file import one_spelling
 
 Table = list[dict[str, str]]  # the cells of each line by their column
 

@@ -91,7 +91,7 @@ from hydrant.commands.eject.program.settings import (
     TIMES_KERNELS,
 )
 from hydrant.seeding import mix  # pyright: ignore[reportPrivateUsage]
-from hydrant.training.memory_format import convert_to_channels_last
+from hydrant.training.prepare.memory_format import convert_to_channels_last
 
 
 def main() -> None:

@@ -1,0 +1,144 @@
+"""The meaning of a CSV file's columns: numbers, categories and targets. Shapes in the config depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hydrant.data.csv_file import Table, is_number, is_text, missing_rows, one_spelling, read_table
+from hydrant.errors import ConfigError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+MAX_GUESSED_CLASSES = 20
+"""Whole numbers with at most this many different values may be classes or numbers."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The meaning of the columns of the training file."""
+
+    numbers: tuple[str, ...]
+    categories: Mapping[str, tuple[str, ...]]  # by column, in order
+    targets: tuple[str, ...]
+    classes: tuple[str, ...] | None  # of the target, in order; None: the targets are numbers
+    texts: frozenset[str]  # the columns that are read as texts
+    is_one_hot: bool
+
+    @property
+    def num_inputs(self) -> int:
+        """The number of inputs of a sample, if categories are one-hot."""
+        return len(self.numbers) + sum(map(len, self.categories.values()))
+
+    @property
+    def num_outputs(self) -> int:
+        """The number of outputs that a model needs: one for each class, or one for each target."""
+        return len(self.targets) if self.classes is None else len(self.classes)
+
+
+def read_layout(settings: Mapping[str, Any]) -> tuple[Layout, Table]:
+    """Return the layout and the rows of `data.train`. `settings` are the keys of conf/data/csv.yaml.
+
+    Raises:
+        ConfigError: a column does not exist, or does not fit what the settings say about it.
+        DataError: the file cannot be read.
+    """
+    target, listed = settings["target"], list(settings["categorical"])
+    targets = [target] if isinstance(target, str) else list(target)
+    as_classes = targets if settings["classes"] is True else []
+    path, delimiter = settings["train"], settings["delimiter"]
+    table = read_table(path, delimiter, "data.train", [*listed, *as_classes])
+    table.check_columns(targets, "data.target")
+    table.check_columns(listed, "data.categorical")
+    features = settings["features"]
+    names = [n for n in table.columns if n not in targets] if features is None else list(features)
+    table.check_columns(names, "data.features")
+    if not targets or not names or set(names) & set(targets):
+        message = f"{names} with data.target={targets}: one or more of each are needed, and none in both"
+        raise ConfigError("data.features", message)
+    limit = settings["max_categories"]
+    categories = {n: _categories(table, n, limit) for n in names if is_text(table.columns[n])}
+    numbers = tuple(name for name in names if name not in categories)
+    classes = _classes(table, targets, settings["classes"])
+    texts = frozenset(name for name in (*names, *targets) if is_text(table.columns[name]))
+    is_one_hot = settings["categories"] == "one_hot"
+    return Layout(numbers, categories, tuple(targets), classes, texts, is_one_hot), table
+
+
+def layout_of(node: DictConfig) -> Layout | None:
+    """Return the layout of a node `data`; None if a required key is missing, which the check of the config reports."""
+    from omegaconf import OmegaConf  # the training loop imports this module, but no config library
+
+    shapes = ("input_shape", "num_classes")
+    if any(OmegaConf.is_missing(node, key) for key in node):
+        return None
+    return read_layout({str(key): node[key] for key in node if key not in shapes})[0]
+
+
+def _categories(table: Table, name: str, limit: int) -> tuple[str, ...]:
+    cells = table.columns[name]
+    found = _distinct(cells)
+    if len(found) > limit:
+        rows = [row for row, cell in enumerate(cells) if cell is not None]
+        row = next((row for row in rows if not is_number(cells[row])), rows[0])
+        message = (
+            f"{name!r} has {len(found)} different texts, such as {cells[row]!r} ({table.place(row, name)})"
+        )
+        remedy = (
+            f"leave the column out by data.features, correct it, or allow data.max_categories={len(found)}"
+        )
+        raise ConfigError("data.features", f"{message}; {remedy}")
+    return found
+
+
+def _classes(table: Table, targets: Sequence[str], setting: bool | str) -> tuple[str, ...] | None:
+    """Return the classes of the target; None if the targets are numbers.
+
+    Raises:
+        ConfigError: it has no values, or whole numbers may be either and `data.classes=auto`.
+    """
+    for name in targets:
+        cells = table.columns[name]
+        if len(missing := missing_rows(cells)):
+            raise ConfigError("data.target", f"has no value in {table.place(int(missing[0]), name)}")
+        if is_text(cells) and (setting is False or len(targets) > 1):
+            message = f"{name!r} has texts, such as {cells[0]!r}; several targets are numbers"
+            raise ConfigError("data.target", message)
+    cells, name = table.columns[targets[0]], targets[0]
+    if is_text(cells):
+        return _distinct(cells)
+    values = np.unique(cells)
+    is_whole = len(targets) == 1 and bool((values == np.floor(values)).all())
+    if setting is False or not is_whole or len(values) > MAX_GUESSED_CLASSES:
+        return None
+    if len(values) > 1 and np.array_equal(values, np.arange(len(values))):
+        return tuple(str(int(value)) for value in values)
+    shown = f"{int(values[0])} to {int(values[-1])}"
+    message = f"the target {name!r} has {len(values)} whole numbers from {shown}"
+    raise ConfigError("data.classes", f"{message}; true makes them classes, false numbers")
+
+
+def _distinct(cells: np.ndarray) -> tuple[str, ...]:
+    """Return the different texts, numbers among them first and by their value, each in one spelling."""
+    texts = {one_spelling(cell) for cell in {*cells} if cell is not None}
+    return tuple(
+        sorted(texts, key=lambda text: (0, float(text), text) if is_number(text) else (1, 0.0, text))
+    )
+
+
+def csv_input_shape(*, _parent_: DictConfig) -> list[int] | None:
+    """Return the shape of a sample's input of data=csv: see `Layout.num_inputs`; null if inputs are a dict."""
+    layout = layout_of(_parent_)
+    if layout is None or not layout.is_one_hot:
+        return None
+    return [layout.num_inputs]
+
+
+def csv_num_outputs(*, _parent_: DictConfig) -> int | None:
+    """Return how many outputs a model needs for data=csv: see `Layout.num_outputs`."""
+    layout = layout_of(_parent_)
+    return None if layout is None else layout.num_outputs

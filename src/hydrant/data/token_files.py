@@ -1,0 +1,267 @@
+"""Files of tokens and their vocabulary. Shapes of a config depend on them, so this module imports no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from hydrant.errors import ConfigError, DataError, typed_line
+from hydrant.files.regular_file import check_regular
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+VOCABULARY = "tokens.json"
+"""The file in a folder of tokens that describes their vocabulary."""
+
+HEADER = 256
+"""The header of a `.bin` file, int32: magic number, version, number of tokens, and zeros."""
+
+MAGIC = {"uint16": (20240520, 1), "uint32": (20240801, 7)}
+"""The magic number and the version in the header of the files of llm.c and modded-nanogpt, by the type of a token."""
+
+_SAMPLED_BLOCKS, _BLOCK_BYTES = 16, 4096
+_MIN_SEEN, _MAX_UPPER_HALF = 64, 31  # numbers to look at; the largest upper half: 2 million ids
+_SMALL = 16 * 2**20  # bytes: a file of this size is hashed as a whole
+
+Position = Literal["start", "end"]
+"""The position of the separator in a document."""
+
+
+@dataclass(frozen=True)
+class TokenFile:
+    """Tokens in a file: whole numbers in a row."""
+
+    path: Path
+    dtype: np.dtype
+    offset: int  # bytes before the first token
+    num_tokens: int
+
+    def mapped(self) -> np.ndarray:
+        """Return the tokens, (num_tokens,), which stay on disk until they are used."""
+        mapped = np.memmap(self.path, self.dtype, "r", self.offset, (self.num_tokens,))
+        return np.asarray(mapped)  # slices of a memmap take ten times as long
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The vocabulary of tokens: the content of `tokens.json`.
+
+    Args:
+        encoding: what turns text into tokens: `bytes`, `char` or the name of an encoding of tiktoken.
+        size: ids are below it.
+        separator: the token between two documents.
+        separator_position: whether it is the last token of a document, or the first.
+        token_bytes: how many bytes of UTF-8 each token stands for; 0 for special tokens.
+        characters: of the encoding `char`, in the order of their ids.
+    """
+
+    encoding: str
+    size: int
+    separator: int
+    separator_position: Position
+    token_bytes: Sequence[int]
+    characters: str | None = None
+
+    @property
+    def dtype(self) -> str:
+        """The smallest type of `MAGIC` that holds every id."""
+        return "uint16" if self.size <= 2**16 else "uint32"
+
+    def write(self, folder: Path) -> None:
+        """Write `tokens.json` into a folder."""
+        (folder / VOCABULARY).write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
+
+
+def read_vocabulary(root: Path) -> Vocabulary | None:
+    """Return the vocabulary of a folder of tokens; None if it has no `tokens.json`.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    file = root / VOCABULARY
+    try:
+        check_regular(file)
+        vocabulary = Vocabulary(**json.loads(file.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{file} cannot be read: {typed_line(error)}") from error
+    if len(vocabulary.token_bytes) != vocabulary.size:
+        lengths = f"{len(vocabulary.token_bytes)} token_bytes, but {vocabulary.size} tokens"
+        raise DataError(f"{file} has {lengths}; write the folder again with hydrant tokenize")
+    return vocabulary
+
+
+def vocabulary_folder(root: str, splits: Mapping[str, Sequence[TokenFile]]) -> Path:
+    """Return the folder whose `tokens.json` describes these files: `root`, or theirs if they lie elsewhere."""
+    parents = [file.path.parent for files in splits.values() for file in files]
+    if any(parent.is_relative_to(root) for parent in parents):
+        return Path(root)
+    return parents[0]
+
+
+def size_unknown(folder: Path) -> ConfigError:
+    """Return the error about files without a vocabulary."""
+    message = (
+        f"{folder} has no tokens.json, so give the number of tokens in the vocabulary, such as 50257 of GPT-2"
+    )
+    return ConfigError("data.vocab_size", message)
+
+
+def token_files(root: str, patterns: str | Sequence[str], dtype: str, key: str) -> tuple[TokenFile, ...]:
+    """Return the files that paths or globs name, relative to `root`; those of a glob by name.
+
+    Args:
+        dtype: of the tokens in `.bin` files without a header.
+        key: the config key of the patterns.
+
+    Raises:
+        ConfigError: a pattern names no file.
+        DataError: a file holds no tokens.
+    """
+    paths = list[Path]()
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        path = Path(root, pattern)
+        found = [path] if path.exists() else sorted(Path(name) for name in glob.glob(str(path)))  # noqa: PTH207  # absolute
+        if not found or path.is_dir():
+            what = "is a folder; add /*.bin" if found else "names no file"
+            raise ConfigError(key, f"{path} {what}; hydrant tokenize makes such files of text")
+        paths += found
+    if not paths:
+        raise ConfigError(key, "needs a file of tokens, a glob such as train_*.bin, or a list of them")
+    return tuple(_read_layout(path, dtype) for path in paths)
+
+
+def _read_layout(path: Path, dtype: str) -> TokenFile:
+    """Return where the tokens of a file are.
+
+    Raises:
+        DataError: it holds none.
+    """
+    try:
+        check_regular(path)
+        if path.suffix == ".npy":
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+            if array.ndim != 1 or array.dtype.kind not in "iu":
+                raise DataError(
+                    f"{path} holds {array.dtype} of shape {array.shape}, but tokens are whole numbers (N,)"
+                )
+            file = TokenFile(path, array.dtype, array.offset, len(array))  # type: ignore[union-attr]
+        else:
+            file = _read_bin(path, dtype)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} cannot be read: {typed_line(error)}") from error
+    if not file.num_tokens:
+        raise DataError(f"{path} has no tokens")
+    return file
+
+
+def _read_bin(path: Path, dtype: str) -> TokenFile:
+    with path.open("rb") as opened:
+        header = (
+            np.frombuffer(opened.read(4 * HEADER), "<i4")[:HEADER]
+            if path.stat().st_size >= 4 * HEADER
+            else None
+        )
+    size = path.stat().st_size
+    kinds = {magic: (name, version) for name, (magic, version) in MAGIC.items()}
+    if header is None or not header[0] or header[3:].any():  # it begins with tokens
+        item = np.dtype(dtype).newbyteorder("<")
+        if size % item.itemsize:
+            raise DataError(f"{path} has {size:,} bytes, which is no whole number of {dtype}; is it cut off?")
+        _check_width(path, item)
+        return TokenFile(path, item, 0, size // item.itemsize)
+    magic, version, num_tokens = (int(number) for number in header[:3])
+    name, known_version = kinds.get(magic, ("", None))
+    if version != known_version:
+        known = " and ".join(f"{number} version {v} ({n})" for number, (n, v) in kinds.items())
+        message = f"{path} begins with the header of another kind of file: {magic} version {version}"
+        raise DataError(f"{message}; files of tokens have {known}")
+    item = np.dtype(name).newbyteorder("<")
+    if (expected := 4 * HEADER + num_tokens * item.itemsize) != size:
+        message = f"{path} has {size:,} bytes, but {num_tokens:,} tokens and the header take {expected:,}"
+        raise DataError(f"{message}; is it cut off?")
+    return TokenFile(path, item, 4 * HEADER, num_tokens)
+
+
+def _check_width(path: Path, item: np.dtype) -> None:
+    """Refuse numbers that are halves of wider numbers: every second one is tiny.
+
+    Raises:
+        DataError: the first numbers are halves.
+    """
+    with path.open("rb") as opened:
+        halves = np.frombuffer(opened.read(_BLOCK_BYTES), item)
+    low, high = halves[::2], halves[1::2]
+    if len(halves) >= _MIN_SEEN and high.max() <= _MAX_UPPER_HALF < low.max():
+        wider = f"uint{16 * item.itemsize}"
+        remedy = f"{'data.dtype=uint32, or ' * (wider == 'uint32')}a .npy file, which has its type"
+        message = f"every second number is {high.max()} or less, as if they were {wider}, not data.dtype={item.name}"
+        raise DataError(f"{path}: {message}; give {remedy}")
+
+
+def fingerprint(splits: Mapping[str, Sequence[TokenFile]]) -> str:
+    """Return a hash of the tokens of all splits, which tells whether they have changed.
+
+    Of a large file it reads 16 blocks that are spread evenly, so it takes milliseconds.
+    """
+    digest = hashlib.sha256()
+    for split, files in splits.items():
+        for file in files:
+            digest.update(f"{split} {file.num_tokens} {file.dtype.str}\n".encode())
+            size = file.num_tokens * file.dtype.itemsize
+            with file.path.open("rb") as opened:
+                for start in _block_starts(size):
+                    opened.seek(file.offset + start)
+                    digest.update(opened.read(size if size <= _SMALL else _BLOCK_BYTES))
+    return digest.hexdigest()[:16]
+
+
+def _block_starts(size: int) -> Sequence[int]:
+    if size <= _SMALL:
+        return [0]
+    return [number * (size - _BLOCK_BYTES) // (_SAMPLED_BLOCKS - 1) for number in range(_SAMPLED_BLOCKS)]
+
+
+def splits_of(settings: Any) -> dict[str, tuple[TokenFile, ...]]:
+    """Return the files of each split by `train`, `val`, `test` or `extra_val.<name>`.
+
+    `settings` is a mapping with keys of conf/data/tokens.yaml.
+
+    Raises:
+        ConfigError: a pattern names no file.
+        DataError: a file holds no tokens.
+    """
+    patterns = {name: settings[name] for name in ("train", "val", "test") if settings[name] is not None}
+    patterns |= {f"extra_val.{name}": pattern for name, pattern in settings["extra_val"].items()}
+    root, dtype = settings["root"], settings["dtype"]
+    return {name: token_files(root, pattern, dtype, f"data.{name}") for name, pattern in patterns.items()}
+
+
+def tokens_setting(name: str, *, _parent_: DictConfig) -> int | str | None:
+    """Return a setting of data=tokens that its files decide: the fingerprint, or a field of the vocabulary.
+
+    A field is null if the folder has no `tokens.json`.
+
+    Raises:
+        ConfigError: this field is the size.
+    """
+    if name == "fingerprint":
+        return fingerprint(splits_of(_parent_))
+    folder = Path(_parent_["root"])
+    # A config whose vocabulary is given can be composed and shown without its files.
+    with contextlib.nullcontext() if name == "size" else contextlib.suppress(ConfigError):
+        folder = vocabulary_folder(str(folder), splits_of(_parent_))
+    vocabulary = read_vocabulary(folder)
+    if vocabulary is None and name == "size":
+        raise size_unknown(folder)
+    return None if vocabulary is None else getattr(vocabulary, name)

@@ -1,0 +1,1 @@
+"""What editors and shells complete and check: the JSON schemas of options, and the words of a command line."""

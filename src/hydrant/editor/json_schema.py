@@ -1,0 +1,290 @@
+"""JSON schemas by which editors complete and check the YAML of conf folders: a subset of what a run checks.
+
+Names of keys are checked where the target's arguments are known. Every value may also be an interpolation (`${...}`) or
+a node with a `_target_`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import is_dataclass
+from typing import Any
+
+from hydrant.config import schema
+from hydrant.config.groups import group_options
+from hydrant.config.option_lists import PLURALS
+from hydrant.config.signatures import type_hints_of
+from hydrant.editor.option_files import Key, OptionFile, read_option
+from hydrant.errors import ConfigError
+from hydrant.files.plain_values import is_torch_class
+from hydrant.safety.targets import LIBRARIES, lies_under, locate
+from hydrant.safety.trust import working_project
+
+Schema = dict[str, Any]
+
+CONFIG = "config"
+"""The schema of train.yaml, and of the groups whose options set any key: experiment, debug, sweep."""
+
+_GLOBAL_GROUPS = ("experiment", "debug", "sweep")
+
+_ANYWHERE: Schema = {
+    "anyOf": [
+        {
+            "type": "string",
+            "pattern": r"\$\{",
+            "description": "an interpolation, such as ${data.num_classes}",
+        },
+        {"type": "string", "const": "???", "description": "must be given"},
+        {"type": "object", "required": ["_target_"], "description": "an object that a _target_ creates"},
+    ]
+}
+_HYDRA_KEYS: Schema = {
+    "_target_": {"type": "string", "description": "the class or function to call"},
+    "_partial_": {"type": "boolean", "description": "true: the run adds arguments later"},
+    "_args_": {"type": "array", "description": "arguments by position"},
+    "_recursive_": {"type": "boolean"},
+    "_convert_": {"enum": ["none", "partial", "object", "all"]},
+}
+_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", type(None): "null"}
+
+
+def json_schemas() -> dict[str, Schema]:
+    """Return the schema of the files of each group, by the group's name, and `config`.
+
+    The options are those of the user's and of Hydrant's conf folder.
+
+    Raises:
+        OSError, yaml.YAMLError: a file cannot be read.
+    """
+    groups = {
+        group: [read_option(group, name) for name in names]
+        for group, names in group_options().items()
+        if group not in _GLOBAL_GROUPS
+    }
+    schemas = {group: _finished(f"an option of {group}", _option_schema(groups[group])) for group in groups}
+    return schemas | {
+        CONFIG: _finished("a config: train.yaml, an experiment, a sweep", _config_schema(groups))
+    }
+
+
+def _finished(title: str, content: Schema) -> Schema:
+    header = {"$schema": "http://json-schema.org/draft-07/schema#", "title": title, "type": "object"}
+    return {**header, **content, "definitions": {"anywhere": _ANYWHERE}}
+
+
+def _option_schema(options: Sequence[OptionFile]) -> Schema:
+    """Return the schema of the files of a group: the `_target_` decides which keys a file may have."""
+    known = _merged(_properties(option) for option in options)
+    properties = {
+        "defaults": {"type": "array", "description": "the options that this one begins with"},
+        **known,
+    }
+    branches: list[Schema] = [{"if": {"not": {"required": ["_target_"]}}, "then": _only(properties)}]
+    for target in sorted({option.target for option in options if option.target}):
+        parts = [_properties(option) for option in options if option.target == target]
+        if _takes_only_its_arguments(target):
+            is_target = {"properties": {"_target_": {"const": target}}, "required": ["_target_"]}
+            own = {"defaults": properties["defaults"], **_merged([*parts, *_of_target(target)])}
+            branches.append({"if": is_target, "then": {"properties": own, **_only(own)}})
+    return {"properties": properties, "allOf": branches}
+
+
+def _config_schema(groups: Mapping[str, Sequence[OptionFile]]) -> Schema:
+    """Return the schema of a whole config, of which a file may set any part."""
+    primary = read_option("", "train")
+    properties, conditions = _fields(schema.TrainConfig, primary.keys), list[Schema]()
+    for group, options in groups.items():
+        if group in properties:
+            properties[group], strict = _group_schema(options)
+            open_ones = [option.name for option in options if not _takes_only_its_arguments(option.target)]
+            conditions.append(
+                {"if": {"not": _chooses(group, open_ones)}, "then": {"properties": {group: strict}}}
+            )
+    properties["hooks"]["properties"] = {
+        option.name: content | (strict if _takes_only_its_arguments(option.target) else {})
+        for option in groups.get("hook", [])
+        for content, strict in [_group_schema([option])]
+    }
+    properties["defaults"] = _defaults_schema(groups)
+    properties["hydra"] = {"type": "object", "description": "settings of Hydra: the folders, sweeps"}
+    return {"properties": properties, "additionalProperties": False, "allOf": conditions}
+
+
+def _chooses(group: str, names: Sequence[str]) -> Schema:
+    """Return the schema of configs whose defaults list chooses one of these options."""
+    choice: Schema = {
+        "propertyNames": {"pattern": rf"(^|[ /]){group}$"},
+        "additionalProperties": {"enum": list(names)},
+    }
+    contains = {"defaults": {"contains": {"type": "object", **choice}}}
+    return {"properties": contains, "required": ["defaults"]}
+
+
+def _fields(fields: Any, keys: Mapping[str, Key]) -> Schema:
+    """Return a schema for each field of a dataclass. Defaults and comments are those of the primary config."""
+    properties: Schema = {}
+    for name, hint in typing.get_type_hints(fields).items():
+        key = keys.get(name, Key())
+        if is_dataclass(hint):
+            inner: Schema = {
+                "type": "object",
+                "properties": _fields(hint, key.inner),
+                "additionalProperties": False,
+            }
+            properties[name] = _described(inner, key)
+        else:
+            properties[name] = _described(_of_hint(hint), key)
+    return properties
+
+
+def _group_schema(options: Sequence[OptionFile]) -> tuple[Schema, Schema]:
+    """Return the schema of a group's keys in a config, whose option may be any, and one that allows no other keys."""
+    of_targets = [part for option in options for part in _of_target(option.target)]
+    known = _merged([*map(_properties, options), *of_targets])
+    strict: Schema = {"if": {"not": {"required": ["_target_"]}}, "then": _only(known)}
+    return {"type": "object", "properties": known}, strict
+
+
+def _defaults_schema(groups: Mapping[str, Sequence[OptionFile]]) -> Schema:
+    """Return the schema of a config's defaults list: the options of each group, with what they are."""
+    patterns: Schema = {r"^(override\s+)?/?hydra/": {}}
+    for group, names in group_options().items():
+        found = {option.name: option.comment for option in groups.get(group, [])}
+        options: list[Schema] = [{"const": name, "description": found.get(name, "")} for name in names]
+        choice: Schema = {"anyOf": [*options, {"type": "null"}, {"type": "string", "pattern": r"\$\{"}]}
+        if group in (*schema.LISTED_GROUPS, *PLURALS):
+            choice["anyOf"].append({"type": "array", "items": {"anyOf": options}})
+        if not group.startswith("hydra/"):
+            patterns[rf"^(override\s+|optional\s+)?/?{group}(@.*)?$"] = choice
+    entry: Schema = {"type": "object", "patternProperties": patterns, "additionalProperties": False}
+    return {
+        "type": "array",
+        "items": {"anyOf": [{"type": "string"}, entry]},
+        "description": "the chosen options",
+    }
+
+
+def _properties(option: OptionFile) -> Schema:
+    """Return a schema for each key in the file of an option."""
+    return _key_schemas(option.keys, option.target)
+
+
+def _key_schemas(keys: Mapping[str, Key], target: str | None) -> Schema:
+    hints = _hints(target)
+    schemas = {name: _described(_of_key(key, hints.get(name, Any)), key) for name, key in keys.items()}
+    return _HYDRA_KEYS | schemas | {name: _HYDRA_KEYS[name] for name in _HYDRA_KEYS}
+
+
+def _of_key(key: Key, hint: Any) -> Schema:
+    target = key.inner["_target_"].default if "_target_" in key.inner else None
+    if not key.inner:
+        is_known = hint is not Any and (key.default is not None or type(None) in typing.get_args(hint))
+        return _of_hint(hint) if is_known else {}
+    properties = _key_schemas(key.inner, target if isinstance(target, str) else None)
+    return {"type": ["object", "string", "null"], "properties": properties}
+
+
+def _of_target(target: str | None) -> list[Schema]:
+    """Return a schema for each argument of a target that is known; arguments that no file has are among them."""
+    callable_ = _known(target)
+    if callable_ is None:
+        return []
+    hints = _hints(target)
+    return [{name: _of_hint(hints.get(name, Any)) for name in _parameters(callable_)}]
+
+
+def _takes_only_its_arguments(target: str | None) -> bool:
+    """Whether a target is known and refuses arguments that it does not name."""
+    callable_ = _known(target)
+    kinds = [] if callable_ is None else [p.kind for p in _parameters(callable_).values()]
+    return callable_ is not None and bool(kinds) and inspect.Parameter.VAR_KEYWORD not in kinds
+
+
+def _known(target: str | None) -> Any:
+    """Return the object of a target that a config may call anyway; None for others, which are not imported."""
+    if target is None:
+        return None
+    project = working_project()
+    try:
+        if project.named_by([target]):
+            project.check_origin(target, "")
+        elif not lies_under(target, ("hydrant", *LIBRARIES)) or "._" in target:
+            return None
+        return locate(target, "")
+    except ConfigError:  # a package that is not installed, or code that cannot be imported
+        return None
+
+
+def _parameters(callable_: Any) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(callable_).parameters
+    except ValueError:  # a builtin without a signature
+        return {}
+
+
+def _hints(target: str | None) -> dict[str, Any]:
+    callable_ = _known(target)
+    return {} if callable_ is None else type_hints_of(callable_)
+
+
+def _of_hint(hint: Any) -> Schema:
+    """Return the schema of the values that a type hint allows; an empty schema accepts everything."""
+    plain = _plain(hint)
+    return {"anyOf": [plain, {"$ref": "#/definitions/anywhere"}]} if plain else {}
+
+
+def _plain(hint: Any) -> Schema:
+    origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if origin in _TYPES:
+        return {"type": _TYPES[origin]}
+    if origin in (typing.Union, types.UnionType):
+        parts = [_plain(argument) for argument in arguments if not is_torch_class(argument)]
+        return {"anyOf": parts} if all(parts) else {}
+    if origin is typing.Literal:
+        return {"enum": list(arguments)}
+    if origin in (tuple, list, Sequence):
+        is_uniform = origin is not tuple or Ellipsis in arguments
+        return {"type": "array", **({"items": _of_hint(arguments[0])} if arguments and is_uniform else {})}
+    return {"type": "object"} if origin in (dict, Mapping) else {}
+
+
+def _described(content: Schema, key: Key) -> Schema:
+    described = {**content, **({"description": key.comment} if key.comment else {})}
+    is_plain = isinstance(key.default, str | int | float | list) and "${" not in str(key.default)
+    return {**described, "default": key.default} if is_plain and key.default != "???" else described
+
+
+def _merged(parts: Iterable[Schema]) -> Schema:
+    """Return the schemas by key of several mappings; a value may be what any of them accepts."""
+    found = dict[str, list[Schema]]()
+    for part in parts:
+        for name, content in part.items():
+            found.setdefault(name, []).append(content)
+    return {name: _either(schemas) for name, schemas in found.items()}
+
+
+def _either(schemas: Sequence[Schema]) -> Schema:
+    """Return the schema of what any of these accept, with the first description, and the default if all have one."""
+    kinds, notes = list[Schema](), dict[str, list[Any]]()
+    for content in schemas:
+        kind = {name: value for name, value in content.items() if name not in ("description", "default")}
+        kinds += [kind] if kind not in kinds else []
+        for name in content.keys() - kind.keys():
+            notes.setdefault(name, []).append(content[name])
+    if {} in kinds and not any("properties" in kind for kind in kinds):  # properties help to complete
+        kinds = [{}]
+    either = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    is_common = all(default == notes["default"][0] for default in notes.get("default", []))
+    described = {"description": notes["description"][0]} if "description" in notes else {}
+    return {
+        **either,
+        **described,
+        **({"default": notes["default"][0]} if "default" in notes and is_common else {}),
+    }
+
+
+def _only(properties: Mapping[str, Any]) -> Schema:
+    return {"propertyNames": {"enum": sorted(properties)}}

@@ -1,0 +1,119 @@
+"""Plain values, as JSON, YAML and configs have them: what they contain, and whether they fit a Python type hint."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hydrant.errors import ConfigError, shown, unknown_name
+
+_PLAIN_TYPES: dict[Any, tuple[str, str]] = {
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    bool: ("true or false", "true or false"),
+    str: ("a string", "strings"),
+    type(None): ("null", "null"),
+}
+"""The names of plain types in messages, in singular and plural."""
+
+_UNIONS = (typing.Union, types.UnionType)
+
+
+def children(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """Yield (key, value) of the entries of a mapping or a list at `key`, and nothing for other values."""
+    items = (
+        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for name, item in items:
+        yield f"{key}.{name}" if key else str(name), item
+
+
+def check_value(key: str, hint: Any, value: Any) -> None:
+    """Refuse a value that a hint does not accept.
+
+    Raises:
+        ConfigError: Says what is needed.
+    """
+    if accepts(hint, value):
+        return
+    choices = [choice for choice in _choices(hint) if isinstance(choice, str)]
+    if choices and isinstance(value, str) and not accepts(hint, 1):
+        raise unknown_name(key, "value", value, choices)
+    remedy = ""
+    if accepts(hint, "") and isinstance(value, int | float) and not isinstance(value, bool):
+        remedy = f"""; for a string write "{key}='{value}'\""""
+    if key.endswith(("loss.weight", "loss.pos_weight")):  # a tensor, which no config can give
+        remedy = "; weights of classes are task.class_weights=[...] of task=classification, for labels too"
+    raise ConfigError(key, f"needs {describe(hint)}, not {shown(value)}{remedy}")
+
+
+def accepts(hint: Any, value: Any) -> bool:
+    """Whether a config value fits a type hint. Hints that cannot be checked accept everything.
+
+    >>> accepts(float | None, 1), accepts(tuple[float, float], [0.9, 0.99]), accepts(float, "high")
+    (True, True, False)
+    """
+    if isinstance(value, Mapping) and "_target_" in value:
+        return True  # instantiate replaces it by an object
+    origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if origin in _UNIONS:
+        return any(accepts(argument, value) for argument in arguments)
+    if origin is typing.Literal:
+        return any(value == choice and type(value) is type(choice) for choice in arguments)
+    if origin in (tuple, list, Sequence):
+        return isinstance(value, list) and _accepts_items(origin, arguments, value)
+    if origin in (dict, Mapping):
+        items = value.values() if isinstance(value, Mapping) else ()
+        return isinstance(value, Mapping) and all(accepts(arguments[1], i) for i in items if arguments)
+    if hint in (int, float):
+        return isinstance(value, int | hint) and not isinstance(value, bool)
+    if hint in (bool, str, type(None)):
+        return isinstance(value, hint)
+    return not is_torch_class(hint)  # only a _target_ can create its objects
+
+
+def _accepts_items(origin: Any, arguments: tuple[Any, ...], items: list[Any]) -> bool:
+    if origin is tuple and arguments and Ellipsis not in arguments:
+        return len(items) == len(arguments) and all(map(accepts, arguments, items))
+    return not arguments or all(accepts(arguments[0], item) for item in items)
+
+
+def describe(hint: Any, *, several: bool = False) -> str:
+    """Describe what a hint accepts.
+
+    >>> describe(float | None), describe(tuple[float, float]), describe(list[int])
+    ('a number or null', 'a list of 2 numbers', 'a list of whole numbers')
+    """
+    origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if hint in _PLAIN_TYPES:
+        return _PLAIN_TYPES[hint][several]
+    if origin in _UNIONS:
+        plain = [a for a in arguments if not is_torch_class(a)] or list(arguments)
+        return " or ".join(dict.fromkeys(describe(a, several=several) for a in plain))
+    if origin is typing.Literal:
+        return " or ".join(map(str, arguments))
+    if origin in (tuple, list, Sequence):
+        fixed = origin is tuple and bool(arguments) and Ellipsis not in arguments
+        count = f"{len(arguments)} " if fixed else ""
+        items = f" of {count}{describe(arguments[0], several=True)}" if arguments else ""
+        return f"{'lists' if several else 'a list'}{items}"
+    if origin in (dict, Mapping):
+        return "a mapping of keys to values"
+    if inspect.isclass(hint):
+        return f"a {hint.__name__}, created by a _target_"
+    return str(hint).replace("typing.", "")
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        return arguments
+    return tuple(c for a in arguments for c in _choices(a)) if typing.get_origin(hint) in _UNIONS else ()
+
+
+def is_torch_class(hint: Any) -> bool:
+    """Whether a hint is a class of torch, whose objects only a `_target_` can create."""
+    return inspect.isclass(hint) and hint.__module__.startswith("torch")

@@ -1,0 +1,193 @@
+"""Read files that a kill, a disk or a stranger may have damaged: whatever is wrong with one is a `RecordError`.
+
+The content is checked against a type, so readers get only the types that they expect.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+import types
+import typing
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import yaml
+
+from hydrant.errors import RecordError, shown
+from hydrant.files.bounded_yaml import MAX_DEPTH, PlainLoader, reason_of
+from hydrant.files.plain_values import describe
+
+T = TypeVar("T")
+
+_MAX_YAML_BYTES = 1 << 20  # parsed in a second
+_MAX_DIGITS = 18  # of a whole number in JSON: others fit into no array
+_MAX_SHOWN = 40  # characters of a wrong value in a message
+_MAX_BITS = 64  # of a whole number in YAML, which seeds may have
+
+
+def read_bytes(file: Path, remedy: str = "") -> bytes | None:
+    """Return the content of a file; None if there is none.
+
+    Raises:
+        RecordError: it is a folder, a pipe or a device, or it cannot be read.
+    """
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):  # opening a pipe would wait for its writer
+            raise RecordError(f"{file} is damaged (it is no file){remedy}")
+        return file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RecordError(f"{file} cannot be read ({reason}){remedy}") from error
+
+
+def read_json(file: Path, kind: type[T], remedy: str = "") -> T | None:
+    """Return the content of a JSON file; None if there is none.
+
+    Args:
+        kind: the type of the content. Keys that a TypedDict does not name are allowed.
+        remedy: the end of an error message.
+
+    Raises:
+        RecordError: the file is damaged.
+    """
+    return _read(file, parse_json, kind, remedy)
+
+
+def read_yaml(file: Path, kind: type[T], remedy: str = "") -> T | None:
+    """Return the content of a YAML file; None if there is none. Arguments and errors are those of `read_json`."""
+    return _read(file, _parse_yaml, kind, remedy)
+
+
+def parse_json(text: bytes) -> Any:
+    """Parse JSON.
+
+    Raises:
+        ValueError: it is no JSON in UTF-8. The constants NaN and Infinity, and whole numbers of more than 18 digits,
+            are refused.
+    """
+    try:
+        return _JSON.decode(text.decode("utf-8-sig"))
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+def _parse_int(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"a number has {len(digits)} digits")
+    return int(digits)
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_parse_int)
+
+
+def _parse_yaml(text: bytes) -> Any:
+    if len(text) > _MAX_YAML_BYTES:
+        raise ValueError(f"it has {len(text):,} bytes")
+    try:
+        return yaml.load(text.decode("utf-8-sig"), PlainLoader)
+    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:  # of PyYAML's conversions
+        raise ValueError("a value does not fit its tag") from error
+
+
+def _read(file: Path, parse: Callable[[bytes], Any], kind: type[T], remedy: str) -> T | None:
+    text = read_bytes(file, remedy)
+    if text is None:
+        return None
+    try:
+        content = parse(text)
+        check_plain(content)
+        check_type(content, kind)
+        return content
+    except (ValueError, yaml.YAMLError) as error:
+        raise RecordError(f"{file} is damaged ({reason_of(error)}){remedy}") from error
+
+
+def check_plain(value: Any, depth: int = 0) -> None:
+    """Check that a value has only types that JSON and a config can hold (no dates, for example), and can be printed.
+
+    Raises:
+        ValueError: it is not, or it is nested too deep.
+    """
+    if depth > MAX_DEPTH:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
+    match value:
+        case dict():
+            for key, item in value.items():
+                check_plain(key, depth + 1)
+                check_plain(item, depth + 1)
+        case list():
+            for item in value:
+                check_plain(item, depth + 1)
+        case str():
+            value.encode()  # half of a surrogate pair can be written neither to a file nor to a terminal
+            if "\0" in value:  # no path may contain it
+                raise ValueError("a text has a zero byte")
+        case int() if value.bit_length() > _MAX_BITS:
+            raise ValueError(f"a number has {value.bit_length()} bits")
+        case int() | float() | None:
+            pass
+        case _:
+            raise ValueError(f"a value is of the type {type(value).__name__}")
+
+
+def check_type(value: Any, hint: Any, key: str = "") -> None:
+    """Check plain values against a type made of TypedDict, dict, list, Literal, plain types and `X | None`.
+
+    Raises:
+        ValueError: names the key of a wrong or missing value.
+    """
+    origin, arguments, is_record, kinds = _parts(hint)
+    if origin in (types.UnionType, typing.Union):
+        if value is not None:
+            check_type(value, arguments[0], key)
+        return
+    if origin is typing.Any:
+        return
+    is_valid = value in arguments if origin is typing.Literal else type(value) in kinds
+    if not is_valid:
+        needed = describe(dict if is_record else hint)
+        raise ValueError(f"{key or 'it'} needs {needed}, not {shown(value)[:_MAX_SHOWN]}")
+    missing = sorted(hint.__required_keys__ - value.keys()) if is_record else []
+    if missing:
+        raise ValueError(f"it has no {_join(key, missing[0])}")
+    for name, item, inner in _items(value, hint, is_record):
+        check_type(item, inner, _join(key, name))
+
+
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...], bool, tuple[Any, ...]]:
+    """Return the origin of a type, its arguments, whether it is a TypedDict, and the classes of its values."""
+    origin, is_record = typing.get_origin(hint) or hint, typing.is_typeddict(hint)
+    kinds = (int, float) if origin is float else (dict if is_record else origin,)
+    return origin, typing.get_args(hint), is_record, kinds
+
+
+@cache
+def _type_hints(record: Any) -> dict[str, Any]:
+    return typing.get_type_hints(record)
+
+
+def _items(value: Any, hint: Any, is_record: bool) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield the name, the value and the type of what a valid value contains."""
+    if is_record:
+        yield from (("a key", name, str) for name in value)
+        yield from ((n, value[n], inner) for n, inner in _type_hints(hint).items() if n in value)
+    elif isinstance(value, dict) and (arguments := _parts(hint)[1]):
+        for name, item in value.items():
+            yield "a key", name, arguments[0]
+            yield name, item, arguments[1]
+    elif isinstance(value, list) and (arguments := _parts(hint)[1]):
+        yield from ((place, item, arguments[0]) for place, item in enumerate(value))
+
+
+def _join(key: str, name: Any) -> str:
+    return f"{key}.{name}" if key else str(name)

@@ -1,0 +1,1 @@
+"""How modules are imported, and which installed packages they are from."""

@@ -1,0 +1,1 @@
+"""Print to the terminal, a notebook or a log: lines, tables and a progress bar."""

@@ -1,0 +1,222 @@
+"""The progress bar of a run, on a terminal or in a notebook."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol, TextIO, cast
+
+from hydrant.terminal.console import is_terminal
+from hydrant.terminal.notebook import in_notebook
+from hydrant.terminal.styled import console, format_duration
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+REDRAW_SECONDS = 0.1
+_RATE_DRAWS = 100  # draws over which the rate of the updates is measured
+_MIN_WIDTH = 12  # of the bar alone
+
+Styled = tuple[str, str]
+"""A text and the name of its style."""
+
+
+class ProgressBar:
+    """Shows updates, remaining time, loss, a validation metric, updates per second and lr, as far as there is room.
+
+    The bar is drawn at most 10 times a second, for the first time at the first call. Log lines for the same terminal,
+    and what is printed, appear above it.
+
+    >>> import contextlib
+    >>> with contextlib.closing(ProgressBar.start(total_updates=500, num_updates=0)) as bar:  # no terminal: no output
+    ...     bar.advance()
+    ...     bar.log({"num_updates": 1, "train/loss": 0.71, "optim/lr": 1e-3})
+    """
+
+    @staticmethod
+    def start(total_updates: int, num_updates: int, unit: str = "updates") -> ProgressBar | NullProgressBar:
+        """Return a bar that starts at `num_updates`, or one that shows nothing without a terminal or a notebook.
+
+        A command that makes no updates counts something else: its `unit`.
+        """
+        if in_notebook():
+            return ProgressBar(total_updates, num_updates, _NotebookLine(), unit)
+        if is_terminal(sys.stdout):
+            return ProgressBar(total_updates, num_updates, _TerminalLine(), unit)
+        return NullProgressBar()
+
+    def __init__(self, total_updates: int, num_updates: int, line: _Line, unit: str = "updates") -> None:
+        self._total, self._done, self._line, self._unit = total_updates, num_updates, line, unit
+        self._drawn = deque[tuple[float, int]](maxlen=_RATE_DRAWS)  # the time and update of each draw
+        self._next_draw = 0.0
+        self._values: dict[str, float] = {}
+
+    def advance(self, count: int = 1) -> None:
+        """Count an update, or several units. Takes about 0.3 us, because the training loop calls it."""
+        self._done += count
+        if monotonic() >= self._next_draw:
+            self._draw()
+
+    def log(self, row: Mapping[str, float]) -> None:
+        """Show `train/loss`, `optim/lr` and the first validation metric but the loss at the next draw."""
+        names = {"train/loss": "loss", "optim/lr": "lr"}
+        metrics = [key for key in row if key.startswith("val/") and key != "val/loss"]
+        names |= {key: key for key in metrics[:1]}
+        self._values |= {name: row[key] for key, name in names.items() if key in row}
+        if monotonic() >= self._next_draw:
+            self._draw()
+
+    def close(self) -> None:
+        """Draw the last state and end the line. May be called twice."""
+        if self._drawn:
+            self._draw()
+            self._drawn.clear()
+            self._line.close()
+
+    def _draw(self) -> None:
+        now = monotonic()
+        self._drawn.append((now, self._done))
+        self._line.draw(self._parts(self._line.width))
+        self._next_draw = now + REDRAW_SECONDS
+
+    def _parts(self, width: int) -> list[Styled]:
+        """Return the texts of the line, with their styles; together they fill `width`, if it is wide enough."""
+        (began, before), (now, _) = self._drawn[0], self._drawn[-1]
+        rate = (self._done - before) / (now - began) if self._done > before else 0.0
+        ratio = self._done / self._total
+        left = f" {format_duration((self._total - self._done) / rate)} left" if rate else ""
+        parts: list[Styled] = [
+            (f"{math.floor(100 * ratio):>3}% ", ""),
+            (f" {self._done:,}/{self._total:,}", "green"),
+            (left, "cyan"),
+        ]
+        metrics = [key for key in self._values if key not in ("loss", "lr")]
+        shown = {
+            key: f"  {key} {self._values[key]:.4g}" for key in ("loss", *metrics, "lr") if key in self._values
+        }
+        extras = [shown.pop("loss", ""), *(shown[key] for key in metrics)]
+        extras += [f"  {rate:.3g} {self._unit}/s" if rate else "", shown.get("lr", "")]
+        room = width - _MIN_WIDTH - sum(len(text) for text, _ in parts)
+        for text in extras:
+            if len(text) <= room:
+                parts.append((text, ""))
+                room -= len(text)
+        length = max(room + _MIN_WIDTH, 0)
+        num_filled, (filled, rest) = int(length * ratio), self._line.characters
+        bar = [(filled * num_filled, "magenta"), (rest * (length - num_filled), "bright_black")]
+        return [parts[0], *bar, *parts[1:]]
+
+
+class NullProgressBar:
+    """Replaces `ProgressBar` without a terminal and without a notebook: shows nothing."""
+
+    def advance(self, count: int = 1) -> None: ...
+
+    def log(self, row: Mapping[str, float]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Line(Protocol):
+    """The line on which a bar is drawn."""
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def characters(self) -> tuple[str, str]:
+        """What the bar is made of: the part that is done, and the rest."""
+        ...
+
+    def draw(self, parts: Sequence[Styled]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _TerminalLine:
+    """The last line of a terminal, below everything that this process prints."""
+
+    def __init__(self) -> None:
+        self._live: Live | None = None
+        self._streams: dict[logging.StreamHandler[TextIO], TextIO] = {}
+
+    @property
+    def width(self) -> int:
+        return console().width
+
+    @property
+    def characters(self) -> tuple[str, str]:
+        filled = "━" if console().encoding.startswith("utf") else "#"
+        return filled, " " if console().no_color or filled == "#" else filled
+
+    def draw(self, parts: Sequence[Styled]) -> None:
+        from rich.text import Text
+
+        self._live = self._live or self._start()
+        self._live.update(Text.assemble(*parts, no_wrap=True, overflow="crop"), refresh=True)
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+        for handler, stream in self._streams.items():
+            handler.setStream(stream)
+
+    def _start(self) -> Live:
+        from rich.live import Live
+
+        live = Live(console=console(), auto_refresh=False, redirect_stderr=is_terminal(sys.stderr))
+        self._streams = dict(_console_handlers())
+        live.start()
+        console().show_cursor(True)  # a process that is killed would leave the terminal without one
+        for handler, stream in self._streams.items():
+            handler.setStream(
+                sys.stdout if stream is getattr(sys.stdout, "rich_proxied_file", None) else sys.stderr
+            )
+        return live
+
+
+class _NotebookLine:
+    """The last line below the cell of a notebook."""
+
+    width = 110
+    characters = "━", " "
+
+    def __init__(self) -> None:
+        self._streams = dict(_console_handlers())
+        for handler, stream in self._streams.items():
+            handler.setStream(cast("TextIO", _AboveLine(stream, self.width)))
+
+    def draw(self, parts: Sequence[Styled]) -> None:
+        print("\r" + "".join(text for text, _ in parts), end="", flush=True)
+
+    def close(self) -> None:
+        print()
+        for handler, stream in self._streams.items():
+            handler.setStream(stream)
+
+
+class _AboveLine:
+    """A stream that clears the line before it writes; the bar is drawn again below."""
+
+    def __init__(self, stream: TextIO, width: int) -> None:
+        self._stream, self._width = stream, width
+
+    def write(self, text: str) -> None:
+        self._stream.write(f"\r{' ' * self._width}\r{text}")
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+def _console_handlers() -> Iterator[tuple[logging.StreamHandler[TextIO], TextIO]]:
+    """Yield the log handlers that write to the terminal, of Hydrant's logger and the root, with their streams."""
+    for logger in (logging.getLogger("hydrant"), logging.getLogger()):
+        for handler in logger.handlers:
+            if isinstance(handler, logging.StreamHandler):
+                stream_handler = cast("logging.StreamHandler[TextIO]", handler)
+                if stream_handler.stream in (sys.stdout, sys.stderr):
+                    yield stream_handler, stream_handler.stream

@@ -1,0 +1,320 @@
+"""Config -> `Plan` -> `Trainer`.
+
+`prepare` builds and checks everything that needs no device, so a config that cannot run is rejected before anything
+starts. `build` moves the task to its device and dtype, compiles it in place, wraps it for the ranks, and then makes
+the optimizers and the stream of batches. docs/architecture.md explains the order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from torch import nn
+
+from hydrant import seeding
+from hydrant.clock import Clock, Intervals, UpdateSeconds
+from hydrant.config.instantiate import instantiate
+from hydrant.data import Data
+from hydrant.data.mixup import Mixing
+from hydrant.errors import ConfigError
+from hydrant.optimizers.ema import Averaging
+from hydrant.optimizers.scheduled_fields import Schedules
+from hydrant.safety.targets import import_targets
+from hydrant.schedules import Plateau
+from hydrant.tasks import Task
+from hydrant.training.compile import Compilation, EagerStep
+from hydrant.training.distributed.base import Parallel
+from hydrant.training.distributed.watchdog import Watchdog
+from hydrant.training.distributed.world import World
+from hydrant.training.hooks import Hooks
+from hydrant.training.memory import keep_freed_memory
+from hydrant.training.pictures import EvaluationPictures, check_pictures
+from hydrant.training.plan import Plan
+from hydrant.training.precision import Precision
+from hydrant.training.prepare.build_hooks import check_hooks, make_hooks
+from hydrant.training.prepare.build_optimizers import (
+    check_losses,
+    flat_schedules,
+    make_optimizers,
+    make_schedules,
+)
+from hydrant.training.prepare.check_saving import check_saving
+from hydrant.training.prepare.check_sharding import check_sharding
+from hydrant.training.prepare.check_steps import check_steps
+from hydrant.training.prepare.dry_run import (
+    DryForward,
+    check_batch_norm,
+    check_best,
+    check_split,
+    dry_collectives,
+    dry_forward,
+    dry_mixing,
+    eval_metrics,
+    make_stream_spec,
+)
+from hydrant.training.prepare.memory_format import (
+    check_memory_format,
+    convert_to_channels_last,
+    uses_channels_last,
+)
+from hydrant.training.prepare.split_step import check_split_steps, split_steps
+from hydrant.training.profiling import Profiler
+from hydrant.training.pruning import Pruning
+from hydrant.training.splits import (
+    TEST,
+    VAL,
+    Split,
+    divide,
+    find_split,
+    make_splits,
+    metric_prefixes,
+    validation_splits,
+)
+from hydrant.training.trainer import RunLogger, Trainer, TrainState
+
+log = logging.getLogger("hydrant")
+
+
+def prepare(
+    config: Mapping[str, Any], *, is_preview: bool = False, update_seconds: Mapping[int, float] = {}
+) -> Plan:
+    """Build everything that needs no device from a checked config.
+
+    Args:
+        config: the checked config.
+        is_preview: plan for `parallel.num_processes` ranks, although this process has not started them.
+        update_seconds: the measured seconds of an update by its number of samples; assumed where they are missing.
+
+    Raises:
+        ConfigError: the config cannot run; the error names the key to change.
+    """
+    import_targets(config)
+    world = World.from_launcher()
+    parallel: Parallel = instantiate(config, "parallel", world)
+    num_ranks = config["parallel"]["num_processes"] if is_preview else world.world_size
+    with world.process_group():
+        run_world = dataclasses.replace(world, world_size=num_ranks)
+        plan = _prepare(config, world, parallel, run_world, UpdateSeconds(update_seconds))
+        check_hooks(plan)
+        return plan
+
+
+def _prepare(
+    config: Mapping[str, Any], world: World, parallel: Parallel, run_world: World, seconds: UpdateSeconds
+) -> Plan:
+    precision: Precision = instantiate(config, "precision", world.device)
+    compilation: Compilation = instantiate(config, "compile", world)
+    data = divide(config, instantiate(config, "data"))
+    data.damaged.is_rank_zero = world.is_rank_zero
+    task = _task(config, data)
+    dry = dry_forward(task, data)
+    spec = make_stream_spec(config, run_world, data.train.num_samples, dry.costs)
+    splits = make_splits(config, data, run_world)
+    clock = Clock.start(
+        config["duration"],
+        num_samples=data.train.num_samples,
+        batch_sizes=spec.batch_sizes,
+        costs=dry.costs,
+        update_seconds=seconds,
+    )
+    hooks = make_hooks(config["hooks"])
+    intervals = _intervals(config, clock, hooks)
+    profiler: Profiler = instantiate(config, "profiler", world.device, clock)
+    schedules = make_schedules(config, clock)
+    _check_splits(config, task, data, splits)
+    check_losses(config, dry.outcome)
+    pictured_classes = check_pictures(config, dry.batch, dry.outcome, world)
+    precision.check_fits(task)
+    compilation.check_fits(task, dry_collectives(task, data, data.train) if compilation.is_on else [])
+    if not config["parallel"].get("sync_batch_norm"):  # else the samples of all ranks count
+        check_batch_norm(task, data, data.train, spec.micro_batch_size)
+    mixing: Mixing = instantiate(config, "mixing", data.num_classes, spec.micro_batch_size)
+    dry_mixing(task, dry.train_batch, mixing)
+    check_memory_format(config["memory_format"], task, parallel)
+    averaging = _averaging(config, clock, precision)
+    prefixes = metric_prefixes(splits, is_averaged=averaging.is_on)
+    _check_best(config, prefixes, schedules, dry)
+    compiles_steps = compilation.compiles_steps
+    optimizers = make_optimizers(
+        config, task, schedules, precision, lambda o, _: EagerStep(o), compiles_steps=compiles_steps
+    )
+    optimizers.schedules.check(clock.total_updates)
+    if parallel.splits_muon:
+        check_split_steps(
+            [entry.optimizer for entry in optimizers.entries.values()], compiles_steps=compiles_steps
+        )
+    check_steps(config, task, optimizers, world.device)
+    if intervals.save_every.is_on:
+        check_saving(task, hooks)
+    if parallel.is_sharded:
+        check_sharding(config, task, parallel, precision, compilation, optimizers)
+    return Plan(
+        config, world, data, splits, clock, spec, task, dry.flops, dry.uncounted, dry.targets_per_sample, intervals,
+        schedules, precision, compilation, parallel, averaging, mixing, profiler, hooks, eval_metrics(prefixes, dry),
+        pictured_classes, optimizers,
+    )  # fmt: skip
+
+
+def prepare_like(config: Mapping[str, Any], like: Plan) -> Plan:
+    """Prepare a run of the same program as another one, on the same data: only what may differ is built.
+
+    Args:
+        config: differs from that of the other plan in seeds, fractions and schedules only.
+        like: the other plan.
+
+    Raises:
+        ConfigError: the config cannot run.
+    """
+    task = _task(config, like.data)
+    schedules = make_schedules(config, like.clock)
+    hooks = make_hooks(config["hooks"])
+    optimizers = make_optimizers(
+        config, task, schedules, like.precision, lambda o, _: EagerStep(o), compiles_steps=False
+    )
+    optimizers.schedules.check(like.clock.total_updates)
+    return dataclasses.replace(
+        like,
+        config=config,
+        spec=dataclasses.replace(like.spec, seed=config["seed"]),
+        task=task,
+        intervals=_intervals(config, like.clock, hooks),
+        schedules=schedules,
+        averaging=_averaging(config, like.clock, like.precision),
+        hooks=hooks,
+        optimizers=optimizers,
+    )
+
+
+def prepare_numbers(config: Mapping[str, Any], like: Plan) -> None:
+    """Check a config that differs from another one in seeds, schedules, the patience and numbers of optimizers.
+
+    Raises:
+        ConfigError: the config cannot run.
+    """
+    schedules = make_schedules(config, like.clock)
+    if any(isinstance(schedule, Plateau) for schedule in flat_schedules(schedules).values()):
+        prepare(config, is_preview=True)  # checks its metric
+        return
+    _intervals(config, like.clock, like.hooks)  # checks the patience
+    optimizers = make_optimizers(
+        config, like.task, schedules, like.precision, lambda o, _: EagerStep(o),
+        compiles_steps=like.compilation.compiles_steps,
+    )  # fmt: skip
+    optimizers.schedules.check(like.clock.total_updates)
+    check_steps(config, like.task, optimizers, like.world.device)
+
+
+def build(
+    plan: Plan,
+    state: TrainState,
+    *,
+    logger: RunLogger,
+    save: Callable[[Trainer, bool], None],
+    stop_signal: Callable[[], int | None],
+    pruning: Pruning,
+    watchdog: Watchdog,
+) -> Trainer:
+    """Build a run on its device. The arguments are described in `Trainer`."""
+    config, device = plan.config, plan.world.device
+    _prepare_process(plan)
+    task = plan.parallel.prepare(plan.precision.prepare(plan.task)).to(device)
+    if uses_channels_last(config["memory_format"], task, plan.precision, plan.parallel, device):
+        log.info(
+            "two-dimensional convolutions compute in channels_last (memory_format=%s)",
+            config["memory_format"],
+        )
+        convert_to_channels_last(task)
+    plan.averaging.start(cast("nn.Module", task.model))
+    plan.compilation.apply(task, retains_graph=plan.optimizers.retains_graph)
+    trained = plan.parallel.wrap(task)
+    plan.averaging.shard(plan.parallel.shard)
+    make_step, compiles_steps = plan.compilation.optimizer_step, plan.compilation.compiles_steps
+    if plan.parallel.splits_muon:
+        make_step = split_steps(make_step, plan.world)
+    optimizers = make_optimizers(
+        config, task, plan.schedules, plan.precision, make_step, compiles_steps=compiles_steps
+    )
+    return Trainer(
+        plan,
+        state,
+        task,
+        trained,
+        optimizers,
+        stream=plan.train.stream(plan.spec),
+        pictures=EvaluationPictures(config["pictures"], plan.pictured_classes, plan.data.class_names, device),
+        early_stopping=plan.early_stopping,
+        logger=logger,
+        save=save,
+        stop_signal=stop_signal,
+        pruning=pruning,
+        watchdog=watchdog,
+    )
+
+
+def _prepare_process(plan: Plan) -> None:
+    """Set what holds for the whole process: the device, how kernels are chosen, and how memory is freed."""
+    deterministic = plan.config["deterministic"]
+    seeding.use_deterministic_kernels(deterministic)
+    seeding.time_convolutions(plan.config["cudnn_benchmark"], deterministic=deterministic)
+    plan.precision.activate()
+    plan.world.set_device()
+    if plan.world.device.type == "cpu":
+        keep_freed_memory()
+
+
+def make_model(config: Mapping[str, Any]) -> nn.Module:
+    """Return the model of a checked config, on the host, with its first weights."""
+    seeding.seed_process(config["seed"], seeding.MODEL)
+    return instantiate(config, "model")
+
+
+def _task(config: Mapping[str, Any], data: Data) -> Task:
+    task: Task = instantiate(config, "task", make_model(config))
+    task.measures_training = config["log_every"] is not None
+    task.receive_data(data)
+    return task
+
+
+def _check_splits(config: Mapping[str, Any], task: Task, data: Data, splits: Mapping[str, Split]) -> None:
+    """Try the task on a sample of each split that the run evaluates, besides the main one.
+
+    Raises:
+        ConfigError: the model does not fit one, or `test_at_end` lacks a test split.
+    """
+    evaluated = {name: splits[name] for name in validation_splits(splits) if name != VAL}
+    if config["test_at_end"]:
+        evaluated[TEST] = find_split(config, splits, TEST, "test_at_end")
+    for name, split in evaluated.items():
+        check_split(task, data, split.source, name)
+
+
+def _averaging(config: Mapping[str, Any], clock: Clock, precision: Precision) -> Averaging:
+    averaging: Averaging = instantiate(config, "averaging", clock)
+    if averaging.is_on and not precision.keeps_float32:
+        message = "the average of bfloat16 weights would not move; use precision=bf16, or averaging=none"
+        raise ConfigError("averaging", message)
+    return averaging
+
+
+def _intervals(config: Mapping[str, Any], clock: Clock, hooks: Hooks) -> Intervals:
+    keys = ("log_every", "eval_every", "save_every", "histogram_every")
+    intervals = Intervals(*(clock.interval(config[key], key) for key in keys), hooks=hooks.intervals(clock))
+    clock.interval(config["keep_every"], "keep_every")  # checked here; CheckpointManager uses it
+    if config["patience"] is not None and config["eval_every"] is None:
+        raise ConfigError("eval_every", "patience counts evaluations; give one, such as 1ep")
+    return intervals
+
+
+def _check_best(
+    config: Mapping[str, Any], prefixes: Sequence[str], schedules: Schedules, dry: DryForward
+) -> None:
+    """Check that evaluations measure the metric of the best checkpoint and those of plateau schedules."""
+    check_best("best.", config["best"]["metric"], config["best"]["mode"], prefixes, dry)
+    for key, schedule in flat_schedules(schedules).items():
+        if isinstance(schedule, Plateau):
+            check_best(f"{key}.", schedule.metric, schedule.mode, prefixes, dry)
+            if config["eval_every"] is None:
+                raise ConfigError("eval_every", f"{key} waits for evaluations; give one, such as 1ep")

@@ -1,0 +1,191 @@
+"""The optimizers of a run: the parameters that each one trains, its groups, schedules, clipping and losses."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from hydrant.batch import Outcome
+from hydrant.clock import Clock
+from hydrant.config.error_keys import as_config_error, prefix_error_keys
+from hydrant.config.instantiate import instantiate_node
+from hydrant.config.signatures import check_arguments
+from hydrant.errors import ConfigError, shown, unknown_name
+from hydrant.optimizers.clipping import Clipping
+from hydrant.optimizers.kernels import with_fastest_kernel
+from hydrant.optimizers.param_groups import check_fields, param_groups, sparse_parameters, split_parameters
+from hydrant.optimizers.scheduled_fields import (
+    AnySchedule,
+    FieldSchedules,
+    Schedules,
+    config_key,
+    config_prefix,
+)
+from hydrant.schedules import Replay, SteppedScheduler
+from hydrant.training.compile import OptimizerStep
+from hydrant.training.precision import Precision
+from hydrant.training.prepare.dry_run import scaled_lr
+from hydrant.training.update import OptimizerEntry, Optimizers
+
+MakeStep = Callable[[Optimizer, Collection[str]], OptimizerStep]
+"""Returns the step of an optimizer, given its scheduled fields."""
+
+
+def named_settings(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the settings of each optimizer. Without `optimizers` there is one, `main`, with the top-level settings."""
+    return dict(config["optimizers"]) or {"main": {**config, "parts": None, "losses": None}}
+
+
+def make_schedules(config: Mapping[str, Any], clock: Clock) -> Schedules:
+    """Build every schedule of the config.
+
+    Raises:
+        ConfigError: a schedule cannot be built.
+    """
+    return {
+        name: {
+            field: _make_schedule(node, clock, config_key(name, field))
+            for field, node in _scheduled(settings)
+        }
+        for name, settings in named_settings(config).items()
+    }
+
+
+def flat_schedules(schedules: Schedules) -> dict[str, AnySchedule]:
+    """Return the schedules by their config keys."""
+    return {config_key(name, field): s for name, fields in schedules.items() for field, s in fields.items()}
+
+
+def make_optimizers(
+    config: Mapping[str, Any],
+    task: Any,
+    schedules: Schedules,
+    precision: Precision,
+    make_step: MakeStep,
+    *,
+    compiles_steps: bool,
+) -> Optimizers:
+    """Build the optimizers over the present parameters of a task.
+
+    Steps that are compiled need no kernel of torch.
+
+    Raises:
+        ConfigError: the optimizers, their groups or their schedules do not fit the task.
+    """
+    settings_by_name = named_settings(config)
+    parameters = split_parameters(task, {name: s["parts"] for name, s in settings_by_name.items()})
+    optimizers: dict[str, Optimizer] = {}
+    clippings: dict[str, Clipping] = {}
+    for name, settings in settings_by_name.items():
+        with prefix_error_keys(config_prefix(name), settings):
+            with_batch_size = {**settings, "global_batch_size": config["global_batch_size"]}
+            optimizers[name] = _make_optimizer(with_batch_size, task, parameters[name], compiles_steps)
+            clippings[name] = _make_clipping(settings, parameters[name])
+    fields = FieldSchedules(optimizers, schedules)
+    entries: dict[str, OptimizerEntry] = {}
+    for name, optimizer in optimizers.items():
+        step, losses = make_step(optimizer, fields.of(name)), settings_by_name[name]["losses"]
+        entries[name] = OptimizerEntry(optimizer, step, clippings[name], losses)
+    return Optimizers(entries, fields, precision, skip_non_finite=config["skip_non_finite"])
+
+
+def check_losses(config: Mapping[str, Any], outcome: Outcome) -> None:
+    """Check that the task returns every loss that an optimizer follows, and that every loss is followed.
+
+    Raises:
+        ConfigError: a loss is unknown, listed twice or not followed.
+    """
+    losses_by_name = {name: settings["losses"] for name, settings in named_settings(config).items()}
+    for name, losses in losses_by_name.items():
+        key = f"optimizers.{name}.losses"
+        for loss in losses or ():
+            if loss not in outcome.losses:
+                raise unknown_name(key, "loss", loss, outcome.losses)
+        if losses is not None and len(set(losses)) != max(len(losses), 1):
+            raise ConfigError(key, f"needs at least one loss, each once, or null; not {shown(losses)}")
+    if None in losses_by_name.values():
+        return
+    for loss in outcome.losses:
+        if not any(loss in losses for losses in losses_by_name.values()):
+            key = f"optimizers.{next(iter(losses_by_name))}.losses"
+            raise ConfigError(key, f"no optimizer follows {loss}; add it to the losses of one")
+
+
+def _make_optimizer(
+    settings: Mapping[str, Any], task: Any, parameters: Mapping[str, nn.Parameter], is_compiled: bool
+) -> Optimizer:
+    node = dict(settings["optimizer"]) | scaled_lr(settings)
+    by_group = settings["param_groups"]
+    groups = param_groups(task.model, parameters, node.get("lr"), mup=settings["mup"], **by_group)
+    _check_patterns(node, settings["param_groups"]["patterns"])
+    with as_config_error("optimizer", settings["optimizer"]):
+        factory = instantiate_node(node)
+        build = factory if is_compiled else with_fastest_kernel(factory, sparse_parameters(task))
+        optimizer: Any = build(groups)
+    if not isinstance(optimizer, Optimizer):
+        result = f"{node['_target_']} returns a {type(optimizer).__name__}"
+        raise ConfigError("optimizer._target_", f"{result}, but a torch.optim.Optimizer is needed")
+    check_fields(groups, optimizer.defaults, type(optimizer).__name__)
+    return optimizer
+
+
+def _make_clipping(settings: Mapping[str, Any], parameters: Mapping[str, nn.Parameter]) -> Clipping:
+    head = frozenset(id(p) for p in list(parameters.values())[-2:])
+    if settings["agc"] is not None and len(parameters) <= len(head):
+        message = "does not clip the last layer, and this optimizer trains no other; use max_grad_norm"
+        raise ConfigError("agc", message)
+    return Clipping(settings["max_grad_norm"], settings["max_grad_value"], settings["agc"], head)
+
+
+def _check_patterns(node: Mapping[str, Any], patterns: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check the fields of each pattern by building the optimizer with them, because torch checks only its arguments."""
+    accepted = inspect.signature(instantiate_node(node).func).parameters.keys() if patterns else ()
+    for title, rule in patterns.items():
+        key = f"param_groups.patterns.{title}"
+        changed = dict(node) | {field: value for field, value in rule.items() if field in accepted}
+        check_arguments(key, changed)
+        with as_config_error(key, changed):
+            instantiate_node(changed)([torch.nn.Parameter(torch.zeros(2, 2))])
+
+
+def _scheduled(settings: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield every scheduled field with the config of its scheduler. A field of one group is written `head/lr`."""
+    yield "lr", settings["scheduler"]
+    yield from _dotted_fields(settings["schedules"])
+    for title, rule in settings["param_groups"]["patterns"].items():
+        for field, node in _dotted_fields(rule.get("schedules") or {}):
+            yield f"{title}/{field}", node
+
+
+def _dotted_fields(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (`weight_decay` or `betas.0`, config of its scheduler); the config nests dotted fields."""
+    for name, node in schedules.items():
+        if "_target_" in node:
+            yield f"{prefix}{name}", node
+        else:
+            yield from _dotted_fields(node, f"{prefix}{name}.")
+
+
+def _make_schedule(node: Mapping[str, Any], clock: Clock, key: str) -> AnySchedule:
+    with _errors_of(key, node):
+        factory = instantiate_node(node)
+        if SteppedScheduler.is_built_by(factory):
+            # The decorator applies later, when the optimizer exists and the scheduler runs.
+            return SteppedScheduler(_errors_of(key, node)(Replay.of_config(factory, clock)))
+        return factory(clock)
+
+
+@contextmanager
+def _errors_of(key: str, node: Mapping[str, Any]) -> Generator[None]:
+    """Put the key of a schedule before the keys of its errors. Also a decorator."""
+    with as_config_error(key, node):
+        try:
+            yield
+        except ConfigError as error:
+            raise ConfigError(f"{key}.{error.key}", error.reason) from error

@@ -1,0 +1,67 @@
+"""Files that Hydrant keeps beside those of the user: no link leads a write to another file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hydrant.data.archive import _download_lock
+from hydrant.files.atomic_write import locked, replace_file, replacing
+
+NOTES = "my notes\n"
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A file of the user elsewhere, to which links lead."""
+    (path := tmp_path / "elsewhere").write_text(NOTES)
+    return path
+
+
+def test_a_planted_temporary_file_is_replaced_and_not_followed(mine: Path, tmp_path: Path) -> None:
+    temporary = tmp_path / f".result.json.{os.getpid()}.tmp"
+    temporary.symlink_to(mine)
+    replace_file(tmp_path / "result.json", "new\n")
+    assert (tmp_path / "result.json").read_text() == "new\n"
+    assert not (tmp_path / "result.json").is_symlink()
+    assert mine.read_text() == NOTES
+    assert not temporary.is_symlink()
+
+
+def test_an_error_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+    (path := tmp_path / "result.json").write_text("old\n")
+    with pytest.raises(TypeError), replacing(path) as file:
+        file.writelines([b"half", "text"])  # pyright: ignore[reportArgumentType]
+    assert path.read_text() == "old\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
+
+
+PLANTED: dict[str, Callable[[Path, Path], object]] = {
+    "link": lambda path, mine: path.symlink_to(mine),
+    "dangling link": lambda path, mine: path.symlink_to(mine.with_name("nothing")),
+    "folder": lambda path, mine: path.mkdir(),
+    "pipe": lambda path, mine: os.mkfifo(path),
+}
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_a_lock_is_a_file(kind: str, mine: Path, tmp_path: Path) -> None:
+    for name, hold in (
+        (".download.lock", lambda: _download_lock(tmp_path)),
+        ("db.lock", lambda: locked(tmp_path / "db.lock")),
+    ):
+        PLANTED[kind](tmp_path / name, mine)
+        with pytest.raises(FileExistsError, match="something else than a file of Hydrant"), hold():
+            pass
+    assert mine.read_text() == NOTES
+    assert not mine.with_name("nothing").exists()
+
+
+def test_the_content_of_a_lock_is_kept(tmp_path: Path) -> None:
+    (path := tmp_path / "lock").write_text(NOTES)
+    with locked(path):
+        pass
+    assert path.read_text() == NOTES

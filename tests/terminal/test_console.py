@@ -1,0 +1,27 @@
+"""What a run prints is lost at most; it never ends the run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+LINE = "x" * 99
+PROGRAM = f"""
+import os
+from hydrant.terminal.console import standard_streams
+
+os.set_blocking(1, False)
+with standard_streams():
+    for _ in range(20_000):
+        print("{LINE}")
+"""
+
+
+def test_a_slow_reader_of_a_non_blocking_stream_gets_everything() -> None:
+    """Programs that share a terminal or a pipe with this one may make it non-blocking."""
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE) as process:
+        time.sleep(1)  # the pipe is full
+        output, _ = process.communicate()
+    assert process.returncode == 0
+    assert output.decode() == f"{LINE}\n" * 20_000

@@ -1,0 +1,126 @@
+"""Samples for the checks before a run are read from any source; the error names why they cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hydrant.batch import Batch, Outcome
+from hydrant.data import Data, Indices, StreamSpec
+from hydrant.data.base import Stream
+from hydrant.data.damaged import DamagedSamples
+from hydrant.data.mixup import MixupCutmix
+from hydrant.errors import ConfigError, DataError
+from hydrant.tasks import Classification
+from hydrant.training.prepare.dry_run import DryForward, dry_forward, dry_mixing, read_samples
+
+
+@dataclass
+class OwnSource:
+    """Gives batches of `sizes`, whatever is asked for. Others are damaged."""
+
+    sizes: tuple[int, ...]
+    num_damaged: int = 0
+    num_samples: int = 20
+    damaged: DamagedSamples = field(default_factory=DamagedSamples)
+
+    def stream(self, spec: StreamSpec) -> Stream:
+        raise NotImplementedError
+
+    def batches(self, spec: StreamSpec, batch_size: int) -> Iterator[Batch]:
+        del spec, batch_size
+        self.damaged.record({f"sample {n}": "cannot be read" for n in range(self.num_damaged)})
+        for size in self.sizes:
+            yield Batch(torch.zeros(size, 4), torch.zeros(size, dtype=torch.int64))
+
+    def subset(self, indices: Indices) -> OwnSource:
+        del indices
+        return self
+
+
+def read(source: OwnSource, num_samples: int) -> Batch:
+    return read_samples(Data(source, source, (4,), 2, source.damaged), source, num_samples)
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_batches_of_another_size_than_asked_for_are_refused(size: int) -> None:
+    message = rf"^data: OwnSource\.batches gives a batch of {size} samples, but batch_size=2 asks for 2$"
+    with pytest.raises(ConfigError, match=message):
+        read(OwnSource((size, size)), 2)
+
+
+def test_a_short_batch_may_come_before_one_of_the_size_asked_for() -> None:
+    """A source may leave out samples on its own."""
+    assert len(read(OwnSource((1, 2)), 2).targets) == 2
+
+
+def test_a_source_without_batches_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^data: OwnSource\.batches gives no batch, although it has 20 samples"
+    ):
+        read(OwnSource(()), 2)
+
+
+def test_damaged_samples_are_passed_over() -> None:
+    assert len(read(OwnSource((1, 2), num_damaged=3), 2).targets) == 2
+    with pytest.raises(
+        DataError, match=r"^no 2 samples in a row can be read; the log names the damaged ones"
+    ):
+        read(OwnSource((1, 1), num_damaged=3), 2)
+    with pytest.raises(DataError, match=r"^no sample can be read; the log names the damaged ones"):
+        read(OwnSource((), num_damaged=3), 1)
+
+
+def test_targets_that_do_not_count_are_not_mixed() -> None:
+    """Their number is no class, which may be met long after the run has started."""
+    mixing: Any = object.__new__(MixupCutmix)
+    batch = Batch(torch.zeros(2, 4), torch.zeros(2, dtype=torch.int64))
+    task = Classification(nn.Linear(4, 2), label_smoothing=0, ignore_index=-100, metrics={})
+    with pytest.raises(
+        ConfigError, match=r"^mixing: targets that do not count \(task.ignore_index=-100\) cannot"
+    ):
+        dry_mixing(task, batch, mixing)
+
+
+class _Failing(nn.Linear):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        raise ValueError("too small")
+
+
+def test_an_error_after_the_model_has_returned_is_not_the_model_s() -> None:
+    def loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        raise ValueError(f"no {len(targets)}")
+
+    source = OwnSource((1,))
+    settings: Any = {"label_smoothing": 0, "loss": loss, "metrics": {}}
+    with pytest.raises(
+        ConfigError, match=r"^task: fails outside the model, .* ValueError: no 1 \(at test_dry"
+    ):
+        dry_forward(Classification(nn.Linear(4, 2), **settings), Data(source, source))
+    with pytest.raises(ConfigError, match=r"^model: fails on samples of shape \[4\]: ValueError: too small"):
+        dry_forward(Classification(nn.Sequential(_Failing(4, 2)), **settings), Data(source, source))
+
+
+IDS, TARGETS = torch.arange(16).view(2, 8), torch.full((2, 8), -100)
+
+
+@pytest.mark.parametrize(
+    ("batch", "tokens"),
+    [
+        (Batch(IDS, TARGETS), 8),
+        (Batch({"ids": IDS.int(), "mask": IDS > 3}, TARGETS), 8),
+        (Batch(IDS, TARGETS[:, 0]), 0),  # texts with a class
+        (Batch(IDS.float(), TARGETS), 0),
+        (Batch(IDS[:, :4], TARGETS), 0),
+        (Batch(IDS, IDS > 3), 0),
+        (Batch(IDS, (TARGETS, TARGETS)), 0),
+    ],
+)
+def test_samples_have_tokens_if_inputs_and_targets_are_sequences_of_them(batch: Batch, tokens: int) -> None:
+    dry = DryForward(100, "", batch, Outcome({}, {}, None, 0), [], batch)
+    assert dry.costs == (tokens, 300)

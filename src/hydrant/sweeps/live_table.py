@@ -12,14 +12,10 @@ from hydrant.errors import HydrantError
 from hydrant.files.redaction import public
 from hydrant.runs.folder import RunStatus
 from hydrant.sweeps.progress import RunProgress
-<<<<<<< HEAD
 from hydrant.sweeps.sparing import sparing
-from hydrant.terminal.text_table import align_columns
-=======
 from hydrant.terminal.console import is_terminal
 from hydrant.terminal.styled import console, format_duration
 from hydrant.terminal.text_table import align_columns
->>>>>>> 1905539 (Divide config/ into files, imports, safety, config and editor; move the terminal below training, and what precedes the first update into training/prepare)
 
 if TYPE_CHECKING:
     from rich.text import Text

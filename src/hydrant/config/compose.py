@@ -35,8 +35,7 @@ ENTRY = "train"
 _READERS = {
     "csv_input_shape": "hydrant.data.csv_layout.csv_input_shape",
     "csv_num_outputs": "hydrant.data.csv_layout.csv_num_outputs",
-    "docstring_corpus": "hydrant.data.docstrings.docstring_corpus",
-    "tokens_setting": "hydrant.data.token_files.tokens_setting",
+    "tokens_setting": "hydrant.data.token_splits.tokens_setting",
 }
 """The resolvers that read files of data, by name. They are named by their paths, like a `_target_`, because the package
 `data` is above this one. Each gets its node's parent as `_parent_`."""

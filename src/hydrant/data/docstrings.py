@@ -1,19 +1,27 @@
-"""A small corpus that is always there: the documentation strings of this Python installation, as tokens of bytes."""
+"""A small corpus that is always there: the documentation strings of this Python installation, as tokens of bytes.
+
+A run writes it to `FOLDER` when it begins to train, and later runs read it there. Until then it is made in memory, so
+that no file is left where somebody only looks at a config.
+"""
 
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import sysconfig
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from hydrant.data.token_files import VOCABULARY, Vocabulary
+from hydrant.data.token_files import VOCABULARY, TokenFile, Vocabulary
 from hydrant.data.token_writer import MAX_SHARD_TOKENS, TokenWriter, new_folder
 from hydrant.errors import ConfigError
+
+FOLDER = Path("data/docstrings")
+"""Where the corpus is, relative to the current folder."""
 
 BYTES = Vocabulary("bytes", 257, 256, "end", (*[1] * 256, 0))
 """A token for each byte of UTF-8, and a separator."""
@@ -28,45 +36,58 @@ _HOLDERS = (*_DOCUMENTED, ast.If, ast.Try, ast.TryStar, ast.ExceptHandler, ast.W
 """Statements that are documented or hold such statements."""
 
 
-def docstring_corpus(folder: str, *, _parent_: object = None) -> str:
-    """Return a folder with the documentation strings of the standard library as tokens. Make it if it is missing.
+def is_unwritten(root: str | Path) -> bool:
+    """Return whether a folder is that of the corpus, and no run has written it yet."""
+    return Path(root) == FOLDER and not FOLDER.exists()
+
+
+@functools.cache
+def corpus() -> Mapping[str, np.ndarray]:
+    """Return the tokens of the documentation strings of the standard library, by the name of their file.
 
     Each string is a document: its bytes of UTF-8, without indentation, and the separator. Every tenth module is in the
     validation set. A string that occurs again is left out. The modules are read, not imported.
 
     Raises:
-        ConfigError: the installation has no sources, or the folder cannot be written.
+        ConfigError: the installation has no sources.
     """
-    root = Path(folder)
-    if (root / VOCABULARY).is_file():
-        return folder
-    try:
-        with new_folder(root) as temporary:
-            _write(temporary)
-    except OSError as error:
-        if (root / VOCABULARY).is_file():  # another process has made the same folder meanwhile
-            return folder
-        message = f"{root} cannot be written ({error.strerror or error}); give a folder of tokens"
-        raise ConfigError("data.root", message) from error
-    return folder
-
-
-def _write(folder: Path) -> None:
     library, seen = Path(sysconfig.get_path("stdlib")), set[str]()
-    with (
-        TokenWriter(folder, "train", BYTES.dtype, MAX_SHARD_TOKENS) as train,
-        TokenWriter(folder, "val", BYTES.dtype, MAX_SHARD_TOKENS) as val,
-    ):
-        for number, module in enumerate(_modules(library)):
-            writer = val if number % _VAL_EVERY == _VAL_EVERY - 1 else train
-            new = dict.fromkeys(text for text in docstrings(module.read_bytes()) if text not in seen)
-            seen.update(new)
-            for text in new:
-                writer.write(np.array([*text.encode(errors="replace"), BYTES.separator]))
-    if not (train.num_tokens and val.num_tokens):
+    documents = {"train": list[bytes](), "val": list[bytes]()}
+    for number, module in enumerate(_modules(library)):
+        split = "val" if number % _VAL_EVERY == _VAL_EVERY - 1 else "train"
+        new = dict.fromkeys(text for text in docstrings(module.read_bytes()) if text not in seen)
+        seen.update(new)
+        documents[split] += [text.encode(errors="replace") for text in new]
+    if not all(documents.values()):
         message = f"{library} has no sources of Python's library; give data.root a folder of hydrant tokenize"
         raise ConfigError("data.root", message)
-    BYTES.write(folder)
+    return {f"{split}_000000.bin": _tokens(texts) for split, texts in documents.items()}
+
+
+def write_corpus(files: Iterable[TokenFile]) -> None:
+    """Write the folder of the corpus, if some of these files are only in memory. Another process may do so too.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    if all(file.in_memory is None for file in files):
+        return
+    try:
+        with new_folder(FOLDER) as temporary:
+            for name, tokens in corpus().items():
+                with TokenWriter(temporary, name.partition("_")[0], BYTES.dtype, MAX_SHARD_TOKENS) as writer:
+                    writer.write(tokens)
+            BYTES.write(temporary)
+    except OSError as error:
+        if not (FOLDER / VOCABULARY).is_file():  # else another process has made the same folder meanwhile
+            message = f"{FOLDER} cannot be written ({error.strerror or error}); give a folder of tokens"
+            raise ConfigError("data.root", message) from error
+
+
+def _tokens(documents: Iterable[bytes]) -> np.ndarray:
+    """Return the bytes of documents, with the separator after each: uint16."""
+    parts = [np.array([*document, BYTES.separator], BYTES.dtype) for document in documents]
+    return np.concatenate(parts)
 
 
 def _modules(folder: Path) -> Iterator[Path]:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from hydrant.errors import ConfigError, DataError, typed_line
 from hydrant.files.regular_file import check_regular
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 VOCABULARY = "tokens.json"
 """The file in a folder of tokens that describes their vocabulary."""
@@ -44,9 +40,14 @@ class TokenFile:
     dtype: np.dtype
     offset: int  # bytes before the first token
     num_tokens: int
+    in_memory: np.ndarray | None = field(
+        default=None, compare=False
+    )  # the tokens, if the file is not written yet
 
     def mapped(self) -> np.ndarray:
         """Return the tokens, (num_tokens,), which stay on disk until they are used."""
+        if self.in_memory is not None:
+            return self.in_memory
         mapped = np.memmap(self.path, self.dtype, "r", self.offset, (self.num_tokens,))
         return np.asarray(mapped)  # slices of a memmap take ten times as long
 
@@ -218,11 +219,10 @@ def fingerprint(splits: Mapping[str, Sequence[TokenFile]]) -> str:
     for split, files in splits.items():
         for file in files:
             digest.update(f"{split} {file.num_tokens} {file.dtype.str}\n".encode())
-            size = file.num_tokens * file.dtype.itemsize
-            with file.path.open("rb") as opened:
-                for start in _block_starts(size):
-                    opened.seek(file.offset + start)
-                    digest.update(opened.read(size if size <= _SMALL else _BLOCK_BYTES))
+            content = file.mapped().view(np.uint8)
+            size = len(content) if len(content) <= _SMALL else _BLOCK_BYTES
+            for start in _block_starts(len(content)):
+                digest.update(content[start : start + size].tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -230,38 +230,3 @@ def _block_starts(size: int) -> Sequence[int]:
     if size <= _SMALL:
         return [0]
     return [number * (size - _BLOCK_BYTES) // (_SAMPLED_BLOCKS - 1) for number in range(_SAMPLED_BLOCKS)]
-
-
-def splits_of(settings: Any) -> dict[str, tuple[TokenFile, ...]]:
-    """Return the files of each split by `train`, `val`, `test` or `extra_val.<name>`.
-
-    `settings` is a mapping with keys of conf/data/tokens.yaml.
-
-    Raises:
-        ConfigError: a pattern names no file.
-        DataError: a file holds no tokens.
-    """
-    patterns = {name: settings[name] for name in ("train", "val", "test") if settings[name] is not None}
-    patterns |= {f"extra_val.{name}": pattern for name, pattern in settings["extra_val"].items()}
-    root, dtype = settings["root"], settings["dtype"]
-    return {name: token_files(root, pattern, dtype, f"data.{name}") for name, pattern in patterns.items()}
-
-
-def tokens_setting(name: str, *, _parent_: DictConfig) -> int | str | None:
-    """Return a setting of data=tokens that its files decide: the fingerprint, or a field of the vocabulary.
-
-    A field is null if the folder has no `tokens.json`.
-
-    Raises:
-        ConfigError: this field is the size.
-    """
-    if name == "fingerprint":
-        return fingerprint(splits_of(_parent_))
-    folder = Path(_parent_["root"])
-    # A config whose vocabulary is given can be composed and shown without its files.
-    with contextlib.nullcontext() if name == "size" else contextlib.suppress(ConfigError):
-        folder = vocabulary_folder(str(folder), splits_of(_parent_))
-    vocabulary = read_vocabulary(folder)
-    if vocabulary is None and name == "size":
-        raise size_unknown(folder)
-    return None if vocabulary is None else getattr(vocabulary, name)

@@ -15,6 +15,7 @@ from torch import Tensor
 from hydrant import seeding
 from hydrant.batch import Batch
 from hydrant.data.base import Indices, StreamSpec, batch_ranges, select, to_device
+from hydrant.data.docstrings import write_corpus
 from hydrant.data.token_files import Position, TokenFile
 from hydrant.errors import DataError
 
@@ -171,6 +172,7 @@ class TokenSource:
         return len(self.samples)
 
     def stream(self, spec: StreamSpec) -> TokenStream:
+        write_corpus(self.shards.files)
         in_order = self.sampling == "contiguous"
         order = FileOrder(self.num_samples) if in_order else ShuffledOrder(spec.seed, self.num_samples)
         return TokenStream(_TokenReader(self, spec.device), order, spec)

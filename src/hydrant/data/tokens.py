@@ -11,16 +11,10 @@ from typing import Literal
 from hydrant.data.base import Data
 from hydrant.data.in_memory import tensor_reader
 from hydrant.data.parts import make_parts
-from hydrant.data.token_files import (
-    Position,
-    Vocabulary,
-    read_vocabulary,
-    size_unknown,
-    splits_of,
-    vocabulary_folder,
-)
+from hydrant.data.token_files import Position, Vocabulary, size_unknown, vocabulary_folder
 from hydrant.data.token_files import fingerprint as hash_of
 from hydrant.data.token_source import Sampling, TokenShards, TokenSource
+from hydrant.data.token_splits import splits_of, vocabulary_of
 from hydrant.data.tokenizers import Tokenizer, make_tokenizer
 from hydrant.errors import ConfigError
 
@@ -121,7 +115,7 @@ def tokens(
     if sequence_length < 1:
         raise ConfigError("data.sequence_length", f"{sequence_length} is below 1")
     folder = vocabulary_folder(root, files)
-    vocabulary = read_vocabulary(folder)
+    vocabulary = vocabulary_of(folder)
     size = _checked_size(vocab_size, vocabulary, folder)
     if sampling == "documents" and (separator is None or separator_position is None):
         needed = "sampling=documents needs the token that divides documents, such as 50256"

@@ -36,6 +36,7 @@ _HELPERS = (
     "hydrant.data.csv_layout",
     "hydrant.data.docstrings",
     "hydrant.data.token_files",
+    "hydrant.data.token_splits",
     "hydrant.data.token_writer",
     "hydrant.data.workers",
     "hydrant.trackers.wandb_media",

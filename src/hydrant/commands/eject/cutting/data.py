@@ -17,9 +17,11 @@ from hydrant.commands.eject.own import check_source
 from hydrant.data.augment import AlternatingFlip, ShiftFlip
 from hydrant.data.csv_file import MISSING
 from hydrant.data.csv_layout import read_layout
+from hydrant.data.docstrings import write_corpus
 from hydrant.data.idx import IdxImages
 from hydrant.data.in_memory import InMemorySource
-from hydrant.data.token_files import splits_of, vocabulary_folder
+from hydrant.data.token_files import vocabulary_folder
+from hydrant.data.token_splits import splits_of
 from hydrant.errors import ConfigError
 
 _COMMENTS = {
@@ -194,6 +196,7 @@ def _cut_tokens(collector: Collector, node: Mapping[str, Any]) -> None:
     if collector.config["test_at_end"]:
         sources["test"] = plan.splits["test"].source
     for name, source in sources.items():
+        write_corpus(source.shards.files)
         files = [
             (str(file.path), file.dtype.str, file.offset, file.num_tokens) for file in source.shards.files
         ]

@@ -18,9 +18,9 @@ from hydrant.training.loop import make_update
 
 WORDS = ("eval_every=null", "duration=100000")
 LANES = {64: "<= 2", 2048: "<= 10"}
-"""Goals for the time of an update of so many lanes, as a multiple of that of a run alone."""
-MEMORY = "peak memory of {} lanes, of so many times that of a run alone"
-GOALS = {f"an update of {n:,} lanes, of one of a run alone": goal for n, goal in LANES.items()}
+"""Goals by number of lanes: the time of an update, as a multiple of that of a run alone."""
+MEMORY = "peak memory of {} lanes, as a multiple of the same number of runs alone"
+GOALS = {f"an update of {n:,} lanes, as a multiple of that of a run alone": goal for n, goal in LANES.items()}
 GOALS |= {MEMORY.format(f"{n:,}"): "<= 1.1" for n in LANES}
 
 
@@ -36,7 +36,7 @@ def measure_lanes(num_lanes: int, *, quick: bool) -> Iterator[Item]:
     title = f"an update of {num_lanes:,} lanes"
     seconds = compare(WORDS, num_lanes, num_blocks=num_blocks, block_size=block_size)
     yield Figure(title, interval([1e3 * value for value in seconds["stack"]]), "ms")
-    what = f"{title}, of one of a run alone"
+    what = f"{title}, as a multiple of that of a run alone"
     yield ratio(what, seconds, GOALS.get(what))
     if torch.cuda.is_available():
         alone = peak_of_run()

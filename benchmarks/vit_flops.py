@@ -24,7 +24,7 @@ from hydrant.training.profiling import peak_flops
 
 PRODUCT = "a matrix product"
 
-SHEET, OF_PRODUCT = "of the data sheet's rate", "of a matrix product's rate"
+SHEET, OF_PRODUCT = "share of the data sheet's rate", "share of a matrix product's rate"
 MODELS = {"vit_small_patch16_224": 512, "vit_base_patch16_224": 256, "vit_large_patch16_224": 128}
 """Batch sizes."""
 GOALS = {

@@ -28,12 +28,15 @@ def test_export_replaces_only_files_and_needs_only_one_sample(
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))  # as a full disk
     try:
-        assert cli.main(["export", str(folder), "--output", "full.safetensors"]) == 2
+        statuses = [
+            cli.main(["export", str(folder), "--format", file_format, "--output", "full.bin"])
+            for file_format in ("safetensors", "torch_export", "onnx")
+        ]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert "--output: full.safetensors cannot be written (File too large)" in capsys.readouterr().err.replace(
-        f"{workdir}/", ""
-    )
+    assert statuses == [2, 2, 2]
+    printed = capsys.readouterr().err.replace(f"{workdir}/", "")
+    assert printed.count("--output: full.bin cannot be written (File too large)") == 3
     command = ["export", str(folder), "--format", "torch_export", "--output"]
     assert cli.main([*command, "pipe.pt2"]) == 2
     assert "--output: pipe.pt2 cannot be written (it is not a file)" in capsys.readouterr().err

@@ -38,6 +38,17 @@ def logged(project: str, identity: RunIdentity, key: str) -> list[tuple[int, Any
     return [(entry["step"], entry[key]) for entry in rows if key in entry]
 
 
+def test_a_folder_that_cannot_be_written_is_refused(
+    identity: RunIdentity, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trackio itself drops the rows, and says nothing."""
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("trackio.sqlite_storage.TRACKIO_DIR", tmp_path / "file" / "trackio")
+    with pytest.raises(ConfigError, match=r"cannot write into \S+/file/trackio .*; set TRACKIO_DIR"):
+        TrackioTracker(identity, 0, project=project)
+    assert not (identity.folder / ID_FILE).exists()
+
+
 def test_what_is_logged_is_read_back(
     identity: RunIdentity, project: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

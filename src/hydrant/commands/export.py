@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import tempfile
@@ -133,7 +134,9 @@ def _write_torch_export(model: nn.Module, inputs: Tensor, metadata: Mapping[str,
 
     batch = torch.export.Dim("batch", min=1)
     program = torch.export.export(model, (inputs,), dynamic_shapes=({0: batch},))
-    torch.export.save(program, path, extra_files=dict(metadata))
+    content = io.BytesIO()  # if the disk is full, torch ends the process with its own writer
+    torch.export.save(program, content, extra_files=dict(metadata))
+    path.write_bytes(content.getbuffer())
     return _compare(model, torch.export.load(path).module(), inputs)
 
 
@@ -143,14 +146,15 @@ def _write_onnx(model: nn.Module, inputs: Tensor, metadata: Mapping[str, str], p
     import torch
 
     batch = torch.export.Dim("batch", min=1)
-    torch.onnx.export(
-        model, (inputs,), str(path), input_names=["inputs"], output_names=["logits"], dynamo=True,
-        dynamic_shapes=({0: batch},), external_data=False, verbose=False,
+    program = torch.onnx.export(
+        model, (inputs,), input_names=["inputs"], output_names=["logits"], dynamo=True,
+        dynamic_shapes=({0: batch},), verbose=False,
     )  # fmt: skip
+    assert program is not None
+    content = program.model_proto
     if metadata:
-        content = onnx.load(path)
         onnx.helper.set_model_props(content, dict(metadata))
-        onnx.save(content, path)
+    path.write_bytes(content.SerializeToString())
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
     def infer(samples: Tensor) -> Tensor:

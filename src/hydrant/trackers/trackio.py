@@ -7,11 +7,12 @@ import io
 import logging
 import re
 import secrets
+import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydrant.errors import ConfigError, shown
+from hydrant.errors import ConfigError, first_line, shown
 from hydrant.files.atomic_write import replace_file
 from hydrant.files.read_file import read_bytes
 from hydrant.imports.distribution import require_extra
@@ -38,8 +39,8 @@ class TrackioTracker(NullTracker):
         project: the name of Trackio's project.
 
     Raises:
-        ConfigError: Trackio is not installed, or the project cannot have this name.
-        Exception: Trackio cannot write.
+        ConfigError: Trackio is not installed or cannot write, or the project cannot have this name.
+        Exception: Trackio cannot write later.
     """
 
     def __init__(self, identity: RunIdentity, num_updates: int, *, project: str) -> None:
@@ -50,6 +51,14 @@ class TrackioTracker(NullTracker):
         )  # not trackio.init: it identifies runs by their names, and may start a server
         from trackio.sqlite_storage import SQLiteStorage
 
+        try:
+            SQLiteStorage.init_db(project)  # without it, rows that cannot be written are lost without a word
+        except (OSError, sqlite3.Error) as error:
+            folder = SQLiteStorage.get_project_db_path(project).parent
+            message = (
+                f"Trackio cannot write into {folder} ({first_line(error)}); set TRACKIO_DIR to another folder"
+            )
+            raise ConfigError("tracker", message) from error
         file = identity.folder / ID_FILE
         saved = (read_bytes(file) or b"").decode() if num_updates else ""
         run_id = saved or secrets.token_hex(16)

@@ -148,7 +148,7 @@ def test_own_parts_are_found_behind_everything_else(trials: Trials, folder: Path
     for name in NAMES:
         if not is_module(name):
             (folder / f"{name}.py").unlink()
-    for words in trials.of(cases, minimum=2):
+    for words in trials.of(cases):
         done = call(words, folder)
         assert done.returncode == 0, (words, done.stderr)
         assert ran(folder) == [], (words, done.stderr)

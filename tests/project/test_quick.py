@@ -1,0 +1,70 @@
+"""scripts/quick: which tests it runs, and its exit status."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from repository import ROOT
+
+SCRIPT = ROOT / "scripts" / "quick"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    loader = SourceFileLoader("quick_script", str(SCRIPT))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("file", "first", "has", "lacks"),
+    [
+        ("src/hydrant/optimizers/clipping.py", "optimizers/test_clipping.py", "optimizers/test_ema.py", "test_cli.py"),
+        ("src/hydrant/commands/compare/statistics.py", "commands/compare/test_statistics.py", "commands/test_status.py",
+         "data/test_loader.py"),
+        ("src/hydrant/cli.py", "test_cli.py", "interface/test_own_objects.py", "clock/test_run_clock.py"),
+        ("tests/data/test_idx.py", "data/test_idx.py", "data/test_idx.py", "data/test_loader.py"),
+        ("conf/optimizer/sgd.yaml", "config/test_best.py", "config/test_options.py", "data/test_loader.py"),
+    ],
+)  # fmt: skip
+def test_the_nearest_tests_come_first(
+    script: ModuleType, file: str, first: str, has: str, lacks: str
+) -> None:
+    tests = [str(test.relative_to(ROOT / "tests")) for test in script.nearest_tests([Path(file)])]
+    assert tests[0] == first
+    assert has in tests
+    assert lacks not in tests
+
+
+def test_every_module_that_has_tests_of_its_own_is_near_to_them(script: ModuleType) -> None:
+    modules = [file.relative_to(ROOT) for file in (ROOT / "src" / "hydrant").rglob("*.py")]
+    assert all(
+        script.nearest_tests([file]) for file in modules if len(file.parts) > 3 and file.stem != "__init__"
+    )
+
+
+def test_a_page_is_near_to_no_test(script: ModuleType) -> None:
+    assert script.nearest_tests([Path("docs/README.md")]) == []
+
+
+@pytest.mark.parametrize(("body", "status"), [("pass", 0), ("assert False", 1)])
+def test_the_exit_status_is_that_of_the_tests(body: str, status: int, tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "quick").write_bytes(SCRIPT.read_bytes())
+    (tmp_path / "tests").mkdir()
+    commands = (["init", "-q", "-b", "main"], ["commit", "-q", "--allow-empty", "-m", "first"])
+    for words in commands:
+        settings = ["-c", "user.name=one", "-c", "user.email=one@example.org"]
+        subprocess.run(["git", *settings, *words], cwd=tmp_path, check=True)
+    (tmp_path / "tests" / "test_one.py").write_text(f"def test_one():\n    {body}\n")
+    done = subprocess.run([sys.executable, "scripts/quick"], cwd=tmp_path, check=False)
+    assert done.returncode == status

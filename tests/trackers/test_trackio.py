@@ -100,6 +100,17 @@ def test_a_resumed_run_writes_what_its_killed_process_has_not(identity: RunIdent
     assert [step for step, _ in logged(project, identity, "train/loss")] == list(range(6))
 
 
+def test_the_hub_is_not_asked_who_the_user_is(
+    identity: RunIdentity, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network that drops the question would hold the run for ever."""
+    asked = list[str]()
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setattr("huggingface_hub.whoami", lambda **_: asked.append("who") or {"name": "someone"})
+    TrackioTracker(identity, 0, project=project).finish(0, {})
+    assert asked == []
+
+
 def test_runs_of_the_same_name_stay_apart(identity: RunIdentity, project: str, tmp_path: Path) -> None:
     other = RunIdentity(tmp_path / "other", identity.name, "g", "j", ())
     other.folder.mkdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from wandb_rows import (
     SUMMARY,
     Make,
     Warnings,
+    kill_core,
     local_rows,
     log_rows,
     read_finished,
@@ -200,6 +202,30 @@ def test_a_resumed_run_continues_under_its_id(
     assert [row["_step"] for row in run.history] == list(range(8))
     assert run.config["duration"] == 8
     assert run.state == "finished"
+
+
+@pytest.mark.usefixtures("reap")
+@pytest.mark.parametrize("num_arrived", [0, 4])
+def test_a_resumed_run_sends_what_its_killed_process_has_not(
+    num_arrived: int, identity: RunIdentity, wandb_server: WandbServer, make_wandb: Make
+) -> None:
+    if num_arrived:
+        whole = make_wandb(identity)
+        log_rows(whole, 0, num_arrived)
+        whole.finish(143, {})
+    killed = make_wandb(identity, num_updates=num_arrived)
+    log_rows(killed, num_arrived, 6)
+    kill_core(signal.SIGKILL)
+    assert without_sdk_keys(wandb_server.only_run().history) == rows(0, num_arrived), (
+        "it sends every 15 seconds"
+    )
+    killed.finish(1, {})
+    resumed = make_wandb(replace(identity, history=lambda: rows(0, 5)), num_updates=5)
+    log_rows(resumed, 5, 8)
+    resumed.finish(0, {})
+    run = wandb_server.only_run()
+    assert without_sdk_keys(run.history) == rows(0, 8)
+    assert [row["_step"] for row in run.history] == list(range(8))
 
 
 def test_the_id_of_a_run_survives_a_move_of_its_folder(

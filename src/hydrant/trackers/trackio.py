@@ -46,9 +46,6 @@ class TrackioTracker(NullTracker):
     def __init__(self, identity: RunIdentity, num_updates: int, *, project: str) -> None:
         require_extra("trackio", ["trackio"], "tracker", "tracker=trackio")
         _check_project(project)
-        from trackio.run import (
-            Run,
-        )  # not trackio.init: it identifies runs by their names, and may start a server
         from trackio.sqlite_storage import SQLiteStorage
 
         try:
@@ -67,7 +64,7 @@ class TrackioTracker(NullTracker):
         last = SQLiteStorage.get_max_step_for_run(project, identity.name, run_id=run_id) if saved else None
         self._last_logged = -1 if last is None else last
         self._num_updates = num_updates
-        self._run: Any = Run(  # its methods are not typed
+        self._run: Any = _local_run(
             url=None,
             project=project,
             client=None,
@@ -122,6 +119,17 @@ class TrackioTracker(NullTracker):
     def _log(self, values: Mapping[str, Any]) -> None:
         if self._num_updates > self._last_logged:
             self._run.log(dict(values), step=self._num_updates)
+
+
+def _local_run(**arguments: Any) -> Any:
+    """Return a run of Trackio. Not by `trackio.init`: it identifies runs by their names, and may start a server."""
+    from trackio.run import Run
+
+    class LocalRun(Run):
+        def _get_username(self) -> None:
+            """Do not ask the Hub, as Trackio 0.43 does if there is a token: without an answer, it waits for ever."""
+
+    return LocalRun(**arguments)
 
 
 def _check_project(name: str) -> None:

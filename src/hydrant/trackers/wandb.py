@@ -72,6 +72,8 @@ GRACE_SECONDS = 5.0  # the seconds to wait for a call of the SDK after its own t
 class WandbTracker:
     """One W&B run for one run folder. A resumed run continues it under the same id.
 
+    A resumed online run sends the rows that its killed process has not sent; `hydrant sync` does so for offline ones.
+
     `mode` is `auto` (online where possible; the variable WANDB_MODE decides if it is set), `online`, `offline` or
     `disabled`. `group`, `job_type`, `name`, `tags` and `notes` default to those of the run's identity. `probe_timeout`,
     `init_timeout` and `finish_timeout` limit, in seconds, the probe of the server, the start of the run and the last
@@ -138,6 +140,8 @@ class WandbTracker:
         }
         if self._mode != "disabled":
             self._start(redacted(arguments), probe_timeout)
+        if self._run is not None and self._run.resumed:
+            self._repeat_lost_rows(self._run, identity.history())
 
     def log(self, row: Mapping[str, float]) -> None:
         """Log a row of history over `num_updates`. The first failure ends the logging, not the run."""
@@ -221,6 +225,13 @@ class WandbTracker:
             log.warning(
                 "W&B: %s; logging offline. Upload it later with: %s", online_problem, self._sync_command
             )
+
+    def _repeat_lost_rows(self, run: wandb.Run, rows: Sequence[Mapping[str, float]]) -> None:
+        """Log the rows that the server lacks, because the process that made them was killed before it sent them."""
+        sent = run.summary.get("time") or 0.0  # of the last row that arrived
+        for row in rows:
+            if row["time"] > sent:
+                self.log(row)
 
     def _init(self, mode: Literal["online", "offline"], arguments: dict[str, Any]) -> str | None:
         """Start the W&B run in `mode`. Return the reason if that fails, else None."""

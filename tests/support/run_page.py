@@ -112,8 +112,9 @@ def write_parts(page: str, folder: Path) -> None:
         package = path.removeprefix("src/").rpartition("/")[0].replace("/", ".")
         if path.startswith("src/") and (ROOT / path).exists():  # an addition to a module
             module = importlib.import_module(path.removeprefix("src/").removesuffix(".py").replace("/", "."))
-            if (table := getattr(module, "COMMANDS", None)) is not None:  # a record of the table
-                table |= {command.name: command for command in eval(block, vars(module))}
+            if path.endswith("commands/registry.py"):
+                command = eval(block, vars(module))
+                module.COMMANDS[command.name] = command
                 continue
             added: dict[str, Any] = {}
             exec(compile(block, path, "exec"), dict(vars(module)), added)

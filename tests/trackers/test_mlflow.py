@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +21,7 @@ from PIL import Image
 from hydrant.errors import ConfigError
 from hydrant.trackers.base import RunIdentity
 from hydrant.trackers.mlflow import ID_FILE, MlflowTracker
+from hydrant.trackers.sender import NoAnswerError
 from hydrant.trackers.several import Trackers
 
 
@@ -190,6 +194,27 @@ def test_a_store_that_fails_costs_one_warning(
     (warning,) = logged_warnings()
     assert warning.startswith("tracker: ")
     assert "it gets nothing more, training continues" in warning
+
+
+def test_a_server_that_never_ends_its_answer_does_not_hold_the_run(
+    identity: RunIdentity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time limits of requests are those of each read, so an answer may come in bits for ever."""
+    monkeypatch.setattr("hydrant.trackers.mlflow._START_SECONDS", 2.0)
+    is_over = threading.Event()
+
+    def answer(server: socket.socket) -> None:
+        with contextlib.suppress(OSError), server.accept()[0] as connection:
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+            while not is_over.wait(0.1):
+                connection.sendall(b" ")
+
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as server:
+        threading.Thread(target=answer, args=(server,), daemon=True).start()
+        uri = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(NoAnswerError, match="no answer within 2 s"):
+            MlflowTracker(identity, 0, experiment="study", tracking_uri=uri)
+        is_over.set()
 
 
 def test_a_missing_package_is_named_before_the_run_starts(

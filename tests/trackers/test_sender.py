@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from hydrant.trackers.sender import Sender
+from hydrant.trackers.sender import NoAnswerError, Sender
 
 
 def test_all_calls_are_made_in_order() -> None:
@@ -38,6 +38,20 @@ def test_no_call_follows_one_that_fails_and_the_next_one_raises() -> None:
         sender.send(has_failed.set)
     assert made == []
     assert not has_failed.is_set()
+
+
+def test_the_end_waits_for_slow_calls_but_not_for_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hydrant.trackers.sender._SILENT_SECONDS", 1.0)
+    made = list[int]()
+    slow = Sender()
+    for number in range(8):
+        slow.send(lambda n: (threading.Event().wait(0.2), made.append(n)), number)
+    slow.finish()
+    assert made == list(range(8))
+    hanging = Sender()
+    hanging.send(threading.Event().wait)
+    with pytest.raises(NoAnswerError, match="no answer within 1 s"):
+        hanging.finish()
 
 
 def test_a_call_that_hangs_does_not_delay_the_end_of_the_process() -> None:

@@ -18,7 +18,7 @@ from hydrant.files.atomic_write import locked, replace_file
 from hydrant.files.read_file import read_bytes
 from hydrant.imports.distribution import require_extra
 from hydrant.trackers.base import NullTracker, RunIdentity
-from hydrant.trackers.sender import Sender
+from hydrant.trackers.sender import Sender, call_with_timeout
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -37,6 +37,8 @@ _VARIABLES = {
 }
 """Variables that are set before MLflow is imported, unless the user has set them. By default, MLflow repeats requests
 to a lost server for minutes."""
+_START_SECONDS = 300.0
+"""How long a run waits for its store: for the server, or for other runs that open the same new file."""
 _PARAMS_IN_A_CALL, _METRICS_IN_A_CALL = 100, 1000  # MLflow's limits
 _MAX_VALUE = 6000  # characters of a parameter
 _LAST_KEY = "epoch"
@@ -79,10 +81,17 @@ class MlflowTracker(NullTracker):
             or os.environ.get("MLFLOW_TRACKING_URI")
             or f"sqlite:///{Path(LOCAL_STORE).resolve()}"
         )
-        with _one_process_opens(uri):
-            self._client = MlflowClient(tracking_uri=uri)
-            self._run_id = self._start(identity, num_updates, experiment)
-        _log_config(self._client, self._run_id, identity.config, num_updates)
+        self._client: MlflowClient
+        self._run_id: str
+
+        def start() -> None:
+            with _one_process_opens(uri):
+                self._client = MlflowClient(tracking_uri=uri)
+                self._run_id = self._start(identity, num_updates, experiment)
+            _log_config(self._client, self._run_id, identity.config, num_updates)
+
+        if (error := call_with_timeout(start, _START_SECONDS)) is not None:
+            raise error
         self._sender = Sender()
         self._metrics: deque[Metric] = deque()  # that wait for the sender
         for row in identity.history():

@@ -22,6 +22,7 @@ from hydrant.files.atomic_write import replace_file
 from hydrant.files.read_file import read_bytes
 from hydrant.files.redaction import redacted
 from hydrant.trackers.base import Histogram, RunIdentity
+from hydrant.trackers.sender import NoAnswerError, call_with_timeout
 from hydrant.trackers.wandb_media import (
     log_artifact,
     log_histograms,
@@ -32,9 +33,7 @@ from hydrant.trackers.wandb_media import (
 )
 from hydrant.trackers.wandb_sdk import (
     SERVICE,
-    NoAnswerError,
     SdkSession,
-    call_with_timeout,
     sdk_session,
     stop_core,
 )

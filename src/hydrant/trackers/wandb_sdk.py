@@ -8,16 +8,16 @@ import json
 import os
 import ssl
 import sys
-import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hydrant.errors import first_line
 from hydrant.safety.trust import working_project
+from hydrant.trackers.sender import call_with_timeout
 
 SERVICE = "WANDB_SERVICE"
 """The variable with the address of wandb-core, the SDK's background process. Child processes inherit it."""
@@ -26,36 +26,8 @@ _QUIET = {"WANDB_ERROR_REPORTING": "false", "WANDB_QUIET": "true", "WANDB_SILENT
 _FAIL_FAST = {"WANDB_X_GRAPHQL_RETRY_MAX": "5", "WANDB_X_GRAPHQL_RETRY_WAIT_MAX_SECONDS": "4"}
 
 
-class NoAnswerError(Exception):
-    """A call did not return within its time limit."""
-
-
 class NoAccessError(Exception):
     """W&B cannot be used online; the message gives the reason."""
-
-
-def call_with_timeout(function: Callable[[], object], timeout: float) -> Exception | None:
-    """Call `function` and wait at most `timeout` seconds.
-
-    The call runs in a thread, because name resolution and waits for wandb-core cannot be interrupted otherwise.
-
-    Returns:
-        None on success, the exception that `function` raised, or NoAnswerError after the time limit.
-    """
-    errors: list[Exception] = []
-
-    def run() -> None:
-        try:
-            function()
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, daemon=True, name="hydrant-wandb")
-    thread.start()
-    thread.join(timeout)
-    if thread.is_alive():
-        return NoAnswerError(f"no answer within {timeout:g} s")
-    return errors[0] if errors else None
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,9 @@ def missing_rows(cells: np.ndarray) -> np.ndarray:
     return np.flatnonzero([cell is None for cell in cells] if is_text(cells) else np.isnan(cells))
 
 
-def read_table(path: str, delimiter: str, key: str, texts: Collection[str] = ()) -> Table:
+def read_table(
+    path: str, delimiter: str, key: str, texts: Collection[str] = (), *, min_columns: int = 2
+) -> Table:
     """Read a CSV file whose first line has the names of the columns.
 
     A column of numbers holds nothing else; all others, and those in `texts`, hold texts. A file that has not changed
@@ -73,6 +75,7 @@ def read_table(path: str, delimiter: str, key: str, texts: Collection[str] = ())
 
     Args:
         key: the config key that names the file.
+        min_columns: a table without a target may have a single column.
 
     Raises:
         ConfigError: there is no such file.
@@ -88,7 +91,7 @@ def read_table(path: str, delimiter: str, key: str, texts: Collection[str] = ())
         raise DataError(f"{path}: {_encoding_error(file, error)}") from error
     except (OSError, csv.Error) as error:
         raise DataError(f"{path} cannot be read: {typed_line(error)}") from error
-    if len(table.columns) < 2 and key != "inputs":  # those without a target may have a single column
+    if len(table.columns) < min_columns:
         message = f"the first line of {path} names 1 column, with data.delimiter={delimiter!r}"
         raise DataError(f"{message}; the names of several columns are needed")
     return table

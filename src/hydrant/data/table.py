@@ -205,7 +205,7 @@ class _Encoder:
         """
         if len(files) > 1:
             raise ConfigError("inputs", f"{len(files)} tables are given; one is read at a time")
-        table = read_table(str(files[0]), delimiter, "inputs", self._layout.texts)
+        table = read_table(str(files[0]), delimiter, "inputs", self._layout.texts, min_columns=1)
         return InMemorySource(self._inputs(table), ())
 
     def in_target_units(self, targets: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from hydrant.errors import ConfigError, DataError, first_line, suggestion, typed_line
+from hydrant.files.csv_text import is_number
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """Cells without a value, in lower case."""
@@ -193,15 +194,6 @@ def one_spelling(text: str) -> str:
     whole, part = whole.lstrip("0").zfill(1), part.rstrip("0")
     rest = f".{part}" if part else ""
     return f"{sign if whole + part != '0' else ''}{whole}{rest}"
-
-
-def is_number(text: str) -> bool:
-    """Return whether a cell is a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return "_" not in text
 
 
 def _checked(table: Table) -> Table:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hydrant.data.csv_file import Table, is_number, is_text, missing_rows, one_spelling, read_table
+from hydrant.data.csv_file import Table, is_text, missing_rows, one_spelling, read_table
 from hydrant.errors import ConfigError
+from hydrant.files.csv_text import is_number
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -40,9 +40,8 @@ _SUMS = {
 """The MD5 sum of what a published file holds, or of KMNIST's compressed file -> its data set."""
 
 _LETTERS = string.ascii_uppercase + string.ascii_lowercase
-_MERGED = (
-    string.digits + string.ascii_uppercase + "abdefghnqrt"
-)  # the other letters look like upper case ones
+# The other letters look like upper case ones.
+_MERGED = string.digits + string.ascii_uppercase + "abdefghnqrt"
 _DIGITS = tuple(string.digits)
 _CLASSES: Mapping[str, tuple[str, ...]] = {
     "mnist": _DIGITS,

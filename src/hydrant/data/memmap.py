@@ -96,9 +96,8 @@ def _mapped(file: Path) -> np.ndarray:
     try:
         check_regular(file)
         array = np.load(file, mmap_mode="r", allow_pickle=False)
-        torch.from_numpy(
-            np.zeros(1, _AS_TORCH.get(array.dtype.name, array.dtype))
-        )  # fails if torch lacks this type
+        # Fails if torch lacks this type.
+        torch.from_numpy(np.zeros(1, _AS_TORCH.get(array.dtype.name, array.dtype)))
     except (OSError, ValueError, TypeError, EOFError) as error:
         raise DataError(f"{file} cannot be read: {typed_line(error)}") from error
     if not array.ndim:

@@ -58,9 +58,8 @@ def to_bytes(image: Image) -> Image:
 
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in _OF_16_BITS):
         values = np.asarray(image).astype(np.int64)
-        return Image.fromarray(
-            ((values + 128) // 257).astype(np.uint8)
-        )  # 65535 is 255, rounded to the nearest
+        # 65535 is 255, rounded to the nearest.
+        return Image.fromarray(((values + 128) // 257).astype(np.uint8))
     if image.mode in ("I", "F"):
         kind = "integers of 32 bits" if image.mode == "I" else "floats"
         message = f"its mode is {image.mode}, {kind}, whose range is not known"

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from hydrant.batch import Tensors
 from hydrant.data.base import Data, Indices, Reader
-from hydrant.data.csv_file import Table, is_number, is_text, missing_rows, one_spelling, read_table
+from hydrant.data.csv_file import Table, is_text, missing_rows, one_spelling, read_table
 from hydrant.data.csv_layout import Layout, read_layout
 from hydrant.data.in_memory import InMemorySource
 from hydrant.errors import ConfigError
+from hydrant.files.csv_text import is_number
 
 log = logging.getLogger("hydrant")
 

@@ -40,9 +40,8 @@ class TokenFile:
     dtype: np.dtype
     offset: int  # bytes before the first token
     num_tokens: int
-    in_memory: np.ndarray | None = field(
-        default=None, compare=False
-    )  # the tokens, if the file is not written yet
+    # The tokens, if the file is not written yet.
+    in_memory: np.ndarray | None = field(default=None, compare=False)
 
     def mapped(self) -> np.ndarray:
         """Return the tokens, (num_tokens,), which stay on disk until they are used."""

@@ -28,14 +28,15 @@ class _Cells(dict[str, str]):
     """The cells of texts. Each text is searched for secrets once: names of classes are in many rows."""
 
     def __missing__(self, text: str) -> str:
-        is_formula = text.startswith(_FORMULA) and text != "-" and not _is_number(text)
+        is_formula = text.startswith(_FORMULA) and text != "-" and not is_number(text)
         self[text] = cell = public(f"'{text}" if is_formula else text)
         return cell
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether a cell is a number. Only Python reads one with `_` as a number."""
     try:
         float(text)
     except ValueError:
         return False
-    return True
+    return "_" not in text

@@ -61,9 +61,8 @@ class Diagnostics:
         if not sums:
             return
         totals, parallel = torch.stack(list(sums.values())), trainer.plan.parallel
-        if (
-            parallel.is_sharded
-        ):  # a shard on several ranks counts several times in every sum, but not in ratios of sums
+        # A shard on several ranks counts several times in every sum, but not in ratios of sums.
+        if parallel.is_sharded:
             totals = parallel.all_reduce(totals.to(trainer.plan.world.device))
         rows: list[list[float]] = totals.tolist()
         for layer, row in zip(sums, rows, strict=True):

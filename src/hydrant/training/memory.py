@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 from collections.abc import Generator
 from pathlib import Path
@@ -69,6 +70,14 @@ def available_bytes(device: torch.device) -> int:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration):  # another system than Linux
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def release_memory() -> None:
+    """Give unused memory back, and forget the peak of CUDA's."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
 
 
 _HEADROOM = 0.09

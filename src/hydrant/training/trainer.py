@@ -92,9 +92,8 @@ class Trainer:
     log: HookLog = field(init=False, default_factory=HookLog)
     meter: Meter = field(init=False)
     pace: Pace = field(init=False)
-    loss_weight: Tensor = field(
-        init=False
-    )  # the weight of a micro-batch with the usual number of targets, shape ()
+    # The weight of a micro-batch with the usual number of targets, shape ().
+    loss_weight: Tensor = field(init=False)
     _num_micro_steps: int = field(init=False)  # `loss_weight` is 1 / this
     buffers: RankBuffers = field(init=False)
     phase_observers: list[Profiler | Watchdog] = field(init=False)

@@ -22,9 +22,8 @@ def with_defaults(overrides: Sequence[str], *, on_gpu: bool) -> list[str]:
         "precision": "fp32,tf32,bf16" if on_gpu else "fp32,bf16",
         "compile": "eager,default,blocks" + (",reduce_overhead,max_autotune" if on_gpu else ""),
     }
-    if choices.keys().isdisjoint(
-        {"experiment", "data", "model", "task"}
-    ):  # the overrides do not choose what is trained
+    # The overrides do not choose what is trained.
+    if choices.keys().isdisjoint({"experiment", "data", "model", "task"}):
         defaults = {"experiment": "vit_fake" if on_gpu else "vit_tiny_fake"} | defaults
     return [*(f"{key}={values}" for key, values in defaults.items() if key not in choices), *overrides]
 

@@ -50,9 +50,8 @@ def _precedence(run: Run) -> tuple[bool, bool, float]:
 def _differing(run: Run, newest: Run, by: Sequence[str]) -> list[str]:
     """Return the keys that make the run answer another question. The options stand for the keys that they set."""
     configs = run.config, newest.config
-    are_whole = all(
-        any(key.startswith("data.") for key in config) for config in configs
-    )  # else a run failed early
+    # Else a run failed early.
+    are_whole = all(any(key.startswith("data.") for key in config) for config in configs)
     keys = set(run.config) | set(newest.config) if are_whole else set(run.config) & set(newest.config)
     differing = [key for key in sorted(keys) if _counts(key, by) and _text(run, key) != _text(newest, key)]
     return [key for key in _OPTIONS if key in differing] or differing

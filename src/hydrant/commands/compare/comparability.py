@@ -158,9 +158,8 @@ def _data(runs: Sequence[Run]) -> Callable[[Run], str]:
 
 def _budget(run: Run) -> str:
     with contextlib.suppress(ConfigError):
-        if (
-            Duration.parse(run.config.get("duration"), "duration").unit == "s"
-        ):  # the machines decide the updates
+        # The machines decide the updates.
+        if Duration.parse(run.config.get("duration"), "duration").unit == "s":
             return f"{run.config['duration']} of training"
     total, sizes = run.summary.get("total_updates"), run.batch_sizes
     return "unknown" if total is None or sizes is None else f"{sizes.total(total):,} samples"

@@ -89,9 +89,8 @@ class Group:
     estimate: Estimate
     best: float | None
     states: Mapping[str, int]  # number of runs by state, or NOT_FINITE
-    missing_repetitions: Sequence[
-        str
-    ] = ()  # seeds (and folds) that most other groups have, as `seed 1 fold 2`
+    # Seeds (and folds) that most other groups have, as `seed 1 fold 2`.
+    missing_repetitions: Sequence[str] = ()
     versus: Difference | None = None  # from the baseline
 
     @property

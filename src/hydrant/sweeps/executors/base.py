@@ -65,9 +65,8 @@ class SweepJob:
 
     number: int  # in the sweep
     job: Job
-    environment: Mapping[
-        str, str
-    ]  # `hydra.job.env_set`, added for the job to the environment of this process
+    # `hydra.job.env_set`, added for the job to the environment of this process.
+    environment: Mapping[str, str]
     in_table: bool = False  # the live table shows the progress, so nothing is printed
     others: Sequence[SweepJob] = ()  # the jobs that train in its process, as lanes of one stack
 

@@ -85,9 +85,8 @@ class _Writer(dcp.FileSystemWriter):
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Name the files by the number of ranks that write into each part."""
         remove(self._folder)  # left by a process that was killed
-        self._folder.parent.mkdir(
-            exist_ok=True
-        )  # not its parents: a run folder that was removed stays removed
+        # Not its parents: a run folder that was removed stays removed.
+        self._folder.parent.mkdir(exist_ok=True)
         self._folder.mkdir()
         parts_of = [dict.fromkeys(map(_part, plan.items)) for plan in plans]  # by rank
         all_parts = {part for parts in parts_of for part in parts}

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import logging
 import traceback
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from hydrant.errors import ConfigError, HydrantError, OutOfMemory
 from hydrant.training.distributed.base import SINGLE_RANK, Parallel
 from hydrant.training.distributed.world import World
 from hydrant.training.loop import make_update
-from hydrant.training.memory import allocator_message, is_out_of_memory, leave_headroom
+from hydrant.training.memory import allocator_message, is_out_of_memory, leave_headroom, release_memory
 from hydrant.training.prepare.build import prepare
 from hydrant.training.prepare.dry_run import dry_collectives
 from hydrant.training.prepare.scratch import scratch_trainer
@@ -84,10 +81,7 @@ def _try_size(config: Mapping[str, Any], size: int) -> Exception | None:
         _release_tensors(error)
         return error
     finally:
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
+        release_memory()
     return None
 
 

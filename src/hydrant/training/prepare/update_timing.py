@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import statistics
 import time
 from collections.abc import Sequence
-
-import torch
 
 from hydrant.clock import Duration, Interval, Intervals
 from hydrant.data import IterableSource
 from hydrant.errors import ConfigError
 from hydrant.training.hooks import Hooks
 from hydrant.training.loop import train_update
+from hydrant.training.memory import release_memory
 from hydrant.training.plan import Plan
 from hydrant.training.prepare.scratch import scratch_trainer
 from hydrant.training.prepare.verify_compile import try_compiled
@@ -95,7 +93,4 @@ def _release(plan: Plan) -> None:
     """Give back what the updates have used, so that the run begins as if it were the first."""
     if isinstance(plan.train, IterableSource):
         plan.train.items.rewind()
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+    release_memory()

@@ -24,9 +24,8 @@ class Method:
 
     name: str
     num_trials: int
-    num_failed: (
-        int  # trials of which a run failed or diverged; they count as the worst finished trial of all methods
-    )
+    # Trials of which a run failed or diverged. Each counts as the worst finished trial of all methods.
+    num_failed: int
     curve: BestOfN  # over 1 to the common budget
 
 

@@ -144,7 +144,19 @@ def test_folds_are_standardized_by_the_lines_that_train(tmp_path: Path) -> None:
     assert data.in_target_units is not None
     targets = [joined(part.batches(spec(), 50))[1] for part in (data.train, data.val)]
     prices = data.in_target_units(torch.cat(targets)).sort().values
-    torch.testing.assert_close(prices, torch.arange(50) + 0.5)
+    torch.testing.assert_close(prices, torch.arange(50).double() + 0.5, rtol=1e-6, atol=1e-6)
+
+
+def test_predictions_of_large_numbers_are_as_exact_as_their_deviation(tmp_path: Path) -> None:
+    """As of times in seconds: float32 has a step of 128 there."""
+    file = tmp_path / "rows.csv"
+    times = [1_700_000_000 + 0.25 * n for n in range(100)]
+    file.write_text("x,time\n" + "".join(f"{n},{time!r}\n" for n, time in enumerate(times)))
+    data = read(file, val=None, val_ratio=0.0, target="time", standardize_targets=True)
+    assert data.in_target_units is not None
+    _, targets = joined(data.train.batches(spec(), 100))
+    assert targets.dtype == torch.float32
+    assert data.in_target_units(targets).tolist() == pytest.approx(times, rel=0, abs=1e-4)
 
 
 def test_other_values_in_a_constant_column_stay_small(tmp_path: Path) -> None:

@@ -210,12 +210,15 @@ class _Encoder:
         return InMemorySource(self._inputs(table), ())
 
     def in_target_units(self, targets: Tensor) -> Tensor:
-        """Return standardized targets, (B,) or (B, K), in the units of their columns."""
+        """Return standardized targets, (B,) or (B, K), in the units of their columns: float64 on the host.
+
+        In float32, numbers with a large mean and a small deviation, such as times, would be rounded to a few values.
+        """
         mean, std = (
-            torch.tensor([values[name] for name in self._layout.targets])
+            torch.tensor([values[name] for name in self._layout.targets], dtype=torch.float64)
             for values in (self._mean, self._std)
         )
-        return targets * std.to(targets.device) + mean.to(targets.device)
+        return targets.cpu().double() * std + mean
 
     def _inputs(self, table: Table) -> Tensors:
         layout, num_rows = self._layout, table.num_rows

@@ -72,7 +72,9 @@ def test_visible_devices_are_chosen_as_cuda_does() -> None:
     assert seen("3,1") == [every[3], every[1]]
     uuid = torch.cuda.get_device_properties(5).uuid
     assert seen(f"GPU-{uuid}") == seen(f"GPU-{str(uuid)[:8]}") == [every[5]]
-    assert seen(f"MIG-GPU-{uuid}/1/0") == [every[5]]
+    other = torch.cuda.get_device_properties(2).uuid
+    for parts in (f"MIG-GPU-{uuid}/1/0", f"MIG-{uuid}", f"MIG-{uuid},MIG-{other}"):
+        assert seen(parts) == [every[5]]
     assert seen("2,9,3") == [every[2]]
     assert seen("") == []
 
@@ -82,3 +84,14 @@ def test_a_sweep_sees_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = visible_gpus([])
     assert list(gpus) == ["6", "2"]
     assert len(set(gpus.values())) == 2
+
+
+def test_a_sweep_sees_parts_of_gpus_by_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One alone is known to CUDA, and the second of two is not."""
+    names = [f"MIG-{torch.cuda.get_device_properties(number).uuid}" for number in (6, 2)]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(names))
+    together = visible_gpus([])
+    assert list(together) == names
+    for name in names:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", name)
+        assert visible_gpus([]) == {name: together[name]}

@@ -15,10 +15,12 @@ import yaml
 from data_files import write_images
 from ejected import check_equal
 from ejected import project as project
+from faulty_model import TWO_RANKS, fault, provide_faulty_model
 from marks import slow
 from repository import ROOT
 from run_folders import rows, summary
 from safetensors.torch import load_file
+from training_runs import run_command
 
 from hydrant import cli
 
@@ -166,12 +168,17 @@ def test_commands_on_a_finished_run(
         assert cli.main(["evaluate", str(folder)]) == 0
         return capsys.readouterr().out
 
+    def predicted(name: str) -> str:
+        assert cli.main(["predict", str(folder), "val", "--out", name]) == 0
+        return Path(name).read_text()
+
     capsys.readouterr()
-    on_gpu = evaluated()
+    on_gpu, table = evaluated(), predicted("gpu.csv")
     assert cli.main(["export", str(folder), "--format", "torch_export", "--output", "gpu.pt2"]) == 0
     capsys.readouterr()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert evaluated() == on_gpu
+    assert predicted("cpu.csv") == table
     inputs = torch.randn(4, 1, 8, 8)
     exported = torch.export.load("gpu.pt2").module()(inputs)
     assert exported.shape == (4, 10)
@@ -214,6 +221,16 @@ def test_two_gpus_train_as_one(words: str, train: Train, workdir: Path) -> None:
     ]
     subprocess.run(command, check=True)
     assert_equal_rows(workdir / "outputs/two", train(*base, name="one"), 6, 1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.cuda(devices=2, stub=True)
+def test_a_rank_that_hangs_is_named(workdir: Path) -> None:
+    words = (*provide_faulty_model(workdir), "parallel.timeout_seconds=8", *TWO_RANKS, *fault("sleep", 1))
+    done = run_command(*words, cwd=workdir)
+    assert done.returncode == 1
+    assert "rank 1 hangs: no progress for 8 s (parallel.timeout_seconds); rank 1 is at forward" in done.stderr
+    assert summary(workdir / "outputs/run")["error"]["type"] == "RankHung"
 
 
 @pytest.mark.slow

@@ -44,6 +44,10 @@ CASES: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     ),
     "attention": ((*BASE, *VIT, "optimizer=sgd"), ["seed=0 optimizer.lr=0.01", "seed=1 optimizer.lr=0.02"]),
     "language": ((*GPT, "optimizer.eps=1e-4"), ["seed=0 optimizer.lr=1e-3", "seed=1 optimizer.lr=2e-3"]),
+    "documents": (
+        (*GPT, "optimizer.eps=1e-4", "data.sampling=documents"),
+        ["seed=0 optimizer.lr=1e-3", "seed=1 optimizer.lr=2e-3"],
+    ),
     "label smoothing": (TINY, [f"seed={n} task.label_smoothing={n / 10}" for n in (1, 2, 3)]),
     "schedules": (
         TINY, ["scheduler=wsd", "scheduler=cosine seed=1", "scheduler=linear scheduler.warmup=5", "scheduler=plateau"],

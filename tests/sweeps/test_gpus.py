@@ -99,6 +99,8 @@ def test_a_gpu_with_two_names_is_reserved_once(
         (None, ["GPU-a", "GPU-b"], {"0": "GPU-a", "1": "GPU-b"}),
         ("1, GPU-a", ["GPU-b", "GPU-a"], {"1": "GPU-b", "GPU-a": "GPU-a"}),
         ("0,7", ["GPU-a"], {"0": "0", "7": "7"}),
+        ("MIG-a", ["a"], {"MIG-a": "a"}),
+        ("MIG-a,MIG-b", ["a"], {"MIG-a": "a", "MIG-b": "b"}),
         ("", [], {}),
         (None, ProcessDied(1), {}),
     ],

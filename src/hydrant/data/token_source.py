@@ -16,6 +16,7 @@ from hydrant import seeding
 from hydrant.batch import Batch
 from hydrant.data.base import Indices, StreamSpec, batch_ranges, select, to_device
 from hydrant.data.docstrings import write_corpus
+from hydrant.data.packed import with_cuts
 from hydrant.data.token_files import Position, TokenFile
 from hydrant.errors import DataError
 
@@ -147,7 +148,8 @@ class TokenSource:
     """Sequences of `length` tokens with the next token of each as its target.
 
     Inputs are int64 (B, length). With `sampling=documents` they are a dict: `tokens`, int64 (B, length), and
-    `documents`, the number of each token's document in its row, int64 (B, length). Targets are int64 (B, length).
+    `documents`, the number of each token's document in its row, int64 (B, length), which knows where it is cut
+    (`with_cuts`). Targets are int64 (B, length).
 
     Args:
         shards: the tokens.
@@ -220,10 +222,10 @@ class _TokenReader:
         inputs, targets = rows[:, :-1].astype(np.int64), rows[:, 1:].astype(np.int64)
         if source.sampling != "documents":
             return Batch(self._on_device(inputs), self._on_device(targets))
-        documents = self._documents(rows)
-        targets[documents[:, 1:] != documents[:, :-1]] = IGNORED
-        parts = {"tokens": inputs, "documents": np.ascontiguousarray(documents[:, :-1])}
-        return Batch({name: self._on_device(part) for name, part in parts.items()}, self._on_device(targets))
+        numbers = self._documents(rows)
+        targets[numbers[:, 1:] != numbers[:, :-1]] = IGNORED
+        documents = with_cuts(np.ascontiguousarray(numbers[:, :-1]), self._on_device)
+        return Batch({"tokens": self._on_device(inputs), "documents": documents}, self._on_device(targets))
 
     def _read_in_a_row(self, samples: range) -> Batch:
         """Return the batch of samples that follow each other: one part of the tokens, read without a loop.

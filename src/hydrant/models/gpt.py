@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from hydrant.errors import ConfigError, unknown_name
+from hydrant.models.documents import positions_in_documents
 from hydrant.models.transformer import (
     ACTIVATIONS,
     NORMS,
@@ -21,8 +22,6 @@ from hydrant.models.transformer import (
     Block,
     FeedForward,
     Norm,
-    causal_document_mask,
-    positions_in_documents,
     rotation,
 )
 
@@ -159,9 +158,9 @@ class GPT(nn.Module):
         """
         if isinstance(inputs, Mapping):
             tokens, documents = inputs["tokens"], inputs["documents"]
-            mask, places = causal_document_mask(documents), positions_in_documents(documents)
+            places = positions_in_documents(documents)
         else:
-            tokens, mask = inputs, None
+            tokens, documents = inputs, None
             places = torch.arange(tokens.shape[1], device=tokens.device)
         if (length := tokens.shape[1]) > self._sequence_length:
             message = f"is {self._sequence_length}, but a sequence has {length} tokens"
@@ -171,9 +170,9 @@ class GPT(nn.Module):
         x = self.dropout(x if self.positions is None else x + self.positions(places))
         for block in self.blocks:
             if self._checkpoints and torch.is_grad_enabled():
-                x = cast("Tensor", checkpoint(block, x, turned, mask, use_reentrant=False))
+                x = cast("Tensor", checkpoint(block, x, turned, documents, use_reentrant=False))
             else:
-                x = block(x, turned, mask)
+                x = block(x, turned, documents)
         x = self.norm(x)
         return self.logits(x) if readout else x
 

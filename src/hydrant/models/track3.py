@@ -97,7 +97,7 @@ class Track3GPT(nn.Module):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         turned = _rotation(inputs.shape[1], self._head_dim, x.device)
         for block in self.blocks:
-            x = block(x, turned, mask=None)
+            x = block(x, turned, documents=None)
         x = self.norm(x)
         return self.logits(x) if readout else x
 

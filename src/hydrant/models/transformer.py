@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hydrant.models.documents import attend_in_documents
+
 Norm = Literal["rms", "layer"]
 Activation = Literal["swiglu", "gelu", "relu2"]
 
@@ -40,32 +42,6 @@ _ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 ACTIVATIONS = tuple(_ACTIVATIONS)
 
 
-def positions_in_documents(documents: Tensor) -> Tensor:
-    """Return the position of each token in its document, of the same shape as `documents`.
-
-    Args:
-        documents: (B, L), the number of the document of each token. Tokens of a document are next to each other.
-
-    >>> positions_in_documents(torch.tensor([[0, 0, 1, 1, 1, 2]]))
-    tensor([[0, 1, 0, 1, 2, 0]])
-    """
-    places = torch.arange(documents.shape[1], device=documents.device)
-    begins = F.pad(documents[:, 1:] != documents[:, :-1], (1, 0))
-    return places - torch.where(begins, places, 0).cummax(dim=1).values
-
-
-def causal_document_mask(documents: Tensor) -> Tensor:
-    """Return which tokens each token attends to, (B, 1, L, L) bool: itself and those before it in its document.
-
-    >>> causal_document_mask(torch.tensor([[0, 1, 1]]))[0, 0].int()
-    tensor([[1, 0, 0],
-            [0, 1, 0],
-            [0, 1, 1]], dtype=torch.int32)
-    """
-    is_same = documents[:, :, None] == documents[:, None, :]
-    return is_same.tril()[:, None]
-
-
 def rotation(positions: Tensor, head_dim: int, base: float) -> tuple[Tensor, Tensor]:
     """Return cosines and sines of the angles by which rotary embeddings turn pairs of numbers; Su et al., 2021.
 
@@ -92,7 +68,7 @@ def rotate(x: Tensor, by: tuple[Tensor, Tensor]) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Causal self-attention by `scaled_dot_product_attention`.
+    """Causal self-attention by `scaled_dot_product_attention`; of packed documents, by `attend_in_documents`.
 
     Args:
         width: of the tokens.
@@ -128,18 +104,27 @@ class Attention(nn.Module):
         self.key_norm = nn.Identity() if qk_norm is None else qk_norm(head_dim)
         self.output = nn.Linear(num_heads * head_dim, width, bias=bias)
 
-    def forward(self, x: Tensor, turned: tuple[Tensor, Tensor] | None, mask: Tensor | None) -> Tensor:
-        """`x` (B, L, width) -> (B, L, width). No token attends to later ones."""
+    def forward(self, x: Tensor, turned: tuple[Tensor, Tensor] | None, documents: Tensor | None) -> Tensor:
+        """`x` (B, L, width) -> (B, L, width). No token attends to later ones, or to those of other documents."""
         parts = (part(x) for part in (self.query, self.key, self.value))
         query, key, value = (part.unflatten(-1, (-1, self._head_dim)).transpose(1, 2) for part in parts)
         query, key = self.query_norm(query), self.key_norm(key)
         if turned is not None:
             query, key = rotate(query, turned), rotate(key, turned)
-        mixed = F.scaled_dot_product_attention(
-            query.type_as(value), key.type_as(value), value, attn_mask=mask, is_causal=mask is None,
-            dropout_p=self._dropout if self._dropout and self.training else 0.0,
-            scale=self._scale, enable_gqa=self._has_groups,
-        )  # fmt: skip
+        query, key = query.type_as(value), key.type_as(value)
+        dropout = self._dropout if self._dropout and self.training else 0.0
+        if documents is None:
+            mixed = F.scaled_dot_product_attention(
+                query,
+                key,
+                value,
+                is_causal=True,
+                dropout_p=dropout,
+                scale=self._scale,
+                enable_gqa=self._has_groups,
+            )
+        else:
+            mixed = attend_in_documents(query, key, value, documents, dropout=dropout, scale=self._scale)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
 
@@ -176,7 +161,7 @@ class Block(nn.Module):
         self.feed_forward_norm, self.feed_forward = norm(width), feed_forward
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, turned: tuple[Tensor, Tensor] | None, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, turned: tuple[Tensor, Tensor] | None, documents: Tensor | None) -> Tensor:
         """`x` (B, L, width) -> (B, L, width)."""
-        x = x + self.dropout(self.attention(self.attention_norm(x), turned, mask))
+        x = x + self.dropout(self.attention(self.attention_norm(x), turned, documents))
         return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))

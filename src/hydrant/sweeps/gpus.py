@@ -23,6 +23,7 @@ def visible_gpus(preload: Sequence[str]) -> dict[str, str]:
     """Return the GPUs that this process may use: their names, as in CUDA_VISIBLE_DEVICES, and their UUIDs.
 
     The UUID is the same for all names of a GPU, such as its number. It is the name itself if CUDA knows no such GPU.
+    The UUID of a part of a GPU (MIG) is in its name: of several parts, CUDA shows a process the first one only.
 
     Args:
         preload: the paths of what the fork server imports, which reads the UUIDs so that this process needs no torch.
@@ -32,7 +33,8 @@ def visible_gpus(preload: Sequence[str]) -> dict[str, str]:
     if visible is None:
         return {str(number): uuid for number, uuid in enumerate(uuids)}
     names = [name.strip() for name in visible.split(",") if name.strip()]
-    return dict(zip(names, uuids if len(uuids) == len(names) else names, strict=True))
+    known = zip(names, uuids if len(uuids) == len(names) else names, strict=True)
+    return {name: name.removeprefix("MIG-") if name.startswith("MIG-") else uuid for name, uuid in known}
 
 
 def _uuids() -> list[str]:

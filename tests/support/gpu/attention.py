@@ -1,12 +1,13 @@
 """Fused scaled dot products by the CPU's own fused kernel, and with dropout by plain operations.
 
-query: (batch, heads, length, width); key and value: (batch, key heads, key length, width).
+query: (batch, heads, length, width); key and value: (batch, key heads, key length, width). Of packed sequences:
+(tokens, heads, width).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -111,6 +112,73 @@ def efficient_backward(
     return _plain_backward(grad, (query, key, value), options, seed)
 
 
+def packed(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bounds: Tensor,
+    key_bounds: Tensor,
+    _longest: int,
+    _longest_key: int,
+    dropout_p: float,
+    is_causal: bool,
+    return_debug_mask: bool,
+    *,
+    scale: float | None = None,
+    **windows: Any,
+) -> tuple[Tensor, ...]:
+    """`aten::_flash_attention_forward` of sequences one after the other, (tokens, heads, width) each."""
+    assert bounds.dtype == torch.int32, "flash attention takes the bounds of sequences as int32"
+    assert torch.equal(bounds, key_bounds)
+    assert not dropout_p
+    options = _Options(0.0, is_causal, scale)
+    results = [_forward(*map(_batched, parts), options) for parts in _cut(bounds, query, key, value)]
+    output = torch.cat([output[0].transpose(0, 1) for output, _, _ in results])
+    state = torch.zeros(2, dtype=torch.uint64)
+    return output, torch.cat([sums[0] for _, sums, _ in results], 1), state, state[0], query.new_empty(0)
+
+
+def packed_backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    sums: Tensor,
+    bounds: Tensor,
+    _key_bounds: Tensor,
+    _longest: int,
+    _longest_key: int,
+    _dropout: float,
+    is_causal: bool,
+    _state: Tensor,
+    _unused: Tensor,
+    *,
+    scale: float | None = None,
+    **windows: Any,
+) -> tuple[Tensor, ...]:
+    """`aten::_flash_attention_backward` of sequences one after the other."""
+    options, seed = _Options(0.0, is_causal, scale), torch.zeros((), dtype=torch.long)
+    grads = [
+        _backward(
+            _batched(grad), tuple(map(_batched, inputs)), _batched(output), sums.mT[None], options, seed
+        )
+        for grad, *inputs, output, sums in _cut(bounds, grad, query, key, value, output, sums.mT)
+    ]
+    return tuple(torch.cat([part[0].transpose(0, 1) for part in parts]) for parts in zip(*grads, strict=True))
+
+
+def _cut(bounds: Tensor, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Yield the tensors of each sequence that is not empty."""
+    lengths = bounds.diff().tolist()
+    return (parts for parts in zip(*(x.split(lengths) for x in tensors), strict=True) if len(parts[0]))
+
+
+def _batched(tokens: Tensor) -> Tensor:
+    """Return a sequence (tokens, heads, width) as a batch of one, (1, heads, tokens, width)."""
+    return tokens.transpose(0, 1)[None]
+
+
 def _forward(query: Tensor, key: Tensor, value: Tensor, options: _Options) -> tuple[Tensor, Tensor, Tensor]:
     """Return the output, the logarithms of the sums of exponentials, and a seed."""
     key, value = _for_each_head(key, query), _for_each_head(value, query)
@@ -195,6 +263,8 @@ def _of_key_heads(grad: Tensor, keys: Tensor) -> Tensor:
 ATTENTION: dict[str, Callable[..., Any]] = {
     "_scaled_dot_product_flash_attention": flash,
     "_scaled_dot_product_flash_attention_backward": flash_backward,
+    "_flash_attention_forward": packed,
+    "_flash_attention_backward": packed_backward,
     "_scaled_dot_product_efficient_attention": efficient,
     "_scaled_dot_product_efficient_attention_backward": efficient_backward,
 }

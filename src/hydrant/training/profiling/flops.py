@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
-from hydrant.batch import Batch
+from hydrant.batch import Batch, map_tensors
 from hydrant.training.training_trial import training_trial
 
 _aten: Any = torch.ops.aten
@@ -28,14 +28,15 @@ class Flops(NamedTuple):
 def count_flops(task: nn.Module, batch: Batch) -> Flops:
     """Return the FLOPs of one sample's forward pass in training. Nothing in the task changes.
 
-    torch's `FlopCounterMode` counts matrix products, convolutions and attention; a multiply-add is two FLOPs.
+    torch's `FlopCounterMode` counts matrix products, convolutions and attention; a multiply-add is two FLOPs. Attention
+    is counted with all pairs of tokens, so that the number does not depend on where the documents of a batch end.
     """
     from torch.utils.flop_counter import FlopCounterMode  # imports Triton, which only a started run needs
 
     counter = FlopCounterMode(display=False, custom_mapping={_aten.mkldnn_rnn_layer: _rnn_layer_flops})
     weights = _WeightTracker(task, counter.flop_registry)
     with training_trial(task), _unfused_attention(), torch.no_grad(), weights, counter:
-        task.forward(batch)
+        task.forward(map_tensors(Tensor.clone, batch))  # copies do not know where their documents end
     return Flops(counter.get_total_flops() // batch.num_samples, weights.describe_uncounted())
 
 

@@ -12,9 +12,13 @@ namespace {
 constexpr int CUDA_VERSION_ANSWERED = 13020;
 constexpr int MAX_SHARED_BYTES = 232448;
 
-// The number of a GPU that CUDA_VISIBLE_DEVICES names, or -1. A part of one, "MIG-GPU-<uuid>/1/0", is the whole here.
+bool is_part(const std::string &name) { return name.compare(0, 4, "MIG-") == 0; }
+
+// The number of a GPU that CUDA_VISIBLE_DEVICES names, or -1. A part of one, "MIG-<uuid>" or, as drivers before 470 name
+// it, "MIG-GPU-<uuid>/1/0", is the whole here.
 int number_of_name(std::string name) {
-  if (name.compare(0, 4, "MIG-") == 0) name = name.substr(4, name.find('/') - 4);
+  if (name.compare(0, 8, "MIG-GPU-") == 0) name = name.substr(4, name.find('/') - 4);
+  if (is_part(name)) name.replace(0, 4, "GPU-");
   if (name.empty()) return -1;
   if (name.find_first_not_of("0123456789") == std::string::npos) {
     int number = atoi(name.c_str());
@@ -25,7 +29,7 @@ int number_of_name(std::string name) {
   return -1;
 }
 
-// As CUDA reads CUDA_VISIBLE_DEVICES: up to the first name that it does not know.
+// As CUDA reads CUDA_VISIBLE_DEVICES: up to the first name that it does not know, or to a part of a GPU.
 std::vector<int> visible_numbers() {
   std::vector<int> numbers;
   const char *names = getenv("CUDA_VISIBLE_DEVICES");
@@ -38,6 +42,7 @@ std::vector<int> visible_numbers() {
     int number = number_of_name(name);
     if (number < 0) break;
     numbers.push_back(number);
+    if (is_part(name)) break;
   }
   return numbers;
 }

@@ -232,7 +232,9 @@ def _cut_language_modeling(collector: Collector, node: Mapping[str, Any]) -> tup
     if isinstance(model, GPT):
         known_in["_initialize"] = {"model": known_in[name]["self"]}
     for part in (name, "Block", "Attention") if isinstance(model, GPT | Track3GPT) and not packs else ():
-        known_in[part] = {**known_in[part], ABSENT: {"mask"}}
+        known_in[part] = {**known_in[part], ABSENT: {"documents"}}
+    if packs and "Attention" in known_in:
+        known_in["Attention"] = {**known_in["Attention"], "documents": SOMETHING}
     if isinstance(model, Track3GPT) or (isinstance(model, GPT) and known_in["GPT"]["positions"] == "rope"):
         for part in ("Attention", "Block"):
             known_in[part] = {**known_in[part], "turned": SOMETHING}

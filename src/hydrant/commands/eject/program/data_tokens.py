@@ -20,6 +20,7 @@ from hydrant.commands.eject.program.settings import (
     SEPARATOR_IS_LAST,
     SEQUENCE_LENGTH,
 )
+from hydrant.data.packed import with_cuts
 from hydrant.seeding import permuted
 
 
@@ -52,10 +53,12 @@ def read_sequences(tokens: Tokens, chosen: Tensor) -> tuple[Any, Tensor]:
     rows = np.stack([tokens[n * SEQUENCE_LENGTH : (n + 1) * SEQUENCE_LENGTH + 1] for n in chosen.tolist()])
     read = torch.from_numpy(rows.astype(np.int64)).to(DEVICE)
     if SEPARATES:
-        documents = torch.from_numpy(documents_of(rows)).to(DEVICE)
-        is_inside = documents[:, 1:] == documents[:, :-1]  # not the last token of a document
-        packed = {"tokens": read[:, :-1], "documents": documents[:, :-1]}
-        return packed, read[:, 1:].where(is_inside, IGNORED)
+        numbers = documents_of(rows)
+        is_inside = torch.from_numpy(numbers[:, 1:] == numbers[:, :-1]).to(
+            DEVICE
+        )  # not the last of a document
+        documents = with_cuts(numbers[:, :-1], lambda part: torch.from_numpy(part).to(DEVICE))
+        return {"tokens": read[:, :-1], "documents": documents}, read[:, 1:].where(is_inside, IGNORED)
     return read[:, :-1], read[:, 1:]
 
 

@@ -14,9 +14,9 @@ import torch
 from eject_files import write_texts
 from language_models import VOCAB_SIZE, gpt
 from marks import slow
-from run_folders import rows_without_compile, summary
+from run_folders import assert_same_state, rows, rows_without_compile, summary, weights
 from torch import Tensor
-from training_runs import Train
+from training_runs import Train, whole_and_resumed
 
 from hydrant.data.packed import cut_documents, with_cuts
 from hydrant.models.documents import attend_in_documents
@@ -183,3 +183,10 @@ def test_a_run_on_a_gpu(words: str, train: Train, monkeypatch: pytest.MonkeyPatc
     if not has_dropout:  # which draws other numbers on the CPU
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         assert close(folder, train(*RUN, "precision=bf16", "duration=8", name="cpu"), 1e-2)
+
+
+def test_a_resumed_run_is_exact(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_texts(Path("texts"))
+    whole, half = whole_and_resumed(train, monkeypatch, (*RUN, "duration=8", "model.dropout=0.1"), 6)
+    assert rows(whole) == rows(half)
+    assert_same_state(weights(whole), weights(half))

@@ -37,7 +37,7 @@ def test_full_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def fill_memory(arguments: list[str]) -> int:
         return len(bytearray(sys.maxsize))
 
-    monkeypatch.setattr("hydrant.commands.list_backends.main", fill_memory)
+    monkeypatch.setattr("hydrant.commands.list.main", fill_memory)
     assert cli.main(["list"]) == 1
     assert capsys.readouterr().err.startswith("error: the memory of this machine")
 

@@ -128,7 +128,7 @@ def _read_dotenv() -> None:
 
 
 def _function_of(command: str) -> Callable[[list[str]], int]:
-    return pkgutil.resolve_name(f"hydrant.commands.{COMMANDS[command].module or command}:main")
+    return pkgutil.resolve_name(f"hydrant.commands.{command}:main")
 
 
 def _no_command(word: str) -> ConfigError:

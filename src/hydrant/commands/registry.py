@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Command:
-    """A command. `help/<name>.txt` is what its `--help` prints.
+    """A command: the function `main` of the module of its name, imported when it is called.
+
+    `help/<name>.txt` is what its `--help` prints.
 
     Args:
         summary: what `hydrant --help` says about it.
-        module: the module in `hydrant.commands` with its `main`, imported when it is called; "": that of its name.
         groups: a pattern of the config groups whose overrides it takes.
         writes: its results are files, or at W&B. The result of any other command is what it prints.
         reads_dotenv: it needs variables from `.env`.
@@ -20,7 +21,6 @@ class Command:
 
     name: str
     summary: str
-    module: str = ""
     groups: str = ""
     writes: bool = False
     reads_dotenv: bool = True
@@ -52,8 +52,8 @@ _COMMANDS = (
     Command("sync", "send the offline data of runs to W&B, once", writes=True, runs_own_code=False),
     Command("explain", "print what each option and key means, and where its file is", runs_own_code=False),
     Command("schema", "write JSON schemas by which editors complete and check YAML", reads_dotenv=False),
-    Command("list", "list the backends of torch.compile that this machine can use", module="list_backends",
-            reads_dotenv=False, runs_own_code=False),
+    Command("list", "list the backends of torch.compile that this machine can use", reads_dotenv=False,
+            runs_own_code=False),
 )
 # fmt: on
 

@@ -50,6 +50,7 @@ LAST_UPDATE = "after the last update"
 class Comparison:
     """The result of a comparison."""
 
+    question: Question
     metric: Metric
     runs: Sequence[Run]
     keys: Sequence[str]  # in which the runs differ
@@ -58,17 +59,14 @@ class Comparison:
     winner: Group | None
     runner_up: Group | None
     lead: Difference | None  # of the winner over the runner-up
-    baseline: Group | None
-    is_baseline_given: bool  # else the winner is the baseline
+    baseline: Group | None  # the winner, if none is asked for
     warnings: Sequence[ComparisonWarning]
     num_cells: int  # combinations of the groups' labels
     missing: Sequence[Mapping[str, str]]  # combinations without a run
     importance: Importance | None
-    target: Target | None
-    times: Mapping[str, Mapping[str, float]]  # to the target, by run and unit
+    times: Mapping[str, Mapping[str, float]]  # to the goal, by run and unit
     group_times: Mapping[str, GroupTime]  # by group
     profiles: Mapping[str, Profile]  # by unit
-    price_per_hour: float | None  # of the hardware of one run
     repetitions: str  # what the runs of a group are: `seeds`, `folds`, or `seeds and folds`
     verdicts: Verdicts
 
@@ -129,6 +127,7 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
     repetitions = " and ".join(f"{key}s" for key in REPETITIONS if key in other_keys) or "seeds"
     best = [by_name[group.name] for group in (winner, runner_up) if group is not None]
     return Comparison(
+        question=question,
         metric=compared,
         runs=runs,
         keys=keys,
@@ -138,16 +137,13 @@ def compare(runs: Sequence[Run], question: Question) -> Comparison:
         runner_up=None if runner_up is None else by_name[runner_up.name],
         lead=None if winner is None or runner_up is None else difference(winner, runner_up),
         baseline=None if base is None else by_name[base.name],
-        is_baseline_given=baseline is not None,
         warnings=find_warnings(runs, groups, other_keys, compared) + find_unknown_times(runs, times),
         num_cells=num_cells,
         missing=missing,
         importance=_importance(runs, keys, compared),
-        target=target,
         times=times,
         group_times={group.name: group_time(group.runs, times) for group in groups} if times else {},
         profiles=_profiles(grouped, by, times),
-        price_per_hour=question.price_per_hour,
         repetitions=repetitions,
         verdicts=find_verdicts(grouped, groups, best, keys, compared, repetitions, question),
     )

@@ -99,7 +99,7 @@ def _legend(c: Comparison) -> list[str]:
     ]
     if num:
         legend.append(f"p: paired t-test, corrected by Holm for {num} comparison{'' if num == 1 else 's'}.")
-    if num and not c.is_baseline_given:
+    if num and c.question.baseline is None:
         legend.append(
             "The baseline is the best group. These p-values are optimistic: the same results picked and tested it. "
             "Choose a baseline beforehand with --baseline."
@@ -116,10 +116,10 @@ def _missing(c: Comparison) -> list[str]:
 
 
 def _target(c: Comparison) -> list[Section]:
-    if c.target is None:
+    if (goal := c.question.goal) is None:
         return []
     num = sum(time.num_reached for time in c.group_times.values())
-    title = f"{num} of {sum(group.num_runs for group in c.groups)} runs reach {c.target}"
+    title = f"{num} of {sum(group.num_runs for group in c.groups)} runs reach {goal}"
     medians = [(group, c.group_times[group.name]) for group in c.groups]
     times = Table(
         "times", "When the runs of a group first reached the target; no time if half of them did not reach it.",
@@ -131,7 +131,7 @@ def _target(c: Comparison) -> list[Section]:
     by_updates = c.profiles["updates"].scores
     scores = Table(
         "scores", "The area under the performance profile from 1 to 4, divided by 3.",
-        [f"AlgoPerf score for {c.target}", *c.profiles],
+        [f"AlgoPerf score for {goal}", *c.profiles],
         [[name, *(f"{profile.scores[name]:.4f}" for profile in c.profiles.values())] for name in by_updates],
         items="scores", ranks=[-score for score in by_updates.values()],
     )  # fmt: skip

@@ -32,13 +32,13 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "by": c.by,
             "repetitions": c.repetitions,
             "caution": c.caution,
-            "price_per_hour": c.price_per_hour,
+            "price_per_hour": c.question.price_per_hour,
             "winner": _name(c.winner),
             "passed_over": [group.name for group in passed_over(c.groups, c.winner, c.metric)],
             "runner_up": _name(c.runner_up),
             "lead": None if c.lead is None else asdict(c.lead),
             "baseline": _name(c.baseline),
-            "is_baseline_given": c.is_baseline_given,
+            "is_baseline_given": c.question.baseline is not None,
             "warnings": [asdict(warning) for warning in c.warnings],
             "groups": [_group(group, c) for group in c.groups],
             "num_cells": c.num_cells,
@@ -47,7 +47,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "importance": None
             if c.importance is None
             else asdict(c.importance) | {"is_reliable": c.importance.is_reliable},
-            "target": None if c.target is None else str(c.target),
+            "target": None if c.question.goal is None else str(c.question.goal),
             "objectives": [asdict(objective) for objective in objectives(c.runs)],
             "profiles": {
                 unit: {
@@ -115,7 +115,7 @@ def to_csv(comparison: Comparison) -> str:
     c = comparison
     units = list(next(iter(c.times.values()), {}))
     titles = ["state", "num_updates", "measured_at", c.metric.name, f"best {c.metric.name}", *FIGURES]
-    table = [["run", *c.keys, *titles, *(f"{unit} to {c.target}" for unit in units), "error"]]
+    table = [["run", *c.keys, *titles, *(f"{unit} to {c.question.goal}" for unit in units), "error"]]
     for run in c.runs:
         row = json_safe(run_to_dict(run, c))
         values = [row[name] for name in ("state", "num_updates", "measured_at", "final", "best")]

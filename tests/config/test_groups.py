@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hydrant import cli
+from hydrant.config.command_line import is_override
 
 
 def test_a_missing_conf_folder_is_refused(
@@ -13,3 +16,15 @@ def test_a_missing_conf_folder_is_refused(
     monkeypatch.setenv("HYDRANT_CONF", "/nowhere/conf")
     assert cli.main(["train", "--cfg", "job"]) == 2
     assert "HYDRANT_CONF: /nowhere/conf is not a folder" in capsys.readouterr().err
+
+
+def test_an_option_of_a_group_within_a_group_is_no_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model" / "encoder").mkdir(parents=True)
+    (tmp_path / "model" / "encoder" / "small.yaml").touch()
+    words = ["model/encoder=small", "+model/encoder@model.second=small"]
+    assert not any(map(is_override, words))
+    monkeypatch.setenv("HYDRANT_CONF", str(tmp_path))
+    assert all(map(is_override, words))
+    assert not is_override("multirun/study/model-encoder=small")

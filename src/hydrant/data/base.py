@@ -175,6 +175,7 @@ class Data:
             raise ConfigError("data.class_names", f"{len(names)} names are given for {count} classes")
 
 
+# Known by name in commands/eject/couplings.py.
 def check_shapes(data: Data, input_shape: Sequence[int], num_classes: int) -> Data:
     """Return `data` if it has the shapes of the config, which the config of the model refers to.
 

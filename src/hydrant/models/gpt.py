@@ -143,7 +143,7 @@ class GPT(nn.Module):
         )
         self.norm = make_norm(width)
         self.readout = None if tie_embeddings else nn.Linear(width, vocab_size, bias=False)
-        _initialize(self, embedding_std, zero_init, self._width_ratio)
+        self._initialize(embedding_std, zero_init)
 
     def forward(self, inputs: Tensor | Mapping[str, Tensor], *, readout: bool = True) -> Tensor:
         """Return the logits of the next token, (B, L, V).
@@ -184,6 +184,23 @@ class GPT(nn.Module):
             logits = logits / self._width_ratio
         return logits if self._softcap is None else self._softcap * torch.tanh(logits / self._softcap)
 
+    def _initialize(self, embedding_std: float, zero_init: bool) -> None:
+        """Draw the first weights."""
+        blocks = cast("list[Block]", list(self.blocks))
+        for block in blocks:
+            for module in block.modules():
+                if isinstance(module, nn.Linear):
+                    nn.init.normal_(module.weight, std=module.in_features**-0.5)
+            for projection in (block.attention.output, block.feed_forward.down):
+                with torch.no_grad():
+                    projection.weight.mul_(0.0 if zero_init else (2 * len(blocks)) ** -0.5)
+        if self.readout is not None:
+            base_width = self.readout.in_features / self._width_ratio
+            nn.init.normal_(self.readout.weight, std=0.0 if zero_init else base_width**-0.5)
+        nn.init.normal_(self.embedding.weight, std=embedding_std)
+        if self.positions is not None:
+            nn.init.normal_(self.positions.weight, std=embedding_std)
+
     def mup_roles(self) -> dict[str, tuple[str, float]]:
         """Return the role of each parameter and by how much wider it is than at the base width; {} without muP.
 
@@ -210,24 +227,6 @@ class GPT(nn.Module):
             return "hidden", self._width_ratio
         is_of_heads = name.endswith(("query_norm.weight", "key_norm.weight"))
         return "input", self._head_ratio if is_of_heads else self._width_ratio
-
-
-def _initialize(model: GPT, embedding_std: float, zero_init: bool, width_ratio: float) -> None:
-    """Draw the first weights."""
-    blocks = cast("list[Block]", list(model.blocks))
-    for block in blocks:
-        for module in block.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.normal_(module.weight, std=module.in_features**-0.5)
-        for projection in (block.attention.output, block.feed_forward.down):
-            with torch.no_grad():
-                projection.weight.mul_(0.0 if zero_init else (2 * len(blocks)) ** -0.5)
-    if model.readout is not None:
-        base_width = model.readout.in_features / width_ratio
-        nn.init.normal_(model.readout.weight, std=0.0 if zero_init else base_width**-0.5)
-    nn.init.normal_(model.embedding.weight, std=embedding_std)
-    if model.positions is not None:
-        nn.init.normal_(model.positions.weight, std=embedding_std)
 
 
 def _check_sizes(arguments: Mapping[str, Any]) -> None:

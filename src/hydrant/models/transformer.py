@@ -45,8 +45,8 @@ ACTIVATIONS = tuple(_ACTIVATIONS)
 def rotation(positions: Tensor, head_dim: int, base: float) -> tuple[Tensor, Tensor]:
     """Return cosines and sines of the angles by which rotary embeddings turn pairs of numbers; Su et al., 2021.
 
-    The source is "RoFormer", section 3.2. Each is (L, D / 2) or (B, 1, L, D / 2), float32 whatever the precision of the
-    weights is, because the angles grow with the position.
+    The source is "RoFormer", section 3.2. Each is (1, L, D / 2) or (B, 1, L, D / 2), float32 whatever the precision of
+    the weights is, because the angles grow with the position.
 
     Args:
         positions: (L,), or (B, L) if they differ from sample to sample.
@@ -55,8 +55,7 @@ def rotation(positions: Tensor, head_dim: int, base: float) -> tuple[Tensor, Ten
     """
     pairs = torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float32)
     angles = positions[..., None].float() * base ** (-pairs / head_dim)
-    if positions.ndim > 1:
-        angles = angles[:, None]  # the same for all heads
+    angles = angles.unsqueeze(-3)  # the same for all heads
     return angles.cos(), angles.sin()
 
 
@@ -96,7 +95,7 @@ class Attention(nn.Module):
     ) -> None:
         super().__init__()
         self._head_dim, self._scale, self._dropout = head_dim, scale, dropout
-        self._has_groups = num_kv_heads != num_heads
+        self._is_gqa = num_kv_heads != num_heads
         self.query = nn.Linear(width, num_heads * head_dim, bias=bias)
         self.key = nn.Linear(width, num_kv_heads * head_dim, bias=bias)
         self.value = nn.Linear(width, num_kv_heads * head_dim, bias=bias)
@@ -121,7 +120,7 @@ class Attention(nn.Module):
                 is_causal=True,
                 dropout_p=dropout,
                 scale=self._scale,
-                enable_gqa=self._has_groups,
+                enable_gqa=self._is_gqa,
             )
         else:
             mixed = attend_in_documents(query, key, value, documents, dropout=dropout, scale=self._scale)

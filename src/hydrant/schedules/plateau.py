@@ -45,7 +45,7 @@ class Plateau:
         if not 0 < factor < 1:
             raise ConfigError("factor", f"needs a number above 0 and below 1, not {factor}")
         self.metric = metric
-        self._warmup = split_run(clock, warmup, 0)[0]
+        self._warmup, _ = split_run(clock, warmup, 0)
         self.mode = mode
         self._warmup_init_ratio = warmup_init_ratio
         self._optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)  # trains nothing: its lr is the ratio

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hydrant.commands.eject.bundle import PROGRAM, read_module
+from hydrant.commands.eject.bundle import read_module
+from hydrant.commands.eject.couplings import PROGRAM
 from hydrant.commands.eject.gather import Gathered
 from hydrant.commands.eject.layout import comment, docstring, import_lines, joined
-from hydrant.commands.eject.names import is_value, names_in
 from hydrant.commands.eject.parts import Constant, Parts
 from hydrant.commands.eject.sections import SECTIONS
 from hydrant.commands.eject.shorten import shorten
+from hydrant.commands.eject.source_edits import is_value, names_in
 
-_USES = "what random numbers are for: each draws from a stream of its own"
 _CONSTANT_IMPORTS: dict[str, tuple[str, str | None]] = {
     "torch": ("torch", None),
     "Path": ("pathlib", "Path"),
@@ -31,7 +31,7 @@ def assemble(parts: Parts, doc: str) -> str:
     blocks = [
         f"{docstring(doc)}\n\n{_imports(gathered, constants.values())}\n\n{_lines_of(constants, gathered)}"
     ]
-    for section, (title, _) in SECTIONS.items():
+    for section, title in SECTIONS.items():
         if texts := _section(gathered, section):
             blocks.append(f"# {'-' * 12} {title}\n" + joined(texts))
     blocks.append(read_module(f"{PROGRAM}.loop").last)
@@ -45,15 +45,11 @@ def _section(gathered: Gathered, section: str) -> list[str]:
 
     def place(name: str) -> tuple[bool, tuple[int, int, int]]:
         entry = entries[name]
-        return name in functions or bool(names_in(entry.text) & functions), entry.order
+        is_late = entry.is_written or name in functions or bool(names_in(entry.text) & functions)
+        return is_late, entry.order
 
     names = sorted((name for name, entry in entries.items() if entry.section == section), key=place)
-    uses = [name for name in names if gathered.origins[name] == f"{PROGRAM}.randomness"]
-    texts = [entries[name].text for name in names if name not in uses]
-    if uses:
-        numbers = [entries[name].text.partition(" = ")[2].strip() for name in uses]
-        texts.insert(0, f"{', '.join(uses)} = {', '.join(numbers)}  # {_USES}\n")
-    return texts
+    return [entries[name].text for name in names]
 
 
 def _imports(gathered: Gathered, constants: Iterable[Constant]) -> str:

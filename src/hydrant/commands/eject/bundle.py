@@ -6,15 +6,15 @@ import ast
 import functools
 import importlib
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hydrant.commands.eject.couplings import PROGRAM
 from hydrant.commands.eject.own import is_of_user
 from hydrant.commands.eject.source_edits import Edit, Source
 
-PROGRAM = "hydrant.commands.eject.program"
 _STAND_INS = (f"{PROGRAM}.settings", f"{PROGRAM}.parts")
 _OWN = "hydrant."
 
@@ -108,7 +108,7 @@ def renamed(text: str, names: Mapping[str, str]) -> str:
     """Return the source with names replaced, also in attributes of `self`."""
     source = Source(text)
     edits = list[Edit]()
-    for node in _named(source.tree):
+    for node in ast.walk(source.tree):
         if isinstance(node, ast.Name) and node.id in names:
             edits.append(Edit(*source.span(node), names[node.id]))
         elif isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names:
@@ -117,9 +117,3 @@ def renamed(text: str, names: Mapping[str, str]) -> str:
             at = source.text.index(word + node.name, start) + len(word)
             edits.append(Edit(at, at + len(node.name), names[node.name]))
     return source.apply(edits).text
-
-
-def _named(tree: ast.AST) -> Iterator[ast.AST]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name | ast.FunctionDef | ast.ClassDef):
-            yield node

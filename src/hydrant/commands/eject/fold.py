@@ -9,11 +9,9 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
+from hydrant.commands.eject.couplings import CHECKS, ERRORS, WITH_EFFECTS
 from hydrant.commands.eject.known import UNKNOWN, evaluate
 from hydrant.commands.eject.source_edits import Edit, Source, shifted
-
-_CHECKS = "check_"
-"""The beginning of the names of functions that only reject a config; an ejected one has passed."""
 
 
 def fold(text: str, known: Mapping[str, Any]) -> str:
@@ -102,31 +100,6 @@ class _Folder(ast.NodeVisitor):
         else:
             self._edits.append(Edit(start, end, shifted(text, chosen[0].col_offset - node.col_offset)))
 
-    def visit_For(self, node: ast.For) -> None:
-        """`for micro_step, chosen in enumerate(parts.split(MICRO_BATCH_SIZE))` has one turn without accumulation."""
-        match node:
-            case ast.For(
-                target=ast.Tuple(elts=[_, ast.Name(id=name)]),
-                iter=ast.Call(args=[ast.Call() | ast.Subscript() as parts]),
-            ) if self._known.get("ACCUMULATES") is False:
-                source = self._source
-                first, last = source.lines_of(node.body[0])[0], source.lines_of(node.body[-1])[1]
-                body = shifted(source.text[first:last], node.body[0].col_offset - node.col_offset)
-                chosen = f"{' ' * node.col_offset}{self._only(name, parts)}\n"
-                self._edits.append(Edit(*source.lines_of(node), chosen + body))
-            case _:
-                self.generic_visit(node)
-
-    def _only(self, name: str, parts: ast.expr) -> str:
-        """Return the assignment of the only one of some parts: the whole, the part of this rank, or the only batch."""
-        match parts:
-            case ast.Call(func=ast.Attribute(value=whole, attr="split")):
-                return f"{name} = {self._source.text_of(whole)}"
-            case ast.Subscript(value=value, slice=ast.Slice(lower=ast.Name(id=rank))):
-                return f"{name} = {self._source.text_of(value)}[{rank}]"
-            case _:
-                return f"[{name}] = {self._source.text_of(parts)}"
-
     def visit_With(self, node: ast.With) -> None:
         """`with context() if IS_USED else nullcontext():` is its body alone if it is not used."""
         match node:
@@ -150,18 +123,6 @@ class _Folder(ast.NodeVisitor):
         else:
             chosen = self._source.text_of(node.body if value else node.orelse)
             self._edits.append(Edit(*self._source.span(node), chosen))
-
-    def visit_Call(self, node: ast.Call) -> None:
-        """`is_due(update, every)` is `update % every < 1` if multiples of `every` are rounded up; `== 0` if whole."""
-        match node:
-            case ast.Call(func=ast.Name(id="is_due"), args=[update, every]) if self._known.get("ROUNDS_UP"):
-                length = evaluate(every, self._known)
-                is_whole = length is not UNKNOWN and length == int(length)
-                text = f"{self._source.text_of(update)} % {self._source.text_of(every)}"
-                text += " == 0" if is_whole else " < 1"
-                self._edits.append(Edit(*self._source.span(node), text))
-            case _:
-                self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
         if not (self._choose(node) or self._shorten(node)):
@@ -218,10 +179,50 @@ def _only_checks(statement: ast.stmt) -> bool:
     """Return whether a statement only rejects a config: `check_...(...)`, or `if ...: raise ConfigError(...)`."""
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
-            return name.lstrip("_").startswith(_CHECKS)
+            return name.lstrip("_").startswith(CHECKS)
         case ast.If(body=[*before, ast.Raise(exc=ast.Call(func=ast.Name(id=name)))], orelse=[]):
-            return name in ("ConfigError", "unknown_name") and all(isinstance(s, ast.Assign) for s in before)
+            return name in ERRORS and all(isinstance(s, ast.Assign) for s in before)
         case ast.For(body=body):
             return all(map(_only_checks, body))
         case _:
             return False
+
+
+def without_unused_locals(text: str) -> str:
+    """Return definitions without the assignments inside functions whose names nothing reads."""
+    source = Source(text)
+    while True:
+        edits = list[Edit]()
+        for function in (n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef)):
+            read = {
+                n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+            }
+            for node in ast.walk(function):
+                match node:
+                    case ast.Assign(targets=[ast.Name(id=name)], value=value) if name not in read:
+                        has_effect = isinstance(value, ast.Call) and _name(value.func) in WITH_EFFECTS
+                        begin, end = source.lines_of(node)
+                        edit = (source.span(node)[0], source.span(value)[0]) if has_effect else (begin, end)
+                        edits.append(Edit(*edit, ""))
+                    case _:
+                        pass
+        edits = list(dict.fromkeys(edits))
+        if not edits:
+            return source.text
+        source = source.apply(edits)
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+_SIMPLIFIED: dict[tuple[str, str], str] = {}
+
+
+def simplified(text: str, known: Mapping[str, Any]) -> str:
+    """Return a definition with its branches decided. Results are kept, because most programs share most of them."""
+    names = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    key = text, repr({name: known[name] for name in sorted(names & known.keys())})
+    if key not in _SIMPLIFIED:
+        _SIMPLIFIED[key] = without_unused_locals(fold(text, known))
+    return _SIMPLIFIED[key]

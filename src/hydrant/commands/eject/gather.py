@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hydrant.commands.eject.bundle import (
-    PROGRAM,
     Definition,
     defining_module,
     is_copied,
@@ -20,22 +19,16 @@ from hydrant.commands.eject.bundle import (
     renamed,
 )
 from hydrant.commands.eject.choices import with_chosen_entries
-from hydrant.commands.eject.facts import ABSENT, IDLE
-from hydrant.commands.eject.modules import without_local_imports, without_module_names
-from hydrant.commands.eject.names import names_in
+from hydrant.commands.eject.couplings import COPIED, OF_OWN_PARTS, PROGRAM, REPLACED
+from hydrant.commands.eject.fold import simplified
+from hydrant.commands.eject.modules import without_clock, without_local_imports, without_module_names
 from hydrant.commands.eject.narrow import with_narrow_annotations
-from hydrant.commands.eject.own import REPLACED, is_of_user, without_helpers
+from hydrant.commands.eject.own import is_of_user, without_helpers
 from hydrant.commands.eject.parts import Parts
 from hydrant.commands.eject.prune import with_short_docs
 from hydrant.commands.eject.sections import section_of
-from hydrant.commands.eject.simplify import simplified, without_absent_arguments, without_idle_layers
-from hydrant.commands.eject.source_edits import replace_calls
+from hydrant.commands.eject.source_edits import names_in, replace_calls
 from hydrant.errors import ConfigError
-
-_OF_TORCH = {
-    ("hydrant.optimizers.norms", "total_norm"): ("torch.nn.utils", "get_total_norm"),
-}
-"""Functions of Hydrant that are one of torch if there is one process."""
 
 
 @dataclass
@@ -47,6 +40,7 @@ class Entry:
     order: tuple[int, int, int]
     imports: Mapping[str, tuple[str, str | None]]
     is_bundled: bool
+    is_written: bool = False  # for this config; it stands after what it uses
 
 
 class Gathered:
@@ -66,9 +60,6 @@ class Gathered:
         if is_stand_in(module):
             self._need_stand_in(module, name)
             return
-        numbers = f"{PROGRAM}.randomness"
-        if module == "hydrant.seeding" and name in read_module(numbers).definitions:
-            module = numbers  # where each has a line of its own
         found = read_module(module).definitions[name]
         name = found.name
         if name in self.entries:
@@ -100,7 +91,7 @@ class Gathered:
         elif name in self._parts.written and name not in self.entries:
             written = self._parts.written[name]
             self.entries[name] = entry = Entry(
-                written.text, written.section, (2, 0, 0), written.imports, False
+                written.text, written.section, (2, 0, 0), written.imports, False, True
             )
             self.origins[name] = module
             self._need_names(written.text, "", written.imports)
@@ -113,7 +104,10 @@ class Gathered:
         text = without_module_names(found.text, imports)
         if not is_of_user(found.module):
             text = without_local_imports(text, imports)
-        for (origin, own), (module, name) in _OF_TORCH.items():
+        if found.module.startswith(COPIED["schedule"]):
+            text = without_clock(text)
+            imports |= {"Any": ("typing", "Any"), "Callable": ("collections.abc", "Callable")}
+        for (origin, own), (module, name) in REPLACED.items():
             if imports.get(own) == (origin, own):
                 text, imports[name] = renamed(text, {own: name}), (module, name)
         if is_of_user(found.module):
@@ -123,8 +117,6 @@ class Gathered:
         known = {**self._parts.known, **self._parts.known_in.get(found.name, {})}
         text = with_narrow_annotations(text, known)
         text = with_chosen_entries(text, known, found.module, imports)
-        if found.module.startswith("hydrant.models") and self._parts.known.get("AUTOCAST") is None:
-            text = renamed(text, {"RMSNorm": "nn.RMSNorm"})  # equal without autocast
         for name, written in self._parts.expressions.items():
             if name in names_in(text):
                 text = replace_calls(
@@ -133,9 +125,6 @@ class Gathered:
                 imports |= written.imports
         if is_of_user(found.module):
             return text, imports  # what looks unused there may draw random numbers or change a state
-        if IDLE in known:
-            text = without_idle_layers(simplified(text, known), known[IDLE])
-            text = without_absent_arguments(text, known.get(ABSENT, ()))
         return simplified(text, known), imports
 
     def _need_names(self, text: str, module: str, imports: Mapping[str, tuple[str, str | None]]) -> None:
@@ -159,8 +148,8 @@ class Gathered:
 
     def _need_imported(self, module: str, origin: str, name: str) -> None:
         """Add a definition of another module that is copied. Own parts of the user get short forms of Hydrant's."""
-        if is_of_user(module) and is_own(origin) and name in REPLACED:
-            self.need(f"{PROGRAM}.{REPLACED[name]}", name)
+        if is_of_user(module) and is_own(origin) and name in OF_OWN_PARTS:
+            self.need(f"{PROGRAM}.{OF_OWN_PARTS[name]}", name)
         else:
             self.need(defining_module(origin, name), name)
 

@@ -15,6 +15,25 @@ UNKNOWN: Any = object()
 """The value of an expression that is not known."""
 
 
+class _Something:
+    """Stands for an object that is not None. Everything else about it is unknown."""
+
+    def __repr__(self) -> str:
+        return "something"
+
+    def __bool__(self) -> bool:
+        raise TypeError("unknown")
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("unknown")
+
+    def __hash__(self) -> int:
+        return 0
+
+
+SOMETHING = _Something()
+
+
 def evaluate(node: ast.expr, known: Mapping[str, Any]) -> Any:
     """Return the value of an expression of known names and constants, or `UNKNOWN`."""
     names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from hydrant.commands.eject.facts import SOMETHING
+from hydrant.commands.eject.known import SOMETHING
 from hydrant.commands.eject.source_edits import Edit, Source
 
 _TYPES: Mapping[str, type] = {

@@ -12,16 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hydrant.commands.eject import couplings
 from hydrant.errors import ConfigError
-
-REPLACED = {
-    "Data": "data_own",
-    "InMemorySource": "data_own",
-    "Batch": "loss_own",
-    "Outcome": "loss_own",
-    "Task": "loss_own",
-}
-"""What an own part may use of Hydrant besides functions and models: the module of the program that has a short form."""
 
 
 @functools.cache
@@ -61,9 +53,9 @@ def check_source(key: str, path: str) -> None:
 def without_helpers(call: ast.Call) -> str | None:
     """Return what stands for calls of functions of Hydrant that change no samples; None for other calls."""
     match call:
-        case ast.Call(func=ast.Name(id="check_shapes"), args=[first, *_]):
+        case ast.Call(func=ast.Name(id=couplings.CHECK_SHAPES), args=[first, *_]):
             return ast.unparse(first)
-        case ast.Call(func=ast.Name(id="tensor_reader")):
+        case ast.Call(func=ast.Name(id=couplings.TENSOR_READER)):
             return "None"
         case _:
             return None

@@ -9,7 +9,7 @@ from typing import TypeGuard
 
 from hydrant.commands.eject.source_edits import Edit, Source
 
-_DOC_WIDTH = 115
+_DOC_WIDTH = 120
 
 
 def with_short_docs(text: str) -> str:
@@ -78,21 +78,6 @@ def drop_unused_parameters(texts: Mapping[str, str], bundled: Collection[str]) -
                 positional = [arg for arg in positional if arg.arg != parameter]
         if kept == before:
             return kept
-
-
-def drop_unused_options(texts: Mapping[str, str], bundled: Collection[str]) -> dict[str, str]:
-    """Return definitions in which the methods of copied classes have no keyword that nothing reads or passes."""
-    kept, passed = dict(texts), set[str | None]()
-    for text in texts.values():
-        passed |= {node.arg for node in ast.walk(ast.parse(text)) if isinstance(node, ast.keyword)}
-    for name in bundled:
-        methods = [n for n in ast.walk(ast.parse(kept[name])) if isinstance(n, ast.FunctionDef)]
-        for method in methods:
-            read = {n.id for part in method.body for n in ast.walk(part) if isinstance(n, ast.Name)}
-            for option in [arg.arg for arg in method.args.kwonlyargs]:
-                if option not in read | passed:
-                    kept[name] = without_parameter(kept[name], option, method.name)
-    return kept
 
 
 def _function(source: Source, name: str = "__init__") -> ast.FunctionDef | None:

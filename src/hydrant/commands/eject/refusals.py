@@ -33,18 +33,9 @@ _STEPPED = ("???", *(
 ))  # fmt: skip
 """The schedulers of torch. `???` is the target in the file of the option `stepped`: users give one of the others."""
 _DATA_SETS = (
-    "cifar10",
-    "dataset",
-    "cifar100",
-    "csv",
-    "digits",
-    "image_folder",
-    "memmap",
-    "mnist",
-    "synthetic",
-    "tensors",
-    "tokens",
-)
+    "cifar10", "cifar100", "csv", "dataset", "digits", "image_folder", "memmap", "mnist", "synthetic",
+    "tensors", "tokens",
+)  # fmt: skip
 _MODELS = ("AirbenchNet", "ConvNet", "DeepLinear", "GPT", "MLP", "Track3GPT", "timm_model")
 _TASKS = ("Classification", "LanguageModeling", "Regression")
 _OBJECTS = ("augment", "metrics", "train", "val")
@@ -62,11 +53,7 @@ POSSIBLE: Mapping[str, tuple[str, ...]] = {
     "optimizer": (*(f"torch.optim.{name}" for name in _TORCH_OPTIMIZERS), *_OWN_OPTIMIZERS),
     "scheduler": (*(f"hydrant.schedules.{name}" for name in _CURVES), *_STEPPED),
     "precision": ("hydrant.training.Precision",),
-    "averaging": (
-        "hydrant.optimizers.NoAveraging",
-        "hydrant.optimizers.Ema",
-        "hydrant.optimizers.TailAverage",
-    ),
+    "averaging": tuple(f"hydrant.optimizers.{name}" for name in ("NoAveraging", "Ema", "TailAverage")),
     "mixing": ("hydrant.data.NoMixing", "hydrant.data.MixupCutmix"),
     "compile": ("hydrant.training.Eager", "hydrant.training.Compile"),
     "profiler": ("hydrant.training.NoProfiler",),
@@ -194,15 +181,6 @@ def _leaves(value: Any) -> Iterator[Any]:
             yield from _leaves(item)
     else:
         yield value
-
-
-def _dicts(value: Any) -> Iterator[Mapping[str, Any]]:
-    if isinstance(value, dict | list):
-        items: Iterable[Any] = value.values() if isinstance(value, dict) else value
-        if isinstance(value, dict):
-            yield value
-        for item in items:
-            yield from _dicts(item)
 
 
 def _is_time(value: object) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hydrant.commands.eject.bundle import PROGRAM
+from hydrant.commands.eject.couplings import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector, plain
 from hydrant.commands.eject.cutting.loaded_data import DATA, cut_dataset, cut_folder, cut_memmap
 from hydrant.commands.eject.own import check_source
@@ -56,8 +56,8 @@ def cut_own_data(collector: Collector, node: Mapping[str, Any]) -> None:
     name = target.__name__
     text = f"{name}({collector.arguments(node, DATA, 'DATA')})"
     collector.express("make_data", text, **{name: (target.__module__, name)})
-    collector.parts.aliases["load_data"] = (f"{PROGRAM}.data_own", "load_own")
-    collector.parts.aliases["load_test"] = (f"{PROGRAM}.data_own", "load_own_test")
+    collector.parts.aliases["load_data"] = (f"{PROGRAM}.data_samples", "load_own")
+    collector.parts.aliases["load_test"] = (f"{PROGRAM}.data_samples", "load_own_test")
 
 
 def cut_data(collector: Collector) -> None:
@@ -120,6 +120,11 @@ def _cut_images(collector: Collector, node: Mapping[str, Any]) -> None:
     collector.know(ALTERNATES=str(augment.get("_target_")).endswith(".AlternatingFlip"))
 
 
+def _cut_digits(collector: Collector, node: Mapping[str, Any]) -> None:
+    _cut_images(collector, node)
+    collector.know(NORMALIZES_ONCE=False)  # `load_digits` does
+
+
 def _cut_idx(collector: Collector, node: Mapping[str, Any]) -> None:
     _cut_images(collector, node)
     train: Any = collector.plan.train
@@ -130,6 +135,14 @@ def _cut_idx(collector: Collector, node: Mapping[str, Any]) -> None:
     collector.constant("FILES", [str(file) for file in images.files], comment, group=DATA)
     collector.constant("FIRST_LABEL", images.first_label, group=DATA)
     collector.know(IS_TURNED=images.is_turned)
+
+
+def _cut_cifar(collector: Collector, node: Mapping[str, Any]) -> None:
+    _cut_images(collector, node)
+    kind = str(node["_target_"]).rpartition(".")[2].upper()
+    for name, load in (("load_data", "load_cifar"), ("load_test", "load_cifar_test")):
+        origins = {kind: ("torchvision.datasets", kind), load: (f"{PROGRAM}.data_images", load)}
+        collector.express(name, f"{load}({kind})", **origins)
 
 
 def _cut_tensors(collector: Collector, node: Mapping[str, Any]) -> None:
@@ -217,16 +230,16 @@ def _cut_tokens(collector: Collector, node: Mapping[str, Any]) -> None:
 
 
 _KINDS: Mapping[str, tuple[str, Callable[[Collector, Mapping[str, Any]], None]]] = {
-    "digits": ("data_images", _cut_images),
+    "digits": ("data_images", _cut_digits),
     "mnist": ("data_images", _cut_idx),
-    "cifar10": ("data_images", _cut_images),
-    "cifar100": ("data_images", _cut_images),
-    "tensors": ("data_tensors", _cut_tensors),
+    "cifar10": ("data_images", _cut_cifar),
+    "cifar100": ("data_images", _cut_cifar),
+    "tensors": ("data_samples", _cut_tensors),
     "csv": ("data_table", _cut_table),
     "synthetic": ("data_synthetic", _cut_synthetic),
     "tokens": ("data_tokens", _cut_tokens),
-    "dataset": ("data_dataset", cut_dataset),
-    "memmap": ("data_memmap", cut_memmap),
-    "image_folder": ("data_folder", cut_folder),
+    "dataset": ("data_loading", cut_dataset),
+    "memmap": ("data_loading", cut_memmap),
+    "image_folder": ("data_loading", cut_folder),
 }
 """By the data set: the module of the program that loads it, and what adds its settings."""

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import default_collate
 
 from hydrant.batch import tensors_of
-from hydrant.commands.eject.bundle import PROGRAM
+from hydrant.commands.eject.couplings import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector, plain
 from hydrant.commands.eject.layout import keyword, literal
 from hydrant.commands.eject.own import check_source

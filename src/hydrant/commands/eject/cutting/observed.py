@@ -12,7 +12,8 @@ from typing import Any
 from torch import nn
 
 from hydrant.commands.eject.bundle import is_copied
-from hydrant.commands.eject.facts import IDLE, SOMETHING
+from hydrant.commands.eject.couplings import CONSTRUCTOR
+from hydrant.commands.eject.known import SOMETHING
 
 _PLAIN = (type(None), bool, int, float, str)
 
@@ -34,17 +35,8 @@ def observe(make: Callable[[], nn.Module]) -> dict[str, Mapping[str, Any]]:
         constant = {
             name: value for name, value in _equal(attributes).items() if not name.endswith("training")
         }
-        same = [set(idle_layers(module)) for module in modules if type(module) is kind]
-        idle = {IDLE: set[str].intersection(*same)} if same else {}
-        known[kind.__name__] = {**_equal(calls[kind]), **idle, "self": SimpleNamespace(**constant)}
+        known[kind.__name__] = {**_equal(calls[kind]), "self": SimpleNamespace(**constant)}
     return known
-
-
-def idle_layers(module: nn.Module) -> list[str]:
-    """Return the layers of a module that return what they get: dropout of 0, and `Identity`."""
-    layers = module.named_children()
-    return [name for name, layer in layers
-            if isinstance(layer, nn.Identity) or (isinstance(layer, nn.Dropout) and layer.p == 0)]  # fmt: skip
 
 
 def _equal(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -67,16 +59,16 @@ def _equal(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 @contextlib.contextmanager
 def _recorded(kinds: Collection[type], calls: Mapping[type, list[Mapping[str, Any]]]) -> Generator[None]:
     """Record the arguments with which objects are made."""
-    originals: dict[type, Any] = {kind: kind.__dict__.get("__init__") for kind in kinds}
+    originals: dict[type, Any] = {kind: kind.__dict__.get(CONSTRUCTOR) for kind in kinds}
     for kind, original in originals.items():
         if original is not None:
-            setattr(kind, "__init__", _recording(kind, original, calls[kind]))  # noqa: B010  # not callable by name
+            setattr(kind, CONSTRUCTOR, _recording(kind, original, calls[kind]))
     try:
         yield
     finally:
         for kind, original in originals.items():
             if original is not None:
-                setattr(kind, "__init__", original)  # noqa: B010
+                setattr(kind, CONSTRUCTOR, original)
 
 
 def _recording(kind: type, original: Any, calls: list[Mapping[str, Any]]) -> Any:

@@ -10,20 +10,17 @@ from operator import is_
 from typing import Any
 
 from torch import nn
-from torch.optim import Adagrad, AdamW, Muon
+from torch.optim import Adagrad
 
-from hydrant.commands.eject.bundle import PROGRAM
+from hydrant.commands.eject.couplings import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector, plain
 from hydrant.commands.eject.layout import comment, literal, pattern_literal
 from hydrant.optimizers.kinds import has_modes, needs_closure
-from hydrant.optimizers.matrices import MatricesWithAdamW
-from hydrant.optimizers.normuon import NorMuon
 from hydrant.optimizers.param_groups import param_groups, sparse_parameters, split_parameters
 from hydrant.training.prepare.dry_run import scaled_lr
 
 _OPTIMIZER = "The optimizer and its schedule."
 TRAINED = "[p for p in model.parameters() if p.requires_grad]"
-_ONE_GROUP = '[{"params": list(model.parameters())}]'
 
 Imports = dict[str, tuple[str, str | None]]
 
@@ -40,15 +37,10 @@ def cut_optimizer(collector: Collector) -> None:
     imports: Imports = {}
     is_frozen = any(not parameter.requires_grad for parameter in collector.plan.task.model.parameters())
     first = TRAINED if is_frozen else "model.parameters()"  # LBFGS adds up all that it gets, in its order
-    if has_groups := _cut_groups(collector, node):
+    if _cut_groups(collector, node):
         first, imports["param_groups"] = "param_groups(model)", (f"{PROGRAM}.optimizer", "param_groups")
-    if isinstance(entry.optimizer, MatricesWithAdamW):
-        text = _matrices_with_adamw(collector, node, first if has_groups else "", imports)
-    else:
-        text = f"{_callee(node, imports)}({first}, {_arguments(collector, node, 'OPTIMIZER', imports)})"
+    text = f"{_callee(node, imports)}({first}, {_arguments(collector, node, 'OPTIMIZER', imports)})"
     collector.express("make_optimizer", text, **imports)
-    if isinstance(entry.optimizer, MatricesWithAdamW):
-        _know_settings(collector, entry.optimizer)
     collector.know(
         NEEDS_CLOSURE=needs_closure(entry.optimizer),
         HAS_MODES=has_modes(entry.optimizer),
@@ -59,55 +51,6 @@ def cut_optimizer(collector: Collector) -> None:
         collector.constant(key.upper(), config[key], group=_OPTIMIZER)
     in_order = all(map(is_, entry.parameters, collector.plan.task.model.parameters()))
     collector.know(CLIPS=any(config[key] is not None for key in limits), IN_ORDER=in_order)
-
-
-def optimizer_type(collector: Collector) -> tuple[str, str]:
-    """Return the class of the optimizer in the program, and the module that has it."""
-    if "OptimizerPair" in collector.parts.expressions["make_optimizer"].imports:
-        return "OptimizerPair", f"{PROGRAM}.optimizer_pair"
-    return "Optimizer", "torch.optim"
-
-
-def _matrices_with_adamw(collector: Collector, node: Mapping[str, Any], groups: str, imports: Imports) -> str:
-    """Return the call of the optimizers of the matrices and of the other parameters, or of one of them.
-
-    `groups` is the source of the parameter groups, if there are any.
-    """
-    kind = NorMuon if str(node["_target_"]).endswith("NorMuonWithAdamW") else Muon
-    parameters = list(collector.plan.task.model.parameters())
-    parts = [part for part in (True, False) if any((p.ndim == 2) == part for p in parameters)]
-    calls = list[str]()
-    for are_matrices in parts:
-        optimizer: Any = kind if are_matrices else AdamW
-        others = ("betas", "eps", "fused") if are_matrices else ()  # keys of AdamW alone
-        known = inspect.signature(optimizer).parameters.keys() - others
-        arguments = {key: value for key, value in node.items() if key in known}
-        fused = arguments.pop("fused", None)
-        words = collector.arguments(arguments, _OPTIMIZER, "OPTIMIZER", target=optimizer)
-        words += "" if are_matrices else f", fused={fused}"
-        chosen = groups or "model.parameters()"
-        if len(parts) == 2:
-            chosen = f"part_of({groups or _ONE_GROUP}, are_matrices={are_matrices})"
-        prefix = "" if optimizer is NorMuon else "torch.optim."
-        calls.append(f"{prefix}{optimizer.__name__}({chosen}, {words})")
-        if optimizer is NorMuon:
-            imports[optimizer.__name__] = (optimizer.__module__, optimizer.__name__)
-    if len(calls) == 1:
-        return calls[0]
-    module = f"{PROGRAM}.optimizer_pair"
-    imports |= {name: (module, name) for name in ("OptimizerPair", "part_of")}
-    return f"OptimizerPair({', '.join(calls)})"
-
-
-def _know_settings(collector: Collector, optimizer: MatricesWithAdamW) -> None:
-    """Add what is the same in all groups of NorMuon for the whole run, as `group["nesterov"]`."""
-    groups = [group for group in optimizer.param_groups if "ns_steps" in group]
-    names = ("nesterov", "ns_coefficients")
-    same = {
-        name: groups[0][name] for name in names if groups and len({str(g.get(name)) for g in groups}) == 1
-    }
-    scheduled = {field.name for field in collector.plan.optimizers.schedules.fields.values()}
-    collector.parts.known_in["NorMuon"] = {"group": {k: v for k, v in same.items() if k not in scheduled}}
 
 
 def _callee(node: Mapping[str, Any], imports: Imports) -> str:
@@ -148,7 +91,8 @@ def _arguments(collector: Collector, node: Mapping[str, Any], prefix: str, impor
     base, fused = named.pop("base", None), named.pop("fused", None)
     if arguments := collector.arguments(named, _OPTIMIZER, prefix, target=kind):
         words.append(arguments)
-    if fused is not None:
+    parameter = inspect.signature(kind).parameters.get("fused")
+    if fused is not None or (parameter is not None and parameter.default is parameter.empty):
         words.append(f"fused={literal(fused)}")
     if base is not None:
         imports["partial"] = ("functools", "partial")

@@ -8,6 +8,7 @@ from fractions import Fraction
 import torch
 
 from hydrant.clock import Interval
+from hydrant.clock.interval import rounded_up
 from hydrant.commands.eject.cutting.collector import Collector
 from hydrant.commands.eject.layout import literal
 from hydrant.errors import ConfigError
@@ -45,7 +46,7 @@ def cut_run(collector: Collector, folder: str) -> None:
         interval: Interval = getattr(plan.intervals, key)
         collector.know(**{word: interval.is_on})
         if interval.is_on:
-            exact = interval.rounded.__name__ == "rounded_up" or interval.length.denominator == 1
+            exact = interval.rounded is rounded_up or interval.length.denominator == 1
             collector.know(ROUNDS_UP=exact and collector.parts.known["ROUNDS_UP"])
             comment = _with_duration(
                 "updates" if interval.length.denominator == 1 else "updates, exact", config[key]

@@ -1,106 +1,209 @@
-"""The schedules of the optimizer's fields."""
+"""The schedules of the optimizer's fields: curves are copied as they are, and called with the run's durations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+import itertools
+import pkgutil
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import ceil
 from typing import Any
 
-from hydrant.commands.eject.bundle import PROGRAM
+from torch.optim.lr_scheduler import LRScheduler
+
+from hydrant.clock import Clock, Interval
+from hydrant.clock.interval import rounded_up
+from hydrant.commands.eject.couplings import PROGRAM
 from hydrant.commands.eject.cutting.collector import Collector
-from hydrant.commands.eject.cutting.optimizer import optimizer_type
-from hydrant.commands.eject.cutting.schedule_writer import Place, ScheduleWriter
-from hydrant.commands.eject.cutting.stepped import write_stepped
-from hydrant.commands.eject.layout import literal
-from hydrant.schedules import SteppedScheduler
+from hydrant.commands.eject.cutting.optimizer import TRAINED
+from hydrant.commands.eject.layout import keyword, literal
+from hydrant.config.instantiate import instantiate_node
+from hydrant.errors import ConfigError
+from hydrant.schedules import Plateau, Replay, Schedule, SteppedScheduler
+from hydrant.schedules.base import Noise
+from hydrant.schedules.composed import _spans  # pyright: ignore[reportPrivateUsage]
 from hydrant.training.prepare.build_optimizers import _scheduled  # pyright: ignore[reportPrivateUsage]
 
-_PARTS = f"{PROGRAM}.parts"
+_PARTS, _TEMPLATE = f"{PROGRAM}.parts", f"{PROGRAM}.schedule"
+_GROUP = "The optimizer and its schedule."
 
 
 def cut_schedules(collector: Collector) -> None:
-    """Add the schedules of the learning rate and of other fields, and what writes them."""
-    config = collector.config
-    [entry] = collector.plan.optimizers.entries.values()
-    groups: list[dict[str, Any]] = entry.optimizer.param_groups
-    nodes = dict(_scheduled(config))
-    if isinstance(next(iter(collector.plan.schedules["main"].values())), SteppedScheduler):
-        write_stepped(collector)
-        return
-    is_simple = list(nodes) == ["lr"] and len(groups) == 1
-    kind = str(config["scheduler"]["_target_"])
-    collector.know(ONLY_LR=is_simple, HAS_PLATEAU=kind.endswith(".Plateau"))
-    values = dict[str, str]()  # by field, the source of its value in a group
-    for field, node in nodes.items():
-        bases = _bases(groups, field)
-        is_one = len(set(bases.values())) == 1
-        base = _base_source(collector, field, next(iter(bases.values()))) if is_one else ""
-        word = field.replace(".", "_")
-        name = "learning_rate" if field == "lr" and is_one else word if is_one else f"{word}_ratio"
-        place = Place(name, base, "" if field == "lr" else f"{word}_")
-        ScheduleWriter(collector).write(node, collector.plan.clock, place)
-        values[field] = f"{name}(update)" if is_one else f"{word} * {name}(update)"
-    if not is_simple:
-        _write_setter(collector, groups, values)
+    """Add the schedules of the learning rate and of other fields, and the table of the fields.
+
+    Raises:
+        ConfigError: a scheduler cannot be ejected.
+    """
+    plan, config = collector.plan, collector.config
+    [entry] = plan.optimizers.entries.values()
+    lr_schedule, fields = plan.schedules["main"]["lr"], plan.optimizers.schedules.fields
+    is_stepped = isinstance(lr_schedule, SteppedScheduler)
+    if is_stepped:
+        _cut_stepped(collector)
+    else:
+        for field, node in _scheduled(config):
+            word = field.replace(".", "_")
+            writer = _Writer(plan.clock.total_updates)
+            source = writer.schedule(node, plan.clock)
+            collector.write(f"{word}_schedule", "schedule", f"{word}_schedule = {source}\n", **writer.imports)
+    rows, own = list[str](), set[str]()
+    for key, field in fields.items():
+        path, logged = key.split(".", 2)[2], literal(f"optim/{plan.optimizers.schedules.metric_names[key]}")
+        name = literal(field.name) if field.position is None else f"({literal(field.name)}, {field.position})"
+        if is_stepped:
+            base, schedule = "1.0", f"stepped({literal(field.name)}, {field.position})"
+        else:
+            base = _base(collector, entry.optimizer.param_groups[field.group_idx], path)
+            schedule = f"{path.replace('.', '_')}_schedule"
+            own.add(schedule)
+        rows.append(f"({logged}, {field.group_idx}, {name}, {base}, {schedule})")
+    comment = "  # name in metrics.jsonl, group of parameters, field, what the schedule multiplies, and the schedule"
+    table = "".join(f"    {row},\n" for row in rows)
+    origins = {"stepped": (_TEMPLATE, "stepped")} | {name: (_PARTS, name) for name in own}
+    collector.write("SCHEDULES", "schedule", f"SCHEDULES = ({comment}\n{table})\n", **origins)
+    collector.know(
+        ONLY_LR=rows == ['("optim/lr", 0, "lr", LR, lr_schedule)'],
+        HAS_PLATEAU=isinstance(lr_schedule, Plateau),
+        SETS_ENTRIES=any(field.position is not None for field in fields.values()),
+    )
 
 
-def _bases(groups: Sequence[Mapping[str, Any]], field: str) -> dict[int, float]:
-    """Return the configured value of a field by the position of its group."""
-    name, _, position = field.partition(".")
-    found = {n: group[name] for n, group in enumerate(groups) if name in group}
-    return {n: float(value[int(position)] if position else value) for n, value in found.items()}
-
-
-def _base_source(collector: Collector, field: str, value: float) -> str:
+def _base(collector: Collector, group: Mapping[str, Any], field: str) -> str:
     """Return the configured value of a field as source: its constant, if it has one."""
     name, _, position = field.partition(".")
+    value = float(group[name][int(position)] if position else group[name])
     known = collector.parts.known.get(name.upper())
-    if name.upper() in collector.parts.constants and known is not None:
-        number = known[int(position)] if position else known
-        if float(number) == value:
-            return f"{name.upper()}[{position}]" if position else name.upper()
-    return literal(value)
+    if name.upper() not in collector.parts.constants or known is None:
+        return literal(value)
+    is_same = float(known[int(position)] if position else known) == value
+    return literal(value) if not is_same else f"{name.upper()}[{position}]" if position else name.upper()
 
 
-def _write_setter(
-    collector: Collector, groups: Sequence[Mapping[str, Any]], values: Mapping[str, str]
-) -> None:
-    """Write the function that sets the scheduled fields of all groups."""
-    names = collector.plan.optimizers.schedules.metric_names
-    suffixes = ["/".join(["", *names[f"main.{n}.lr"].split("/")[1:]]) for n in range(len(groups))]
-    columns = {"suffix": suffixes} if len(groups) > 1 else {}
-    for field, value in values.items():
-        if " * " in value:
-            bases = _bases(groups, field)
-            columns[field.replace(".", "_")] = [bases.get(n, 0.0) for n in range(len(groups))]  # type: ignore[assignment]
-    lines = ['"""Set the scheduled fields of the optimizer for an update; return them as they are logged."""']
-    indent = ""
-    if len(groups) > 1:
-        tables = ", ".join(literal(tuple(column)) for column in columns.values())
-        lines += [
-            "row: dict[str, float] = {}",
-            f"for group, {', '.join(columns)} in zip(optimizer.param_groups, {tables}, strict=True):",
+class _Recorded:
+    """A clock that notes what it makes of durations, by the keys of the arguments that have them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self.made = clock, defaultdict[str, list[Any]](list)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def convert(*arguments: Any) -> Any:
+            self.made[arguments[-1]].append(getattr(self._clock, name)(*arguments))
+            return self.made[arguments[-1]][-1]
+
+        return convert
+
+
+class _Writer:
+    """Writes schedules as the calls that make them, and notes where the names in them come from."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self.imports = total, dict[str, tuple[str, str | None]]()
+
+    def schedule(self, node: Mapping[str, Any], clock: Clock) -> str:
+        """Return the schedule of a config as source, and add where its names come from."""
+        made: Any = instantiate_node(node)(clock)
+        if isinstance(made, Plateau):
+            warmup = {"warmup": clock.updates(node["warmup"], "warmup")}
+            return self.call(Plateau, (), {**node, **warmup})
+        assert isinstance(made, Schedule)
+        assert isinstance(made.noise, Noise)
+        curve = self._curve(node, clock.since(made.warmup), max(made.length, 1))
+        if made.length == clock.total_updates and not made.noise.limit:
+            return curve
+        frame = {key: getattr(made, key) for key in ("warmup", "warmup_init_ratio", "length")}
+        noise = f", noise={self.call(Noise, (), vars(made.noise))}" if made.noise.limit else ""
+        return f"{self.call(Schedule, (), frame)[:-1]}, curve={curve}{noise})"
+
+    def _curve(self, node: Mapping[str, Any], clock: Clock, end: int) -> str:
+        make: Any = inspect.unwrap(pkgutil.resolve_name(node["_target_"]))
+        names = [name for name, p in inspect.signature(make).parameters.items() if p.kind is p.KEYWORD_ONLY]
+        arguments = {name: node[name] for name in names}
+        if "schedules" in arguments:
+            return self._composed(make.__name__, arguments, clock, end)
+        recorded = _Recorded(clock)
+        objects = {key: instantiate_node(v) if isinstance(v, dict) else v for key, v in arguments.items()}
+        make(recorded, end, **objects)
+        for key, values in recorded.made.items():
+            arguments[key] = values if isinstance(arguments[key], list) else values[0]
+        return self.call(make, ("NUM_UPDATES" if end == self._total else str(end),), arguments)
+
+    def _composed(self, name: str, arguments: Mapping[str, Any], clock: Clock, end: int) -> str:
+        """Return what is made of other schedules, all at once or one after the other."""
+        nodes, starts = arguments["schedules"], [0]
+        lengths, first = dict.fromkeys(nodes, end), ""
+        if "lengths" in arguments:
+            given = _spans(clock, {part: arguments["lengths"][part] for part in nodes})
+            lengths = {part: given.get(part, end - sum(given.values())) for part in nodes}
+            starts = list(itertools.accumulate(lengths.values(), initial=0))[:-1]
+            first = f"{literal(starts)}, "
+        self.imports[name] = (_TEMPLATE, name)
+        parts = [
+            self.schedule(node, replace(clock.since(start), total_updates=length))
+            for node, start, length in zip(
+                nodes.values(), itertools.cycle(starts), lengths.values(), strict=False
+            )
         ]
-        indent = "    "
-    else:
-        lines += ["row, group = dict[str, float](), optimizer.param_groups[0]"]
-    for field, value in values.items():
-        name, _, position = field.partition(".")
-        key = f'f"optim/{field}{{suffix}}"' if len(groups) > 1 else f'"optim/{field}"'
-        inner = indent
-        if len(_bases(groups, field)) < len(groups):
-            lines.append(f'{inner}if "{name}" in group:')
-            inner += "    "
-        if not position:
-            lines.append(f'{inner}group["{name}"] = row[{key}] = {value}')
-            continue
-        length = max(len(group[name]) for group in groups if name in group)
-        items = [f'group["{name}"][{n}]' for n in range(length)]
-        items[int(position)] = f"row[{key}]"
-        lines += [f"{inner}row[{key}] = {value}", f'{inner}group["{name}"] = ({", ".join(items)})']
-    lines.append("return row")
-    kind, module = optimizer_type(collector)
-    text = f"def set_schedules(optimizer: {kind}, update: int) -> dict[str, float]:\n"
-    text += "".join(f"    {line}\n" for line in lines)
-    own = {value.partition("(")[0].rpartition(" ")[2]: "" for value in values.values()}
-    imports: dict[str, tuple[str, str | None]] = {name: (_PARTS, name) for name in own}
-    collector.write("set_schedules", "schedule", text, **{**imports, kind: (module, kind)})
+        return f"{name}({first}[{', '.join(parts)}])"
+
+    def call(self, made: Any, first: Sequence[str], arguments: Mapping[str, Any]) -> str:
+        """Return a call as source, and add where its names come from."""
+        self.imports[made.__name__] = (made.__module__, made.__name__)
+        words = [keyword(key, self._argument(v)) for key, v in arguments.items() if key[0] != "_"]
+        return f"{made.__name__}({', '.join([*first, *words])})"
+
+    def _argument(self, value: Any) -> str:
+        match value:
+            case Interval():
+                rounded = ceil if value.rounded is rounded_up else round
+                self.imports |= {"Interval": (_TEMPLATE, "Interval"), "ceil": ("math", "ceil")}
+                self.imports |= {"Fraction": ("fractions", "Fraction")}
+                return f"Interval({literal(value.length)}, {rounded.__name__})"
+            case {"_target_": target, **others}:
+                function = pkgutil.resolve_name(target)
+                self.imports |= {"partial": ("functools", "partial")}
+                self.imports[function.__name__] = (function.__module__, function.__name__)
+                if not any(key[0] != "_" for key in others):
+                    return function.__name__
+                return f"partial({self.call(function, (), others).replace('(', ', ', 1)}"
+            case _:
+                return literal(value)
+
+
+def _cut_stepped(collector: Collector) -> None:
+    """Add a scheduler of torch, which makes steps.
+
+    Raises:
+        ConfigError: the scheduler is not one of torch, or the optimizer has several groups or other schedules.
+    """
+    node, plan = collector.config["scheduler"], collector.plan
+    [entry] = plan.optimizers.entries.values()
+    factory = instantiate_node(node)
+    kind = factory.func
+    if not (
+        isinstance(kind, type) and issubclass(kind, LRScheduler) and kind.__module__.startswith("torch.")
+    ):
+        raise ConfigError(
+            "scheduler", f"{node['_target_']} cannot be ejected yet; only schedulers of torch can"
+        )
+    if collector.config["schedules"] or len(entry.optimizer.param_groups) > 1:
+        message = (
+            "a stepped scheduler can be ejected only for one group of parameters and without other schedules"
+        )
+        raise ConfigError("scheduler", message)
+    replay: Any = Replay.of_config(factory, plan.clock)
+    every, make = replay.keywords["every"].length, replay.args[0]
+    if every.denominator > 1:
+        raise ConfigError(
+            "scheduler.every", f"{float(every):g} updates cannot be ejected yet; give a whole number"
+        )
+    collector.constant("EVERY", int(every), "updates between two steps of the scheduler", group=_GROUP)
+    fields = dict.fromkeys(field.name for field in plan.optimizers.schedules.fields.values())
+    collector.constant("FIELDS", tuple(fields), "that the scheduler sets", group=_GROUP)
+    writer = _Writer(plan.clock.total_updates)
+    scheduler = writer.call(kind, ("optimizer",), make.keywords)
+    collector.express("make_scheduler", scheduler, **writer.imports)
+    made, alone = collector.parts.expressions["make_optimizer"], "[torch.zeros(1, 1)]"
+    text = made.text.replace(TRAINED, alone).replace("model.parameters()", alone)
+    collector.express("make_stepped_optimizer", text, **made.imports)

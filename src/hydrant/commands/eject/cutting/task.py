@@ -14,17 +14,16 @@ from torch import Tensor
 from torch.nn.modules.conv import _ConvNd  # pyright: ignore[reportPrivateUsage]
 
 from hydrant.batch import Batch, Outcome
-from hydrant.commands.eject.bundle import PROGRAM
+from hydrant.commands.eject.couplings import ATTENTION, DOCUMENTS, INPUTS, PROGRAM, READOUT
 from hydrant.commands.eject.cutting.collector import Collector, plain
 from hydrant.commands.eject.cutting.observed import observe
 from hydrant.commands.eject.cutting.run import RUN
-from hydrant.commands.eject.facts import ABSENT, SOMETHING
+from hydrant.commands.eject.known import SOMETHING
 from hydrant.commands.eject.layout import keyword, literal
 from hydrant.commands.eject.own import check_source, is_of_user
 from hydrant.config.instantiate import instantiate_node
 from hydrant.data.token_source import TokenSource
 from hydrant.errors import ConfigError
-from hydrant.models import GPT, Track3GPT
 from hydrant.tasks.base import Task
 from hydrant.tasks.language_modeling import SeparateReadout
 from hydrant.training.evaluation import eval_mode
@@ -84,7 +83,8 @@ def cut_loss(collector: Collector) -> None:
     collector.know(MEASURES=False, HAS_LOSSES=False)
     is_own = not str(node["_target_"]).startswith("hydrant.")
     module, metrics = (_cut_own if is_own else _TASKS[name])(collector, node)
-    collector.parts.aliases["loss_and_metrics"] = (f"{PROGRAM}.{module}", "loss_and_metrics")
+    module, _, kind = module.partition(":")
+    collector.parts.aliases["loss_and_metrics"] = (f"{PROGRAM}.{module}", f"loss_and_metrics{kind}")
     collector.constant("METRICS", metrics, "of each batch", group=RUN)
 
 
@@ -96,7 +96,7 @@ def _cut_classification(collector: Collector, node: Mapping[str, Any]) -> tuple[
     collector.constant("LABEL_SMOOTHING", node["label_smoothing"], group=_LOSS)
     _cut_metrics(collector, node, "outputs.float()")
     if node["multi_label"]:
-        return "loss_labels", ("loss", "accuracy", "exact_match")
+        return "loss:_of_labels", ("loss", "accuracy", "exact_match")
     return "loss", ("loss", "accuracy")
 
 
@@ -105,11 +105,11 @@ def _cut_regression(collector: Collector, node: Mapping[str, Any]) -> tuple[str,
     collector.know(LOSS=node["loss"], SQUEEZES=outputs.shape == (*targets.shape, 1))
     collector.constant("DELTA", node["delta"], "larger errors count linearly", group=_LOSS)
     if set(node["metrics"]) == {"r2"}:
-        _sums(collector, "loss_regression", "r2", "r2_sums")
+        _sums(collector, "loss", "r2", "r2_sums")
     else:
         shape = ".squeeze(-1)" if outputs.shape == (*targets.shape, 1) else ""
         _cut_metrics(collector, node, f"outputs.float(){shape}")
-    return "loss_regression", ("loss", "mse", "mae")
+    return "loss:_of_numbers", ("loss", "mse", "mae")
 
 
 def _cut_own(collector: Collector, node: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
@@ -225,19 +225,11 @@ def _cut_language_modeling(collector: Collector, node: Mapping[str, Any]) -> tup
     _sums(collector, "loss_language", "text_metrics", "text_sums")
     packs = varies and isinstance(plan.train, TokenSource)  # documents
     inputs = {} if packs else torch.zeros(0)
-    collector.parts.known_in["rotation"] = {"positions": torch.zeros(1, 1) if packs else torch.zeros(1)}
-    facts = {"inputs": inputs, "Mapping": Mapping, **({} if reduces else {"readout": True})}
+    facts = {INPUTS: inputs, "Mapping": Mapping, **({} if reduces else {READOUT: True})}
     name, known_in = type(model).__name__, collector.parts.known_in
     known_in[name] = {**known_in.get(name, {}), **facts}
-    if isinstance(model, GPT):
-        known_in["_initialize"] = {"model": known_in[name]["self"]}
-    for part in (name, "Block", "Attention") if isinstance(model, GPT | Track3GPT) and not packs else ():
-        known_in[part] = {**known_in[part], ABSENT: {"documents"}}
-    if packs and "Attention" in known_in:
-        known_in["Attention"] = {**known_in["Attention"], "documents": SOMETHING}
-    if isinstance(model, Track3GPT) or (isinstance(model, GPT) and known_in["GPT"]["positions"] == "rope"):
-        for part in ("Attention", "Block"):
-            known_in[part] = {**known_in[part], "turned": SOMETHING}
+    if ATTENTION in known_in:
+        known_in[ATTENTION] = {**known_in[ATTENTION], DOCUMENTS: SOMETHING if packs else None}
     return "loss_language", ("loss", "cross_entropy", "z_loss") if node["z_loss"] else ("loss",)
 
 

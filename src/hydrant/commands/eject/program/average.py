@@ -7,20 +7,7 @@ import copy
 import torch
 from torch import nn
 
-from hydrant.commands.eject.program.settings import (
-    EMA_DECAY,
-    EMA_START,
-    EMA_WARMS_UP,
-    EMA_WARMUP_GAMMA,
-    EMA_WARMUP_POWER,
-    EXCLUDES_BUFFERS,
-    HAS_BUFFERS,
-    IS_TAIL,
-    MIN_EMA_DECAY,
-    STARTS_LATER,
-    TAIL_EVERY,
-    TAIL_START,
-)
+from hydrant.commands.eject.program.settings import *
 
 
 def decay(num_updates: int) -> float:

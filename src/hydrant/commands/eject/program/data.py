@@ -7,10 +7,10 @@ import functools
 import torch
 from torch import Tensor
 
-from hydrant.commands.eject.program.data_images import augment, normalize
-from hydrant.commands.eject.program.randomness import ORDER
-from hydrant.commands.eject.program.settings import AUGMENTS, BATCH_SIZE, DEVICE, NUM_SAMPLES, SEED
-from hydrant.seeding import mix
+from hydrant.commands.eject.program.data_images import augment
+from hydrant.commands.eject.program.data_samples import normalize
+from hydrant.commands.eject.program.settings import *
+from hydrant.seeding import ORDER, mix
 
 
 @functools.lru_cache(maxsize=2)  # an update may have samples of two epochs

@@ -16,37 +16,9 @@ import torch
 import torch.nn.functional as F
 from sklearn.model_selection import train_test_split
 from torch import Tensor
-from torchvision.datasets import CIFAR10, CIFAR100
 
-from hydrant.commands.eject.program.data_samples import Samples, first_of_test, on_device
-from hydrant.commands.eject.program.settings import (
-    ALTERNATES,
-    CUTS_TEST,
-    CUTS_VAL,
-    DEVICE,
-    FILES,
-    FIRST_LABEL,
-    FLIP,
-    IS_BYTES,
-    IS_IMAGE,
-    IS_TURNED,
-    LIMITS_TEST,
-    LIMITS_TRAIN,
-    LIMITS_VAL,
-    MAX_SHIFT,
-    MEAN,
-    NORMALIZES,
-    NUM_SAMPLES,
-    NUM_TEST_SAMPLES,
-    NUM_VAL_SAMPLES,
-    ROOT,
-    SEED,
-    SPLIT_SEED,
-    STD,
-    TEST_RATIO,
-    TESTS,
-    VAL_RATIO,
-)
+from hydrant.commands.eject.program.data_samples import Samples, first_of_test, on_device, placed
+from hydrant.commands.eject.program.settings import *
 from hydrant.data.augment import _reflected  # pyright: ignore[reportPrivateUsage]
 from hydrant.data.idx import read_idx
 from hydrant.seeding import uniform
@@ -101,15 +73,9 @@ def read_samples(images: str, labels: str) -> Samples:
     return pixels.unsqueeze(1), read_idx(Path(labels)).long() - FIRST_LABEL
 
 
-def load_cifar10() -> tuple[Samples, Samples]:
-    """Return samples to train on and to evaluate on: CIFAR-10."""
-    train, val = (CIFAR10(ROOT, train=is_train) for is_train in (True, False))
-    return divide(channels_first(train.data, train.targets), channels_first(val.data, val.targets))
-
-
-def load_cifar100() -> tuple[Samples, Samples]:
-    """Return samples to train on and to evaluate on: CIFAR-100."""
-    train, val = (CIFAR100(ROOT, train=is_train) for is_train in (True, False))
+def load_cifar(kind: Any) -> tuple[Samples, Samples]:
+    """Return samples to train on and to evaluate on."""
+    train, val = (kind(ROOT, train=is_train) for is_train in (True, False))
     return divide(channels_first(train.data, train.targets), channels_first(val.data, val.targets))
 
 
@@ -118,15 +84,9 @@ def load_mnist_test() -> Samples:
     return first_of_test(read_samples(*FILES[2:]))
 
 
-def load_cifar10_test() -> Samples:
+def load_cifar_test(kind: Any) -> Samples:
     """Return the published test images."""
-    test = CIFAR10(ROOT, train=False)
-    return first_of_test(channels_first(test.data, test.targets))
-
-
-def load_cifar100_test() -> Samples:
-    """Return the published test images."""
-    test = CIFAR100(ROOT, train=False)
+    test = kind(ROOT, train=False)
     return first_of_test(channels_first(test.data, test.targets))
 
 
@@ -142,11 +102,7 @@ def divide(train: Samples, val: Samples) -> tuple[Samples, Samples]:
         return on_device((train[0][chosen], train[1][chosen])), on_device(
             (train[0][held_out], train[1][held_out])
         )
-    if LIMITS_TRAIN:
-        train = train[0][:NUM_SAMPLES], train[1][:NUM_SAMPLES]
-    if LIMITS_VAL:
-        val = val[0][:NUM_VAL_SAMPLES], val[1][:NUM_VAL_SAMPLES]
-    return on_device(train), on_device(val)
+    return placed(train, val)
 
 
 def split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -169,18 +125,6 @@ def cut_test(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     how: Any = {"test_size": TEST_RATIO, "random_state": SPLIT_SEED, "stratify": labels}
     others, test = map(np.sort, train_test_split(range(len(labels)), **how))  # sorted, because it shuffles
     return others, test
-
-
-def normalize(images: Tensor) -> Tensor:
-    """Return images minus the mean of each channel, divided by its standard deviation."""
-    if IS_BYTES:
-        images = images.float() / 255
-    if IS_IMAGE:
-        mean, std = (torch.tensor(values, device=DEVICE).view(-1, 1, 1) for values in (MEAN, STD))
-    else:  # the second side counts the channels, if there are several
-        sides = [1] * (images.ndim - 2)
-        mean, std = (torch.tensor(values, device=images.device).view(-1, *sides) for values in (MEAN, STD))
-    return (images - mean) / std
 
 
 def augment(images: Tensor, uses: Tensor) -> Tensor:

@@ -1,44 +1,25 @@
-"""Samples that worker processes read."""
+"""Samples that worker processes read: data sets of the user, images in folders, and arrays in files."""
 
 from __future__ import annotations
 
 import itertools
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from timm.data.transforms_factory import create_transform
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
+from torchvision.datasets import ImageFolder
 
 from hydrant.commands.eject.program.data import samples_of
-from hydrant.commands.eject.program.randomness import SAMPLE
-from hydrant.commands.eject.program.settings import (
-    AUGMENTS,
-    BATCH_SIZE,
-    COLLATES,
-    DEVICE,
-    EVAL_BATCH_SIZE,
-    HAS_DICTS,
-    IS_BYTES,
-    LIMITS_TEST,
-    LIMITS_TRAIN,
-    LIMITS_VAL,
-    MEAN,
-    MICRO_BATCH_SIZE,
-    NUM_RANKS,
-    NUM_SAMPLES,
-    NUM_TEST_SAMPLES,
-    NUM_VAL_SAMPLES,
-    NUM_WORKERS,
-    RANK,
-    RANKED,
-    SEED,
-    SEEDS_VAL,
-    STD,
-)
-from hydrant.seeding import mix
+from hydrant.commands.eject.program.parts import make_data, make_test
+from hydrant.commands.eject.program.settings import *
+from hydrant.data.pixels import open_rgb
+from hydrant.seeding import SAMPLE, mix
 
 Loader = DataLoader[Any]  # of batches
 
@@ -154,3 +135,61 @@ def to_device(inputs: Any, targets: Tensor) -> tuple[Any, Tensor]:
         pixels = inputs.to(DEVICE, non_blocking=True).float()
         return (pixels - 255 * mean) * (1 / (255 * std)), targets.to(DEVICE, non_blocking=True)
     return inputs.to(DEVICE, non_blocking=True), targets.to(DEVICE, non_blocking=True)
+
+
+def load_dataset() -> tuple[TrainingBatches, Loader]:
+    """Return the samples to train on and to evaluate on."""
+    return loaders(*make_data())
+
+
+def load_dataset_test() -> Loader:
+    """Return the samples to test on."""
+    return test_loader(make_test())
+
+
+def load_image_folder() -> tuple[TrainingBatches, Loader]:
+    """Return the images to train on, changed at random, and those to evaluate on."""
+    train_transform: Any = create_transform(**IMAGES, **AUGMENTATION, is_training=True)
+    val_transform: Any = create_transform(**IMAGES, crop_pct=CROP_PCT, normalize=False)
+    train = ImageFolder(Path(ROOT, TRAIN_DIR), train_transform, loader=open_rgb)
+    return loaders(train, ImageFolder(Path(ROOT, VAL_DIR), val_transform, loader=open_rgb))
+
+
+def load_image_folder_test() -> Loader:
+    """Return the images to test on."""
+    transform: Any = create_transform(**IMAGES, crop_pct=CROP_PCT, normalize=False)
+    return test_loader(ImageFolder(Path(ROOT, TEST_DIR), transform, loader=open_rgb))
+
+
+class Arrays(Dataset[Any]):
+    """The samples in a folder of `.npy` files, each of which holds one entry for each sample."""
+
+    def __init__(self, folder: str) -> None:
+        self.arrays = {file.stem: np.load(file, mmap_mode="r") for file in sorted(Path(folder).glob("*.npy"))}
+
+    def __len__(self) -> int:
+        return len(self.arrays["targets"])
+
+    def __getitem__(self, index: int) -> tuple[Any, Tensor]:
+        if HAS_DICTS:
+            sample = {name: as_tensor(array[index]) for name, array in self.arrays.items()}
+            target = sample.pop("targets")
+            return sample, target
+        return as_tensor(self.arrays["inputs"][index]), as_tensor(self.arrays["targets"][index])
+
+
+def as_tensor(values: Any) -> Tensor:
+    """Return numbers as a tensor: doubles as float32, and types that torch's embeddings do not take as int64."""
+    array = np.array(values)
+    other = {"float64": np.float32, "uint16": np.int64, "uint32": np.int64}
+    return torch.from_numpy(array.astype(other.get(array.dtype.name, array.dtype)))
+
+
+def load_memmap() -> tuple[TrainingBatches, Loader]:
+    """Return the samples to train on and to evaluate on."""
+    return loaders(Arrays(TRAIN), Arrays(VAL))
+
+
+def load_memmap_test() -> Loader:
+    """Return the samples to test on."""
+    return test_loader(Arrays(TEST))

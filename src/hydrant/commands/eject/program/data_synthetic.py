@@ -9,16 +9,8 @@ import torch
 from torch import Tensor
 
 from hydrant.commands.eject.program.data_samples import Samples
-from hydrant.commands.eject.program.randomness import SYNTHETIC
-from hydrant.commands.eject.program.settings import (
-    DEVICE,
-    INPUT_SHAPE,
-    NUM_CLASSES,
-    NUM_SAMPLES,
-    NUM_VAL_SAMPLES,
-    VAL_START,
-)
-from hydrant.seeding import uniform
+from hydrant.commands.eject.program.settings import *
+from hydrant.seeding import SYNTHETIC, uniform
 
 Numbers = Tensor  # of samples
 NUM_OFFSETS = 1 << 16  # how many different images there are

@@ -13,38 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hydrant.commands.eject.program.data_samples import Samples, first_of_test, on_device
-from hydrant.commands.eject.program.settings import (
-    CATEGORIES,
-    CLASSES,
-    CUTS_TEST,
-    CUTS_VAL,
-    DELIMITER,
-    FILLS,
-    HAS_CATEGORIES,
-    HAS_CLASSES,
-    HAS_NUMBERS,
-    HAS_NUMERIC_CLASSES,
-    HAS_TEST_FILE,
-    HAS_VAL_FILE,
-    IS_SINGLE,
-    LIMITS_TRAIN,
-    LIMITS_VAL,
-    MISSING,
-    NUM_SAMPLES,
-    NUM_VAL_SAMPLES,
-    NUMBERS,
-    SPLIT_SEED,
-    STANDARDIZE,
-    STANDARDIZE_TARGETS,
-    TARGET,
-    TARGETS,
-    TEST,
-    TEST_RATIO,
-    TRAIN,
-    VAL,
-    VAL_RATIO,
-)
+from hydrant.commands.eject.program.data_samples import Samples, first_of_test, placed
+from hydrant.commands.eject.program.settings import *
 from hydrant.data.csv_file import one_spelling
 
 Table = list[dict[str, str]]  # the cells of each line by their column
@@ -66,13 +36,7 @@ def load_csv() -> tuple[Samples, Samples]:
         train, val = split(len(table))
     train_lines = [table[line] for line in train] if CUTS_VAL or CUTS_TEST else table
     val_lines = read_table(VAL) if HAS_VAL_FILE else [table[line] for line in val]
-    inputs, targets = samples(train_lines, train_lines)
-    val_inputs, val_targets = samples(val_lines, train_lines)
-    if LIMITS_TRAIN:
-        inputs, targets = inputs[:NUM_SAMPLES], targets[:NUM_SAMPLES]
-    if LIMITS_VAL:
-        val_inputs, val_targets = val_inputs[:NUM_VAL_SAMPLES], val_targets[:NUM_VAL_SAMPLES]
-    return on_device((inputs, targets)), on_device((val_inputs, val_targets))
+    return placed(samples(train_lines, train_lines), samples(val_lines, train_lines))
 
 
 def load_csv_test() -> Samples:

@@ -8,18 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hydrant.commands.eject.program.settings import (
-    BATCH_SIZE,
-    DEVICE,
-    IGNORED,
-    IS_IN_ORDER,
-    NUM_SAMPLES,
-    SEED,
-    SEPARATES,
-    SEPARATOR,
-    SEPARATOR_IS_LAST,
-    SEQUENCE_LENGTH,
-)
+from hydrant.commands.eject.program.settings import *
 from hydrant.data.packed import with_cuts
 from hydrant.seeding import permuted
 

@@ -1,4 +1,4 @@
-"""Evaluation."""
+"""Metrics and evaluation."""
 
 # The branches of a program are decided alike.
 # pyright: reportPossiblyUnboundVariable=false
@@ -6,16 +6,18 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from itertools import groupby
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hydrant.commands.eject.program.data_images import normalize
-from hydrant.commands.eject.program.metrics import means
+from hydrant.commands.eject.program.data_samples import normalize
 from hydrant.commands.eject.program.parts import (
     ValidationSamples,
     forward,
+    load_test,
     loss_and_metrics,
     make_metrics,
     num_targets,
@@ -25,23 +27,7 @@ from hydrant.commands.eject.program.parts import (
     to_device,
     values_of,
 )
-from hydrant.commands.eject.program.settings import (
-    AUTOCAST,
-    DEVICE,
-    EVAL_BATCH_SIZE,
-    LOADS,
-    MEASURES,
-    NORMALIZES,
-    NUM_RANKS,
-    NUM_TEST_SAMPLES,
-    NUM_VAL_SAMPLES,
-    RANK,
-    RANKED,
-    READS,
-    RUNS_COMPILED,
-    SUMS,
-    TESTS,
-)
+from hydrant.commands.eject.program.settings import *
 
 
 @torch.no_grad()
@@ -101,3 +87,39 @@ def evaluate(model: nn.Module, samples: ValidationSamples, prefix: str) -> dict[
         values = {f"{prefix}/{name}": float(metric.compute()) for name, metric in others.items()}
         return means(measured, prefix) | values
     return means(measured, prefix)
+
+
+def test_model(model: nn.Module, average: Any, num_updates: int) -> dict[str, float]:
+    """Return the metrics of the test samples for the weights of the best checkpoint, if there is one."""
+    if EVALS and SAVES:
+        state = torch.load(FOLDER / "best.pt", map_location="cpu", weights_only=True)
+        model.load_state_dict(state["model"])
+        if AVERAGES:
+            average.model.load_state_dict(state["average"])
+        num_updates = state["num_updates"]
+    samples = load_test()
+    row = {"test/num_updates": num_updates, **evaluate(model, samples, "test")}
+    if AVERAGES:
+        row |= evaluate(average.model, samples, "test_ema")
+    return row
+
+
+def means(measured: list[tuple[int, Tensor]], prefix: str) -> dict[str, float]:
+    """Return the mean of each metric over batches, which are pairs of a size and METRICS; named as `train/loss`."""
+    sums = torch.zeros(len(METRICS), dtype=torch.float64, device=DEVICE)
+    if ADDS_BATCHES:
+        for size, metrics in measured:
+            sums += metrics * size
+    else:
+        # As in `hydrant train`, up to 64 batches of one size are added up first: the order decides the rounding.
+        for size, batches in groupby(measured, key=lambda batch: batch[0]):
+            for rows in torch.stack([metrics for _, metrics in batches]).split(64):
+                sums.add_(rows.sum(0), alpha=size)
+    if RANKED:
+        count = sums.new_tensor([float(sum(size for size, _ in measured))])
+        sums = torch.cat([sums, count])
+        dist.all_reduce(sums)  # over all ranks
+        values = (sums[:-1] / sums[-1]).tolist()
+    else:
+        values = (sums / sum(size for size, _ in measured)).tolist()
+    return {f"{prefix}/{name}": value for name, value in zip(METRICS, values, strict=True)}

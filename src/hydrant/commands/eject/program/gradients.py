@@ -7,13 +7,13 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from hydrant.commands.eject.program.data import prepared
 from hydrant.commands.eject.program.loss_compiled import compiled_loss
-from hydrant.commands.eject.program.mixing import mix_samples
 from hydrant.commands.eject.program.optimizer import clip_gradients, gradient_norm
 from hydrant.commands.eject.program.parts import (
     TrainingSamples,
@@ -24,30 +24,9 @@ from hydrant.commands.eject.program.parts import (
     samples_of,
     to_device,
 )
-from hydrant.commands.eject.program.randomness import UPDATE
 from hydrant.commands.eject.program.ranks import sync_of_step
-from hydrant.commands.eject.program.settings import (
-    ACCUMULATES,
-    AUTOCAST,
-    BATCH_SIZE,
-    CLIPS,
-    COMPILES_LOSS,
-    DEVICE,
-    LOADS,
-    MICRO_BATCH_SIZE,
-    MIXES,
-    NORMALIZES,
-    NUM_RANKS,
-    RANK,
-    RANKED,
-    READS,
-    SCALES_LOSS,
-    SEED,
-    SYNCS_ONCE,
-    TARGETS_PER_SAMPLE,
-    VARIES,
-)
-from hydrant.seeding import _GOLDEN, _MASK, mix  # pyright: ignore[reportPrivateUsage]
+from hydrant.commands.eject.program.settings import *
+from hydrant.seeding import _GOLDEN, _MASK, MIXING, UPDATE, mix  # pyright: ignore[reportPrivateUsage]
 
 
 def add_gradients(
@@ -55,7 +34,7 @@ def add_gradients(
 ) -> list[tuple[int, Tensor]]:
     """Add the gradients of the mean loss of an update; return the sizes of its batches and their METRICS."""
     measured = list[tuple[int, Tensor]]()
-    for micro_step, chosen in enumerate(
+    for batch_idx, chosen in enumerate(
         train.of(update)
         if LOADS
         else samples_of(update).split(MICRO_BATCH_SIZE)[RANK::NUM_RANKS]
@@ -70,25 +49,12 @@ def add_gradients(
             inputs, targets = prepared(train[0], chosen), train[1][chosen % len(train[1])]
         else:
             inputs, targets = train[0][chosen], train[1][chosen]
+        if RANKED:
+            batch_idx = batch_idx * NUM_RANKS + RANK  # among those of all ranks
         if MIXES:
-            if RANKED and ACCUMULATES:
-                inputs, targets = mix_samples(mixup, inputs, targets, update, micro_step * NUM_RANKS + RANK)
-            elif RANKED:
-                inputs, targets = mix_samples(mixup, inputs, targets, update, RANK)
-            elif ACCUMULATES:
-                inputs, targets = mix_samples(mixup, inputs, targets, update, micro_step)
-            else:
-                inputs, targets = mix_samples(mixup, inputs, targets, update, 0)
-        if RANKED and ACCUMULATES:
-            batch_idx = micro_step * NUM_RANKS + RANK  # of those of all ranks
-            torch.manual_seed((mix(SEED, UPDATE, batch_idx) + update * _GOLDEN) & _MASK)  # for dropout
-        elif RANKED:
-            torch.manual_seed((mix(SEED, UPDATE, RANK) + update * _GOLDEN) & _MASK)  # dropout, this batch
-        elif ACCUMULATES:
-            torch.manual_seed((mix(SEED, UPDATE, micro_step) + update * _GOLDEN) & _MASK)  # for dropout
-        else:
-            torch.manual_seed((mix(SEED, UPDATE, 0) + update * _GOLDEN) & _MASK)  # dropout, batch 0
-        with sync_of_step(model, micro_step) if SYNCS_ONCE else nullcontext():
+            inputs, targets = mix_samples(mixup, inputs, targets, update, batch_idx)
+        torch.manual_seed((mix(SEED, UPDATE, batch_idx) + update * _GOLDEN) & _MASK)  # for dropout
+        with sync_of_step(model, batch_idx) if SYNCS_ONCE else nullcontext():
             with torch.autocast(DEVICE.type, AUTOCAST) if AUTOCAST is not None else nullcontext():
                 if COMPILES_LOSS:
                     loss, metrics = compiled_loss(model, inputs, targets)
@@ -110,8 +76,7 @@ def add_gradients(
                 scaler.scale(loss).backward()
             else:
                 loss.backward()
-        if ACCUMULATES or VARIES:
-            measured.append((num_targets(), metrics))
+        measured.append((num_targets(), metrics))
     if VARIES:  # the weights above are those of batches in which all targets count
         num_counted = torch.stack([torch.as_tensor(size) for size, _ in measured]).sum()
         if RANKED:
@@ -119,9 +84,13 @@ def add_gradients(
         for parameter in model.parameters():
             if parameter.grad is not None:
                 parameter.grad *= BATCH_SIZE * TARGETS_PER_SAMPLE / num_counted.clamp(min=1)
-    if ACCUMULATES or VARIES:
-        return measured
-    return [(num_targets(), metrics)]
+    return measured
+
+
+def restore_buffers(model: nn.Module, before: list[Tensor]) -> None:
+    """Give the buffers of the model the values that they had before an update, which is not made."""
+    for buffer, value in zip(model.buffers(), before, strict=True):
+        buffer.copy_(value)
 
 
 def mean_loss(measured: list[tuple[int, Tensor]]) -> Tensor:
@@ -152,3 +121,14 @@ def step_with_closure(
 
     optimizer.step(closure)
     return evaluations[0]
+
+
+def mix_samples(
+    mixup: Any, inputs: Tensor, targets: Tensor, update: int, batch_idx: int
+) -> tuple[Tensor, Tensor]:
+    """Return each sample mixed with another one; the targets become the probabilities of classes."""
+    np.random.seed(mix(MIXING, SEED, update, batch_idx) & 0xFFFFFFFF)  # timm draws from NumPy
+    if LOADS:
+        inputs = inputs.clone()  # timm changes them, and an update may be made again
+    mixed = mixup(inputs, targets)
+    return mixed[0], mixed[1].float()

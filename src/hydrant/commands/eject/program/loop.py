@@ -18,10 +18,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hydrant.commands.eject.program.average import Average
-from hydrant.commands.eject.program.evaluation import evaluate
-from hydrant.commands.eject.program.gradients import add_gradients, mean_loss, step_with_closure
+from hydrant.commands.eject.program.evaluation import evaluate, means, test_model
+from hydrant.commands.eject.program.gradients import (
+    add_gradients,
+    mean_loss,
+    restore_buffers,
+    step_with_closure,
+)
 from hydrant.commands.eject.program.loss_compiled import compile_in_place
-from hydrant.commands.eject.program.metrics import means
 from hydrant.commands.eject.program.optimizer import (
     averaged_weights,
     clip_gradients,
@@ -29,68 +33,21 @@ from hydrant.commands.eject.program.optimizer import (
     set_trained_weights,
 )
 from hydrant.commands.eject.program.parts import (
-    learning_rate,
     load_data,
-    load_test,
+    lr_schedule,
     make_mixup,
     make_model,
     make_optimizer,
-    plateau,
-    set_schedules,
     wrap_for_ranks,
 )
-from hydrant.commands.eject.program.randomness import MODEL
 from hydrant.commands.eject.program.ranks import RankedNorms, join_ranks, of_all_ranks
-from hydrant.commands.eject.program.saving import has_stalled, is_due, log, save
-from hydrant.commands.eject.program.settings import (
-    AVERAGES,
-    BACKOFF_FACTOR,
-    BATCH_SIZE,
-    BEST_METRIC,
-    CHANNELS_LAST,
-    CHANNELS_LAST_ON_CUDA,
-    CLIPS,
-    COMPILES,
-    CONVOLVES,
-    COUNTS_SKIPPED,
-    DETERMINISTIC,
-    DEVICE,
-    EVAL_EVERY,
-    EVALS,
-    FOLDER,
-    GROWTH_FACTOR,
-    GROWTH_INTERVAL,
-    HAS_BUFFERS,
-    HAS_MODES,
-    HAS_PLATEAU,
-    HAS_SPARSE,
-    IN_ORDER,
-    INIT_SCALE,
-    IS_MAX,
-    LOG_EVERY,
-    LOGS,
-    MATMUL,
-    MAX_GRAD_NORM,
-    MAX_SKIPPED,
-    MIXES,
-    NEEDS_CLOSURE,
-    NUM_UPDATES,
-    ONLY_LR,
-    PATIENCE,
-    PLATEAU_METRIC,
-    RANK,
-    RANKED,
-    RUNS_COMPILED,
-    SAME_RANDOM,
-    SAVE_EVERY,
-    SAVES,
-    SCALES_LOSS,
-    SEED,
-    SKIPS_NON_FINITE,
-    TESTS,
-    TIMES_KERNELS,
+from hydrant.commands.eject.program.saving import has_stalled, is_due, log
+from hydrant.commands.eject.program.schedule import set_schedules
+from hydrant.commands.eject.program.settings import *
+from hydrant.seeding import (
+    MODEL,
+    mix,  # pyright: ignore[reportPrivateUsage]
 )
-from hydrant.seeding import mix  # pyright: ignore[reportPrivateUsage]
 from hydrant.training.prepare.memory_format import convert_to_channels_last
 
 
@@ -108,6 +65,8 @@ def main() -> None:
         torch.use_deterministic_algorithms(True)
     if CONVOLVES and TIMES_KERNELS:
         torch.backends.cudnn.benchmark = True  # on CUDA, take the fastest algorithm of each convolution
+    if COMPILES:
+        os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # round a product and a sum once
     if COMPILES and SAME_RANDOM:
         inductor.fallback_random = True  # dropout draws the same numbers as if it were not compiled
     train, val = load_data()
@@ -137,7 +96,8 @@ def main() -> None:
         average = Average(model)
 
     if (FOLDER / "last.pt").exists():
-        state = torch.load(FOLDER / "last.pt", map_location="cpu", weights_only=True)  # step counts stay
+        # On the host: optimizers keep counts of steps there, and `load_state_dict` moves all else to DEVICE.
+        state = torch.load(FOLDER / "last.pt", map_location="cpu", weights_only=True)
         num_updates, best = state["num_updates"], state["best"]
         if RANKED:
             measured = [(size, values.to(DEVICE)) for size, values in state["measured"][RANK]]
@@ -162,8 +122,7 @@ def main() -> None:
         if AVERAGES:
             average.model.load_state_dict(state["average"])
         if HAS_PLATEAU:
-            plateau.optimizer.param_groups[0]["lr"] = state["plateau_ratio"]
-            plateau.load_state_dict(state["plateau"])
+            lr_schedule.load_state_dict(state["schedule"])
     else:
         if not RANKED or RANK == 0:
             (FOLDER / "metrics.jsonl").unlink(missing_ok=True)  # of a run without a checkpoint
@@ -177,7 +136,7 @@ def main() -> None:
     logged_at, since = num_updates, time.perf_counter()  # for the pace: updates and time of the last log
     while num_updates < NUM_UPDATES and (PATIENCE is None or not has_stalled(num_updates, best)):
         if ONLY_LR:
-            optimizer.param_groups[0]["lr"] = learning_rate(num_updates)
+            optimizer.param_groups[0]["lr"] = LR * lr_schedule(num_updates)
         else:
             scheduled = set_schedules(optimizer, num_updates)
         if COUNTS_SKIPPED and HAS_BUFFERS:
@@ -207,8 +166,7 @@ def main() -> None:
                 if num_skipped_in_a_row > MAX_SKIPPED:
                     raise FloatingPointError(f"the gradients overflow at every loss scale down to {scale}")
                 if HAS_BUFFERS:
-                    for buffer, before in zip(model.buffers(), buffers, strict=True):
-                        buffer.copy_(before)
+                    restore_buffers(model, buffers)
                 continue
             num_skipped_in_a_row = 0
         if SKIPS_NON_FINITE:
@@ -221,8 +179,7 @@ def main() -> None:
                 if num_skipped_in_a_row > MAX_SKIPPED:
                     raise FloatingPointError(f"NaN or infinity in {num_skipped_in_a_row} updates in a row")
                 if HAS_BUFFERS:
-                    for buffer, before in zip(model.buffers(), buffers, strict=True):
-                        buffer.copy_(before)
+                    restore_buffers(model, buffers)
         elif not NEEDS_CLOSURE:
             optimizer.step()
         num_updates += 1
@@ -233,11 +190,14 @@ def main() -> None:
         if AVERAGES and (not SKIPS_NON_FINITE or is_finite):
             average.update(model, num_updates)
 
-        row: dict[str, float] = {}
-        is_last, is_best = num_updates == NUM_UPDATES, False
+        row, is_last, is_best = dict[str, float](), num_updates == NUM_UPDATES, False
         if PATIENCE is not None:
             is_stalled = has_stalled(num_updates, best)  # unless the evaluation finds a new best
-        if LOGS and (is_last or (PATIENCE is not None and is_stalled) or is_due(num_updates, LOG_EVERY)):
+        if LOGS and (
+            is_last
+            or (PATIENCE is not None and is_stalled)
+            or (num_updates % LOG_EVERY < 1 if ROUNDS_UP else is_due(num_updates, LOG_EVERY))
+        ):
             if SKIPS_NON_FINITE:
                 if measured:
                     row |= means(measured, "train")
@@ -247,7 +207,7 @@ def main() -> None:
                 row |= {**means(measured, "train"), "optim/grad_norm": grad_norm.item()}
             else:
                 row |= means(measured, "train")
-                if is_last or is_due(num_updates, LOG_EVERY):
+                if is_last or (num_updates % LOG_EVERY < 1 if ROUNDS_UP else is_due(num_updates, LOG_EVERY)):
                     row["optim/grad_norm"] = grad_norm.item()
             measured.clear()
             if not all(map(math.isfinite, row.values())):
@@ -264,13 +224,15 @@ def main() -> None:
             row |= {"perf/updates_per_second": pace, "perf/samples_per_second": pace * BATCH_SIZE}
             logged_at, since = num_updates, time.perf_counter()
         paused_at = time.perf_counter()  # the pace is that of training alone
-        if EVALS and (is_last or is_due(num_updates, EVAL_EVERY)):  # a multiple is reached
+        if EVALS and (
+            is_last or (num_updates % EVAL_EVERY < 1 if ROUNDS_UP else is_due(num_updates, EVAL_EVERY))
+        ):  # a multiple is reached
             with averaged_weights(model, optimizer) if HAS_MODES else nullcontext():
                 row |= evaluate(model, val, "val")
                 if AVERAGES:
                     row |= evaluate(average.model, val, "val_ema")
             if HAS_PLATEAU:
-                plateau.step(row[PLATEAU_METRIC])
+                lr_schedule.observe(row)
             if IS_MAX:
                 is_best = best is None or row[BEST_METRIC] > best["value"]
             else:
@@ -282,7 +244,7 @@ def main() -> None:
         if SAVES and (
             is_last
             or is_best
-            or is_due(num_updates, SAVE_EVERY)
+            or (num_updates % SAVE_EVERY < 1 if ROUNDS_UP else is_due(num_updates, SAVE_EVERY))
             or (PATIENCE is not None and has_stalled(num_updates, best))
         ):
             if not all(parameter.isfinite().all() for parameter in model.parameters()):
@@ -299,30 +261,19 @@ def main() -> None:
             if AVERAGES:
                 state["average"] = average.model.state_dict()
             if HAS_PLATEAU:
-                state["plateau_ratio"] = plateau.optimizer.param_groups[0]["lr"]
-                state["plateau"] = plateau.state_dict()
+                state["schedule"] = lr_schedule.state_dict()
             if HAS_MODES:
                 state["trained_weights"] = [parameter.detach().clone() for parameter in model.parameters()]
             with averaged_weights(model, optimizer) if HAS_MODES else nullcontext():
                 state |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-                for name in ("best.pt", "last.pt") if is_best else ("last.pt",):
-                    save(name, state)
+                if not RANKED or RANK == 0:
+                    for name in ("best.pt", "last.pt") if is_best else ("last.pt",):
+                        torch.save(state, FOLDER / "new.pt")  # an interrupted write leaves the old file whole
+                        (FOLDER / "new.pt").replace(FOLDER / name)
         since += time.perf_counter() - paused_at
     if TESTS:
         with averaged_weights(model, optimizer) if HAS_MODES else nullcontext():
-            if EVALS and SAVES:
-                state = torch.load(FOLDER / "best.pt", map_location="cpu", weights_only=True)
-                model.load_state_dict(state["model"])  # the best weights are tested
-                if AVERAGES:
-                    average.model.load_state_dict(state["average"])
-                row = {"test/num_updates": state["num_updates"]}
-            else:
-                row = {"test/num_updates": num_updates}
-            test = load_test()
-            row |= evaluate(model, test, "test")
-            if AVERAGES:
-                row |= evaluate(average.model, test, "test_ema")
-        log(num_updates, row)
+            log(num_updates, test_model(model, average, num_updates))
     summary = {"status": "finished", "num_updates": num_updates, "total_updates": NUM_UPDATES, "best": best}
     if not RANKED or RANK == 0:
         (FOLDER / "summary.json").write_text(json.dumps(summary))

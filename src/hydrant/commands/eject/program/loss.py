@@ -1,4 +1,4 @@
-"""Loss and metrics of classes."""
+"""Losses and metrics of classes, of several labels, and of numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hydrant.commands.eject.program.settings import CLASS_WEIGHTS, DEVICE, LABEL_SMOOTHING, MIXES, SMOOTHS
+from hydrant.commands.eject.program.settings import *
 
 
 def loss_and_metrics(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -30,3 +30,51 @@ def loss_and_metrics(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     else:
         accuracy = (logits.argmax(dim=1) == targets).double().mean()
     return loss, torch.stack([loss.detach().double(), accuracy])
+
+
+def loss_and_metrics_of_labels(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the loss of a batch, shape (), and its METRICS, float64. Each label of a sample is a target, 0 or 1."""
+    logits, labels = outputs.float(), targets.float()
+    if SMOOTHS:
+        labels = labels * (1 - LABEL_SMOOTHING) + LABEL_SMOOTHING / 2
+    if CLASS_WEIGHTS is not None:
+        weights = torch.tensor(CLASS_WEIGHTS, device=DEVICE).view(-1, *[1] * (logits.ndim - 2))
+        loss = F.binary_cross_entropy_with_logits(logits, labels, pos_weight=weights, reduction="none").mean()
+    else:
+        loss = F.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean()
+    is_right = (logits > 0) == (targets > 0.5)
+    accuracy, exact_match = is_right.double().mean(), is_right.flatten(1).all(dim=1).double().mean()
+    return loss, torch.stack([loss.detach().double(), accuracy, exact_match])
+
+
+def loss_and_metrics_of_numbers(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the loss of a batch, shape (), and its METRICS, float64."""
+    if SQUEEZES:
+        outputs, targets = outputs.float().squeeze(-1), targets.float()
+    else:
+        outputs, targets = outputs.float(), targets.float()
+    if LOSS == "huber":
+        loss = F.huber_loss(outputs, targets, delta=DELTA)
+    elif LOSS == "mae":
+        loss = F.l1_loss(outputs, targets)
+    else:
+        loss = F.mse_loss(outputs, targets)
+    errors = (outputs - targets).detach()
+    return loss, torch.stack([loss.detach(), errors.square().mean(), errors.abs().mean()]).double()
+
+
+def r2_sums(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the sums over a batch of which `r2` is a function: (4,), or (4, K) for K targets of a sample."""
+    if SQUEEZES:
+        x, y = outputs.squeeze(-1).double(), targets.double()
+    else:
+        x, y = outputs.double(), targets.double()
+    return torch.stack([part.sum(dim=0) for part in (torch.ones_like(y), y, y.square(), (y - x).square())])
+
+
+def r2(sums: Tensor) -> dict[str, float]:
+    """Return the coefficient of determination: 1 is perfect, 0 as good as the mean of the targets."""
+    count, total, squares, errors = sums
+    spread = squares - total.square() / count
+    is_spread = spread > 1e-12 * squares  # less is rounding: all targets are equal
+    return {"r2": torch.where(is_spread, 1 - errors / spread, (errors == 0).double()).mean().item()}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.commands.eject.program.parts import forward, loss_and_metrics
-from hydrant.commands.eject.program.settings import BLOCKS, COMPILE, COMPILES_MODEL
+from hydrant.commands.eject.program.settings import *
 
 
 @torch.compile(**COMPILE)

@@ -13,17 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from hydrant.commands.eject.program.settings import (
-    DEVICE,
-    HAS_BYTES,
-    HAS_VOCABULARY,
-    IGNORED,
-    MAX_LOGITS,
-    REDUCES_PARTS,
-    ROOT,
-    VOCAB_SIZE,
-    Z_LOSS,
-)
+from hydrant.commands.eject.program.settings import *
 
 
 def token_losses(model: Any, inputs: Any, targets: Tensor) -> Tensor:

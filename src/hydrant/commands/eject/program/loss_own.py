@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hydrant.commands.eject.program.parts import make_task
-from hydrant.commands.eject.program.settings import HAS_LOSSES
+from hydrant.commands.eject.program.settings import *
 
 
 class Batch(NamedTuple):

@@ -11,14 +11,7 @@ import torch
 from timm.utils.agc import adaptive_clip_grad
 from torch import Tensor, nn
 
-from hydrant.commands.eject.program.settings import (
-    AGC,
-    GROUPS,
-    HAS_SPARSE,
-    IN_ORDER,
-    MAX_GRAD_NORM,
-    MAX_GRAD_VALUE,
-)
+from hydrant.commands.eject.program.settings import *
 
 
 def param_groups(model: nn.Module) -> list[dict[str, Any]]:

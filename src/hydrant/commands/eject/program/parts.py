@@ -2,122 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from hydrant.commands.eject.program.data_samples import Samples
-
-TrainingSamples = Any
-ValidationSamples = Any
+Samples = tuple[Tensor, Tensor]
+TrainingSamples = ValidationSamples = Any
 """The types of what `load_data` returns."""
 
+# Data.
+load_data: Callable[[], tuple[Any, Any]]  # the training and the validation samples
+load_test: Callable[[], Any]  # the test samples
+samples_of: Callable[[int], Tensor]  # the indices of the samples of an update
+read_batch: Callable[[Any, Tensor], Samples]  # the chosen ones of some samples
+to_device: Callable[[Any, Tensor], tuple[Any, Tensor]]  # a batch on the device
+make_data: Callable[[], Any]  # the user's data set
+make_test: Callable[[], Any]  # the user's test set
+make_mixup: Callable[[], Any]  # timm's mixup
 
-def load_data() -> tuple[Any, Any]:
-    """Return the training and the validation samples."""
-    raise NotImplementedError
+# The model and the loss of a batch, which is `inputs` and `targets`.
+make_model: Callable[[], nn.Module]  # with its first weights
+make_task: Callable[[], Any]  # the user's task with its model
+forward: Callable[[], Tensor]  # what the model returns
+loss_and_metrics: Callable[
+    [Tensor, Tensor], tuple[Tensor, Tensor]
+]  # the loss, shape (), and METRICS, float64
+num_targets: Callable[[], int]  # by which the metrics are weighted
+sums_of: Callable[[Tensor, Tensor], Tensor]  # sums over a batch, of whose totals `values_of` makes metrics
+values_of: Callable[[Tensor], dict[str, float]]
+make_metrics: Callable[[], dict[str, Any]]  # metrics of evaluations by name
+predictions: Callable[[], Any]  # what these get
 
-
-def load_test() -> Any:
-    """Return the test samples."""
-    raise NotImplementedError
-
-
-def samples_of(update: int) -> Tensor:
-    """Return the indices of the samples of an update."""
-    raise NotImplementedError
-
-
-def read_batch(samples: Any, chosen: Tensor) -> Samples:
-    """Return the chosen samples."""
-    raise NotImplementedError
-
-
-def to_device(inputs: Any, targets: Tensor) -> tuple[Any, Tensor]:
-    """Return a batch on the device."""
-    raise NotImplementedError
-
-
-def forward() -> Tensor:
-    """Stands for what the model returns for a batch."""
-    raise NotImplementedError
-
-
-def loss_and_metrics(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the loss of a batch, shape (), and its METRICS, float64."""
-    raise NotImplementedError
+# The optimizer.
+make_optimizer: Callable[[nn.Module], Any]
+wrap_for_ranks: Callable[[nn.Module], nn.Module]  # the model whose gradients are averaged over the ranks
+make_stepped_optimizer: Callable[[], Any]  # one that trains nothing
+make_scheduler: Callable[[], Any]  # which makes steps, of that optimizer
+lr_schedule: Any  # the ratio of the learning rate in an update
+SCHEDULES: Sequence[tuple[str, int, Any, float, Callable[[int], float]]]
+"""By field: its name in the metrics, its group, its name, what the schedule multiplies, and the schedule."""
 
 
-def num_targets() -> int:
-    """Stands for the number of targets of a batch, by which its metrics are weighted."""
-    raise NotImplementedError
-
-
-def sums_of(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return sums over a batch, of whose totals `values_of` makes metrics."""
-    raise NotImplementedError
-
-
-def values_of(sums: Tensor) -> dict[str, float]:
-    """Return the metrics that are functions of sums over all samples."""
-    raise NotImplementedError
-
-
-def make_data() -> Any:
-    """Return what the user's data set is."""
-    raise NotImplementedError
-
-
-def make_test() -> Any:
-    """Return what the user's test set is."""
-    raise NotImplementedError
-
-
-def make_task() -> Any:
-    """Return the user's task with its model."""
-    raise NotImplementedError
-
-
-def make_metrics() -> dict[str, Any]:
-    """Return metrics of evaluations by name."""
-    raise NotImplementedError
-
-
-def predictions() -> Any:
-    """Stands for what metrics get of a batch."""
-    raise NotImplementedError
-
-
-def make_model() -> nn.Module:
-    """Return the model with its first weights."""
-    raise NotImplementedError
-
-
-def make_optimizer(model: nn.Module) -> Any:
-    """Return the optimizer of a model."""
-    raise NotImplementedError
-
-
-def wrap_for_ranks(model: nn.Module) -> nn.Module:
-    """Return the model whose gradients are averaged over the ranks."""
-    raise NotImplementedError
-
-
-def make_mixup() -> Any:
-    """Return timm's mixup."""
-    raise NotImplementedError
-
-
-def learning_rate(update: int) -> float:
-    """Return the learning rate of an update."""
-    raise NotImplementedError
-
-
-def set_schedules(optimizer: Optimizer, update: int) -> dict[str, float]:
-    """Set the scheduled fields of an optimizer for an update, and return their values by name."""
-    raise NotImplementedError
-
-
-plateau: Any = None
-"""torch's ReduceLROnPlateau, for a schedule that depends on a metric."""
+def __getattr__(name: str) -> Any:
+    """Let a module of the program be imported, which nothing runs."""
+    if name not in globals()["__annotations__"]:
+        raise AttributeError(name)

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from hydrant.commands.eject.program.settings import DEVICE, NUM_MICRO_STEPS, NUM_RANKS, RANK
+from hydrant.commands.eject.program.settings import *
 
 
 def join_ranks() -> None:
@@ -23,9 +23,9 @@ def join_ranks() -> None:
     dist.init_process_group()
 
 
-def sync_of_step(model: Any, micro_step: int) -> AbstractContextManager[None]:
+def sync_of_step(model: Any, batch_idx: int) -> AbstractContextManager[None]:
     """Return the context of one forward and backward pass: the ranks average their gradients in the last one."""
-    return nullcontext() if micro_step == NUM_MICRO_STEPS - 1 else model.no_sync()
+    return nullcontext() if batch_idx // NUM_RANKS == NUM_MICRO_STEPS - 1 else model.no_sync()
 
 
 class RankedNorms:

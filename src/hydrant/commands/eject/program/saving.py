@@ -7,18 +7,7 @@ import time
 from fractions import Fraction
 from typing import Any
 
-import torch
-
-from hydrant.commands.eject.program.settings import (
-    BATCH_SIZE,
-    EVAL_EVERY,
-    FOLDER,
-    NUM_SAMPLES,
-    PATIENCE,
-    RANK,
-    RANKED,
-    ROUNDS_UP,
-)
+from hydrant.commands.eject.program.settings import *
 
 
 def is_due(num_updates: int, every: int | Fraction) -> bool:
@@ -48,11 +37,3 @@ def log(num_updates: int, row: dict[str, float]) -> None:
     place = {"num_updates": num_updates, "epoch": num_updates * BATCH_SIZE / NUM_SAMPLES, "time": time.time()}
     with (FOLDER / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({**place, **row}) + "\n")
-
-
-def save(name: str, state: dict[str, Any]) -> None:
-    """Write a checkpoint under another name first, so that an interrupted write leaves the old file whole."""
-    if RANKED and RANK > 0:
-        return
-    torch.save(state, FOLDER / "new.pt")
-    (FOLDER / "new.pt").replace(FOLDER / name)

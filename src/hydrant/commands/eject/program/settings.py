@@ -1,9 +1,52 @@
-"""Stands for the constants of an ejected program, whose values come from a config."""
+"""Stands for the constants of an ejected program, which come from its config, and for what else it decides by it.
+
+The file has the constants that it uses. Names such as `RANKED`, `HAS_BUFFERS` or `SCALES_LOSS` only decide which
+branches it has.
+"""
 
 from typing import Any
 
 
-def __getattr__(name: str) -> Any:
-    if not name.isupper():
-        raise AttributeError(name)
-    return {} if name == "COMPILE" else None  # a decorator takes these as its arguments when it is imported
+def _given(value: Any = None) -> Any:
+    return value
+
+
+# The run.
+FOLDER = DEVICE = SEED = NUM_UPDATES = NUM_SAMPLES = BATCH_SIZE = MICRO_BATCH_SIZE = EVAL_BATCH_SIZE = (
+    _given()
+)
+LOG_EVERY = EVAL_EVERY = SAVE_EVERY = BEST_METRIC = PATIENCE = MAX_SKIPPED = METRICS = _given()
+LOGS = EVALS = SAVES = TESTS = ROUNDS_UP = IS_MAX = ACCUMULATES = _given()
+AUTOCAST = MATMUL = CONVOLVES = CHANNELS_LAST = CHANNELS_LAST_ON_CUDA = DETERMINISTIC = TIMES_KERNELS = (
+    _given()
+)
+SCALES_LOSS = SKIPS_NON_FINITE = COUNTS_SKIPPED = _given()
+INIT_SCALE = GROWTH_FACTOR = BACKOFF_FACTOR = GROWTH_INTERVAL = _given()
+RANKED = NUM_RANKS = RANK = NUM_MICRO_STEPS = SYNCS_ONCE = _given()
+COMPILES = COMPILES_LOSS = COMPILES_MODEL = RUNS_COMPILED = SAME_RANDOM = BLOCKS = _given()
+COMPILE = _given({})  # a decorator takes them when the program is imported
+# The data.
+NUM_VAL_SAMPLES = NUM_TEST_SAMPLES = LIMITS_TRAIN = LIMITS_VAL = LIMITS_TEST = CUTS_VAL = CUTS_TEST = _given()
+ROOT = TRAIN = VAL = TEST = VAL_RATIO = TEST_RATIO = SPLIT_SEED = INPUT_SHAPE = NUM_CLASSES = VAL_START = (
+    _given()
+)
+MEAN = STD = NORMALIZES = NORMALIZES_ONCE = IS_BYTES = IS_IMAGE = _given()
+AUGMENTS = MAX_SHIFT = FLIP = ALTERNATES = MIXES = _given()
+FILES = FIRST_LABEL = IS_TURNED = IS_NPZ = READS = _given()
+LOADS = NUM_WORKERS = HAS_DICTS = COLLATES = SEEDS_VAL = _given()
+IMAGES = AUGMENTATION = CROP_PCT = TRAIN_DIR = VAL_DIR = TEST_DIR = _given()
+DELIMITER = NUMBERS = CATEGORIES = TARGET = TARGETS = CLASSES = MISSING = STANDARDIZE = (
+    STANDARDIZE_TARGETS
+) = _given()
+HAS_NUMBERS = HAS_CATEGORIES = HAS_CLASSES = HAS_NUMERIC_CLASSES = HAS_VAL_FILE = HAS_TEST_FILE = _given()
+FILLS = IS_SINGLE = _given()
+SEQUENCE_LENGTH = SEPARATOR = SEPARATES = SEPARATOR_IS_LAST = IS_IN_ORDER = _given()
+# The model and the loss.
+HAS_BUFFERS = CLASS_WEIGHTS = LABEL_SMOOTHING = SMOOTHS = LOSS = DELTA = SQUEEZES = _given()
+TARGETS_PER_SAMPLE = VARIES = ADDS_BATCHES = SUMS = MEASURES = HAS_LOSSES = _given()
+VOCAB_SIZE = MAX_LOGITS = Z_LOSS = IGNORED = REDUCES_PARTS = HAS_VOCABULARY = HAS_BYTES = _given()
+# The optimizer, its schedules, and the average of the weights.
+LR = GROUPS = MAX_GRAD_NORM = MAX_GRAD_VALUE = AGC = CLIPS = IN_ORDER = HAS_SPARSE = _given()
+NEEDS_CLOSURE = HAS_MODES = ONLY_LR = HAS_PLATEAU = SETS_ENTRIES = EVERY = FIELDS = _given()
+AVERAGES = IS_TAIL = TAIL_START = TAIL_EVERY = EMA_DECAY = EMA_START = EMA_WARMS_UP = STARTS_LATER = _given()
+EMA_WARMUP_GAMMA = EMA_WARMUP_POWER = MIN_EMA_DECAY = EXCLUDES_BUFFERS = _given()

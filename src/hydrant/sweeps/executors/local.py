@@ -34,8 +34,8 @@ class Local:
     """Runs several jobs at once: each thread of a pool starts one job and waits for it.
 
     Args:
-        num_jobs: the jobs at once; null: as many as there are GPUs for them or, without GPUs, cores.
-        jobs_per_gpu: how many jobs may share a GPU.
+        num_jobs: jobs at once; null: as many as the GPUs suffice for, or the cores if there are no GPUs.
+        jobs_per_gpu: jobs that share a GPU; 2 or more for small models, which leave most of it idle.
     """
 
     is_remote = False

@@ -17,10 +17,10 @@ class Ray:
     """Runs each job as one task. All ranks of a job are on the same machine, which Ray chooses.
 
     Args:
-        num_jobs: the jobs at once; null: as many as the cluster has resources for.
+        num_jobs: jobs at once; null: as many as the cluster has resources for.
         num_cpus: cores per rank.
         num_gpus: GPUs per rank; null: 1 if the cluster has GPUs.
-        init: arguments of ray.init; without an `address`, Ray starts a cluster on this machine.
+        init: arguments of ray.init. Without an `address`, Ray starts a cluster on this machine.
     """
 
     is_remote = True

@@ -36,9 +36,9 @@ class Slurm:
     them.
 
     Args:
-        num_jobs: the jobs at once; null: as many as SLURM starts.
-        cluster: slurm; local: processes of submitit on this machine.
-        max_requeues: how often a job may run out of time and be requeued.
+        num_jobs: jobs at once; null: as many as SLURM starts.
+        cluster: `slurm`, or `local`: processes of submitit on this machine, to try the launcher without SLURM.
+        max_requeues: how often a job may be requeued after it ran out of time.
         parameters: those of submitit; null: its default.
     """
 

@@ -1,6 +1,6 @@
-"""What `hydrant eject` knows of Hydrant by its spelling, where types and imports do not notice another name.
+"""Names in Hydrant's code that `hydrant eject` finds by their spelling: neither types nor imports notice a renaming.
 
-Who renames one of these renames it here too. At their other end, a comment names this file, and
+Whoever renames one of these renames it here too. A comment at each definition names this file, and
 `tests/commands/eject/test_couplings.py` checks that each exists. The targets of parts, which are strings in configs
 too, are in `refusals.py`.
 """
@@ -11,10 +11,10 @@ PROGRAM = "hydrant.commands.eject.program"
 """The package of the template."""
 
 CHECKS = "check_"
-"""Begins the names of functions that only reject a config. Statements that call them are dropped."""
+"""The prefix of functions that only reject a config. Statements that call them are dropped."""
 
 ERRORS = ("ConfigError", "unknown_name")
-"""What is raised in such functions. `if ...: raise ConfigError(...)` is dropped too."""
+"""What such functions raise. `if ...: raise ConfigError(...)` is dropped too."""
 
 COPIED = {
     "data": ("hydrant.data", "hydrant.files.read_file"),
@@ -42,7 +42,7 @@ REPLACED = {
     ("hydrant.optimizers.norms", "total_norm"): ("torch.nn.utils", "get_total_norm"),
     ("hydrant.clock", "Interval"): (f"{PROGRAM}.schedule", "Interval"),
 }
-"""What stands for definitions of Hydrant: module and name by which they are imported, and those of the other one."""
+"""Definitions of Hydrant that the file replaces: module and name of each -> module and name of the replacement."""
 
 OF_OWN_PARTS = {
     "Data": "data_samples",
@@ -51,13 +51,13 @@ OF_OWN_PARTS = {
     "Outcome": "loss_own",
     "Task": "loss_own",
 }
-"""What parts of the user use of Hydrant besides functions and models: the module of the template with a short form."""
+"""What a user's parts import from Hydrant besides functions and models -> the template's module with a short form."""
 
 CHECK_SHAPES, TENSOR_READER = "check_shapes", "tensor_reader"
-"""Functions that parts of the user call: one returns its first argument; the other one is for `hydrant predict`."""
+"""Functions that a user's parts call: the first returns its first argument; the second is for `hydrant predict`."""
 
 CLEARER = {"mix": "hash_of", "_MIX": "MULTIPLIERS"}
-"""Other names for definitions of `hydrant.seeding`, because a file may mix samples too."""
+"""Definitions of `hydrant.seeding` -> their names in the file, where `mix` could also mean mixing samples."""
 
 INPUTS, READOUT = "inputs", "readout"
 """Arguments of the `forward` of language models, whose values are known."""
@@ -66,7 +66,7 @@ ATTENTION, DOCUMENTS = "Attention", "documents"
 """A class of `hydrant.models.transformer`, and an argument of its `forward`, which is None without packed documents."""
 
 WITH_EFFECTS = ("add_gradients", "clip_gradients")
-"""Functions of the template that are called also if nothing reads their result."""
+"""Functions of the template that are called even if nothing reads their result."""
 
 CONSTRUCTOR = "__init__"
-"""Of the classes of a model: it is replaced, while the model is made once more, to learn its arguments."""
+"""The constructor of a model's classes. It is replaced while the model is made once more, to learn the arguments."""

@@ -37,14 +37,14 @@ class StreamSpec:
         """Return the micro-batches of each rank in the update after `num_updates` completed ones."""
         return self.batch_sizes.value(num_updates) // (self.micro_batch_size * self.world_size)
 
-    def positions(self, num_updates: int) -> Iterator[int]:
-        """Yield the position in the endless stream at which each micro-batch of this rank starts, for one update.
+    def positions(self, num_updates: int) -> range:
+        """Return the position in the endless stream at which each micro-batch of this rank starts, for one update.
 
         The samples of an update do not depend on the number of ranks or micro-batches.
         """
-        start = self.batch_sizes.total(num_updates)
-        for micro_step in range(self.num_micro_steps(num_updates)):
-            yield start + (micro_step * self.world_size + self.rank) * self.micro_batch_size
+        start, length = self.batch_sizes.total(num_updates), self.batch_sizes.value(num_updates)
+        first = start + self.rank * self.micro_batch_size
+        return range(first, start + length, self.world_size * self.micro_batch_size)
 
 
 class Stream(Protocol):

@@ -39,6 +39,11 @@ class Clipping:
         if len(chosen) > 1:
             raise ConfigError(chosen[1], f"gradients are clipped by {chosen[0]} already; give one of the two")
 
+    @property
+    def is_on(self) -> bool:
+        """Whether there is a limit."""
+        return (self.max_norm, self.max_value, self.agc) != (None, None, None)
+
     def __call__(self, parameters: Sequence[nn.Parameter], norm: Tensor | None) -> None:
         """Clip in place. `norm`, shape (), is the norm of all gradients; only `max_norm` needs it."""
         gradients = local_gradients(parameters)

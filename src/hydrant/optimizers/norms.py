@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 
+_MODULE_OF_DTENSOR = "torch.distributed.tensor"
+"""It is loaded if there is a DTensor. Importing it takes most of a second."""
+
+
 def is_sharded(tensor: Any) -> TypeGuard[DTensor]:
-    """Return whether a value is a DTensor. Does not import its module, because that takes most of a second."""
-    module = sys.modules.get("torch.distributed.tensor")  # loaded if a DTensor exists
+    """Return whether a value is a DTensor."""
+    module = sys.modules.get(_MODULE_OF_DTENSOR)
     return module is not None and isinstance(tensor, module.DTensor)
 
 
@@ -25,13 +29,15 @@ def full_tensor(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
-@torch.no_grad()
 def local_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Return this rank's shards of sharded tensors, and other tensors as they are.
 
     An operation on a DTensor takes the host some 50 us. Code that treats all entries alike uses their shards instead.
     """
-    return [t.to_local() if is_sharded(t) else t for t in tensors]
+    if _MODULE_OF_DTENSOR not in sys.modules:
+        return list(tensors)
+    with torch.no_grad():
+        return [t.to_local() if is_sharded(t) else t for t in tensors]
 
 
 # Known by name in commands/eject/couplings.py.

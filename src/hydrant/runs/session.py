@@ -143,7 +143,7 @@ class Session:
                 state,
                 logger=self._reporter,
                 save=self._save,
-                stop_signal=lambda: self._stop_signal(stop),
+                stop_signal=functools.partial(self._stop_signal, stop),
                 pruning=pruning_of(self._job.trial, self._world),
                 watchdog=self._watchdog,
             )

@@ -33,7 +33,7 @@ class Noise:
     seed: int
 
     def __call__(self, update: int) -> float:
-        if self.limit == 0 or not self.start <= update < self.end:
+        if not self.start <= update < self.end:
             return 1.0
         generator = torch.Generator().manual_seed(self.seed + update)
         while abs(drawn := torch.randn(1, generator=generator).item()) >= self.limit:
@@ -54,7 +54,7 @@ class Schedule:
     warmup_init_ratio: float
     length: int
     curve: Curve
-    noise: Callable[[int], float] = lambda update: 1.0
+    noise: Callable[[int], float] | None = None
 
     def __call__(self, update: int) -> float:
         if update >= self.warmup:
@@ -62,7 +62,7 @@ class Schedule:
         else:
             start = self.warmup_init_ratio
             ratio = start + (self.curve(0) - start) * update / self.warmup
-        return ratio * self.noise(update)
+        return ratio if self.noise is None else ratio * self.noise(update)
 
 
 def framed(make_curve: Callable[Concatenate[Clock, int, P], Curve]) -> Callable[..., Schedule]:
@@ -101,7 +101,8 @@ def framed(make_curve: Callable[Concatenate[Clock, int, P], Curve]) -> Callable[
     ) -> Schedule:
         check_not_negative(warmup_init_ratio=warmup_init_ratio, noise_ratio=noise_ratio)
         num_warmup, length = split_run(clock, warmup, cooldown)
-        noise = Noise(noise_ratio, *_range(clock, noise_range), noise_seed)
+        start, end = _range(clock, noise_range)
+        noise = Noise(noise_ratio, start, end, noise_seed) if noise_ratio else None
         of_curve = clock.since(num_warmup)
         curve = make_curve(of_curve, max(length, 1), **arguments)  # pyright: ignore[reportCallIssue]  # they are P.kwargs
         return Schedule(num_warmup, warmup_init_ratio, length, curve, noise)

@@ -134,7 +134,11 @@ class Classification(Task):
         if self._own_loss is not None:
             check_weight(self._own_loss, targets)
             return "loss", self._own_loss(logits, targets)
-        weights = None if self.class_weights is None else self.class_weights.float()
+        if (weights := self.class_weights) is not None:
+            if len(weights) != (num_classes := logits.shape[1]):
+                message = f"has {len(weights)} numbers, but the model has {num_classes} classes"
+                raise ConfigError("task.class_weights", message)
+            weights = weights.float()
         if self._is_multi_label:
             loss = binary_cross_entropy(logits, targets, weights, self._label_smoothing, valid)
             return "binary_cross_entropy", loss
@@ -153,19 +157,16 @@ class Classification(Task):
         Raises:
             ConfigError: the shapes do not fit.
         """
-        shape, given = list(logits.shape[1:]), list(targets.shape[1:])
+        shape, given = logits.shape[1:], targets.shape[1:]
         if logits.ndim < 2 or (logits.shape[self._class_dim] < 2 and not self._is_multi_label):
-            message = f"gives logits of shape {shape} for a sample, but task=classification needs one for each class"
+            given_logits = f"gives logits of shape {list(shape)} for a sample"
+            message = f"{given_logits}, but task=classification needs one for each class"
             remedy = "set model.num_classes, or use task.multi_label=true or task=regression"
             raise ConfigError("model", f"{message}; {remedy}")
-        num_classes = logits.shape[self._class_dim]
-        if self.class_weights is not None and len(self.class_weights) != num_classes:
-            message = f"has {len(self.class_weights)} numbers, but the model has {num_classes} classes"
-            raise ConfigError("task.class_weights", message)
         has_classes = self._is_multi_label or targets.is_floating_point()
         without_classes = shape[1:] if self._class_dim == 1 else shape[:-1]
         if given != (shape if has_classes else without_classes):
-            raise ConfigError("task", self._misfit(shape, given, has_classes))
+            raise ConfigError("task", self._misfit(list(shape), list(given), has_classes))
         targets = targets.float() if has_classes else targets.long()
         if self._class_dim == 1:
             return logits, targets

@@ -141,19 +141,19 @@ def accumulate_gradients(trainer: Trainer) -> tuple[list[Outcome], int | None]:
     """
     plan, optimizers, num_updates = trainer.plan, trainer.optimizers, trainer.state.num_updates
     spec, world, parallel = plan.spec, plan.world, plan.parallel
-    last, outcomes = spec.num_micro_steps(num_updates) - 1, list[Outcome]()
-    trainer.weigh_losses(num_updates)
+    num_samples, outcomes = spec.batch_sizes.value(num_updates), list[Outcome]()
+    num_micro_steps = num_samples // (spec.micro_batch_size * world.world_size)
+    trainer.weigh_losses(num_micro_steps)
     num_targets: int | Tensor = 0
     trainer.enter("data_wait")
     for micro_step, batch in enumerate(trainer.stream.micro_batches(num_updates)):
-        is_last = micro_step == last
+        is_last = micro_step == num_micro_steps - 1
         micro_batch_idx = micro_step * world.world_size + world.rank
         batch = plan.mixing(batch, spec.seed, num_updates, micro_batch_idx)
         trainer.enter("forward")
         seeding.seed_micro_step(spec.seed, num_updates, micro_batch_idx, world.device)
         with parallel.gradient_sync(trainer.trained, is_last):  # the ranks reduce once per update
-            with plan.precision.autocast():
-                outcome = plan.compilation.forward_train(trainer.trained, plan.precision.cast(batch))
+            outcome = trainer.forward(trainer.trained, batch)
             trainer.enter("backward")
             add_gradients(trainer, outcome)
         outcomes.append(outcome)
@@ -164,7 +164,7 @@ def accumulate_gradients(trainer: Trainer) -> tuple[list[Outcome], int | None]:
             trainer.enter("data_wait")
     trainer.enter("optimizer")
     num_targets, stop = parallel.all_reduce_targets(num_targets, trainer.stop_signal())
-    usual = spec.batch_sizes.value(num_updates) * plan.targets_per_sample
+    usual = num_samples * plan.targets_per_sample
     if isinstance(num_targets, Tensor):
         optimizers.scale_gradients(usual / num_targets.clamp(min=1))
     elif num_targets not in (usual, 0):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,8 @@ _FP8 = ("tensorwise", "rowwise")
 _MATMUL = ("highest", "high")
 _NO_AUTOCAST = nullcontext()
 _SCALER_STATE = ("scale", "_growth_tracker")
+
+T = TypeVar("T")
 
 
 class Precision:
@@ -136,12 +138,24 @@ class Precision:
             inputs=map_tensors(lambda t: t.to(dtype) if t.is_floating_point() else t, batch.inputs)
         )
 
+    def around(self, forward: Callable[[nn.Module, Batch], T]) -> Callable[[nn.Module, Batch], T]:
+        """Return a forward pass in these formats: the same function if they change nothing."""
+        if not self.is_reduced:
+            return forward
+
+        def cast_forward(task: nn.Module, batch: Batch) -> T:
+            with self.autocast():
+                return forward(task, self.cast(batch))
+
+        return cast_forward
+
     def backward(
         self, loss: Tensor, weight: Tensor, inputs: Sequence[Tensor] | None, *, retain_graph: bool
     ) -> None:
         """Add the scaled gradients of `weight * loss` (both of shape ()) to those of `inputs` (None: all leaves)."""
         gradient = weight if weight.dtype is loss.dtype else weight.to(loss.dtype)
-        self.scaler.scale(loss).backward(gradient, retain_graph=retain_graph, inputs=inputs)
+        scaled = self.scaler.scale(loss) if self.scales_loss else loss
+        scaled.backward(gradient, retain_graph=retain_graph, inputs=inputs)
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
         """Divide the gradients of an optimizer by the loss scale. Call it once per update, before clipping."""
@@ -157,7 +171,8 @@ class Precision:
         if not has_overflowed:
             for step in steps.values():
                 step()
-        self.scaler.update()
+        if self.scales_loss:
+            self.scaler.update()
         return not has_overflowed
 
     def _has_overflowed(self, optimizers: Iterable[torch.optim.Optimizer]) -> bool:

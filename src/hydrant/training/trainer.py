@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from hydrant.batch import Batch
+from hydrant.batch import Batch, Outcome
 from hydrant.data import Stream
 from hydrant.trackers.base import Histogram
 from hydrant.training.distributed.buffers import RankBuffers
@@ -94,6 +94,8 @@ class Trainer:
     pace: Pace = field(init=False)
     # The weight of a micro-batch with the usual number of targets, shape ().
     loss_weight: Tensor = field(init=False)
+    # The forward pass of a micro-batch, in the precision of the run.
+    forward: Callable[[nn.Module, Batch], Outcome] = field(init=False)
     _num_micro_steps: int = field(init=False)  # `loss_weight` is 1 / this
     buffers: RankBuffers = field(init=False)
     phase_observers: list[Profiler | Watchdog] = field(init=False)
@@ -102,6 +104,7 @@ class Trainer:
         device = self.plan.world.device
         self.meter = Meter(device, self.plan.parallel.all_reduce)
         self.pace = Pace(self.state.num_updates, device)
+        self.forward = self.plan.precision.around(self.plan.compilation.forward_train)
         self._num_micro_steps = self.plan.spec.num_micro_steps(self.state.num_updates)
         self.loss_weight = torch.tensor(1.0 / self._num_micro_steps, device=device)
         self.buffers = self.plan.parallel.rank_buffers(self.task)
@@ -118,9 +121,8 @@ class Trainer:
         batch = next(iter(self.stream.micro_batches(num_updates)))
         return plan.mixing(batch, plan.spec.seed, num_updates, plan.world.rank)
 
-    def weigh_losses(self, num_updates: int) -> None:
-        """Set the weight of a micro-batch in the update after `num_updates` completed ones."""
-        num_micro_steps = self.plan.spec.num_micro_steps(num_updates)
+    def weigh_losses(self, num_micro_steps: int) -> None:
+        """Set the weight of a micro-batch in an update of so many."""
         if num_micro_steps != self._num_micro_steps:
             self._num_micro_steps = num_micro_steps
             self.loss_weight.fill_(1.0 / num_micro_steps)

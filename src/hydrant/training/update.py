@@ -89,6 +89,7 @@ class Optimizers:
         self._precision = precision
         self.skips_non_finite = skip_non_finite
         self.may_skip = skip_non_finite or precision.scales_loss
+        self._always_clips = self.may_skip or any(entry.clipping.is_on for entry in entries.values())
         self._parameters = {name: entry.parameters for name, entry in entries.items()}
         self._all_parameters = [p for parameters in self._parameters.values() for p in parameters]
         self._steps = {entry.optimizer: entry.step for entry in entries.values()}
@@ -129,7 +130,7 @@ class Optimizers:
         outcomes, stop = self._accumulate(accumulate)
         if self.skips_non_finite and not mean_loss(outcomes, all_reduce).isfinite():
             return Update(outcomes, stop, "not_finite", {})
-        norms = self._clip(measure)
+        norms = self._clip(measure) if measure or self._always_clips else {}
         checks_norms = self.skips_non_finite and not self._precision.scales_loss
         if checks_norms and not torch.stack(list(norms.values())).isfinite().all():
             return Update(outcomes, stop, "not_finite", {})

@@ -13,6 +13,8 @@ from torch.optim.optimizer import (
     _global_optimizer_pre_hooks,  # pyright: ignore[reportPrivateUsage]
 )
 
+from hydrant.optimizers.fused import FusedStep
+
 
 class OptimizerStep(Protocol):
     """Applies one update of one optimizer."""
@@ -34,10 +36,11 @@ class OptimizerStep(Protocol):
 
 
 class EagerStep:
-    """Calls `optimizer.step()`, or only the function inside torch's wrapper of it.
+    """Calls `optimizer.step()`, or only the function inside torch's wrapper of it, or only its fused kernel.
 
-    torch wraps every `Optimizer.step` to call hooks and to name the step in a profile. On a small model that takes a
-    tenth of an update. The wrapper is skipped only if there are no hooks, no profiler and no wrapper of anybody else.
+    torch wraps every `Optimizer.step` to call hooks and to name the step in a profile, and sorts the weights before it
+    calls a kernel. On a small model that takes a tenth of an update. Both are skipped only if there are no hooks, no
+    profiler and no wrapper of anybody else.
     """
 
     is_warming_up = True  # it never compiles
@@ -46,6 +49,7 @@ class EagerStep:
         self._optimizer = optimizer
         self._class_step: Any = None  # `type(optimizer).step` when it was last unwrapped
         self._unwrapped: Callable[[Optimizer], Any] | None = None
+        self._fused: FusedStep | None = None  # after a step that has made the states
 
     def __call__(self) -> None:
         step: Any = type(self._optimizer).step
@@ -53,8 +57,9 @@ class EagerStep:
             self._class_step, self._unwrapped = step, unwrap_step(step)
         if self._unwrapped is None or _is_observed(self._optimizer):
             self._optimizer.step()
-        else:
+        elif self._fused is None or not self._fused():
             self._unwrapped(self._optimizer)
+            self._fused = FusedStep.of(self._optimizer)
 
     def disable(self) -> None: ...
 

@@ -16,6 +16,9 @@ from hydrant.signals import STOP_SIGNALS
 from hydrant.training.distributed.buffers import RankBuffers
 from hydrant.training.distributed.world import World
 
+NO_SYNC = nullcontext()
+"""The context of a micro-step that needs no other rank."""
+
 SINGLE_RANK = {"_target_": f"{__name__}.Parallel", "_partial_": True}
 """The config group `parallel` of a process that loads a run alone, however many ranks train it."""
 
@@ -79,7 +82,7 @@ class Parallel:
     def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
         """Return the context of one micro-step. Ranks reduce gradients in the last micro-step of an update."""
         del task, is_last
-        return nullcontext()
+        return NO_SYNC
 
     def all_reduce(self, values: Tensor) -> Tensor:
         """Sum a tensor over all ranks, in place."""

@@ -52,8 +52,9 @@ class RankBuffers:
         """Make the buffers equal after an update. Every rank calls it."""
         if self._counts:
             self._combine_statistics()
-        others = [buffer for buffers, name in self._others if (buffer := buffers[name]) is not None]
-        if others:
+        if self._others and (
+            others := [b for buffers, name in self._others if (b := buffers[name]) is not None]
+        ):
             self._copy_from_rank_zero(others)
 
     def _set_momenta(self, norms: Sequence[Any], rank: int, num_ranks: int) -> Tensor:

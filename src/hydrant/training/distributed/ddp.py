@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, cast
 
 from torch import nn
 
 from hydrant.errors import HydrantError
-from hydrant.training.distributed.base import Parallel
+from hydrant.training.distributed.base import NO_SYNC, Parallel
 from hydrant.training.distributed.world import World
 
 _REMEDIES = {
@@ -80,9 +80,9 @@ class Ddp(Parallel):
     def gradient_sync(self, task: nn.Module, is_last: bool) -> AbstractContextManager[None]:
         # With static_graph, DDP fails in any micro-step that does not reduce gradients.
         if self._is_single:
-            return nullcontext()
+            return NO_SYNC
         is_synced = is_last or self._settings["static_graph"]
-        return explained(task, nullcontext() if is_synced else cast("Any", task).no_sync())
+        return explained(task, NO_SYNC if is_synced else cast("Any", task).no_sync())
 
 
 @contextmanager

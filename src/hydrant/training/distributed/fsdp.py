@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, cast
 
 import torch
@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from hydrant.errors import ConfigError, unknown_name
 from hydrant.models.blocks import repeated_blocks
-from hydrant.training.distributed.base import Parallel
+from hydrant.training.distributed.base import NO_SYNC, Parallel
 from hydrant.training.distributed.world import World
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -101,7 +101,7 @@ class Fsdp(Parallel):
         root = cast("fsdp.FSDPModule", task)
         root.set_requires_gradient_sync(is_last)
         root.set_is_last_backward(is_last)
-        return nullcontext()
+        return NO_SYNC
 
     def _mesh(self) -> DeviceMesh:
         """Return the mesh of all ranks, (replicate, shard) or (shard,); created once per process group."""

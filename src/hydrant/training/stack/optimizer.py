@@ -15,9 +15,9 @@ from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam
 from torch.utils._pytree import tree_map_only  # pyright: ignore[reportPrivateUsage]
 
 from hydrant.errors import typed_line
+from hydrant.optimizers.fused import FusedCall, argument_of, fused_call, has_fused_call
 from hydrant.training.compile.eager_step import unwrap_step
 from hydrant.training.stack.fields import flat_numbers, write_field
-from hydrant.training.stack.fused import FusedCall, argument_of, fused_call, has_fused_call
 from hydrant.training.stack.numbers import DecidesByNumber, LaneNumbers, TensorNumbers
 from hydrant.training.stack.reasons import CannotStack
 from hydrant.training.stack.states import stack_group_state, stack_slots, steps_agree
@@ -129,7 +129,9 @@ class StackedOptimizer:
                 ]
                 groups = [optimizer.param_groups[position] for optimizer in self._optimizers]
                 values = zip(groups, slot.values.unbind(), states, strict=True)
-                rows.append([fused_call(self._optimizers[0], *of_lane) for of_lane in values])
+                rows.append(
+                    [fused_call(self._optimizers[0], group, [row], [state]) for group, row, state in values]
+                )
         return rows
 
     def _step_rows(self, numbers: Numbers) -> None:

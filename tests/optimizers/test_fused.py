@@ -75,10 +75,13 @@ def begin_momentum(model: Any, optimizer: Optimizer) -> None:
 CHANGES = [
     load_again, clear_the_states, replace_one_state, replace_one_tensor, take_one_gradient, add_a_group,
 ]  # fmt: skip
+MAKES_NO_STATE_LATER = {("adagrad", clear_the_states), ("adagrad", add_a_group)}  # in torch 2.11
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [(kind, change) for kind in KINDS for change in CHANGES if (kind, change) not in MAKES_NO_STATE_LATER],
+)
 def test_its_bits_are_those_of_the_step(kind: str, change: Callable[..., None]) -> None:
     check(kind, change)
 

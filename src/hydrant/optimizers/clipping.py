@@ -48,9 +48,7 @@ class Clipping:
         """Clip in place. `norm`, shape (), is the norm of all gradients; only `max_norm` needs it."""
         gradients = local_gradients(parameters)
         if self.max_norm is not None and norm is not None and gradients:
-            # A branch would wait for the device.
-            ratio = torch.clamp(self.max_norm / (norm + 1e-6), max=1.0)
-            torch._foreach_mul_(gradients, ratio)  # pyright: ignore[reportPrivateUsage]
+            torch._foreach_mul_(gradients, norm_ratio(norm, self.max_norm))  # pyright: ignore[reportPrivateUsage]
         if self.max_value is not None and gradients:
             torch._foreach_clamp_min_(gradients, -self.max_value)  # pyright: ignore[reportPrivateUsage]
             torch._foreach_clamp_max_(gradients, self.max_value)  # pyright: ignore[reportPrivateUsage]
@@ -58,6 +56,18 @@ class Clipping:
             from timm.utils.agc import adaptive_clip_grad
 
             adaptive_clip_grad([p for p in parameters if id(p) not in self.head], clip_factor=self.agc)
+
+
+def norm_ratio(norm: Tensor, max_norm: float | Tensor) -> Tensor:
+    """Return what gradients are multiplied by so that their norm is at most `max_norm`; it is 1 if it already is.
+
+    Args:
+        norm: shape (), or of each lane of a stack, (lanes,).
+        max_norm: a number, or one for each lane, (lanes,).
+    """
+    # Without a branch, which would wait for the device. torch divides a number by a tensor like this; dividing one
+    # tensor by another rounds in another way.
+    return ((norm + 1e-6).reciprocal() * max_norm).to(norm.dtype).clamp(max=1.0)
 
 
 def local_gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:

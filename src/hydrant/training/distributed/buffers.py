@@ -52,10 +52,9 @@ class RankBuffers:
         """Make the buffers equal after an update. Every rank calls it."""
         if self._counts:
             self._combine_statistics()
-        if self._others and (
-            others := [b for buffers, name in self._others if (b := buffers[name]) is not None]
-        ):
-            self._copy_from_rank_zero(others)
+        if self._others:
+            buffers = [of_module[name] for of_module, name in self._others]
+            self._copy_from_rank_zero([buffer for buffer in buffers if buffer is not None])
 
     def _set_momenta(self, norms: Sequence[Any], rank: int, num_ranks: int) -> Tensor:
         """Set the momenta for these ranks; return the weight of each statistic, then of each count, in float64."""
@@ -85,6 +84,8 @@ class RankBuffers:
 
     @torch.no_grad()
     def _copy_from_rank_zero(self, buffers: list[Tensor]) -> None:
+        if not buffers:
+            return
         # As bytes, because backends lack some dtypes. Wide elements come first, so that all are aligned.
         buffers = sorted(buffers, key=lambda buffer: -buffer.element_size())
         flat = torch.cat([buffer.detach().reshape(-1).view(torch.uint8) for buffer in buffers])

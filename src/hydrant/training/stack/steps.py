@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
+from hydrant.optimizers.clipping import norm_ratio
 from hydrant.optimizers.scheduled_fields import metric_prefix
 from hydrant.training.compile.supported import optimizer_name
 from hydrant.training.stack.optimizer import Numbers, StackedOptimizer
@@ -67,8 +68,7 @@ class StackedSteps:
                 each = torch.stack([torch.linalg.vector_norm(row, dim=1) for row in rows])
                 norms[f"{metric_prefix(name)}grad_norm"] = norm = torch.linalg.vector_norm(each, dim=0)
                 if (limits := self._max_norms[name]) is not None:
-                    # Rounded to the dtype of the norm twice, as when the run alone divides a number by a tensor.
-                    ratios = ((norm + 1e-6).reciprocal() * limits).to(norm.dtype).clamp(max=1.0)
+                    ratios = norm_ratio(norm, limits)
                     for row in rows:
                         row.mul_(ratios[:, None])
             if (limits := self._max_values[name]) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -22,27 +23,44 @@ def check_saving(task: nn.Module, hooks: Hooks) -> None:
     Raises:
         ConfigError: a tensor, or the state of a hook, cannot be written or read.
     """
-    for name, value in task.state_dict().items():
-        try:
-            _try_tensor(value)
-        except Exception as error:  # a kind of tensor fails by anything
-            key = "model" if name.startswith("model.") else "task"
-            short = name.removeprefix("model.")
-            message = f"{short} cannot be saved and read again: {first_line(error) or type(error).__name__}"
-            remedy = "make it a contiguous tensor with a memory of its own, or a buffer with persistent=False"
-            raise ConfigError(key, f"{message}; {remedy}") from error
+    values = {name: value for name, value in task.state_dict().items() if not _is_meta(value)}
+    try:
+        _try_values(values)
+    except Exception as error:  # a kind of tensor fails by anything
+        for name, value in values.items():
+            _try_alone(name, value)
+        raise ConfigError("model", f"it cannot be saved and read again: {first_line(error)}") from error
     try:
         Snapshot.of(Checkpoint({}, {"hooks": hooks.state_dict()}), is_rank_zero=True)
     except Exception as error:  # a user's hook returns anything
         raise ConfigError("hooks", f"their state cannot be saved: {first_line(error)}") from error
 
 
+def _is_meta(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_meta
+
+
 @torch.no_grad()
-def _try_tensor(value: Any) -> None:
-    if isinstance(value, Tensor) and value.is_meta:
-        return
-    part = (
-        value.detach()[tuple(slice(_MAX_SIDE) for _ in value.shape)] if isinstance(value, Tensor) else value
-    )
-    written = save(Snapshot.of(Checkpoint({"part": part}, {}), is_rank_zero=True).parts["model"])
-    part.copy_(load(written)["part"])  # the values that it has
+def _try_values(values: Mapping[str, Any]) -> None:
+    parts = {name: _part(value) for name, value in values.items()}
+    written = save(Snapshot.of(Checkpoint(parts, {}), is_rank_zero=True).parts["model"])
+    for name, value in load(written).items():
+        parts[name].copy_(value)  # the values that it has
+
+
+def _part(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return value.detach()[tuple(slice(_MAX_SIDE) for _ in value.shape)]
+
+
+def _try_alone(name: str, value: Any) -> None:
+    """Raise the ConfigError about a value that cannot be saved."""
+    try:
+        _try_values({name: value})
+    except Exception as error:
+        key = "model" if name.startswith("model.") else "task"
+        short = name.removeprefix("model.")
+        message = f"{short} cannot be saved and read again: {first_line(error) or type(error).__name__}"
+        remedy = "make it a contiguous tensor with a memory of its own, or a buffer with persistent=False"
+        raise ConfigError(key, f"{message}; {remedy}") from error

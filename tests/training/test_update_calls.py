@@ -27,7 +27,8 @@ BUDGET = {
     "tasks": 9,  # classification: checks 2, loss 2, measurements 3, around them 2
     "models": 1,
     "batch": 3,  # the loss twice, and what is logged
-    "runs": 3,  # whether a save failed, the progress bar, which is not drawn
+    "runs": 2,  # whether to stop, and that an update was made
+    "terminal": 1,  # the progress bar, which is not drawn
     "signals": 1,  # whether one came
 }
 """The functions of Hydrant that an update of the small run calls, by package: 72."""

@@ -21,6 +21,39 @@ second = hydrant.train(hydrant.compose(words), model=nn.Sequential(nn.Flatten(),
 second.config["model"]["type"]
 """
 WRONG = "hydrant.compose(['optimizer=sdg'])"
+FAILS = """
+class Broken(nn.Module):
+    def __init__(self, num_calls):
+        super().__init__()
+        self.linear, self.num_calls = nn.Linear(64, 10), num_calls
+    def forward(self, inputs):
+        self.num_calls -= self.training
+        if not self.num_calls:
+            raise RuntimeError("a bug of one's own")
+        return self.linear(inputs.flatten(1))
+try:
+    hydrant.train(hydrant.compose([*words, "duration=100", "name=failed"]), model=Broken(30))
+except RuntimeError as error:
+    message = str(error)
+message
+"""
+INTERRUPTED = """
+import os, signal, threading
+before = signal.getsignal(signal.SIGINT), sorted(thread.name for thread in threading.enumerate())
+def stop():
+    while not os.path.exists("outputs/stopped/checkpoints/last"):
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+stopper = threading.Thread(target=stop)
+stopper.start()
+try:
+    hydrant.train(hydrant.compose([*words, "save_every=3", "duration=1000000", "name=stopped"]))
+except KeyboardInterrupt as error:
+    message = str(error)
+stopper.join()
+assert before == (signal.getsignal(signal.SIGINT), sorted(thread.name for thread in threading.enumerate()))
+message
+"""
 
 
 def outputs(folder: Path, *cells: str) -> list[list[Any]]:
@@ -46,3 +79,15 @@ def test_a_notebook_shows_the_bar_the_pictures_and_the_results(tmp_path: Path) -
     assert again[-1].data["text/plain"] == "'finished'"
     with pytest.raises(CellExecutionError, match="did you mean 'sgd'"):
         outputs(tmp_path, "import hydrant", WRONG)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Jupyter's own packages
+def test_a_kernel_trains_on_after_an_error_and_after_an_interrupt(tmp_path: Path) -> None:
+    _, _, failed, after_failure, stopped, after_stop = outputs(
+        tmp_path, TRAIN, OWN, FAILS, TRAIN + "run.status", INTERRUPTED, TRAIN + "run.status"
+    )
+    assert "a bug of one's own" in failed[-1].data["text/plain"]
+    assert "hydrant.train(config, folder='outputs/stopped') continues it" in stopped[-1].data["text/plain"]
+    for cell in (after_failure, after_stop):
+        assert cell[-1].data["text/plain"] == "'finished'"

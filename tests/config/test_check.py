@@ -27,3 +27,19 @@ def test_a_list_that_an_own_model_reads_but_nobody_gave_is_named() -> None:
         ConfigError, match=r"^model\.channels: .*: data\.input_shape holds no list; give data\."
     ):
         check(config)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [("seed", 2**64, "a number has 65 bits"), ("notes", "a\0b", "a text has a zero byte")],
+)
+def test_what_no_record_can_hold_is_refused(key: str, value: int | str, reason: str) -> None:
+    """Such a run could neither continue nor be evaluated, because its config.yaml cannot be read."""
+    config = compose([])
+    config[key] = value
+    with pytest.raises(ConfigError, match=f"^{key}: {reason}, which the record of a run cannot hold"):
+        check(config)
+
+
+def test_the_largest_seed_is_accepted() -> None:
+    assert check(compose([f"seed={2**64 - 1}"]))["seed"] == 2**64 - 1

@@ -17,8 +17,9 @@ from hydrant.config.error_messages import explain_interpolation, unknown_key
 from hydrant.config.flat import flatten
 from hydrant.config.placement import check_placed, in_defaults
 from hydrant.config.signatures import check_signatures
-from hydrant.errors import ConfigError, shown
+from hydrant.errors import ConfigError, first_line, shown
 from hydrant.files.plain_values import accepts, check_value, children
+from hydrant.files.read_file import check_plain
 from hydrant.safety.targets import check_targets, with_own_packages
 
 _EXAMPLES = {"hooks.freeze.stages": "'hooks.freeze.stages=[{match: backbone, until: 2ep}]'"}
@@ -45,6 +46,11 @@ def check(config: DictConfig) -> dict[str, Any]:
     for key, value in _leaves(resolved, ""):
         if isinstance(value, float) and math.isnan(value):
             raise ConfigError(key, "needs a number, not nan")
+        try:
+            check_plain(value)
+        except ValueError as error:
+            message = f"{first_line(error)}, which the record of a run cannot hold; give another value"
+            raise ConfigError(key, message) from error
     _check_values(resolved)
     _check_metrics(resolved["task"].get("metrics"))
     resolved["allow_targets"] = with_own_packages(resolved)

@@ -69,7 +69,7 @@ def once(condition: Callable[[], bool], act: Callable[[], object]) -> threading.
     """Call `act` in a thread as soon as `condition` holds."""
 
     def wait() -> None:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while not condition() and time.monotonic() < end:
             time.sleep(0.1)
         act()

@@ -17,7 +17,7 @@ ERRORS = ("ConfigError", "unknown_name")
 """What such functions raise. `if ...: raise ConfigError(...)` is dropped too."""
 
 COPIED = {
-    "data": ("hydrant.data", "hydrant.files.read_file"),
+    "data": ("hydrant.data", "hydrant.files"),
     "model": ("hydrant.models", "hydrant.training.prepare.memory_format"),
     "loss": ("hydrant.tasks",),
     "optimizer": ("hydrant.optimizers",),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from repository import ROOT
@@ -30,10 +32,14 @@ def test_the_picture_is_the_import_contract() -> None:
     assert drawn == project["tool"]["importlinter"]["contracts"][0]["layers"]
 
 
+def places(name: str) -> Iterator[Path]:
+    """Yield where a file or folder may be; a paragraph names those of its subject without the folder above them."""
+    yield from (PACKAGE / name, ROOT / name, *PACKAGE.rglob(name), *(ROOT / "tests").rglob(name))
+
+
 @pytest.mark.parametrize(("file", "name"), NAMED, ids=lambda part: part)
 def test_named_code_exists(file: str, name: str) -> None:
-    path = PACKAGE / file if (PACKAGE / file).exists() else ROOT / file
-    text = path.read_text()
+    text = next(path for path in places(file) if path.is_file()).read_text()
     *owner, member = name.split(".") if name else [""]
     for part in [*owner, member]:
         assert not part or re.search(rf"^\s*(class|def) {part}\b|^{part} = ", text, re.MULTILINE), part
@@ -41,6 +47,6 @@ def test_named_code_exists(file: str, name: str) -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_named_folders_exist(folder: str) -> None:
-    assert (PACKAGE / folder).is_dir() or (ROOT / folder).is_dir() or folder in (
+    assert any(path.is_dir() for path in places(folder)) or folder in (
         "checkpoints/", "pictures/", "texts/", "tables/", "profile/", "wandb/", "tensorboard/", "mlflow/", "trackio/",
     )  # fmt: skip
